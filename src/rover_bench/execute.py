@@ -79,6 +79,7 @@ def execute(
     if jobs < 1:
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
     check_logs(log, Path())
+    # By folder: cases of a study, or several studies, may share runs.
     every, failures = {run.folder: run for run in runs}, dict[Path, str]()
     finished = {folder for folder, run in every.items() if _is_done(run, failures)}
     if not report_only:
@@ -138,6 +139,7 @@ def _make(
                 progress.add(run)
                 waiting[pool.submit(_work, run, *context)] = run
         while waiting:
+            # Woken in between to read how far the runs are.
             done, _ = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
             progress.refresh()
             for future in done:
@@ -173,6 +175,8 @@ def _work(
         if _is_finished(run):  # by a process or machine that was lost before it could say so
             return None
         run.folder.mkdir(parents=True, exist_ok=True)
+        # A line for every sitting of a run: where it went on may be another machine. The lock is
+        # that of the run, which a process that was lost a moment ago may still hold.
         with RunLock(run.folder, patience=_PATIENCE):
             JsonLines(run.folder / "provenance.jsonl").append({**about, **machine()})
         _bring_to_end(run, log)
@@ -217,7 +221,8 @@ def _is_finished(run: Run) -> bool:
         )
     if not is_complete(run.folder):
         return False
-    steps = read_json(run.folder / "summary.json")["steps"]  # fewer where it was told to stop
+    # A complete run may have fewer steps than are asked for now, where it was told to stop.
+    steps = read_json(run.folder / "summary.json")["steps"]
     return bool(steps >= run.case.budget)
 
 
@@ -228,10 +233,12 @@ def _is_new(run: Run) -> bool:
 @lru_cache
 def _asked(case_json: str) -> dict[str, Any]:
     """Configuration that runs of a case must have; an agent is made for it."""
+    # Cached by its text: a study asks once for each of its seeds, and agents take a while to make.
     case = Case.model_validate_json(case_json)
     if (learn := case.learn) is None:
         config = _make_agent(case).describe(case.steps)
         return config.model_dump(mode="json", exclude={"format", "version", "style"})
+    # What a run folder says where nothing is taken over is None, whatever the study says.
     transfers = learn.kind == "finetune" and case.agent != SCRATCH
     settings = _TASK_CONFIGS[learn.kind].make(learn.algorithm, learn.preset, learn.settings)
     return {

@@ -100,11 +100,12 @@ class _Ray(Executor):
 
     def __init__(self, config: _RayConfig, jobs: int) -> None:
         self._ray = _imported("ray", "ray")
+        # A cluster that somebody joined before, as a test or a notebook, is not ours to leave.
         self._is_ours = not self._ray.is_initialized()
         options: dict[str, Any] = {"logging_level": "ERROR", "ignore_reinit_error": True}
         if config.address is None:
             options |= {"num_cpus": jobs, "include_dashboard": False}
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # which otherwise sends some home
         handler = signal.getsignal(signal.SIGTERM)
         try:
             if ":" in (config.address or ""):  # Ray itself would try for minutes
@@ -147,6 +148,7 @@ class _Slurm(Executor):
         if not (shutil.which("sbatch") and shutil.which("srun")):
             raise ConfigurationError("Slurm is not on this machine: there is no sbatch and srun")
         self._config, self._folder = config, _private_folder()
+        # A job that is out of time is queued again, as often as its runs take.
         options = {"partition": config.partition, "account": config.account}
         options["mem"] = f"{config.megabytes}M" if config.megabytes else None
         self._array = self._submitit.SlurmExecutor(self._folder, max_num_timeout=100)
@@ -175,6 +177,7 @@ class _Slurm(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Make a call as soon as Slurm runs its job; its first argument says which it is."""
+        # The same run from the same folder is the same call, also in the next process.
         key = hashlib.sha256(repr((os.getcwd(), args[0])).encode()).hexdigest()
         if key in self._earlier:
             job, keys = self._earlier[key]
@@ -186,6 +189,7 @@ class _Slurm(Executor):
 
     def _serve(self) -> None:
         """Send what was submitted since the last reading, and take what ended jobs leave."""
+        # One thread talks to Slurm: submissions come one by one, and sbatch takes a second each.
         gone: set[str] = set()
         size = _ARRAY * self._config.runs_per_job
         while not self._is_stopped.wait(_POLL_SECONDS):
@@ -194,7 +198,8 @@ class _Slurm(Executor):
             jobs, queued = list(self._jobs), self._queue()
             for job in jobs:
                 result = self._submitit.SlurmJob(self._folder, job).paths.result_pickle
-                # gone twice, as another machine's file may be seen late
+                # Gone from the queue at two readings, since a file of another machine may be seen
+                # late. A queue that does not answer says nothing of any job.
                 if result.exists() or (job in gone and queued is not None and job not in queued):
                     self._take(job)
             gone = set() if queued is None else set(jobs) - set(queued)
@@ -208,6 +213,7 @@ class _Slurm(Executor):
             jobs = self._array.map_array(_Part(self._config.cores), calls)
             for part, job in zip(parts, jobs, strict=True):
                 self._jobs[job.job_id] = {key: future for key, future, _ in part}
+                # Says to a later process which calls this job makes.
                 write_json(self._folder / f"{job.job_id}_calls.json", [key for key, _, _ in part])
         except Exception as error:  # whatever sbatch may say of partitions, accounts and limits
             reason = " ".join(str(error).split())
@@ -241,6 +247,7 @@ class _Slurm(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for the calls, or cancel their jobs."""
+        # If this process is killed instead, nobody cancels: its jobs go on, and the next one waits.
         if wait and not cancel_futures:
             wait_for(self._futures)
         self._is_stopped.set()
@@ -284,6 +291,7 @@ class _Processes(ThreadPoolExecutor):
         self._context = multiprocessing.get_context("forkserver" if has_fork else "spawn")
         if has_fork:
             self._context.set_forkserver_preload(_PRELOADED)
+        # Processes of whoever uses this package are not ours to end.
         self._others = set(multiprocessing.active_children())
         self._futures: list[Future[Any]] = []
         self._is_stopped = threading.Event()
@@ -336,7 +344,7 @@ def _end_with_parent() -> None:
         parent = multiprocessing.parent_process()
         assert parent is not None
         parent.join()
-        os._exit(1)
+        os._exit(1)  # at once: there is nothing to tidy up that resuming does not
 
     threading.Thread(target=follow, daemon=True).start()
 

@@ -49,7 +49,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     files = []
     for name, frame in tables.items():
         files.append(out / f"{prefix}{name}.csv")
-        # runs and summaries are read back to the bit; curves are only drawn
+        # Runs and summaries are read back to the bit; curves are only drawn.
         digits = "%.6g" if name == "curves" else None
         text = frame.to_csv(index=False, lineterminator="\n", float_format=digits)
         replace_file(files[-1], text.encode())
@@ -64,6 +64,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
     made["lines"] = {name: len(frame) for name, frame in tables.items()}
     write_json(files[-1], made)
+    # The page comes last: one that is there shows pictures that are there, of the files beside it.
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
     page = out / f"{report.study.name}.md"
@@ -104,6 +105,7 @@ def read_report(study: Study, out: Path) -> Report:
         runs.index = pd.Index([cases[labels].name for labels in runs[axes].itertuples(False, None)])
         measured = [name for name in METRICS if name in runs and runs[name].any()]
         runs = runs[[*axes, "env", "steps", "seed", *measured]].astype({"steps": int, "seed": int})
+        # An empty cell is a metric that does not apply to the run, "inf" an event that never came.
         runs[measured] = runs[measured].replace("", "nan").astype(float)
         path, curves = out / f"{study.csv}curves.csv", {}
         if "curves" in n_lines if n_lines else path.exists():

@@ -55,6 +55,7 @@ def write_html(study: Study, folder: Path) -> Path:
         StorageError: the file cannot be written.
     """
     report, path = read_report(study, folder), folder / f"{study.name}.md"
+    # Statistics and configuration stand between what was measured and how it was made.
     shown, heading, made = read_file(path).decode(errors="replace").partition("## How it was made")
     scores, pictures = _across_tasks(report, np.random.default_rng(0))
     text = "\n\n".join([shown, scores, _configuration(report), heading + made])
@@ -86,6 +87,7 @@ def _render(text: str, title: str, folder: Path, pictures: Mapping[str, bytes]) 
         body = body.replace(before, after)
     body = body.replace("</h1>\n", f"</h1>\n<nav>{contents}</nav>\n", 1)
     document = Path(__file__).with_name("report.html").read_text("utf-8")
+    # Plain text that is put in: a template language would read signs of its own in the page.
     parts = {"TITLE": html.escape(title), "BODY": body}
     # both at once: what the one brings may hold the sign of the other
     return re.sub("TITLE|BODY", lambda sign: parts[sign[0]], document)
@@ -174,25 +176,22 @@ def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.fl
     options = {axis: study.axes[axis].values() for axis in varied}
     words = {a: {w for o in options[a] for w in (*o, *o.get("learn", ()))} for a in varied}
     is_task = {a: bool(words[a] & {"env", "env_kwargs", "goal", "reward"}) for a in varied}
-    lines = []
+
+    def name_of(case: Case, *, tasks: bool) -> str:
+        axes = [axis for axis in varied if axis in case.labels and is_task[axis] == tasks]
+        return "-".join(study.title_of(axis, case.labels[axis], "caption") for axis in axes)
+
+    by_agent: dict[str, dict[str, NDArray[np.float64]]] = {}
     for case in cases:
-        names: dict[bool, list[str]] = {True: [], False: []}
-        for axis in [axis for axis in varied if axis in case.labels]:
-            names[is_task[axis]].append(study.title_of(axis, case.labels[axis], "caption"))
-        compared, task = "-".join(names[False]), "-".join(names[True]) or case.env_name
-        lines += [(compared, task, value) for value in scores[[case.name]]]
-    frame = pd.DataFrame(lines, columns=["compared", "task", "score"])
-    n_compared = frame["compared"].nunique()
-    n_of_task = frame.groupby("task", sort=False)["compared"].nunique()
+        by_task = by_agent.setdefault(name_of(case, tasks=False), {})
+        task = name_of(case, tasks=True) or case.env_name
+        by_task[task] = np.append(by_task.get(task, []), scores[[case.name]])
     # Scores are aggregated over tasks that nobody lacks: else the tasks would be compared.
-    shared = n_of_task.index[n_of_task == n_compared]
-    if n_compared < 2 or shared.empty:
+    every = dict.fromkeys(task for by_task in by_agent.values() for task in by_task)
+    shared = [task for task in every if all(task in by_task for by_task in by_agent.values())]
+    if len(by_agent) < 2 or not shared:
         return {}
-    runs = frame.groupby(["compared", "task"])["score"]
-    return {
-        name: {task: runs.get_group((name, task)).to_numpy() for task in shared}
-        for name in frame["compared"].unique()
-    }
+    return {name: {task: by_task[task] for task in shared} for name, by_task in by_agent.items()}
 
 
 def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[str, bytes]]:

@@ -45,19 +45,22 @@ def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = No
         ConfigurationError: the file is no study, or has no such scale; one line says what is wrong.
         ArtefactError: there is no such file.
     """
+    # A study without a name is called after its file, and so are its CSV files: pages of several
+    # studies may lie in one folder.
     where, defaults = "the study", {}
     if not isinstance(source, Mapping):
         where, defaults = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
     try:
         content = _read(source)
         study = Study.make({**defaults, **content})
+        # The study as it stands is checked too: it is what a scale is a change of.
         if scale is not None:
             changes = study.scales[choose("scale", scale, tuple(study.scales))]
             study = Study.make({**merged({**defaults, **content}, changes), "scales": {}})
         study.check()
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
-    except (RecursionError, PydanticSerializationError):
+    except (RecursionError, PydanticSerializationError):  # a file of brackets, by whoever made it
         raise ConfigurationError(f"{where}: arrays or tables are nested too deep") from None
     return study
 
@@ -169,7 +172,8 @@ def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) ->
     is_list = isinstance(bases, list)
     if not is_list or not all(isinstance(base, str) and base.isprintable() for base in bases):
         raise ConfigurationError("extends: a name or an array of names")
-    # The first of several bases wins over the others, and the study over all of them.
+    # The first of several bases wins over the others, and the study over all of them. A name
+    # without ".toml" is of this package, wherever the study lies.
     for base in reversed(bases):
         under = folder / base if base.endswith(".toml") else _PACKAGED / f"{base}.toml"
         if under.resolve() in above:

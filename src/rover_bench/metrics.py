@@ -50,6 +50,8 @@ class Metric:
 def _read() -> dict[str, Metric]:
     text = Path(__file__).with_name("metrics.toml").read_text("utf-8")
     metrics = {name: Metric(**described) for name, described in tomllib.loads(text).items()}
+    # Snapshots' metrics have four more, of a whole run: the best, the worst, the last, and how far
+    # the last fell behind the best.
     return metrics | {
         f"{which}_{name}": Metric(f"{metric.short or metric.heading}, {which}", metric.unit)
         for name, metric in metrics.items()

@@ -95,6 +95,7 @@ class Progress:
 
     def _reach(self, folder: Path, step: int) -> None:
         """Move the bar of a run to a step, and that of all runs as far."""
+        # Kept when the bar goes: the bar of all runs counts the finished ones, too.
         self._steps[folder] = step
         self._bars.update(self._running[folder][1], completed=step)
         self._bars.update(self._all, completed=sum(self._steps.values()))
@@ -127,6 +128,7 @@ def _last_step(folder: Path) -> int:
     """Steps that a run has made, as far as its metrics say."""
     with suppress(OSError, ValueError, LookupError), open(folder / "metrics.jsonl", "rb") as file:
         file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        # What follows the last line feed is a line that is just being written.
         whole_lines = file.read().rpartition(b"\n")[0]
         return int(json.loads(whole_lines.splitlines()[-1])["step"])
     return 0

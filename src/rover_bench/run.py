@@ -73,6 +73,7 @@ def run_study(
     matched = any("planned_ratio_100" in table.figures for table in study.tables.values())
     sittings: list[dict[str, Any]] = []
     for run in finished:
+        # A finished run whose files were damaged since fails alone, like one that never ended.
         try:
             figures, curve = measure(run, matched=matched)
             sittings += JsonLines.read(run.folder / "provenance.jsonl")
@@ -124,6 +125,7 @@ def reproduce(name: str, scale: str, **options: Any) -> Report:
 
 def _check_page(study: Study, out: Path) -> None:
     """Refuse to write over a page of somebody else's, which may well lie beside a study."""
+    # Pages that a study made have its provenance beside them.
     page = out / f"{study.name}.md"
     if page.exists() and not (out / f"{study.csv}provenance.json").exists():
         raise StorageError(

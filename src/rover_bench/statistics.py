@@ -59,6 +59,8 @@ class Aggregate:
     @property
     def bounded(self) -> FloatArray:
         """The values, with the limit in the place of infinite ones."""
+        # A run that did not get there would have taken longer than the limit, so every statistic
+        # of these values bounds the true one from below.
         return np.minimum(self.values, self.limit)
 
     @property
@@ -73,6 +75,7 @@ class Aggregate:
 
     def estimate(self, name: str) -> Interval:
         """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
+        # A generator of its own: a cell does not change when another column comes to a table.
         estimated = _bootstrap(STATISTICS[name], [self.bounded], np.random.default_rng([0, 6]))
         return Interval(*map(float, estimated))
 
@@ -107,10 +110,12 @@ def _bootstrap(
     if not strata or not all(len(runs) and np.isfinite(runs).all() for runs in strata):
         raise ConfigurationError("statistics of runs need at least one finite score of every task")
     value = statistic(*strata)
-    # One run of each task says nothing of what other seeds would change.
+    # One run of each task says nothing of what other seeds would change: an interval of no width
+    # would look like certainty.
     if max(map(len, strata)) == 1:
         return Interval(value, value + math.nan, value + math.nan)
-    # tasks are strata: each sample has as many runs of a task as there are
+    # Tasks are strata: each sample has as many runs of a task as there are. Percentiles and not
+    # BCa, which is not defined where all runs are equal, as they often are here.
     drawn = statistic(*(rng.choice(runs, (9999, len(runs))) for runs in strata))
     return Interval(value, *np.quantile(drawn, [0.025, 0.975], axis=0))
 
@@ -148,6 +153,7 @@ def probability_of_improvement(x: _Strata, y: _Strata, rng: np.random.Generator)
         raise ConfigurationError(f"X has {len(x)} tasks and Y has {len(y)}: give the same ones")
 
     def statistic(*runs: FloatArray) -> Any:
+        # Every run of X against every run of Y on the same task; heaviside(0) is the tie.
         pairs = zip(runs[: len(x)], runs[len(x) :], strict=True)
         wins = [np.heaviside(a[..., :, None] - b[..., None, :], 0.5) for a, b in pairs]
         return np.mean([won.mean(axis=(-2, -1)) for won in wins], axis=0)

@@ -193,7 +193,8 @@ class Case(_Data):
     @property
     def identity(self) -> str:
         """Content of its runs, whatever they are called; cases with equal ones share their runs."""
-        # Names and folders are the study's own; everything else says what the runs are.
+        # Names and folders are the study's own; everything else says what the runs are. The
+        # default preset and its name are one: studies that name it share runs with those that not.
         what = self.model_dump(exclude={"labels", "seeds", "folder"})
         if self.agent != SCRATCH:
             what["preset"] = preset_of(self.agent, self.preset)
@@ -386,7 +387,7 @@ class Study(_Data):
     def _case(self, labels: dict[str, str], seeds: Sequence[int] | None) -> Case:
         settings = dict(self.run)
         for axis, option in labels.items():
-            # Options of later axes win over those of earlier ones.
+            # Options of later axes win over those of earlier ones, as in the order of the file.
             settings = merged(settings, self._option(axis, option))
         changes = {"labels": labels} | ({"seeds": tuple(seeds)} if seeds else {})
         texts = {"title", "caption"}
@@ -472,6 +473,7 @@ def _check_places(cases: Iterable[Case]) -> None:
         for one in filter(None, (case, case.source)):
             # without regard to case, as the file systems of Windows and macOS are
             place, identity = one.place.casefold(), one.identity
+            # The same content in one folder is one run, made once; other content is a slip.
             first, other = places.setdefault(place, (identity, case))
             if first != identity:
                 raise ConfigurationError(
@@ -482,6 +484,7 @@ def _check_places(cases: Iterable[Case]) -> None:
 
 def _name(words: str) -> str:
     """Words as the name of a folder, with a digest of them where characters had to go."""
+    # Without the digest "a/b" and "a b" would be one folder, and one would take the other's runs.
     name = re.sub(r"[^\w.-]+", "-", words, flags=re.ASCII).strip("-.")[:_MAX_NAME]
     return name if name and name == words else f"{name}{_digest({'': words})}".lstrip("-")
 

@@ -170,7 +170,7 @@ def test_what_cannot_be_said_is_refused() -> None:
         "count": "did you mean 'counts'",
         "smm": "needs no skill",
         "rmax": "has no intrinsic reward",
-        "density": "take bonus='counts'",
+        "density": "bonus='counts'",
     }.items():
         with pytest.raises(ConfigurationError, match=message):
             CoverageBonus(line, bonus)

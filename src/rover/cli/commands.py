@@ -74,7 +74,7 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
     parser, flags = _make_parser(name, words)
     # argparse would only name unknown words; below they get a suggestion
     options, unknown = parser.parse_known_args(words)
-    # Modules register the agents and environments that the other words name.
+    # Modules register the agents and environments that the other words name, so they come first.
     import_modules(options.modules)
     # Settings are read only where they are asked for: their modules import torch.
     if unknown:
@@ -125,6 +125,7 @@ def _make_parser(name: str, words: Sequence[str]) -> tuple[_Parser, list[str]]:
         key = parameter.name
         options = _options_of(hint) | BY_NAME.get(key, {})
         own_flags = options.pop("flags", ("--" + key.replace("_", "-"),))
+        # What the docstring says of this command wins over what is said of all of them.
         metavar, help_text = explained.get(key, ("", options.get("help", "")))
         options |= {"metavar": metavar} if metavar else {}
         default = parameter.default
@@ -164,6 +165,7 @@ def _make_parser(name: str, words: Sequence[str]) -> tuple[_Parser, list[str]]:
 def _options_of(annotation: Any) -> dict[str, Any]:
     """Keyword arguments of ``add_argument`` for a parameter of this type."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    # From the outside in: a type that is known as a whole, then what it is made of.
     if annotation in BY_TYPE:
         return dict(BY_TYPE[annotation])
     if origin in (types.UnionType, typing.Union):
@@ -202,6 +204,8 @@ def _suggest(
         value = "VALUE" if following.startswith("--") or not following else following
     # As settings and keywords are written: --batch_size and --batch-size are one wish.
     name = flag.lstrip("-").replace("-", "_")
+    # Where such a name would be right. Later ones win: a setting over a keyword of the environment,
+    # and that over a key of the task.
     uses: dict[str, str] = {}
     if "--task" in flags:
         uses |= {key: f"--task {key}" for key in TASK_KEYS}

@@ -94,7 +94,7 @@ def _evaluate(
         measured = _roll_out(env, policy, setup)
     else:
         measured = _measure_exactly(problem, policy, setup)
-    # Only policies of `rover solve` were planned for tasks.
+    # Only policies of `rover solve` were planned for tasks; others are worth what they cover.
     task = _task_figures(policy, env, problem, episodes=episodes, seed=seed)
     if as_json:
         figures = setup | measured.figures | ({} if task is None else {"task": task})
@@ -276,6 +276,7 @@ def _certify(
     from rover.integrations import certificate as certificates
     from rover.storage import replace_file
 
+    # The badge is of the same figures as the line: nothing is sampled twice.
     certificate = certificates.certify_path(
         path, world, episodes=episodes, repeats=repeats, seed=seed
     )

@@ -42,6 +42,7 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
     chosen = preset_of(options.agent, options.preset)
     return {
         name: validate_settings(agent.config_class, merge_settings(agent.presets[name], {}))
+        # Without --preset all are shown side by side, to choose from.
         for name in ([chosen] if options.preset else agent.presets)
     }
 
@@ -100,6 +101,7 @@ def _pretrain(
     preset = preset_of(agent, preset)
     # Runs of ROVER are named by their preset alone.
     kind = [preset] if agent == "rover" else [agent, preset]
+    # A folder that exists is never written into: `rover resume` goes on with it.
     folder = run_dir or free_folder(env_id, *kind, f"seed{seed}")
     made = make_agent(
         agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings

@@ -143,6 +143,7 @@ def _run(words: Sequence[str]) -> int | None:
         return None
     if words[0].startswith("-"):
         raise ConfigurationError(f"unknown argument {shorten(words[0])} (see `rover --help`)")
+    # Which commands there are is known by name alone: nothing is imported for a slip of the keys.
     modules = command_modules()
     if words[0] not in modules:
         if words[0] in _LABORATORY:

@@ -32,7 +32,8 @@ def watched(folder: Path, watching: Watching, *, unit: str = "step") -> Iterator
     def note(record: Mapping[str, Any]) -> None:
         nonlocal reached
         reached = record["step"]
-        raise_if_stopped()  # a library may have swallowed the exception of a signal
+        # A library may have swallowed the exception of a signal; here nothing is half written.
+        raise_if_stopped()
 
     def advice() -> str:
         if not (folder / "config.json").exists():  # there is nothing to resume

@@ -16,12 +16,15 @@ from typing import Any
 
 _VERBS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
+# Module state, because a handler of signals takes no arguments of ours. The innermost advice is
+# that of what was being done.
 _received: list[int] = []
 _advice: list[Callable[[], str]] = []
 
 
 def stopped_by_signals(command: Callable[[], int]) -> int:
     """Exit code of a command, or of the signal that ended it."""
+    # Tests and notebooks run several commands in one process.
     _received.clear()
     # nohup has SIGINT ignored: so it stays
     heard = [number for number in _VERBS if signal.getsignal(number) is not signal.SIG_IGN]

@@ -111,6 +111,7 @@ def _say_return(
 
     returns, decisions = greedy_episodes(env, policy, seed=seed, n_episodes=episodes)
     share = float(policy.is_unseen(decisions).mean())
+    # It goes into the file: who is handed the policy should know how often it guesses.
     policy.details["unseen_share"] = share
     table = make_table("", ("", "return"))
     if finite_dynamics(env) is not None:

@@ -62,4 +62,5 @@ def _show(style: str, figures: Mapping[str, Any], missing: str = NOTHING) -> str
 
 def shell(*words: str | Path) -> str:
     """A command as it can be pasted into a shell."""
+    # Names of folders may hold blanks and brackets, which a shell reads otherwise.
     return shlex.join(map(str, words))

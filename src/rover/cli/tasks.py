@@ -38,6 +38,7 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
     if options.command == "adapt":
         return {"fast": AdaptConfig.make("plan", "fast")}
     config = FinetuneConfig if options.command == "finetune" else OfflineConfig
+    # The chosen preset first: its settings are those that --set is checked against.
     presets = dict.fromkeys([options.preset, "fast", "paper"])
     return {preset: config.make(options.algorithm, preset) for preset in presets}
 
@@ -266,6 +267,7 @@ def _resume(
     from rover.training.run_folder import load_run_buffer, read_run_config, remove_leftovers
 
     run_config = read_run_config(path)
+    # An argument that this kind of run would not look at is a misunderstanding.
     given = {"steps": steps, "data": data, "reward": reward}
     for name, kinds in _RESUMED_WITH.items():
         if given[name] is not None and run_config.kind not in kinds:

@@ -58,6 +58,7 @@ def read_env_kwargs(
     The module in an id "module:Name-v0" is imported; `observation` is another way to say
     observation=NAME.
     """
+    # Only what the user typed may have a module imported, never an id from a file.
     module, colon, _ = env_id.rpartition(":")
     if colon:
         import_modules([module])
@@ -98,6 +99,7 @@ def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
 def _env_value(name: str, text: str, default: Any) -> Any:
     """`text` as a value of the type of a keyword's default."""
     value: Any = parse_number(text)
+    # The default says what a keyword takes; one without a default takes whatever the text may be.
     if isinstance(value, str):  # true, null, a list, or a word
         try:
             value = json.loads(_PYTHON_WORDS.get(text, text))

@@ -110,7 +110,8 @@ def certify(
     evaluator = FiniteEvaluator(
         problem, discount=gamma, horizon=horizon_of(env), n_episodes=episodes
     )
-    # A stream of its own: a certificate is the same whatever was drawn before.
+    # A stream of its own: a certificate is the same whatever was drawn before, in this process or
+    # by the agent that made the data.
     return certificate | _exact(policy, data, evaluator, repeats, np.random.default_rng([seed, 9]))
 
 
@@ -146,6 +147,7 @@ def _exact(
     tables = policy.tables(problem.observations)
     exact = evaluator.exact_figures(tables, with_optimum=with_optimum)
     figures |= {name: exact[name] for name in ("objective", "optimality_ratio")}
+    # Coverage of a handful of episodes has no closed form: it alone is sampled.
     figures["coverage"] = mean_interval(evaluator.coverage(tables, repeats, rng))
     if data is not None:
         occupancy = policy_occupancy(problem.dynamics, tables, discount=evaluator.discount)
@@ -169,6 +171,7 @@ def _sampled(
         n_sets=max(2, min(repeats, _SETS)),
         rng=np.random.default_rng([seed, 0]),
     )
+    # The net is made of random actions of another stream, so that no policy has a net of its own.
     figures: dict[str, Any] = {"uniform_cells": evaluator.uniform["cells"]}
     rng = np.random.default_rng([seed, 1])
     if policy is not None:
@@ -181,6 +184,7 @@ def _sampled(
 
 def data_digest(data: Buffer) -> str:
     """SHA-256 of the transitions, whatever file they are in."""
+    # Not of a file's bytes: a Minari data set and a buffer of the same transitions are one thing.
     digest = hashlib.sha256()
     for name, column in sorted(data.state().items()):
         # Labels, and what only a learner of rover's has, do not travel with the transitions.
@@ -243,6 +247,7 @@ def pretraining_command(config: RunConfig) -> str:
     if config.agent in agent_names():
         agent = agent_class(str(config.agent))
         usual = validate_settings(agent.config_class, agent.presets[config.preset])
+        # Only what differs from the preset, which the command names.
         before = flatten(usual.model_dump(mode="json"))
         for name, value in flatten(config.settings).items():
             # What was None is resolved anew, from the same environment.

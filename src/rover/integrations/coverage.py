@@ -112,6 +112,7 @@ class _Record:
         self._dtype = np.dtype(np.int64 if isinstance(space, spaces.Discrete) else space.dtype)
         if problem is not None:
             self._reachable = int((problem.dynamics.steps_to_states() >= 0).sum())
+            # One evaluator for all episodes: it keeps the optimum, which takes longest.
             self._evaluator = FiniteEvaluator(
                 problem, discount=discount, horizon=horizon_of(env), n_episodes=1
             )
@@ -167,6 +168,7 @@ def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
             visited.append(np.ravel(observation))
             ended = terminated or truncated
     points = np.array(visited, np.float64)
+    # Where random actions go sets the scale: a learner that sees ten times as much has many cells.
     radius = CellNet(points, rng).radius
     assert radius is not None
     spread = points.std(axis=0)

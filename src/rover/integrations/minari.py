@@ -106,6 +106,7 @@ def export_minari(
         MissingGoalWarning: no transition reaches what the task rewards.
     """
     minari = _import_minari()
+    # Before the transitions are read, which may take a while.
     _check_id(minari, dataset_id)
     buffer = source if isinstance(source, Buffer) else load_run_buffer(source)
     command = None
@@ -144,6 +145,7 @@ def export_minari(
         "eval_env_spec": None if task_spec is None else task_spec.to_json(),
         _METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
+    # Labelled transitions are cut where the task ends: no longer those of the run.
     if command is not None and rewards is None and env is not None and env.spec is not None:
         metadata[_CERTIFICATE_KEY] = {
             "env_id": config.env_id,
@@ -226,6 +228,7 @@ def _write(
             # Only after all data is written: an empty namespace would be left by a failure.
             if namespace not in (None, *minari.namespace.list_local_namespaces()):
                 minari.namespace.create_namespace(namespace)
+            # One step, within one file system: readers find the whole data set or none.
             os.rename(folder, root / dataset_id)
     except StorageError:
         raise

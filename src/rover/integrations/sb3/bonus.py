@@ -119,6 +119,7 @@ class DensityNovelty:
         observations, actions, next_observations, done = transitions
         if self._units is None:
             self._first.append((observations.copy(), next_observations.copy(), done.copy()))
+            # Until there are units nothing is near anything, and everything is as novel.
             if len(self._first) * len(actions) >= self._units_after:
                 self._take_units()
             return np.ones(len(actions))
@@ -146,6 +147,7 @@ class DensityNovelty:
 
     def _add(self, points: FloatArray) -> None:
         """Count a visit of each of the points (n, d)."""
+        # The net is bounded, so a bonus takes as long after a million steps as after a thousand.
         owners, visits = self._net.add(points), np.ones(len(points))
         if owners is None:  # too many cells: all visits so far move to coarser ones
             points = np.concatenate([self._net.places, points])
@@ -221,6 +223,7 @@ class AgentNovelty:
             column[slots] = new
         before, self._n = self._n, self._n + n
         held = min(self._n, _MEMORY)
+        # A batch of the few new transitions alone would teach a network little.
         drawn = self._rng.integers(held, size=max(0, _BATCH_SIZE - n))
         begins, moves, ends = (
             np.concatenate([new, old[drawn]]) for new, old in zip(fresh, self._columns, strict=True)
@@ -316,6 +319,7 @@ class CoverageBonus(VecEnvWrapper):
             )
         for info, number in zip(infos, bonus.tolist(), strict=True):
             info["bonus"] = number
+        # Where the next transitions begin; of an ended episode that is already the new one's start.
         self._observations = observations
         total = self.extrinsic * rewards + self.scale * bonus
         return observations, total.astype(np.float32), done, infos

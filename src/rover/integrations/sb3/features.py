@@ -30,6 +30,7 @@ def read_policy(policy: PretrainedPolicy | str | Path, component: int | None) ->
             f"{type(loaded).__name__}: see rover.load_policy"
         )
     single: Any = loaded if component is None else loaded.single(component)
+    # A copy: what a learner does to it must not reach the policy of whoever gave it.
     chosen: PretrainedPolicy = copy.deepcopy(single).eval()
     return chosen
 
