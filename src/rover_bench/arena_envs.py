@@ -61,6 +61,7 @@ class SameReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; its own seed is not used."""
+        # Lists, as a spec of JSON has them; the maze wants arrays.
         options = {name: np.array(cell) for name, cell in (self._options or {}).items()}
         return self.env.reset(seed=self._seed, options=options)
 
@@ -91,6 +92,7 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
 
     gym.register_envs(gymnasium_robotics)
     rows, columns = _MAZE_SHAPES[size]
+    # The goal lies in the opposite corner, and reaching it ends nothing.
     options = {"reset_cell": [1, 1], "goal_cell": [rows - 2, columns - 2]}
     env = gym.make(f"PointMaze_{size}-v3", max_episode_steps=1200, continuing_task=True, **keywords)
     return DiscreteActions(_Part(SameReset(env, 0, options), "observation"), repeat=4)

@@ -137,6 +137,7 @@ def _figures_of(
     if env in _GRIDS:
         figures["cells"] = len(visits)
     if env in _MOST_CELLS:
+        # The visit with which so many cells were seen, if there is one.
         late = visits[_MOST_CELLS[env] - 1 :]
         figures["decisions until 95% of the cells"] = float(late[0]) if len(late) else math.inf
     if not figures:
@@ -148,6 +149,7 @@ def _lines_of(runs: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     """A line for each run and each of the file of other arenas and agents, in the study's order."""
     lines, pair = runs.drop(columns=["problem", "env", "folder", "visits"]), ["arena", "agent"]
     if path is not None and path.exists():
+        # As text: what was written once stays as it is, digit for digit.
         kept = pd.read_csv(path, dtype=object)
         is_made = kept.set_index(pair).index.isin(lines.set_index(pair).index)
         lines = pd.concat([lines, kept[~is_made]])
@@ -194,7 +196,8 @@ def pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     if panels:
         styles = {name: _style_of(name) for panel in panels for name, _ in panel.curves}
         yield "seen", make_task_figure(panels, title=_TITLE, y="seen", styles=styles)
-    firsts = runs.drop_duplicates(["problem", "agent"])  # the first run of each
+    # A picture of points shows one run: the first of each, chosen by nothing but its seed.
+    firsts = runs.drop_duplicates(["problem", "agent"])
     cars = firsts[firsts["problem"] == "mountain-car"]
     if len(cars):
         yield "mountain_car", _phase_planes([*cars.itertuples()])
@@ -218,6 +221,7 @@ def curves(runs: pd.DataFrame) -> TaskPanel:
     """The mean of what was seen after every step of a problem, with its interval, by agent."""
     of_agents = {}
     for agent, group in runs.groupby("agent", sort=False):
+        # Visits are events; on one grid of steps the curves of several seeds have a mean.
         steps = np.arange(0.0, group["steps"].iloc[0] + 1.0, 5.0)
         seen = [np.searchsorted(visits, steps, "right").astype(float) for visits in group["visits"]]
         of_agents[str(agent), ""] = MeanCurve.of_runs([(steps, one) for one in seen])

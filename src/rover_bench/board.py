@@ -189,6 +189,7 @@ class Entry(_Strict):
 
     def sealed(self) -> Entry:
         """The entry with its digest."""
+        # Sorted keys: the digest is of what the entry says and not of how its file is laid out.
         content = self.model_dump(mode="json", exclude={"digest"})
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return self.model_copy(update={"digest": hashlib.sha256(text.encode()).hexdigest()})
@@ -211,6 +212,7 @@ class Entry(_Strict):
             raise ArtefactError(f"{path}: {error}") from None
         if digest != entry.suite_digest:
             raise ArtefactError(f"{path} was made with another version of suite {entry.suite}")
+        # An entry without its bad seeds, or with a budget of its own, is no entry.
         asked = [(world.name, seed, steps) for world, seed, steps in expected]
         if asked != [(one.world, one.seed, one.steps) for one in entry.results]:
             raise ArtefactError(
@@ -320,6 +322,7 @@ def _run_world(word: str, world: World, seed: int, steps: int) -> Result:
     Raises:
         ConfigurationError: the world needs a package that is not installed.
     """
+    # More threads would add in another order, and change the bits.
     torch.set_num_threads(1)
     begin = time.process_time()
     # The agent sees this environment alone; figures are taken from what lies below it.
@@ -352,6 +355,7 @@ def _figures(
     problem = finite_dynamics(env)
     figures: dict[str, float | None] = {"first_reward": env.first_reward}
     if problem is not None:
+        # Of the states that can be reached at all: nobody is charged with walls.
         reachable = int((problem.dynamics.steps_to_states() >= 0).sum())
         figures["states_seen"] = len(env.seen) / reachable
     if world.metric == "optimality_ratio" and problem is not None:
@@ -367,6 +371,7 @@ def _figures(
 
 def _table(agent: BoardAgent, problem: FiniteMDP) -> NDArray[np.float64]:
     """Policy of an agent on all states, whose rows sum to one in float64 too."""
+    # Networks answer in float32, whose rows sum to one only roughly.
     probs = np.asarray(agent.policy(problem.observations), np.float64)
     if not (np.isfinite(probs).all() and (probs >= 0.0).all() and (probs.sum(axis=-1) > 0).all()):
         raise ConfigurationError("policy() returned numbers that are no probabilities")
@@ -436,6 +441,7 @@ def run_entry(
     """
     chosen, digest = Suite.read(suite)
     runs = chosen.runs(scale)
+    # A typing error or a missing package is named before the first run, which may take minutes.
     _agent_maker(word)
     for world in dict.fromkeys(world.name for world, _, _ in runs):
         _make(next(one for one in chosen.worlds if one.name == world)).close()
@@ -484,8 +490,8 @@ def verify(
     """Run a drawn tenth of an entry's runs again, and hold their figures against it.
 
     At the commit, with the versions and on the processor of the entry they must be the same to the
-    bit; elsewhere
-    each may differ by 1%, or by three times the spread of the entry's other seeds of that world.
+    bit; elsewhere each may differ by 1%, or by three times the spread of the entry's other seeds of
+    that world.
 
     Args:
         path: the entry.
@@ -511,6 +517,7 @@ def verify(
         )
     suite, _ = Suite.read(entry.suite)
     runs = suite.runs(entry.scale)
+    # Drawn afresh: who forges an entry cannot know which of its runs will be made again.
     drawn = np.random.default_rng(seed).choice(
         len(runs), math.ceil(_CHECKED_SHARE * len(runs)), replace=False
     )

@@ -99,7 +99,7 @@ def board_figure(entries: Sequence[Entry]) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[1.0, 1.15])
     for place, (name, entry) in enumerate(ranked.items()):
         value, low, high = _mean_score(entry, exact)
-        # The line's pattern tells agents of one colour apart on the right.
+        # Drawn as on the right, where the line's pattern tells agents of one colour apart.
         left.plot([0.0, value], [place, place], **looks[name].line, linewidth=1.0)
         left.hlines(place, low, high, colors=looks[name].colour, linewidth=2.0)
         left.plot([value], [place], "o", color=looks[name].colour, markersize=6)
@@ -126,6 +126,7 @@ def _ranked(entries: Sequence[Entry]) -> tuple[dict[str, Entry], list[World]]:
     suite, _ = Suite.read(entries[0].suite)
     worlds = [world for world in suite.worlds if entries[0].scale in world.scales]
     exact = _exact(worlds)
+    # By the mean over the worlds that have an optimum: other figures have no common scale.
     names = sorted(by_name, key=lambda name: -float(_mean_score(by_name[name], exact).value))
     return {name: by_name[name] for name in names}, worlds
 

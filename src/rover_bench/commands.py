@@ -115,6 +115,7 @@ def _compare(
     from rover_bench import comparison, run_study
 
     study = comparison(env_id, env_kwargs, chosen, steps=steps, n_seeds=n_seeds)
+    # Runs and page of a comparison share a folder, as the same OUT is to go on with both.
     folder = out or Path("runs") / "compare" / study.cases()[0].env_name
     words = ["compare", env_id]
     for key, value in env_kwargs.items():
@@ -255,6 +256,7 @@ def _reproduce(
 
     every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
     scale = choose("scale", scale, SCALES)
+    # Of all figures one that cannot be made does not keep the others from being made.
     failed: dict[str, str] = {}
     for one in REPRODUCTIONS if every else (name,):
         words = ["reproduce", one, "--scale", scale]
@@ -350,7 +352,7 @@ def _board(
 
 def _say_now(line: str) -> None:
     sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    sys.stdout.flush()  # into a file or pipe, too, where lines would otherwise come in thousands
 
 
 def _run(make: Callable[..., Report], words: Sequence[str], making: _Making) -> Report:

@@ -171,6 +171,7 @@ def _from_the_first_success(agent: Any, case: Case, seed: int) -> dict[str, Any]
         agent.buffer.observations.shape, stored["observations"].dtype, agent.buffer.n_actions
     )
     cut = {name: stored[name][:steps] for name in columns}
+    # Starts of the episodes that had begun by then; the last of them may be unfinished.
     early.load_state({**stored, **cut, "starts": stored["starts"][:episodes]})
     policy, seconds = _timed(rover.solve, early, early.terminated.astype(np.float64))
     earned = float(greedy_episodes(agent.env, policy, seed=0, n_episodes=1)[0][0])
@@ -192,7 +193,7 @@ def _cells_of_a_maze(agent: Any, case: Case, seed: int) -> dict[str, Any]:
         arrived = within(center)
         try:
             policy = rover.solve(agent, goal=arrived)
-        except ConfigurationError:
+        except ConfigurationError:  # no observation of the data lies in that cell
             missing += 1
             continue
         rng, done = np.random.default_rng(0), False
@@ -364,6 +365,7 @@ def main() -> None:
     if path.exists():
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     done = set(rows[key].itertuples(index=False, name=None))
+    # Written after every run, so that a stop loses none.
     jobs = [
         (study, case, agent, seed)
         for study in options.studies or _STUDIES

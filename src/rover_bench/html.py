@@ -57,6 +57,7 @@ def write_html(study: Study, folder: Path) -> Path:
     report, path = read_report(study, folder), folder / f"{study.name}.md"
     # Statistics and configuration stand between what was measured and how it was made.
     shown, heading, made = read_file(path).decode(errors="replace").partition("## How it was made")
+    # A fixed generator: the same page gives the same file.
     scores, pictures = _across_tasks(report, np.random.default_rng(0))
     text = "\n\n".join([shown, scores, _configuration(report), heading + made])
     file = path.with_suffix(".html")

@@ -67,6 +67,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
         figures = {name: float(summary[name]) for name in METRICS if summary.get(name) is not None}
         if "states_seen" in figures:
             del figures["observations"]  # as many as states
+        # A mean of steps to different returns would say nothing.
         if summary.get("best_return_kind") == "reached":  # each run has a best of its own
             for name in ("steps_to_best_return", "steps_to_stay_at_best"):
                 figures.pop(name, None)
@@ -106,6 +107,7 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
         first = float(terminated[0] + 1) if len(terminated) else math.inf
         return figures | {"first_arrival": first, "arrivals": float(len(terminated))}
     figures |= _missing(summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
+    # Backwards from the end: the first policy after which none fell below the target again.
     kept = math.inf
     for record in reversed(files.records):
         if record["coverage"] < TARGET_COVERAGE:
@@ -187,6 +189,7 @@ def provenance(*, jobs: int) -> dict[str, Any]:
         may use. jobs. versions: of Python, rover and the packages that the figures depend on.
     """
     packages = ("torch", "numpy", "scipy", "gymnasium", "clarabel")
+    # What a figure may depend on: the code, the arithmetic below it, and how busy the machine was.
     return {
         **machine(),
         "commit": _commit(),
@@ -201,6 +204,7 @@ def provenance(*, jobs: int) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """Part of :func:`provenance` that depends on where and when a run is made."""
+    # In a container or a job of Slurm a process may use fewer cores than the machine has.
     affinity = getattr(os, "sched_getaffinity", None)
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -279,7 +283,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
     start, discount = int(dynamics.start.argmax()), float(files.settings["discount"])
     optimum = optimal_occupancy(dynamics, discount=discount).objective
     inputs, successors = states[buffer.inputs], states[buffer.successors]
-    # steps at which a state was seen for the first time; the start is seen at 0
+    # Steps at which a state was seen for the first time; the start is seen at 0.
     firsts = np.sort(np.unique(np.append(start, successors), return_index=True)[1])
     updates, ratios = files.series("optimality_ratio")
     # Any action: the union of all transition matrices as one graph.
@@ -292,10 +296,11 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         figures[f"steps_to_{percent}"] = steps or math.inf
         if not steps:
             continue
-        # none where the run ended before its next update
+        # None where the run ended before its next update.
         for own in ratios[updates >= steps][:1].tolist():
             figures[f"own_ratio_{percent}"] = own
-        # ROVER's plan on the agent's transitions up to then, with exact states
+        # ROVER's plan on the agent's transitions up to then, with exact states: what the same data
+        # would have given another planner.
         rows = slice(steps)
         counts = merge_transitions(
             inputs[rows], buffer.actions[rows], successors[rows], buffer.terminated[rows]
@@ -316,7 +321,8 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         logits[operator.states] = -discount * operator.action_values(descent.dual).numpy()
         occupancy = policy_occupancy(dynamics, softmax(logits, axis=1), discount=discount)
         figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
-        # shortest ways in the data over the shortest there are
+        # Shortest ways in the data over the shortest there are: data may cover all states and know
+        # only long ways to them.
         graph = csr_array((counts.counts, (counts.inputs, counts.successors)), ways.shape * 2)
         reached = np.setdiff1d(counts.successors, [start])
         figures[f"detour_{percent}"] = float(

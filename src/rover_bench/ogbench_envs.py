@@ -65,6 +65,7 @@ class HeldDirections(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructo
 
     def step(self, action: int) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
         """Hold a direction for five frames; ``info["success"]`` if any of them was at the goal."""
+        # A point may pass its goal between two decisions.
         succeeded = 0.0
         with self._in_place_of_global():
             for _ in range(HELD):

@@ -134,7 +134,7 @@ def draw_steps_by_distance(
         points: start → distance of the goal in steps → steps to the first success, > 0.
         styles: of agents by name; see :func:`assign_styles`.
     """
-    # neighbouring starts stand beside each other
+    # Neighbouring starts stand beside each other: at one distance their intervals would overlap.
     shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
     looks = assign_styles(points, styles)
     for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
@@ -181,6 +181,7 @@ def draw_coverage_bars(
     names = list(looks)
     all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
     for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
+        # Bars begin at 0, so that their lengths compare, and end before the number beside them.
         longest = 1.0
         for name, bar in panel.items():
             place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0

@@ -149,7 +149,8 @@ def _check_claims(seed: int) -> dict[str, float]:
         step = model.objective(model.policy + 1e-30j * direction).imag / 1e-30
         gradient = model.primal if model is plain else model.dual(model.coupling)
         note(name, gradient @ direction @ model.embedding / (1 - _GAMMA), step)
-    # The paper prints M transposed in Theorem 2: both are tried, and one must not hold.
+    # The paper prints M transposed in Theorem 2: both are tried, and one must not hold. A complex
+    # step, as above, is a derivative without the cancellation of differences.
     note("dual", plain.dual(plain.coupling), plain.primal)
     note("printed", plain.dual(plain.coupling.T), plain.primal)
     transition = np.outer(sink, one) + (plain.phi - sink).T @ plain.weights @ plain.psi
@@ -215,6 +216,7 @@ def check_propositions(
         StorageError: the files cannot be written.
     """
     check_writable(out)
+    # Random problems of one size: a claim about matrices holds of all of them or of none.
     drawn = seeds or range(100, 110 if scale == "smoke" else 200)
     errors = [_check_claims(seed) for seed in drawn]
     worst = {name: max(found[name] for found in errors) for name in _CLAIMS}

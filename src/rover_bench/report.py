@@ -65,6 +65,7 @@ class Report:
         runs = self.of(cases).dropna(subset=[figure])
         if runs.empty:
             return None
+        # An event that did not happen within the budget counts as the budget: a lower bound.
         limit = METRICS[figure].limit or int(runs["steps"].iloc[0])
         return Aggregate(tuple(runs[figure]), limit)
 
@@ -152,6 +153,7 @@ def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...],
 
 def _references(report: Report) -> str:
     """Metrics of random actions and of the policy optimal for J, if all ran on one problem."""
+    # J of random actions differs with the environment and the discount, so one line holds for one.
     if len({(case.problem, case.settings.get("discount")) for case in report.cases}) > 1:
         return ""
     labels = {"uniform": "Uniformly random actions", "optimal": "The policy that is optimal for J"}
@@ -182,7 +184,8 @@ def _table(report: Report, table: Table) -> str:
     if table.columns:
         options = dict.fromkeys(case.labels[table.columns] for case in cases)
         heads = {option: _plain(study.title_of(table.columns, option)) for option in options}
-    # A column is an option of an axis, all with one metric, or else a metric of its own.
+    # A column is an option of an axis, all with one metric, or else a metric of its own. A cell is
+    # the metric that it shows, and the cases whose runs it is of.
     cells: dict[_Place, tuple[str, list[Case]]] = {}
     for line, group in lines.items():
         for column in heads:
@@ -208,7 +211,7 @@ def _table(report: Report, table: Table) -> str:
     titles = [*(table.heads or table.rows), *table.facts, *heads.values()]
     if table.ratio:
         titles.append(" / ".join(study.title_of(table.columns, option) for option in table.ratio))
-    # text stands on the left, numbers on the right
+    # Text stands on the left, numbers on the right.
     n_text = sum(fact not in ("goal", "steps", "runs") for fact in table.facts)
     return markdown_table(titles, body, left=len(table.rows) + n_text)
 
@@ -286,6 +289,7 @@ def _statistic_text(statistic: Statistic, aggregate: Aggregate, metric: Metric) 
         if min(values) == max(values):
             return least
         return f"{np.mean(values):z.1f}±{stats.sem(values):.1f}".replace("-", "−")
+    # Nobody got there: an interval around the budget would be one of nothing.
     if aggregate.n_censored == len(values):
         return median
     name, _, mean = statistic.partition(" and ")

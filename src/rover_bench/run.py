@@ -67,6 +67,7 @@ def run_study(
         runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
     )
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
+    # Everything below reads the folders alone, so a report is the same whoever made the runs.
     measured = list[tuple[Case, int, Mapping[str, float]]]()
     curves = dict[str, list[Any]]()
     # this metric costs a plan for each run, so only studies that show it pay

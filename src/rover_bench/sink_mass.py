@@ -43,6 +43,7 @@ def read_policies(runs_dir: Path) -> pd.DataFrame:
                 steps, values = files.series(name)
                 columns[name] = pd.Series(values, index=steps)
             of_run = pd.DataFrame(columns).dropna()
+            # Against the policy before: what was new when this one was planned.
             of_run["new_states"] = of_run["states_seen"].diff()
             of_run["rooms"] = case.env_kwargs.get("rooms", 5)
             policies.append(of_run[of_run.index >= _FIRST].dropna())

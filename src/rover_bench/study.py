@@ -79,6 +79,7 @@ def _folder(path: str) -> str:
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    # Two runs of one seed are the same bits, and would make every interval too narrow.
     if len(set(seeds)) < len(seeds):
         raise ValueError("a seed is there twice, and its run would count twice")
     return seeds

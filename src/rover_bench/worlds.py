@@ -49,6 +49,7 @@ class TabularEnv(gym.Env[np.int64, np.int64]):
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
         """Make a step."""
         matrix = self._dynamics.transition[int(action)]
+        # The row of a sparse matrix: where a pair may lead, and how likely that is.
         row = slice(*matrix.indptr[self._state : self._state + 2])
         self._state = int(self.np_random.choice(matrix.indices[row], p=matrix.data[row]))
         reward = float(self._state == self.treasure)
@@ -101,6 +102,7 @@ def random_mdp(
         outcomes: of each pair, drawn without replacement, with Dirichlet(1, …, 1) probabilities.
         draw_seed: draws the problem.
     """
+    # The problem is drawn by its own seed: that of a run must not change the world.
     rng = np.random.default_rng(draw_seed)
     entries: list[list[tuple[float, int, int]]] = [[] for _ in range(actions)]
     for state in range(states):
