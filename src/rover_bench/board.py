@@ -17,9 +17,7 @@ import time
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -37,6 +35,7 @@ from rover.evaluation import CellNet, FiniteEvaluator, Projection
 from rover.storage import fitting, read_json, write_json
 from rover.training.config import choose
 from rover.training.environments import discount_of, horizon_of
+from rover_bench.executors import EXECUTORS
 from rover_bench.measure import provenance
 
 FIRST_SEED = 100
@@ -464,10 +463,10 @@ def _run_all(
 ) -> Iterator[Result]:
     """The results of runs, in their order, whatever runs beside them."""
     with ExitStack() as stack:
+        # A process for each run, whose bits do not depend on what was done before in this one.
         each: Any = map
         if jobs > 1:
-            # Fresh interpreters, whose bits do not depend on what this process did before.
-            each = stack.enter_context(ProcessPoolExecutor(jobs, get_context("spawn"))).map
+            each = stack.enter_context(EXECUTORS["local"].open(jobs)).map
         for (world, seed, _), result in zip(
             runs, each(_run_world, [word] * len(runs), *zip(*runs, strict=True)), strict=True
         ):

@@ -284,7 +284,6 @@ def _board(
     *,
     learner: str | None = None,
     scale: str = "small",
-    suite: str = "reward-free-1",
     seed: int | None = None,
     jobs: int = 2,
     out: Path | None = None,
@@ -305,7 +304,6 @@ def _board(
         learner (MODULE:CLASS|NAME): the agent; of verify only for an entry that is not one of
             rover's, since nothing is imported that a file names
         scale (SCALE): small: minutes on two cores; medium: an hour or two; full: a night
-        suite (NAME): of the worlds
         seed: of verify: draws the runs that are made again [default: fresh]
         jobs: runs side by side
         out: file of the entry, or of the page [default: AGENT-SCALE.json; the screen]
@@ -323,7 +321,7 @@ def _board(
     if action == "run":
         if learner is None or entries:
             raise ConfigurationError("rover board run needs --agent MODULE:CLASS|NAME alone")
-        entry = run_entry(learner, scale, suite=suite, jobs=jobs, say=_say_now)
+        entry = run_entry(learner, scale, jobs=jobs, say=_say_now)
         path = out or Path(f"{learner.replace(':', '-')}-{scale}.json")
         entry.write(path)
         say(f"entry:    {path}")

@@ -14,7 +14,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from rover.evaluation import greedy_episodes
 from rover.evaluation.returns import expected_returns, goal_tasks, reward_task
 from rover.solving import goal_regret, reward_regret
 from rover.training.environments import horizon_of
+from rover_bench.executors import EXECUTORS
 from rover_bench.measure import describe_provenance, provenance
 from rover_bench.report import NOTHING, markdown_table
 
@@ -374,7 +374,7 @@ def main() -> None:
         if (study, case.name, agent, str(seed)) not in done
     ]
     os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with EXECUTORS["local"].open(options.jobs) as pool:
         for number, row in enumerate(pool.map(run, *zip(*jobs, strict=True)) if jobs else (), 1):
             texts = {name: str(value) for name, value in row.items() if value is not None}
             rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)

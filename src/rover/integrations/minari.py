@@ -230,8 +230,6 @@ def _write(
                 minari.namespace.create_namespace(namespace)
             # One step, within one file system: readers find the whole data set or none.
             os.rename(folder, root / dataset_id)
-    except StorageError:
-        raise
     except OSError as error:
         raise _refused(dataset_id, error) from error
 
