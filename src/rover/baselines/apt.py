@@ -92,6 +92,7 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
     lengths = np.take_along_axis(lengths, order, axis=1)
     # The k + 1 nearest points hold the k nearest others, whether or not a point finds itself there.
     itself = (nearest == np.arange(m)[:, None]) & (held > 0)[:, None]
+    # Of its own point a particle finds all particles but itself.
     available = np.where(np.isinf(lengths), 0, held[nearest]) - itself
     # Particles fill k places in the order of their distances; a crowded point may fill several.
     taken = np.diff(np.minimum(available.cumsum(axis=1), k), axis=1, prepend=0)
@@ -155,6 +156,7 @@ class _AptReward(IntrinsicReward[_AptConfig]):
         index, actions, next_index = transitions
         weights = counts / counts.sum()  # (p,)
         inputs = features if self.config.forward_trains_features else features.detach()
+        # The action enters before the ReLU: after it, its effect would not depend on the state.
         hidden = self._forward_first(inputs).index_select(0, index)  # (p, h)
         predicted = self._forward_output(F.relu(hidden + self._action[actions]))  # (p, z)
         error = (predicted - inputs.index_select(0, next_index)).square().sum(dim=1)

@@ -50,6 +50,7 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
 
     def _note(self, index: int, observation: NDArray[Any]) -> float:
         """Leverage of what was reached, which the ellipsoid then has."""
+        # With the features of this moment, as published: later ones would make another ellipsoid.
         with torch.no_grad():
             features = self._encoder(torch.from_numpy(np.asarray(observation)[None]))[0]
         inverse = self._episode["inverse"]

@@ -203,6 +203,7 @@ class Maxent(BonusAgent):
     def _end_round(self) -> None:
         # A copy: what is learned later must not reach into the mixture.
         self._rounds.append(self._snapshot())
+        # Visits of all policies so far, since the density is the mixture's.
         visits = self.buffer.visits()
         seen = np.flatnonzero(visits)
         with self.stopwatch("represent"):

@@ -318,6 +318,7 @@ def _maximize_entropy(
         found ("state_entropy"), the estimated divergence of the two ("kl", at most δ), and the
         gradient steps that were kept ("search_steps") and taken back ("backtracks").
     """
+    # By which the batch was collected: ratios are to it, however far the search goes.
     behaviour = action_log_probs().detach()
     rate = optimizer.learning_rate
 
@@ -346,6 +347,7 @@ def _maximize_entropy(
             n_backtracks += 1
             if n_backtracks > config.max_backtracks:
                 break
+            # A shorter step along the same gradient stays nearer to what the batch can tell.
             optimizer.learning_rate *= 0.5
             continue
         n_steps, kl = n_steps + 1, divergence

@@ -47,6 +47,7 @@ class _NoveldReward(EpisodicReward[RndConfig], RndReward):
     def _rewards(self, errors: Tensor, batch: Batch) -> Tensor:
         """Rewards (n,) of transitions, by the errors (m,) of the batch's observations."""
         novelty = (errors * self.config.feature_dim).sqrt()
+        # With α < 1 moving on among what is equally new pays, too.
         gain = novelty[batch.next_index] - self.config.alpha * novelty[batch.index]
         return gain.clamp_min(0.0) * self._noted(batch)
 

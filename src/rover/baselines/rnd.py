@@ -63,6 +63,7 @@ class RndReward(IntrinsicReward[RndConfig]):
             # An element that never changed has variance zero: any change of it is clipped.
             std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR)
             inputs = ((inputs - self._seen.mean) / std).clamp(-_CLIP, _CLIP).float()
+        # A mean over the features, so that their number does not scale the reward.
         errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)  # (m,)
         rewards = self._rewards(errors.detach(), batch)
         value = self._optimizer.step((counts * errors).sum() / len(batch))

@@ -183,6 +183,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             noise = self._noise(self.config.reward_samples, 1)
             log_density = self._vae.log_density(rows, skills, code, noise)
             sign = -1.0 if self.config.reward_confusion else 1.0
+            # The target p* is uniform over states and its constant is left out; log k is −log p(z).
             rewards = sign * log_skills - log_density + math.log(self.config.n_skills)
         of_density, of_skills = -(weights * bound).sum(), -(weights * log_skills).sum()
         self._optimizer.step(of_density + of_skills)

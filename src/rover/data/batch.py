@@ -108,6 +108,7 @@ def sample_windows(
     rows = first[:, None] + np.arange(n_steps)  # (n, k)
     if n_steps == 1:
         return rows, np.ones(n, np.int64)
+    # Clipped at the buffer's end, where the last transition has no next one to compare with.
     here, after = np.minimum(rows, size - 1), np.minimum(rows + 1, size - 1)
     ends = buffer.terminated[here] | buffer.truncated[here] | (rows + 1 >= size)
     if skills is not None:
@@ -120,6 +121,7 @@ def sample_windows(
 def gather(buffer: Buffer, rows: IntArray, successors: IntArray | None = None) -> Batch:
     """The transitions in `rows` (n,) of the buffer, or from where these begin to `successors`."""
     following = buffer.successors[rows] if successors is None else successors
+    # Inputs and successors in one table: in an episode most observations are both.
     used, index = _merge(np.concatenate([buffer.inputs[rows], following]), len(buffer.observations))
     skills = buffer.skills
     return Batch(

@@ -258,6 +258,7 @@ class Buffer:
         }
         if self.skill_dim:
             forms["skills"] += f" {self.skill_dim}"
+        # All at once: columns of different lengths would shift transitions against each other.
         sizes = check_tensors(state, forms, owner="a buffer")
         for name, column in state.items():
             if column.dtype.kind == "f" and not np.isfinite(column).all():

@@ -122,6 +122,7 @@ def _line_for_observations(space: gym.Space[Any]) -> str | None:
         return _line_for_box_observations(space)
     if space.is_np_flattenable:
         return f"make a vector of it with {_flattening(space)}"
+    # A dictionary with text or graphs in it has no vector, but often a part that is all one needs.
     parts = space.spaces if isinstance(space, spaces.Dict) else {}
     usable = [key for key, part in parts.items() if isinstance(part, spaces.Box | spaces.Discrete)]
     if usable:

@@ -94,6 +94,7 @@ def _restrict(
     truncated &= ~terminated
     if len(kept) and kept[-1] and not (buffer.terminated[-1] or buffer.truncated[-1]):
         truncated[-1] = False  # the last episode is unfinished, and not cut
+    # The same table of observations, whose rows keep their numbers.
     task = Buffer(
         buffer.observations.shape, buffer.observations.dtype, buffer.n_actions, rewards=True
     )
@@ -185,6 +186,8 @@ def _bounds(done: BoolArray, kept: BoolArray) -> IntArray:
     size = len(done)
     before_is_over = np.ones(size, np.bool_)
     before_is_over[1:] = done[:-1] | ~kept[:-1]
+    # A run begins where the row before is done or left out, and ends where the next one is left
+    # out.
     first = np.flatnonzero(kept & before_is_over)
     after_is_out = np.ones(size, np.bool_)
     after_is_out[:-1] = ~kept[1:]

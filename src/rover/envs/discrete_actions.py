@@ -126,5 +126,6 @@ def _combinations(
                 f"levels={count} makes {count ** len(low):,} actions of {len(low)} numbers, but at "
                 f"most {_MOST_ACTIONS:,} can be explored: give fewer levels"
             )
+        # Ends included: the strongest actions are what most control problems need.
         values = np.linspace(low, high, count, axis=1).tolist()
     return np.array(list(itertools.product(*values)), np.float64)

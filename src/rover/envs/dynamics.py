@@ -59,6 +59,7 @@ class FiniteDynamics:
         The rows of terminal states are not used: these keep their mass.
         """
         states, ones = np.arange(len(start)), np.ones(len(start))
+        # A self-loop keeps the rows of terminal states distributions, as those of all others.
         targets = np.where(terminal[:, None], states[:, None], successor)
         shape = (len(start), len(start))
         moves = (
@@ -79,6 +80,7 @@ class FiniteDynamics:
     def steps_to_states(self) -> NDArray[np.int64]:
         """(S,) int64: fewest steps in which an episode can reach each state, −1 where none can."""
         n_states = self.n_states
+        # Any action counts: reachable is what some policy can reach.
         possible = sum(self.transition[1:], start=self.transition[0]).tocoo()
         # Nothing leads out of a terminal state, although its rows hold self-loops.
         goes_on = (possible.data > 0.0) & ~self.terminal[possible.row]

@@ -213,6 +213,7 @@ def _refusal(reason_and_remedy: str) -> ConfigurationError:
 
 def _copy(env: _Env) -> _Env:
     """A copy, which shares what steps do not change."""
+    # deepcopy's memo: what is already in it is not copied.
     layer, shared = env, dict[int, Any]()
     while True:
         shared |= {id(held): held for held in (getattr(layer, name, None) for name in _SHARED)}

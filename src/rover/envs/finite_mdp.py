@@ -136,6 +136,7 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
                 )
     kept = np.array(sorted(ends), dtype=np.int64)
     terminal = np.array([ends[state] for state in kept.tolist()], dtype=np.bool_)
+    # Terminal states have no rows in P; their mass stays, as in every table here.
     loops = [(1.0, state, state) for state in kept[terminal].tolist()]
     matrices = []
     for action in sorted(entries):
@@ -293,6 +294,7 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
         moves = (_DOWN, _UP, _RIGHT, _LEFT, _STAY, _STAY)
         inside = np.asarray(world.desc).astype(str)[1:-1, 1:-1]  # cells and, between them, walls
         height, width = inside[:, ::2].shape
+        # A state of Taxi is a cell, a passenger and a destination: many states share a cell.
         places = [tuple(world.decode(number))[:2] for number in observations.tolist()]
         cells = np.array(places, np.int64)[:, ::-1]
         marks = [(x, y, inside[y, 2 * x]) for y, x in world.locs]

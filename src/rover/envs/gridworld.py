@@ -188,6 +188,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     def dynamics(self) -> FiniteDynamics:
         """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
+        # Alike for all starts, as reset draws them.
         start = np.zeros(self.layout.n_states)
         start[self.start_states] = 1.0 / len(self.start_states)
         exact = FiniteDynamics.from_table(self.layout.successor, start, self.terminal)
@@ -315,6 +316,7 @@ def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDA
         # 0 − x and not −x, so that the goal's reward is 0 and not −0
         distances = np.abs(layout.cells - layout.cells[goal_state]).sum(axis=1)
         return np.asarray(0.0 - distances, dtype=np.float64)
+    # −1 a step, and not +1 at the end: undiscounted returns then prefer short ways.
     rewards = np.full(layout.n_states, -1.0)
     rewards[goal_state] = 0.0
     return rewards

@@ -125,6 +125,7 @@ def parse_layout(text: str) -> Layout:
             reached from the start. The message names the cell as (x, y).
     """
     _check_size(1, len(text) // 2)  # before anything is made of it; half may be blanks
+    # A byte-order mark, which some editors write, would be an unknown character of the first cell.
     plain = textwrap.dedent("\n".join(map(str.rstrip, text.lstrip("\ufeff").splitlines())))
     lines = plain.strip("\n").split("\n")
     _check_size(len(lines), max(map(len, lines)))

@@ -181,6 +181,8 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         return observation, 0.0, False, self._elapsed == self.horizon, info
 
     def _seen(self) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        # The context is told to whoever measures; the observation decides whether the agent sees
+        # it.
         info = {"state": self._state, "context": int(self.context_of[self._state])}
         return self.mdp.observations[self._state].copy(), info
 
@@ -194,6 +196,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
 
 def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Layout:
     """Rooms in a row with their doors in these rows, and a start that is drawn."""
+    # One wall between two rooms, and none beyond the last.
     columns = (size + 1) * (len(doors) + 1) - 1
     rows = [[FREE] * columns for _ in range(size)]
     for number, door in enumerate(doors.tolist()):

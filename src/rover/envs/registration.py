@@ -79,6 +79,8 @@ def _wrapped_env(
         raise ConfigurationError(
             f"{WRAPPED} wraps another environment: give its id, --env base=Pendulum-v1"
         )
+    # By a known id alone: these keywords may come from a file, which must not have a module
+    # imported.
     env = make_env(known_id(base), env_kwargs)
     if (actions, levels, repeat) != (None, None, None):
         repeat = 1 if repeat is None else repeat
@@ -97,6 +99,7 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
         if goal in named:
             return goal, list(named[goal])
         try:
+            # A cell is the only other form that a command line can give.
             x, y = map(int, goal.split(","))
         except ValueError:
             close = nearest(goal, named)

@@ -87,6 +87,7 @@ class _PixelObservation(_ObservationMap):
             )
         shape = (PIXELS_SIDE, PIXELS_SIDE, 3)
         self.space = gym.spaces.Box(0, 255, shape=shape, dtype=np.uint8)
+        # Centred, so that maps of any shape fill the same 84 × 84 pixels.
         top = (PIXELS_SIDE - cell * layout.height) // 2
         left = (PIXELS_SIDE - cell * layout.width) // 2
         self._background = np.full(shape, WALL_COLOUR, dtype=np.uint8)

@@ -85,6 +85,8 @@ def compare_outcomes(pairs: IntArray, outcomes: IntArray, episodes: IntArray) ->
             n_within += second == first != outcome
             n_across += second != first == outcome
         tries[pair] = episode, outcome, None
+    # Where both or neither agree nothing is said; without aliasing any other is a toss of a fair
+    # coin.
     n_different = n_within + n_across
     p_value = 1.0
     if n_different:

@@ -104,6 +104,8 @@ class CellNet:
         if self.radius is None:
             return np.asarray(np.unique(observations, return_inverse=True)[1], np.int64)
         points = _subset(observations, MAX_POINTS, rng) / self._scale
+        # New centres only where the net of random actions has none: what both visit falls into the
+        # same cells.
         centres, _ = _farthest_points(points, self._centres, math.inf, self.radius)
         return np.asarray(cdist(points, centres).argmin(axis=1), np.int64)
 
@@ -128,9 +130,11 @@ class CellNet:
         points = _subset(observations, _MAX_ENTROPY_POINTS, rng) / self._scale
         points = points[:, self._varies]
         n, width = points.shape
+        # One neighbour more than is asked for: a point is its own nearest.
         distances = np.ravel(KDTree(points).query(points, k=[_N_NEIGHBOURS + 1])[0])
         if np.mean(distances <= _SMALLEST_DISTANCE) > _MOST_REPEATED:
             return None
+        # As a logarithm: in many dimensions the volume of a ball underflows.
         log_ball = 0.5 * width * math.log(math.pi) - gammaln(0.5 * width + 1.0)
         # Clipped, since a single repeated visit would make the mean −∞.
         logs = np.log(np.maximum(distances, _SMALLEST_DISTANCE))
@@ -166,6 +170,8 @@ def unseen_mass(labels: NDArray[Any]) -> float:
     Args:
         labels: (n,) what was drawn, n ≥ 1.
     """
+    # A draw that was seen once was unseen before it came: the share of such draws says how often
+    # the next is one.
     counts = np.unique(labels, return_counts=True)[1]
     return float(np.count_nonzero(counts == 1) / len(labels))
 

@@ -24,6 +24,7 @@ from rover.evaluation.optimum import FloatArray
 def mean_interval(values: NDArray[Any]) -> dict[str, float]:
     """The ``mean`` of independent `values` (n,), n ≥ 2: ``low`` to ``high``, 95% by Student's t."""
     mean = float(np.mean(values))
+    # Student's t and not the normal: a handful of repeats does not tell its own spread.
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5
     half = float(stats.t.ppf(0.975, len(values) - 1)) * error
     return {"mean": mean, "low": mean - half, "high": mean + half}

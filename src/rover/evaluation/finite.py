@@ -277,6 +277,8 @@ class FiniteEvaluator:
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
         dynamics, discount = self.problem.dynamics, self.discount
         each = [policy_occupancy(dynamics, table, discount=discount) for table in tables]
+        # By where components are, and not their mean: what one does where it never comes says
+        # nothing.
         weights = np.stack(each)[:, :, None]
         # Where no component ever comes, the mean of all is as good as any.
         weights += np.finfo(np.float64).tiny
@@ -299,6 +301,7 @@ class FiniteEvaluator:
         self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
     ) -> FloatArray:
         """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,)."""
+        # All sets in one call: the chain is set up once, and all episodes step together.
         episodes = self.sample(policy_probs, n_repeats * self.n_episodes, rng)
         return covered_shares(episodes.reshape(n_repeats, -1), self.n_states)
 
@@ -354,6 +357,7 @@ class FiniteEvaluator:
             The ``coverage`` of the episodes and the exact figures; and the states of the episodes
             (n_episodes, horizon + 1), −1 after termination. Only the episodes draw from `rng`.
         """
+        # One set of episodes, as a user would see them; its expectation is the costlier figure.
         trajectories = self.sample(policy_probs, self.n_episodes, rng)
         coverage = float(covered_shares(trajectories[None], self.n_states)[0])
         return {"coverage": coverage, **self.exact_figures(policy_probs)}, trajectories

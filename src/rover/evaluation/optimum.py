@@ -93,6 +93,7 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
         objective=float(occupancy @ occupancy),
         state_occupancy=occupancy,
         policy_probs=policy_probs,
+        # Relative, as J* of many states is small.
         duality_gap=abs(solution.obj_val - solution.obj_val_dual) / solution.obj_val,
     )
 
@@ -111,6 +112,7 @@ def _flow_program(
     # d has variables of its own: so Q is diagonal, where Σ_x (Σ_a ρ)² would couple all actions.
     weights = np.r_[np.zeros(n_pairs), np.full(n_states, 2.0 / n_states)]
     identity = eye_array(n_states, format="csr")
+    # First the flow, then that d sums ρ over actions: equalities; the rest are ρ ≥ 0.
     flow = hstack([-discount * row.T for row in rows] + [identity])
     marginal = hstack([identity] * n_actions + [-identity])
     nonnegative = hstack([-eye_array(n_pairs), csr_array((n_pairs, n_states))])

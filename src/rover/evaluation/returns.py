@@ -39,6 +39,7 @@ def goal_tasks(dynamics: FiniteDynamics, goals: NDArray[np.int64]) -> FiniteTask
     A state that ends the episode is never left, and goes on to cost −1 per step.
     """
     arrived = np.zeros((dynamics.n_states, len(goals)), np.bool_)
+    # One column a task: many goals cost one sparse product a step.
     arrived[goals, np.arange(len(goals))] = True
     rewards = vstack(dynamics.transition) @ (arrived.astype(np.float64) - 1.0)
     return FiniteTasks(rewards, arrived)
@@ -84,6 +85,7 @@ def expected_returns(
         policies: (K, S, A) the stationary policy of each task; None: the best that there is.
         discount: γ in (0, 1].
     """
+    # Action by action below each other, so that one product serves all actions and all tasks.
     transition = vstack(dynamics.transition)  # (A·S, S)
     n_states, n_tasks = tasks.terminal.shape
     probs = None if policies is None else policies.transpose(2, 1, 0)  # (A, S, K)

@@ -156,6 +156,7 @@ class RolloutEvaluator:
             entropies.append(self.net.entropy(visits, rng))
             episodes += latest
         self.episodes = [seen for seen, _ in episodes]
+        # An episode of T steps shows T + 1 observations.
         lengths = np.array([len(seen) - 1 for seen in self.episodes])
         return {
             **_mean_and_error("cells", cells),
@@ -180,6 +181,7 @@ class RolloutEvaluator:
             episodes.append(_roll_out(self._env, sample_component, horizon=horizon, rng=rng))
             n_steps += len(episodes[-1][0]) - 1
             fewest = 1 if self._is_broken_off else _MIN_EPISODES
+            # After an episode and not within it: half of one would be counted as a short one.
             if n_steps >= most and len(episodes) >= fewest:
                 break
         return episodes
@@ -230,9 +232,12 @@ def episode_coverage(
     objectives: list[float] = []
     n_steps = 0
     while not n_distinct or n_steps + horizon <= max_steps:
+        # By the episode's number, so that policies meet the same contexts however long their
+        # episodes last.
         rng = np.random.default_rng([*seed, len(n_distinct)])
         seen, _ = _roll_out(env, sample_component, horizon=horizon, rng=rng)
         flat = np.ascontiguousarray(seen.reshape(len(seen), -1))
+        # Observations are compared as they are: within an episode they are states to the agent.
         shares = np.unique(flat, axis=0, return_counts=True)[1] / len(flat)
         n_distinct.append(len(shares))
         objectives.append(float(np.square(shares).sum()))

@@ -214,6 +214,7 @@ def encoder_config(
         fields |= _CONV[architecture] | ({"padding": True} if is_small else {}) | changes
     elif kind == "scale":
         assert isinstance(space, spaces.Box)
+        # Bounds travel with the config, since a policy is loaded without its environment.
         fields |= {"low": space.low.ravel().tolist(), "high": space.high.ravel().tolist()}
     elif kind == "identity" and observations.shape != ():
         # (x − 0) / 1 changes no bit, so that equal features are equal observations.

@@ -223,6 +223,7 @@ class Encoder(nn.Module):
             features = F.relu(features)
         if self.config.normalization == "none":
             return features
+        # By a norm with a floor, since ReLU can leave a vector of zeros, which has no direction.
         order = 2.0 if self.config.normalization == "l2" else 1.0
         return F.normalize(features, p=order, dim=-1, eps=_NORM_FLOOR)
 
@@ -298,6 +299,7 @@ class _ConvEncoder(Encoder):
         """Encode (n, height, width[, channels]) into (n, feature_dim) float32."""
         self._check_input(observations)
         images = observations if observations.ndim == 4 else observations[..., None]
+        # Zeros where an image is as its center: sparse maps until they are too full.
         maps = deviation_maps(images, self.center, self.scale)
         for kernel, stride in zip(self.kernels, self.config.strides, strict=True):
             maps = conv_relu(maps, kernel, stride=stride, padding=self.padding)

@@ -78,6 +78,7 @@ class ActionPredictor(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        # Without U the rows of W are the predicted features themselves.
         width = feature_dim if kind == "linear" else width
         layer_shapes(feature_dim * n_actions, width)  # refuses what no memory holds
         self.n_actions = n_actions
@@ -123,6 +124,8 @@ class ActionPredictor(nn.Module):
         return (hidden if self._is_linear else F.silu(hidden)) @ self.output
 
     def _by_action(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:
+        # Rows of one action are made neighbours: one product for each action, and no copy of its
+        # matrix for every row.
         order = torch.argsort(actions, stable=True)  # (n,)
         sizes = torch.bincount(actions, minlength=self.n_actions).tolist()
         inputs = torch.split(features.index_select(0, input_index.index_select(0, order)), sizes)
@@ -161,12 +164,15 @@ def info_nce_loss(
         Scalar loss, in nats.
     """
     target_counts = torch.zeros(len(targets), dtype=counts.dtype).index_add(0, positive, counts)
+    # Cosines, so that no feature grows to lower the loss; the temperature alone sets how sharp the
+    # softmax is.
     similarity = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).T  # (n, m)
     # −∞ for a target that nothing leads to, which so has no part in any denominator.
     log_counts = target_counts.log()
     losses = F.cross_entropy(similarity / temperature + log_counts, positive, reduction="none")
     # The positive's own log-count belongs to the denominator only.
     losses = losses + log_counts.index_select(0, positive)  # (n,)
+    # A mean over the transitions before merging: sums over rows would count frequent ones once.
     return (counts * losses).sum() / counts.sum()
 
 

@@ -173,11 +173,13 @@ class Optimizer:
         learning_rates: Mapping[str, float] | None = None,
     ) -> None:
         self.n_updates = torch.zeros((), dtype=torch.int64)
+        # Not zero: a norm that was never measured must not look converged.
         self.grad_norm = math.nan
         self._name = name
         self._modules = dict(modules)
         self.learning_rate = learning_rate
         self._weight_decay = weight_decay
+        # A tensor of float32, as the fused kernel wants it.
         self._step_count = torch.zeros((), dtype=torch.float32)
         self._learning: list[Tensor] = []
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}

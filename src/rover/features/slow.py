@@ -49,6 +49,7 @@ def _cosines(length: int) -> Tensor:
     k = torch.arange(min(FREQUENCIES, length), dtype=torch.float64)[:, None]
     at = torch.arange(length, dtype=torch.float64) + 0.5
     rows = torch.cos(math.pi / length * k * at) * math.sqrt(2.0 / length)
+    # Before this the constant has norm √2, and every other cosine 1.
     rows[0] /= math.sqrt(2.0)
     return _on_grid(rows, _COSINE_GRID)
 
@@ -93,11 +94,15 @@ class LaggedSums:
         """Take in pairs of vectors (n, p) float64 and those a lag later (n, p)."""
         if len(before) == 0:
             return
+        # The first pairs decide for good, since sums about another origin could not be added to
+        # these.
         if self._origin is None:
             self._origin = before.mean(dim=0)
         before, after = before - self._origin, after - self._origin
         self.n += len(before)
         self._sums += torch.stack([before.sum(dim=0), after.sum(dim=0)])
+        # Both ends of a pair count, so that C is the covariance of the pictures and not of the
+        # earlier ones alone.
         self._square += before.T @ before + after.T @ after
         self._lagged += after.T @ before
 
@@ -106,6 +111,8 @@ class LaggedSums:
         assert self._origin is not None
         begins, ends = self._sums / self.n
         mean = 0.5 * (begins + ends)
+        # About the mean of both ends: C − ½ (E[x' xᵀ] + E[x x'ᵀ]) is ½ E[d dᵀ] only if both are
+        # taken about the same point.
         outer = torch.outer(mean, mean)
         lagged = self._lagged / self.n - torch.outer(ends, mean) - torch.outer(mean, begins)
         return self._origin + mean, self._square / (2 * self.n) - outer, lagged + outer
@@ -138,15 +145,21 @@ def slow_features(sums: LaggedSums) -> SlowFeatures:
     rates, directions = torch.linalg.eigh(
         torch.eye(m, dtype=torch.float64) - 0.5 * (whitened + whitened.T)
     )
+    # At least one, however fast: a policy needs a feature to stand on.
     n_slow = max(1, min(_MOST_SLOW, int((1.0 - rates > _LEAST_CORRELATION).sum())))
     rates, slow = rates[:n_slow], directions[:, :n_slow]
+    # In units of the mean change within the lag, so that distances mean time.
     scaled = [slow / (2.0 * rates.clamp(min=_SMALLEST_RATE)).sqrt()]
+    # K of the text above, as the slow features see it.
     turning = slow.T @ (0.5 * (whitened - whitened.T))
+    # Without what couples slow features to each other: a speed is no function of the places.
     _, coupling, speeds = torch.linalg.svd(turning - turning @ slow @ slow.T, full_matrices=False)
+    # Singular values are correlations here; chance alone gives small ones.
     n_speeds = min(_MOST_SPEEDS, m - n_slow, int((coupling > _LEAST_COUPLING).sum()))
     if n_speeds > 0:
         scaled.append(speeds[:n_speeds].T)
     projection = whitening @ torch.cat(scaled, dim=1)
+    # A power of two for each column: rounding to it keeps products exact in float64.
     spacing = 2.0 ** (torch.log2(projection.abs().amax(dim=0)).ceil() - _PROJECTION_BITS)
     return SlowFeatures(
         mean=_on_grid(mean, _COEFFICIENT_GRID),

@@ -129,8 +129,11 @@ class _Planner:
         """Reward and termination of every transition, as far as the task has shown."""
         every, first = self._all, self._n_old
         assert self._seen.rewards is not None
+        # Up to the transition that the plan is made from: a resumed run must make the same plan.
         earned = self._seen.rewards[: self.n_planned]
         ends = every.terminated[first:].astype(np.float64)
+        # The median where nothing is shown: in a sparse task that of an ordinary step, which no
+        # rare reward moves.
         rewards = np.full(len(every), float(np.median(earned)))
         ended = every.terminated.astype(np.float64)
         # Later keys are more specific: a mean over the arrivals, then over those by the same
@@ -148,6 +151,7 @@ class _Planner:
             apart, nearest = KDTree(arrivals[first:]).query(arrivals)
             shown = np.asarray(apart) <= _NEAR
             rewards[shown], ended[shown] = earned[nearest][shown], ends[nearest][shown]
+        # What the task itself showed is known, whatever its neighbours say.
         rewards[first:], ended[first:] = earned, ends
         return rewards, ended > 0.5
 

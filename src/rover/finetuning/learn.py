@@ -86,6 +86,7 @@ def finetune(
     """
     # A module of the user's own does not say which agent made it.
     details = policy.details if isinstance(policy, Policy) else {}
+    # A string is a collection too: its letters would be taken for parts.
     parts = (freeze,) if isinstance(freeze, str) else freeze
     if not isinstance(parts, Collection | None):
         raise ConfigurationError(
@@ -271,6 +272,7 @@ def resume_task(
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
+        # A kill may have come between the end of the run and the removal of its checkpoints.
         remove_leftovers(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _task_of(env) != run_config.task:

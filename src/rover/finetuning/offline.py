@@ -65,6 +65,7 @@ class OfflineTraining(TaskRun):
                 "same buffer (and reward) again"
             )
         self.run_config = run_config.model_copy(update={"data": digest.hexdigest()})
+        # One reward everywhere, and no end, prefers no policy to any other.
         differ = bool((self._rewards != self._rewards[0]).any())
         self.is_rewarded = differ or bool(self._buffer.terminated.any())
         self._batch_rng = np.random.default_rng([run_config.seed, 1])

@@ -100,6 +100,7 @@ class Finetuning(OnlineRun):
             return int(self._rng.integers(self._buffer.n_actions))
         # A transferred policy explores by itself until it begins to learn.
         if not self._is_warming_up:
+            # From the end of the warm-up on, since until then the transferred policy acted alone.
             decayed = min(1.0, (step - self._warmup_end) / config.exploration_steps)
             start, end = config.exploration_start, config.exploration_end
             if self._rng.random() < start + decayed * (end - start):
@@ -141,6 +142,7 @@ class Finetuning(OnlineRun):
             metrics = self._learner.update(*batch, train_actor=train_actor)
         self._latest = {
             "critic_loss": metrics["critic_loss"],
+            # Back in the task's units: the learner's rewards were divided by it.
             "q_mean": unit * metrics["q_mean"],
             "policy_entropy": metrics["policy_entropy"],
         }
@@ -252,6 +254,7 @@ def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
         return
     # A module of the user's own says nothing of its shapes: it is tried on an observation.
     shape, dtype, n_actions = check_spaces(env)
+    # Zeros will do, whatever the space: only the shape of the answer counts.
     with torch.no_grad():
         logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
     returned = tuple(getattr(logits, "shape", ()))

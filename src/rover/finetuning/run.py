@@ -186,6 +186,7 @@ class TaskRun(Run):
         rows, lengths = sample_windows(
             self._buffer, config.learner.batch_size, self._batch_rng, n_steps=config.n_steps
         )
+        # Scaled as they are drawn and not as they are stored: the largest reward may still come.
         scaled = torch.from_numpy(rewards[rows] / unit).float()
         discount = config.learner_discount
         return n_step_batch(self._buffer, rows, lengths, scaled, discount=discount), unit
@@ -309,6 +310,7 @@ class OnlineRun(TaskRun):
             done = self._collector.step(self._choose())
         self.num_timesteps += 1
         rewards, terminated = self._rewards, self._buffer.terminated
+        # In the task's own units, which a curve of returns is read in.
         self._episode_return += float(rewards[-1])
         # Until there is anything to prefer a policy can only get worse.
         self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
@@ -378,7 +380,10 @@ def _curve_summary(
     steps, returns = np.array(columns, np.float64).T
     # A policy may visit the best return by luck: what counts is from when on it stays there.
     at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE
+    # Counted from the end: evaluations at the best without a worse one after them.
     n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
+    # By trapezoids, since evaluations need not be evenly spaced: the last one is wherever the run
+    # ends.
     area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])
     return {
         "steps": int(steps[-1]),

@@ -87,6 +87,7 @@ class Task(BaseModel):
             ConfigurationError: no such environment, or the goal cannot be reached in time.
             LayoutError: the goal is a wall or outside the map.
         """
+        # Made without its goal first: another environment would refuse the word in its own way.
         without = {k: v for k, v in self.env_kwargs.items() if k not in ("goal", "reward")}
         has_goal = self.env_kwargs.get("goal") is not None
         if has_goal and not isinstance(make_env(self.env_id, without).unwrapped, GridWorld):

@@ -98,6 +98,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             self._new_encoders.append(self._network.encoder)
             learning = {"actor": self.actor}
         self._actor_optimizer = Optimizer(
+            # Its own optimiser, since the actor may rest while the critics learn.
             f"{self.name}'s actor",
             learning,
             learning_rate=config.actor_learning_rate,
@@ -137,6 +138,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         ``state_dict`` rebuild it, and whose parameters require no gradients. For an actor that was
         given: a module of its class, with the gradients that it required.
         """
+        # Copied with its buffers: the centring of the input is part of what a policy is.
         module = copy.deepcopy(self.actor).eval()
         return module if self._network is None else module.requires_grad_(False)
 
@@ -181,6 +183,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                 temperature=temperature if self.is_soft else 0.0,
             )
 
+        # Both at the weights before the step, so that neither sees what the other has just learned.
         loss_of_critics = critic_loss(taken, targets)
         loss_of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
 
@@ -301,6 +304,8 @@ class DiscreteSAC(ActorCritic[SACConfig]):
         self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
     ) -> dict[str, float]:
         """Take a step of :class:`ActorCritic`, and one of the temperature if the actor learns."""
+        # The temperature last: this update's losses are those of the temperature that made its
+        # targets.
         metrics = super().update(batch, returns, discounts, train_actor=train_actor)
         # While the actor stays, its entropy does, and α would only drift.
         if train_actor and self.config.adapt_temperature:

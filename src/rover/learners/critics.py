@@ -93,6 +93,7 @@ class CriticLearner(Generic[ConfigT]):
         # Networks compute in float32, whatever the features of a frozen encoder are.
         self._frozen_features = None if learns else RowCache(lambda x: base(x).float())
         self._caches = [] if self._frozen_features is None else [self._frozen_features]
+        # An encoder that was given has been centred on its own data already.
         is_new = critic_encoder is None
         self._new_encoders = [base, self.target_critics.encoder] if is_new else []
         self._critic_optimizer = Optimizer(
@@ -150,6 +151,7 @@ class CriticLearner(Generic[ConfigT]):
         """Target critics (2, n, A) where transitions lead; `features` (m, f) are the critics'."""
         if self.target_critics.encoder is not self.critics.encoder:
             features = self.target_critics.encoder(batch.observations)
+        # At every distinct row first: a transition's are picked, and several may lead to one.
         q: Tensor = self.target_critics.heads(features, rows.at_next, batch.skills)
         return q.index_select(1, rows.next_row)
 

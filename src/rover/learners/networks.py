@@ -241,6 +241,7 @@ class RowCache:
         """
         if rows is None:
             return self._evaluate(observations)
+        # The buffer's table has grown since: rows that were never asked for are not stored.
         beyond = int(rows.max()) + 1 - len(self._is_stored)
         if beyond > 0:
             self._is_stored = F.pad(self._is_stored, (0, beyond))
@@ -260,6 +261,7 @@ class RowCache:
 
     def _store(self, rows: Tensor, outputs: Tensor) -> Tensor:
         """Keep the outputs that there is memory for, and return the table of all."""
+        # Whole rows that fit, of whatever dtype and width the function returns.
         limit = self._max_bytes // max(1, outputs[0].numel() * outputs.element_size())
         fits = rows < limit
         if not (bool(fits.all()) or self._has_warned):

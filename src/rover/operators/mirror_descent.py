@@ -165,6 +165,7 @@ def mirror_descend(
 
     # Zero is the uniform policy: softmax of equal logits.
     current = best = evaluate(torch.zeros_like(start) if dual is None else dual)
+    # Accepted steps only, which is what the stopping rule compares.
     objectives = [current.occupancy.objective]
     step, n_solves = step_rule.initial, 1
     for _ in range(n_steps):

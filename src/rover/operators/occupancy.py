@@ -56,6 +56,7 @@ def _lu_factor(matrix: Tensor, what: str) -> _LuFactor:
             f"{what} is singular (pivot {int(info)} of {matrix.shape[0]} is zero); "
             "try a smaller discount, a larger ridge, or a sharper kernel"
         )
+    # The pivots alone: a number that is not finite reaches the diagonal of the factors.
     if not math.isfinite(float(lu.diagonal().sum())):
         require_finite(matrix, what, "check the features and the kernel's bandwidth")
         raise SingularSolveError(f"{what} overflowed while it was factored; try a larger ridge")
@@ -116,6 +117,7 @@ class DenseOperator:
 
     def resolvent(self, policy_probs: Tensor, discount: float) -> _Resolvent:
         """LU factors of I − γ P_π for `policy_probs` (s, A)."""
+        # −γ P_π at once: scaling (s, A) costs less than scaling (s, s).
         matrix = self.policy_transition(policy_probs.mul(-discount))
         matrix.diagonal().add_(1.0)
         return _lu_factor(matrix, "I − γ P_π")
@@ -176,11 +178,14 @@ def solve_occupancy(
     Raises:
         SingularSolveError: I − γ P_π is singular, or its solution is not finite.
     """
+    # Factored once: the occupancy is one solve, and the adjoint its transpose.
     resolvent = operator.resolvent(policy_probs, discount)
     weights = resolvent.solve(start)
     # K w is needed twice, for J and for its gradient.
     gram_weights = operator.apply_gram(weights)
     scale = 1.0 - discount
+    # By what is missing and not as a state of its own: the sink is absorbing, so nothing comes
+    # back.
     sink_mass = 1.0 - scale * float(weights.sum())
     objective = scale**2 * float(weights.dot(gram_weights)) + sink_norm**2 * sink_mass**2
     if not math.isfinite(objective):

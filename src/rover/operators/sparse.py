@@ -166,9 +166,12 @@ def _system_pattern(
     n_actions = int(transition.shape[0]) // n_states
     moves = coo_array(transition)
     pair, to = np.asarray(moves.coords[0], np.int64), np.asarray(moves.coords[1], np.int64)
+    # Edges of the system: moves, the diagonal, terminal states to the node, and the node to the
+    # starts.
     ends = np.flatnonzero(terminal)
     node = np.full(len(ends), n_states)
     starts = np.flatnonzero(start) if len(ends) else np.empty(0, np.int64)
+    # The node takes no row where nothing ends, so that such systems stay as small as they are.
     size = n_states + (1 if len(ends) else 0)
     diagonal = np.arange(size)
     rows = np.concatenate([to, diagonal, node, starts])

@@ -80,6 +80,7 @@ class TransitionCounts:
 
         0 where every repetition led to the same outcome, or nothing was repeated.
         """
+        # By pairs and not by rows: a pair has as many rows as outcomes.
         pair = self.inputs * (int(self.actions.max(initial=0)) + 1) + self.actions
         # 1 − Σ p̂² of n tries falls short of 1 − Σ p², on average, by the factor (n − 1) / n.
         tries, square = np.bincount(pair, self.counts), np.bincount(pair, self.counts**2)
@@ -210,6 +211,7 @@ def _farthest_point_anchors(
         anchor = features[index : index + 1]
         return self_similarity + kernel.diagonal(anchor)[0] - 2.0 * kernel(pool, anchor)[:, 0]
 
+    # Infinite while there is no anchor, so that the first candidate is taken as the farthest.
     nearest = torch.full((len(pool),), float("inf"), dtype=features.dtype, device=features.device)
     for index in chosen:
         nearest = torch.minimum(nearest, distance_to(index))
@@ -276,6 +278,7 @@ def nystrom_support(
         )
         for pool, forced in ((ordinary, frequent), (ended, ended[:1]))
     ]
+    # Ordinary anchors stand in front, which makes each kind one block of columns.
     n_ordinary = len(groups[0])
     anchors = np.concatenate(groups)
     terminal = np.arange(len(anchors)) >= n_ordinary
@@ -288,6 +291,7 @@ def nystrom_support(
     start = torch.zeros(len(anchors), dtype=features.dtype, device=device)
     for ends, block in ((False, slice(0, n_ordinary)), (True, slice(n_ordinary, len(anchors)))):
         rows = np.flatnonzero(counts.terminated == ends)
+        # Starts are ordinary states, and projected with them.
         points = [counts.successors[rows]] if ends else [counts.successors[rows], starts]
         if block.start == block.stop:
             continue

@@ -84,6 +84,7 @@ class TransitionModel:
         # From the right: one vector is carried through the factors, and no matrix of all pairs.
         targets = self.support.successor @ anchor_values
         width = self.anchor_features.shape[1] if self.basis is None else len(self.basis)
+        # Actions without data keep zeros: no mass returns from them, and all of it sinks.
         result = targets.new_zeros(width, len(self.regressions))
         for action, regression in enumerate(self.regressions):
             if regression is None:
@@ -102,6 +103,7 @@ class TransitionModel:
 
     def residual(self, features: Tensor) -> Tensor:
         """Sink mass (n, A) of one step from `features` (n, z): 1 where the data says nothing."""
+        # Ones on the anchors add up the mass that reaches any of them; the rest is in the sink.
         kept = self.coefficients(torch.ones_like(self.support.start))
         return 1.0 - self.regressors(features) @ kept
 
@@ -167,6 +169,7 @@ def _fit_dual(
         from_basis = gram[at_basis]
         cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
     row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
+    # λ is on counts: twice as many tries of a pair halve what it is shrunk by.
     shrinkage = ridge / support.pair_counts
 
     def regress(rows: slice, name: str, out: Tensor) -> _ActionRegression:

@@ -104,6 +104,7 @@ class MeanCurve:
         Raises:
             ConfigurationError: runs that have no step in common.
         """
+        # Only where every run was measured: a mean over fewer of them would jump where one ends.
         first = max(steps[0] for steps, _ in series)
         last = min(steps[-1] for steps, _ in series)
         if first > last:
@@ -211,6 +212,7 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     label_axes(axes, title=panel.title, x="environment steps", y=y, grid=True)
     axes.set_xlim(left=0)
     count_axis(axes.xaxis, 5)
+    # Lines alone: a band's ends should not set the scale.
     values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
     # J/J* of the optimum is 1 by definition, so that no summary says it.
     summary = {"best_ratio": 1.0 if run.summary.get("uniform_ratio") else None, **run.summary}

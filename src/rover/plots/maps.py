@@ -133,6 +133,7 @@ def draw_panels(
         starts = np.asarray(panel.starts, np.int64)
         if panel.values is not None:
             placed = grid.place(panel.values)
+            # A value may be zero or negative; a count of zero is a state that nothing visited.
             bare = np.isnan(placed) | ~grid.free if scale == "value" else placed <= 0.0
             shown = np.ma.masked_where(bare, placed)
             image = axes.imshow(shown, norm=norms[scale], cmap=SEQUENTIAL, zorder=1)

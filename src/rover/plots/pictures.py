@@ -284,6 +284,7 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     for groups in by_task.values():
         members = [run for group in groups.values() for run in group]
         returns = [run.best_return for run in members]
+        # From whichever run could compute it: runs of one task share it.
         best = next((value for value in returns if value is not None), None)
         means = {key: _mean_of_seeds(group) for key, group in groups.items()}
         panels.append(TaskPanel(members[0].environment, best, means))

@@ -252,6 +252,8 @@ class RunFiles:
         weights = np.broadcast_to(discounts, trajectories.shape)
         alive = trajectories != ENDED
         n_states = len(self.arrays["policy_probs"])
+        # Episodes are cut off at the horizon, so that the discounts of their visits sum to less
+        # than 1 / (1 − γ).
         counts = np.bincount(trajectories[alive], weights=weights[alive], minlength=n_states)
         return np.asarray(counts / counts.sum(), np.float64)
 

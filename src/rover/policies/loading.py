@@ -58,6 +58,7 @@ def load_policy(
             that it says, which is found before anything of those shapes is made.
         ConfigurationError: an encoder or kernel of the user's own is needed.
     """
+    # Weights that are not finite would only be met at the first observation that reaches them.
     stored = read_sealed(Path(path), kind=POLICY_KIND, is_finite=True)
     # Code of a user is never in a file: what it was trained with has to be handed over again.
     for name, key, argument in (("encoder", "kind", encoder), ("kernel", "name", kernel)):

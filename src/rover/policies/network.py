@@ -38,6 +38,7 @@ class NetworkPolicy(Policy):
         skills: Tensor | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
+        # All of one shape: a checkpoint and a file hold one configuration for all of them.
         config = networks[0].config
         super().__init__(
             config.n_actions,
@@ -64,6 +65,7 @@ class NetworkPolicy(Policy):
         """The policy of one component alone, on the same network."""
         self._check_component(component)
         skills = None if self.skills is None else self.skills[component][None]
+        # With skills there is one network, which the skill alone tells apart.
         network: Any = self.networks[component if skills is None else 0]
         return NetworkPolicy([network], skills, self.details)
 

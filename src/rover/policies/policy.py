@@ -174,6 +174,8 @@ class Policy(nn.Module, ABC):
                 for this step alone, which is :meth:`probs`.
         """
         if component is None:
+            # Nothing is drawn of a single component, so that its actions do not depend on this
+            # choice.
             component = self.draw_component(rng) if self.n_components > 1 else 0
         probabilities = self.component_probs(np.asarray(observation)[None], component)[0]
         return int(rng.choice(self.n_actions, p=probabilities))
@@ -257,6 +259,8 @@ class CoveragePolicy(Policy):
         logits = regressors @ self.weights
         if self.epsilon == 0.0:
             return logits
+        # Uniform actions are mixed into probabilities; no shift of logits does the same at every
+        # state.
         probs = torch.softmax(logits, dim=1)
         # Logits are free up to a constant: the logarithms of the mixed probabilities are some.
         return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)

@@ -73,6 +73,7 @@ def solve_in_contexts(
     weights = np.zeros((features.shape[1], buffer.n_actions), np.float32)
     rows = [np.flatnonzero(buffer.actions == action) for action in range(buffer.n_actions)]
     begins = [features[buffer.inputs[mine]] for mine in rows]
+    # Once: sweeps change the targets of the regression and not its inputs.
     inverses = [ridge_inverse(phi, _PRICE_RIDGE) for phi in begins]
     for _ in range(_SWEEPS):
         # Never below 0: where nothing is predicted the price of exploring decides alone.

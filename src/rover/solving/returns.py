@@ -80,6 +80,7 @@ def steps_to_end(policy: Policy, env: gym.Env[Any, Any], *, limit: int) -> Float
     going_on = 1.0 - dynamics.terminal
     steps = np.zeros(dynamics.n_states)
     for _ in range(limit):
+        # Steps behind a terminal state belong to the next episode.
         onward = [matrix @ (steps * going_on) for matrix in dynamics.transition]
         steps = going_on * (1.0 + (probs * np.stack(onward, axis=1)).sum(axis=1))
     return np.asarray(steps)

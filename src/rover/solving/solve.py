@@ -122,6 +122,8 @@ def value_policy(
     """
     sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
     if sink_value is None:
+        # Pessimistic by default: a plan must not prefer what was never tried to what was seen to be
+        # poor.
         sink = _worst_value(tasks.rewards, discount)
     solution = optimal_values(
         model,
@@ -214,6 +216,7 @@ def expected_values(
     if model.exact:
         probs = experience.policy.probs(buffer.observations.rows)
     else:
+        # The policy knows observations and no places: each place acts as the nearest observation.
         rows = KDTree(model.points).query(model.places[: model.n_planned])[1]
         probs = experience.policy.probs(buffer.observations.rows[rows])
     values = policy_values(
@@ -305,9 +308,12 @@ def _solve(
     """The best values under rewards that are solved together."""
     earned, remaining = model.accumulate(rewards, ends, discount)
     if passing is not None:
+        # Whatever the transitions earned on that way: they passed the goal, where the task would
+        # have ended.
         earned[passing], remaining[passing] = 1.0, 0.0
     n_actions, n_planned, n_rewards = model.n_actions, model.n_planned, rewards.shape[1]
     kept = (1.0 - model.sink)[:, None]
+    # The sink is worth its value at once, whatever the discount: nothing follows it.
     lost = model.sink[:, None] * sink_value
     size = n_planned * n_actions
     plan = model.shares[:size]
@@ -318,6 +324,8 @@ def _solve(
         return np.asarray(action_values.reshape(n_planned, n_actions, n_rewards))
 
     values = iterate(backup, np.zeros((n_planned, n_rewards)), tolerance=_TOLERANCE).states
+    # On a net it is left to the policy, which looks up where an action leads from where it truly
+    # stands.
     onward = remaining * (model.onward @ values) if model.exact else 0.0
     tables = kept * (model.shares @ (earned + onward)) + lost, kept * (model.shares @ remaining)
     shape = len(model.places), n_actions, n_rewards
@@ -347,6 +355,7 @@ def policy_values(
     n_planned, n_actions = policy_probs.shape
     size = n_planned * n_actions
     places = np.repeat(np.arange(n_planned), n_actions)
+    # P_π as a product: π chooses among pairs, which lead to outcomes, which go on to places.
     choose = csr_array((policy_probs.ravel(), (places, np.arange(size))), shape=(n_planned, size))
     kept = diags_array(1.0 - model.sink[:size]) @ model.shares[:size]
     onward = choose @ kept @ diags_array(remaining[:, 0]) @ model.onward

@@ -150,6 +150,7 @@ class GoalFinder:
             only = np.flatnonzero(reached)
             rows.append(int(only[0]) if len(only) == 1 else -1)
         arrived = np.stack(columns, axis=1)
+        # An end of the environment ends a task too: what came after it was another episode.
         ends = arrived | self._buffer.terminated[:, None]
         return TaskRewards(
             arrived.astype(np.float64),
@@ -190,6 +191,7 @@ class GoalFinder:
             rows = [self._row.get(row.tobytes(), -1) for row in wanted.astype(self._table.dtype)]
             mask[[row for row in rows if row >= 0]] = True
         else:
+            # Within a radius: where states do not repeat no transition arrives at a point exactly.
             mask = self._distances(wanted, self._model.points) <= GOAL_RADIUS
         passed = self._model.outcomes_that_pass(
             lambda points: self._distances(wanted, points) <= GOAL_RADIUS
@@ -237,6 +239,7 @@ class GoalFinder:
 
     def _distances(self, wanted: NDArray[Any], points: FloatArray) -> FloatArray:
         """Distance of points (n, z) to the nearest observation of those wanted."""
+        # In the model's units, in which five steps change about one.
         targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._model.projection
         return np.asarray(KDTree(targets).query(points)[0])
 
@@ -295,6 +298,8 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
         world = reward.unwrapped
         try:
             rewards, ends = label(buffer, reward_function(reward))
+        # Only an environment whose rewards follow from no table is played again; a grid world's
+        # reason stands.
         except ConfigurationError:
             if isinstance(world, GridWorld) or seed is None:
                 raise
@@ -378,6 +383,7 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
         for row in range(first, behind):
             reached, reward, *_ = running.step(int(buffer.actions[row]))
             expected = table[buffer.successors[row]]
+            # To the bit: an episode that drifts would give its rewards to other transitions.
             if not np.array_equal(np.asarray(reached, dtype=expected.dtype), expected):
                 raise ConfigurationError(
                     f"step {row - first + 1} of episode {number} led elsewhere than when it was "

@@ -188,6 +188,7 @@ def refuse_links(folder: str | os.PathLike[str]) -> None:
                 f"{path} is a symbolic link, and a run writes only in its own folder; remove the "
                 f"link or {_ELSEWHERE}"
             )
+    # A rename over a folder would fail only when the run's first result is written.
     for path in Path(folder).glob("*.*"):
         if path.suffix in (".json", ".jsonl", ".safetensors") and path.is_dir():
             raise StorageError(

@@ -154,6 +154,7 @@ def fitting(problem: str) -> Iterator[None]:
             reason = describe_problems(error)
         elif isinstance(error, KeyError):
             reason = f"it lacks {reason}"
+        # Shortened, since libraries quote whole files in their messages.
         shown = textwrap.shorten(reason, _MAX_REASON, placeholder="...")
         raise ArtefactError(f"{problem}: {shown}") from error
 
@@ -208,6 +209,7 @@ class JsonLines:
     def cut(self, n_bytes: int) -> None:
         """Keep the first `n_bytes` and cut off what follows them, whole lines or torn ones."""
         text = self._text()
+        # Fewer bytes than the checkpoint vouches for: lines were lost that no replay brings back.
         if len(text) < n_bytes:
             raise ArtefactError(
                 f"{self.path} has {len(text)} bytes but {n_bytes} are to be kept: lines are "

@@ -137,6 +137,7 @@ def read_sealed(
             f"this is rover {__version__}, which reads format {_FORMAT}: use that version"
         )
     check_file(Path(path))
+    # After the digest: a file that was altered should not be called one of another kind.
     if stored_kind != kind:
         raise ArtefactError(f"{path} is a {stored_kind}, not a {kind}; give the path of a {kind}")
     with fitting(f"{path} has content that does not fit together; do not use it"):

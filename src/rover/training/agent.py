@@ -209,6 +209,7 @@ class Agent(Run, Generic[ConfigT]):
 
     def _sign_policy(self) -> None:
         """Write into the current policy what it was trained on."""
+        # On the policy itself, so that a file of it says where it comes from without its run.
         steps, discount = len(self.buffer), self.config.discount
         self.policy.details = {**self._origin(), "steps": steps, "discount": discount}
 
@@ -339,6 +340,7 @@ class Agent(Run, Generic[ConfigT]):
     def _conclude(self) -> None:
         if self.learns and not self.measures.latest:
             delays = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
+            # Only settings that this agent has: the advice names what can be changed.
             names = [name for name in delays if name in type(self.config).model_fields]
             lower = f" or lower {' or '.join(names)}" if names else ""
             warnings.warn(

@@ -123,6 +123,7 @@ def observations_of(env: gym.Env[Any, Any]) -> Observations:
     space = env.observation_space
     one_hot = False
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        # Only then are all states asked for, whose table may be large.
         is_unit = bool((space.low == 0).all() and (space.high == 1).all())
         problem = finite_dynamics(env) if is_unit else None
         if problem is not None:

@@ -199,6 +199,7 @@ class Measures(ABC):
         env, horizon = self._rollout_env, self._rollout_horizon
         if env is None:
             return []
+        # Shared alike: policies are compared on the same contexts, as many of each.
         allowed = self._allowed(step, at_the_end=True) // len(policies)
         if allowed < horizon:
             needed = len(policies) * horizon
@@ -230,6 +231,7 @@ class Measures(ABC):
 
     def _allowed(self, step: int, *, at_the_end: bool) -> int:
         """Environment steps that roll-outs may make after `step` steps of the run."""
+        # Roll-outs are paid for by steps already made, so that a run's cost is bounded at any time.
         share = self._config.measure_share
         if at_the_end:
             return math.floor(share * step) - self._on_the_way.steps - self._at_the_end.steps
@@ -389,10 +391,13 @@ class ExactMeasures(Measures):
         return Trial(-objective, figures, objective > self._largest_objective)
 
     def _starts(self) -> tuple[int, float]:
+        # An episode that began after the last step counts too, but its row may not be looked up
+        # yet.
         rows = self._buffer.episode_starts
         states = np.array(self._states, np.int64)
         begun = np.unique(states[rows[rows < len(states)]])
         begun = begun[begun >= 0]
+        # Exact, where the roll-outs' form estimates it from starts that were seen once.
         seen_mass = float(self.evaluator.problem.dynamics.start[begun].sum())
         return len(begun), max(0.0, 1.0 - seen_mass)
 

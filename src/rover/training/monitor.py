@@ -121,6 +121,7 @@ def _bar_or_lines(label: str, done: int, total: int) -> Iterator[Report]:
 def _tensorboard(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Report]:
     from torch.utils.tensorboard.writer import SummaryWriter
 
+    # Points behind the step that a run resumes from would be drawn twice.
     with SummaryWriter(str(run_dir / "tensorboard"), purge_step=done) as writer:
 
         def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:

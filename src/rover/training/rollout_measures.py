@@ -161,6 +161,7 @@ class RolloutMeasures(Measures):
         assert discount is not None
         # Shorter sets would say nothing of a policy that plans farther ahead than they last.
         least = min(self._rollout_horizon, math.ceil(1.0 / (1.0 - discount)))
+        # Half for random actions and half for the policy, three sets each.
         short, share = allowed // (2 * _FEWEST_SETS), f"{self._config.measure_share:g}"
         if short < least:
             needed = 2 * _FEWEST_SETS * least
@@ -191,6 +192,8 @@ class RolloutMeasures(Measures):
         if len(rows) == 0:
             return 0, None
         table, rng = self._buffer.observations, np.random.default_rng(_REFERENCE_SEED)
+        # With a generator of its own, so that figures do not depend on what was measured
+        # before.
         project = Projection(table.shape, rng)
         net = CellNet(project(self._some_observations()), rng)
         cells = net.cells_of(project(table.rows[rows]), rng)

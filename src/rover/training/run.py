@@ -154,6 +154,7 @@ class Run(ABC):
         opened: AbstractContextManager[None] = nullcontext()
         watched: AbstractContextManager[Report | None] = nullcontext()
         if folder is not None:
+            # Before the first step: a disk that is too small is said while nothing is lost yet.
             needed = self._bytes_needed()
             opened = folder.open(self.describe(total), self._prepare_folder, needed_bytes=needed)
         if progress_bar or log:
@@ -237,6 +238,8 @@ class Run(ABC):
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint."""
         assert self._folder is not None
+        # Identity first: settings that are not those of the checkpoint would fit its tensors by
+        # chance.
         state = self._folder.read_checkpoint(self.describe(0).identity())
         if state is None:
             return
@@ -257,6 +260,7 @@ class Run(ABC):
 def _each_warning_once() -> Iterator[None]:
     """Show this package's warnings once for each line that issues them, whatever their figures."""
     with warnings.catch_warnings():
+        # Wrapped and not filtered: filters match texts, and pytest and callers keep their own.
         show = warnings.showwarning
         # By line and not by text, since messages carry figures that differ every time.
         seen: set[tuple[str, int]] = set()

@@ -189,9 +189,11 @@ class RunFolder:
         self.metrics.sync()
         n_bytes = self.metrics.n_bytes
         self._lines = {"n_bytes": n_bytes, "sha256": self.metrics.digest(n_bytes)}
+        # What the state belongs to travels in it, since files of two runs can be mixed by hand.
         run = {**identity, "start": self._start()}
         content = {"run": run, "metrics": self._lines, "state": dict(state)}
         self._latest = self._checkpoints / f"step-{step:09d}.safetensors"
+        # Listed ones only: what a kill left unlisted is not a state to fall back on.
         earlier = [file.name for file in self.checkpoints() if file != self._latest]
         digests = read_manifest(self._checkpoints) or {}
         write_sealed(self._latest, content, kind="checkpoint")
