@@ -80,7 +80,7 @@ benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 		sparse_occupancy sweep_overhead; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; done
 
-campaign: $(READY) ## kills, altered files and wrong commands, two hundred attempts of each, and misuse
+campaign: $(READY) ## kills and altered files, two hundred attempts of each, and misuse
 	$(TESTS) tests/campaign --attempts 200
 
 clean:

@@ -19,7 +19,6 @@ from small_envs import ENVIRONMENTS
 
 import rover
 import rover.baselines
-from rover import Rover
 from rover.baselines import agent_class, agent_names, agent_summaries, make_agent, resume_agent
 from rover.errors import ArtefactError, ConfigurationError, UnsupportedSpaceError
 from rover.learners import DDPGConfig
@@ -101,12 +100,6 @@ def test_a_run_resumes_in_the_same_bits(name: str, tmp_path: Path) -> None:
     env, changes = RESUMED[name]
     make = partial(make_agent, name, seed=5, **{**SMALL[name], **changes})
     assert_resumes_to_the_bit(make, ENVIRONMENTS[env], tmp_path, steps=150)
-
-
-def test_a_run_of_another_agent_is_not_continued(tmp_path: Path) -> None:
-    small_grid_agent("random", tmp_path / "random").learn(50)
-    with pytest.raises(ArtefactError, match="holds a run of 'random', which Rover cannot"):
-        Rover.resume(tmp_path / "random")
 
 
 HUGE = {"hidden_sizes": [10**9, 10**9], "feature_dim": 8, "learning_rate": 1e-3}

@@ -194,12 +194,6 @@ def test_rewards_are_scaled_by_all_that_came_before(mode: str) -> None:
     assert constant.tolist() == [0.0 if mode == "standard" else 1000.0] * 4  # no scale of its own
 
 
-def test_symbolic_images_have_the_scale_of_the_data() -> None:
-    agent = small_agent("apt", "symbols").learn(100)
-    scales = [x for key, x in agent.policy.state_dict().items() if key.endswith("encoder.scale")]
-    assert scales[-1].amax(dim=(0, 1)).tolist() == [9.0, 3.0, 1.0]
-
-
 def test_too_small_a_batch_for_the_neighbours_is_refused() -> None:
     agent = small_agent("apt", "onehot", learner={"batch_size": 2}, n_steps=1)
     with pytest.raises(ConfigurationError, match="nearest neighbours were asked for among 2"):

@@ -36,10 +36,6 @@ def titles(figure: Figure) -> list[str]:
     return [axes.get_title() for axes in figure.axes if axes.get_title()]
 
 
-def labels(legend: Any) -> list[str]:
-    return [text.get_text() for text in legend.get_texts()]
-
-
 def colour(line: Any) -> str:
     return to_hex(line.get_color()).upper()
 

@@ -20,7 +20,7 @@ from rover.errors import ArtefactError, ConfigurationError
 from rover_bench import board
 from rover_bench.board import Entry, RewardFree, run_entry, verify
 from rover_bench.board_page import board_page
-from rover_bench.worlds import deep_sea, random_mdp
+from rover_bench.worlds import deep_sea
 
 SUITE = """
 [scales]
@@ -85,25 +85,6 @@ def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise: bool) -> N
         reach[step] = np.max([matrix @ reach[step + 1] for matrix in dynamics.transition], axis=0)
     best = (1.0 - 1.0 / size) ** size if noise else 1.0
     assert reach[0, 0] == pytest.approx(best)
-
-
-@pytest.mark.parametrize("make", [lambda: deep_sea(5, True), random_mdp])
-def test_a_tabular_world_steps_as_its_tables_say(make: Any) -> None:
-    world = make()
-    problem = finite_dynamics(world)
-    assert problem is not None
-    rng = np.random.default_rng(0)
-    counts = np.zeros((problem.dynamics.n_actions, problem.dynamics.n_states))
-    world.reset(seed=1)
-    for _ in range(4000):
-        world.reset()
-        action = int(rng.integers(problem.dynamics.n_actions))
-        counts[action, world.step(np.int64(action))[0]] += 1
-    for action, row in enumerate(counts):
-        exact = problem.dynamics.transition[action].toarray()[0]
-        assert np.abs(row / row.sum() - exact).max() < 0.05
-        assert (exact[row > 0] > 0).all()
-    assert (problem.dynamics.steps_to_states() >= 0).all()
 
 
 def test_an_agent_sees_no_reward_and_no_step_beyond_its_budget() -> None:

@@ -127,15 +127,6 @@ def test_laws(tasks):
         assert (share <= ends[1] + 1e-12).all()
 
 
-def test_scores_that_cannot_be_compared():
-    one = [np.ones(2)]
-    for bad in ([], [np.ones(0)], [np.array([1.0, math.nan])], [np.array([math.inf])]):
-        with pytest.raises(ConfigurationError, match="at least one finite score of every task"):
-            interquartile_mean(bad, rng())
-    with pytest.raises(ConfigurationError, match="X has 1 tasks and Y has 2"):
-        probability_of_improvement(one, one * 2, rng())
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.lists(FINITE, min_size=1, max_size=9))
 def test_estimates_lie_in_their_intervals_and_among_the_runs(values: list[float]) -> None:

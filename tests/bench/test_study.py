@@ -210,16 +210,6 @@ def test_different_cases_in_one_folder_are_refused(
         load_study(small(axes={"agent": dict(zip("ab", options, strict=True))}))
 
 
-@pytest.mark.parametrize("values", [("a/b.txt", "a-b.txt"), ("é", "è"), ("x" * 300, "x" * 301)])
-def test_environments_whose_names_would_be_one_have_folders_of_their_own(
-    values: tuple[str, str],
-) -> None:
-    options = {str(len(v)) + v: {"env_kwargs": {"layout": v}} for v in values}
-    folders = {case.place for case in load_study(small(axes={"layout": options})).cases()}
-    assert len(folders) == 2
-    assert all(len(part) < 120 for folder in folders for part in folder.split("/"))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,8 +1,8 @@
 """Altered files of every kind of run: refused in one line, or as good as they were.
 
 Files are altered raw, so that the manifest of their folder no longer fits, or sealed anew, as
-somebody would who knows the formats, or links take their places. Beside the run lie files that no
-command may touch, and a module that leaves a mark when it is imported.
+somebody would who knows the formats. Beside the run lie files that no command may touch, and a
+module that leaves a mark when it is imported.
 """
 
 from __future__ import annotations
@@ -135,20 +135,6 @@ def _alter_raw(path: Path, other: Path, rng: random.Random, outside: Path) -> _A
         os.truncate(path, 2**32)  # takes no room on the disk
     is_bad = is_of_a_run or way not in ("flipped", "zeros")
     return _Alteration(path.name, f"{way} at {place}", is_bad)
-
-
-def _link(run: Path, rng: random.Random, outside: Path) -> _Alteration:
-    """Put a link in the place of something that commands write."""
-    name = rng.choice((".lock", "metrics.jsonl", "checkpoints", "pictures", "summary.json"))
-    path, target = run / name, outside / "target"
-    if path.exists():
-        path.rename(target)
-    elif name == "pictures":
-        target.mkdir()
-    else:
-        target.write_bytes(b"")
-    path.symlink_to(target)
-    return _Alteration(name, "a link")
 
 
 def _nasty(rng: random.Random) -> Any:
@@ -306,10 +292,8 @@ def test_an_altered_file_is_refused_or_does_no_harm(attempt: Attempt) -> None:
             p for p in (work / "RUN").rglob("*") if p.suffix in (".json", ".jsonl", ".safetensors")
         )
     )
-    kind = rng.choice(("links", *["raw"] * 4, *["sealed anew"] * 5))
-    if kind == "links":
-        altered = _link(work / "RUN", rng, outside)
-    elif kind == "raw":
+    kind = rng.choice((*["raw"] * 4, *["sealed anew"] * 5))
+    if kind == "raw":
         other = _folder(rng.randrange(len(_SUBJECTS)), shared) / path.relative_to(work / "RUN")
         altered = _alter_raw(path, other, rng, outside)
     else:

@@ -1,7 +1,7 @@
 """Runs that are killed, again and again, end in the bits of a run that never was.
 
 A process gets its signal before, after or in the middle of a system call that writes, on a step of
-the environment, on an optimizer's step, while it imports, or at any time at all.
+the environment, on an optimizer's step, or at any time at all.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +27,7 @@ from rover.cli import main
 from rover.envs import GridWorld
 from rover.storage import read_sealed
 
-from .processes import ON_LINUX, WALL_SECONDS, Attempt, Ended, changes, check, fork, lines_of, rover
+from .processes import ON_LINUX, Attempt, Ended, changes, check, fork, lines_of, rover
 from .runs import RUNS, STEPS, Run
 
 pytestmark = [pytest.mark.slow, ON_LINUX]
@@ -54,18 +51,6 @@ _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 _CLOCKS = ("wall_time", "n_bytes", "sha256", "metrics.jsonl", "summary.json")
 """Keys of times, and of digests and lengths of files that hold times."""
 _MIN_KILLS, _MAX_KILLS = 2, 6
-_PROGRAM = """\
-import os, sys
-
-def hook(event, arguments):
-    if event == "import" and arguments[0] == "rover.cli.program":
-        os.write(1, b">")
-
-sys.addaudithook(hook)
-from rover.cli import main
-sys.exit(main())
-"""
-"""The program ``rover``, with a sign when its answer to signals is there and the imports follow."""
 
 
 class Moment(NamedTuple):
@@ -155,9 +140,6 @@ def _reference(run: Run, shared: Path) -> tuple[dict[str, Any], Counter[str]]:
 
 def _draw(rng: random.Random, events: Counter[str]) -> Moment:
     way = rng.random()
-    if way < 0.03:
-        softly = rng.choice((signal.SIGTERM, signal.SIGINT))
-        return Moment(rng.uniform(0.0, 4.0), 0, "while or after it imports, at", softly)
     if way < 0.12:
         return Moment(rng.uniform(0.0, 1.5), 0, "at", signal.SIGKILL)
     names = sorted(events)
@@ -174,26 +156,7 @@ def _kill(attempt: Attempt, words: Sequence[str], moment: Moment) -> Ended:
     """Run a command until its moment."""
     if isinstance(moment.event, str):
         return fork(lambda: run_until(words, moment), attempt.folder)
-    if moment.signal == signal.SIGKILL:
-        return fork(lambda: main(words), attempt.folder, kill_after=moment.event)
-    program = attempt.shared / "rover"
-    program.write_text(_PROGRAM)
-    process = subprocess.Popen(
-        [sys.executable, str(program), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=attempt.folder,
-        text=True,
-    )
-    assert process.stdout is not None
-    process.stdout.read(1)
-    time.sleep(moment.event)
-    process.send_signal(moment.signal)
-    try:
-        return Ended(process.wait(timeout=WALL_SECONDS), *process.communicate())
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return Ended(None, *process.communicate())
+    return fork(lambda: main(words), attempt.folder, kill_after=moment.event)
 
 
 def _latest(folder: Path) -> str:

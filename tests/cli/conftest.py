@@ -27,7 +27,8 @@ def corridor_run(tmp_path_factory) -> Path:
 def mountain_run(tmp_path_factory) -> Path:
     """A complete run with unknown states that no test may change."""
     folder = tmp_path_factory.mktemp("cli") / "mountain"
-    words = ["pretrain", "MountainCar-v0", "--steps", "50", "--set", "mirror_steps=5"]
+    words = ["pretrain", "MountainCar-v0", "--env", "max_episode_steps=50"]
+    words += ["--steps", "50", "--set", "mirror_steps=5"]
     words += ["--set", "evaluation_episodes=2"]
     assert main([*words, "--run-dir", str(folder)]) == 0
     return folder

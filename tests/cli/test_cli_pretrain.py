@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import sys
 import warnings
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import TINY, start
+from command_line import TINY
 from same_files import assert_same
 
 from rover.cli import main
@@ -131,29 +130,6 @@ def test_a_bug_keeps_its_traceback_and_an_interrupt_has_none(capsys, monkeypatch
     failure = KeyboardInterrupt()
     assert main([*TINY, "20"]) == 130
     assert capsys.readouterr().err == "rover: interrupted\n"
-
-
-def test_the_progress_bar_shows_coverage_and_ratio_on_a_terminal():
-    ours, theirs = pty.openpty()
-    words, terminal = (*TINY, "40", "--run-dir", "run"), {"TERM": "xterm", "COLUMNS": "120"}
-    with start("-m", "rover", *words, env=terminal, stderr=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # how a terminal ends on Linux
-                break
-            if not piece:
-                break
-            shown += piece
-        output = process.communicate()[0]
-    os.close(ours)
-    assert process.returncode == 0
-    assert "40/40" in shown.decode()
-    assert "J/J*" in shown.decode()
-    assert "states seen" in output
-    assert "eta" not in output
 
 
 def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(capsys, monkeypatch):

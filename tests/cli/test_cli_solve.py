@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 import rover
 from rover.cli import main
 from rover.envs import GridWorld
-from rover.evaluation import greedy_episodes
 from rover.plots import GridMap, MapPanel
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, reward_regret
@@ -74,32 +71,6 @@ def test_values_and_a_path_to_the_goal_are_drawn(
     assert {one.name for one in (tmp_path / "pictures").iterdir()} == {"values.png", "steps.png"}
 
 
-@pytest.mark.filterwarnings("ignore:.*too few for a policy update")
-def test_values_are_drawn_over_a_phase_plane(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    agent = rover.make_agent("random", "CartPole-v1", seed=0, run_dir=tmp_path / "run")
-    agent.learn(150)
-    seen: list[Any] = []
-    monkeypatch.setattr(rover.plots, "make_phase_planes", lambda *given: seen.extend(given))
-    monkeypatch.setattr(rover.plots, "write_pictures", lambda figures, folder: [*figures][:0])
-    words = ["solve", str(tmp_path / "run"), "--reward-from-env", "--episodes", "1"]
-    assert main([*words, "--run-dir", str(tmp_path / "plan")]) == 0
-    policy = rover.load_policy(tmp_path / "plan" / "policy.safetensors")
-    assert isinstance(policy, ValuePolicy)
-    env_id, observations, rollouts, _, values = seen
-    assert env_id == "CartPole-v1"
-    np.testing.assert_array_equal(observations, agent.buffer.observations.rows)
-    np.testing.assert_array_equal(values, policy.value(observations))
-    assert rollouts.shape[0] == 5
-    words = ["evaluate", str(tmp_path / "plan" / "policy.safetensors"), "--episodes", "2"]
-    capsys.readouterr()
-    assert main(words) == 0
-    mean = greedy_episodes(gym.make(env_id), policy, seed=0, n_episodes=2)[0].mean()
-    said = f"Planned for own reward: mean return {mean:.2f}, over 2 episodes."
-    assert said in capsys.readouterr().out
-
-
 def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", str(run), "--goals", "all", "--run-dir", str(tmp_path)]) == 0
     assert "10 of 10 goals at the best possible return" in capsys.readouterr().out
@@ -129,16 +100,6 @@ def test_what_a_policy_was_planned_for_is_evaluated(
     name = "own reward" if is_own else f"{len(found.returns)} goals"
     means = {"return": found.returns.mean(), "best": found.best.mean(), "unseen_share": 0.0}
     assert task == {"name": name, **means}
-
-
-@pytest.mark.filterwarnings("ignore:.*too few for a policy update")
-def test_a_goal_that_the_run_never_saw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    env = rover.envs.make_env("rover/MultiRooms-v0", {})
-    rover.make_agent("random", env, seed=0, run_dir=tmp_path / "run").learn(9)
-    assert main(["solve", str(tmp_path / "run"), "--task", "goal=room5"]) == 2
-    shown = capsys.readouterr().err
-    assert "the goal room5 was never seen: the nearest state seen is" in shown
-    assert len(shown.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -74,18 +74,6 @@ def test_wrong_input_is_one_line_with_exit_code_2(
     assert sorted(p.name for p in corridor_run.rglob("*")) == before
 
 
-def test_a_buffer_of_another_environment(refused, corridor_run: Path) -> None:
-    shutil.copytree(corridor_run, "other")
-    Path("other/manifest.json").unlink()  # without it the run has not ended, and may be altered
-    config = Path("other/config.json")
-    config.write_text(
-        config.read_text().replace('"length": 5', '"length": 5, "observation": "onehot"')
-    )
-    assert "observations" in refused("offline", "other", *ENDS)
-    shutil.copy(corridor_run / "evaluation.safetensors", "other/buffer.safetensors")
-    assert "other/buffer.safetensors" in refused("offline", "other", *ENDS)
-
-
 def test_learning_curves_of_several_runs(
     refused, corridor_run: Path, capsys: pytest.CaptureFixture
 ) -> None:

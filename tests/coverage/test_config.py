@@ -84,12 +84,6 @@ def test_contradictions_are_named(name: str) -> None:
         resolve(make_config("default", **overrides), SPACES[space])
 
 
-def test_a_dtype_that_encoders_do_not_take() -> None:
-    space = spaces.Box(0, 1, (12,), np.float16)
-    with pytest.raises(ConfigurationError, match="wrap the environment"):
-        resolve(make_config("default"), space)
-
-
 @given(st.sampled_from(sorted(RoverConfig.model_fields)), st.integers(-3, 3))
 def test_a_setting_is_taken_or_refused_by_name(name: str, value: int) -> None:
     try:

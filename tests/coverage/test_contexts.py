@@ -29,6 +29,8 @@ ROOMS: dict[str, Any] = {
 }
 QUICK: dict[str, Any] = {"evaluation_episodes": 2, "policy_every": 100, "measure_share": 1.0}
 
+SELDOM: dict[str, Any] = {**QUICK, "policy_every": 500, "measure_share": 0.2}
+
 
 def rooms(**changes: Any) -> gym.Env[Any, Any]:
     return RandomRooms(**{**ROOMS, **changes})
@@ -88,18 +90,6 @@ def test_an_explorer_is_a_function_of_the_buffer(
     assert row % ROOMS["horizon"] == 0 or explorer.act(standing, rngs[0]) == again.act(
         standing, rngs[1]
     )
-
-
-def test_it_covers_more_of_an_episode_than_random_actions(
-    trained: tuple[ContextExplorer, Buffer],
-) -> None:
-    _, buffer = trained
-
-    def found(transitions: Buffer) -> float:
-        episodes = np.split(transitions.successors, np.flatnonzero(transitions.truncated) + 1)
-        return float(np.mean([len(np.unique(e)) for e in episodes[-12:-1]]))
-
-    assert found(buffer) > 1.5 * found(random_walk(rooms(), 1500))
 
 
 def test_policies_with_and_without_a_memory_cover_more_than_random_actions(
@@ -189,7 +179,7 @@ def test_an_altered_policy_is_refused(
 
 def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path: Path) -> None:
     def make(folder: str) -> Rover:
-        return Rover(rooms(), seed=3, run_dir=tmp_path / folder, checkpoint_every=200, **QUICK)
+        return Rover(rooms(), seed=3, run_dir=tmp_path / folder, checkpoint_every=200, **SELDOM)
 
     # Random starts look like nothing else at first; what repeats tells by step 2,000.
     with pytest.warns(RoverWarning, match="explored on a graph of its own"):

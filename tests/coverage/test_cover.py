@@ -175,17 +175,6 @@ def test_what_cannot_be_covered_is_said() -> None:
         Rover("rover/Corridor-v0", env_kwargs={"length": 5}, cover=room)
 
 
-@pytest.mark.parametrize(
-    "cover",
-    [lambda rows: rows[:, 1::-1], lambda rows: (1000.0 + 10.0 * rows[:, :1]).astype(np.uint32)],
-    ids=["reversed", "unsigned"],
-)
-def test_numbers_of_any_layout_and_type_are_taken(cover: Any) -> None:
-    agent = Rover(Walk(), cover=cover, mirror_steps=5, evaluation_episodes=2).learn(60)
-    expected = cover(agent.buffer.observations.rows).astype(np.float64)
-    np.testing.assert_array_equal(agent._representation._chosen(), expected)
-
-
 def test_the_buffer_is_not_handed_out() -> None:
     def spoil(rows: Any) -> Any:
         rows[:] = 0.0

@@ -106,18 +106,6 @@ def test_an_encoder_that_is_far_enough_learns_again_when_it_no_longer_is() -> No
     assert np.isfinite(representation.train()["encoder_loss"])
 
 
-@pytest.mark.parametrize("tolerance", [None, 1e-30])
-def test_features_are_those_of_the_encoder_as_it_was_last_trained(tolerance: float | None) -> None:
-    one_hot = {"observation": "onehot"}
-    agent = Rover("rover/TwoRooms-v0", env_kwargs=one_hot, encoder_tolerance=tolerance, seed=0)
-    representation = agent.learn(100)._representation
-    before = representation.features()
-    assert representation.train()
-    learned = representation.encoder.features(agent.buffer.observations.rows)
-    np.testing.assert_array_equal(representation.features().numpy(), learned)
-    assert not np.array_equal(before.numpy(), learned)
-
-
 def nearly_apart(agent: Rover, cosine: float) -> torch.Tensor:
     """Features of the agent's observations, all at right angles but for the first two."""
     features = torch.eye(len(agent.buffer.observations), dtype=torch.float64)
@@ -156,18 +144,6 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity: 
     np.testing.assert_allclose(taken, wanted, atol=tolerance)
 
 
-def test_few_observations_that_are_alike_leave_the_others_exact() -> None:
-    agent = Rover("rover/MultiRooms-v0", env_kwargs={"observation": "onehot"}, seed=0)
-    agent.learn(600)
-    representation = agent._representation
-    for cosine, expected in ((0.99, True), (1.0 - 1e-12, False)):
-        representation._values = nearly_apart(agent, cosine)
-        if not expected:
-            representation._values[2:30] = representation._values[:1]
-        representation.gram = None
-        assert representation.is_exact() is expected
-
-
 def test_without_a_stored_gram_matrix_the_answer_is_the_same() -> None:
     where = {"observation": "onehot"}
     agents = [
@@ -181,20 +157,3 @@ def test_without_a_stored_gram_matrix_the_answer_is_the_same() -> None:
         agent.policy.tables(agent.buffer.observations.rows) for agent in (first, second)
     )
     np.testing.assert_allclose(probs, same, atol=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning")
-def test_what_is_shared_is_computed_only_until_the_answer_is_known() -> None:
-    settings = {"kernel": "gaussian", "policy_every": 600, "mirror_steps": 2}
-    agent = Rover("MountainCar-v0", seed=0, **settings).learn(600)
-    representation, n_pairs = agent._representation, []
-    features, kernel = representation.features(), representation._kernel
-
-    def counting(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        n_pairs.append(len(x) * len(y))
-        return kernel(x, y)
-
-    representation._kernel, representation.gram = counting, None  # type: ignore[assignment]
-    shared = kernel(features, features).abs().sum(dim=1) - 1.0
-    assert representation.is_exact() == bool(shared.mean() <= 0.01)
-    assert sum(n_pairs) == 256 * len(features) < len(features) ** 2

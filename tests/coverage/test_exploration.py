@@ -83,18 +83,6 @@ def test_the_plan_has_the_most_novelty_a_step_where_outcomes_are_certain(
     raise AssertionError("the plan leads nowhere")
 
 
-@pytest.mark.parametrize(("is_idle", "first"), [(False, 0), (True, 2)])
-def test_an_action_that_never_led_anywhere_is_worth_a_detour(is_idle: bool, first: int) -> None:
-    """Action 1 is untried in state 1, two steps away, and action 0 in state 3, three steps away."""
-    moves = [(0, 0, 1, False), (0, 2, 2, False), (1, 0, 0, False), (1, 2, 0, False)]
-    moves += [(2, 0, 3, False), (2, 2, 0, False), (3, 2, 0, False)]
-    moves += [(x, 1, x if is_idle else 0, False) for x in (0, 2, 3)]
-    for x in range(4, 44):
-        moves += [(x, 0, 0, False), (x, 1, x if is_idle else 0, False), (x, 2, 0, False)]
-    explorer = explorer_of(state_buffer(44, moves))
-    assert explorer.act(0, np.random.default_rng(0)) == first
-
-
 @given(SEEDS, st.integers(2, 8), st.booleans())
 def test_values_solve_the_problem_that_they_are_of(seed: int, n_states: int, once: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import warnings
 from collections.abc import Iterator
 from typing import Any, cast
@@ -12,19 +11,16 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET, Place
+from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 
 from rover import Rover
 from rover.envs import GridWorld
 from rover.errors import (
     CollapsedFeaturesWarning,
     ConditioningWarning,
-    ConfigurationError,
     NonFiniteError,
     RoverWarning,
     SingularSolveError,
-    UnsupportedSpaceError,
 )
 from rover.policies import CoveragePolicy
 
@@ -135,33 +131,6 @@ def test_the_progress_bar_shows_coverage(
     assert "coverage 100%  J/J* 1.000" in capsys.readouterr().err
 
 
-UNSUPPORTED: dict[str, tuple[Any, str]] = {
-    "box actions": ("Pendulum-v1", r"action space Box\(-2\.0"),
-    "dict": (
-        Place(spaces.Dict({"a": spaces.Discrete(2)}), lambda x, y: {"a": 0}),
-        r"observation space Dict\('a'",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", UNSUPPORTED)
-def test_unsupported_spaces_are_named(name: str) -> None:
-    env, words = UNSUPPORTED[name]
-    with pytest.raises(UnsupportedSpaceError, match=words):
-        Rover(env)
-
-
-def test_observations_that_are_not_finite_stop_the_run() -> None:
-    def look(x: int, y: int) -> np.ndarray:
-        return np.array([x / 5, np.nan if y == 3 else y / 5])
-
-    env = Place(spaces.Box(-1, 1, (2,), np.float64), look)
-    with pytest.raises(
-        NonFiniteError, match=r"step \d+ of episode \d+: .*fix or wrap the environment"
-    ):
-        Rover(env, **QUICK).learn(300)
-
-
 def test_a_learning_rate_that_breaks_the_encoder_stops_the_run() -> None:
     with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower its learning rate"):
         learn("vector", learning_rate=1e12, encoder_tolerance=None)
@@ -190,24 +159,6 @@ def test_a_larger_ridge_is_tried_and_announced(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(planning, "mirror_descend", fail_once)
     with pytest.warns(ConditioningWarning, match="step 25: the model creates mass; planning again"):
         assert learn("state").num_timesteps == 75
-
-
-MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "preset": ({"preset": "paer"}, "unknown preset 'paer'; did you mean 'paper'"),
-    "negative seed": ({"seed": -1}, "seed is -1, but must be a whole number from 0"),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_named(name: str) -> None:
-    arguments, words = MISTAKES[name]
-    with pytest.raises(ConfigurationError, match=words):
-        Rover(GridWorld("S.."), **arguments)
-
-
-def test_numpy_numbers_are_numbers() -> None:
-    agent = Rover(GridWorld("S.."), seed=np.int64(3), **QUICK).learn(np.float64(5e1))  # type: ignore[arg-type]
-    assert json.dumps(agent.num_timesteps) == "50"
 
 
 class Uneasy(GridWorld):
@@ -295,7 +246,7 @@ def test_policies_that_discovery_replaces_are_planned_in_fewer_steps(most: int |
 def test_a_policy_follows_a_model_that_chance_changes() -> None:
     """A warm start that is kept whole ended at 1.083, no warm start at 1.037."""
     where = {"rooms": 3, "observation": "state", "slip": 0.2}
-    summary = Rover("rover/MultiRooms-v0", env_kwargs=where, seed=1).learn(2500).summary()
+    summary = Rover("rover/MultiRooms-v0", env_kwargs=where, seed=1).learn(1500).summary()
     assert summary["optimality_ratio"] <= 1.06
 
 
@@ -305,7 +256,7 @@ def test_what_chance_leaves_open_goes_to_the_sink_and_nothing_else_does() -> Non
         runs = [Rover("rover/TwoRooms-v0", outcome_ridge=r, **settings) for r in (0.0, 0.02)]
         found: list[list[Any]] = [[], []]
         for run, lines in zip(runs, found, strict=True):
-            run.learn(500, callback=lambda line, lines=lines: lines.append(line) is None)
+            run.learn(300, callback=lambda line, lines=lines: lines.append(line) is None)
         return [lines[-1]["sink_mass"] for lines in found]
 
     certain, same = sink_masses()

@@ -5,15 +5,12 @@ import pytest
 from grid_maps import connected_maps
 from hypothesis import given, settings
 
-from rover.envs import LAYOUT_FAMILIES, OBSERVATIONS
+from rover.envs import OBSERVATIONS
 from rover.envs.layouts import make_layout, parse_layout
 from rover.envs.views import (
     AGENT_COLOUR,
     FLOOR_COLOUR,
-    GOAL_COLOUR,
-    START_COLOUR,
     WALL_COLOUR,
-    render_rgb,
 )
 from rover.errors import ConfigurationError
 
@@ -50,20 +47,3 @@ def test_maps_too_large_for_a_kind_of_observation_are_refused():
         OBSERVATIONS["pixels"](make_layout("corridor", length=85))
     with pytest.raises(ConfigurationError, match="10001 states, too many for one-hot observations"):
         OBSERVATIONS["onehot"](make_layout("corridor", length=10_001))
-
-
-def colours(image):
-    numbers = np.unique(image.astype(np.int64) @ (1 << 16, 1 << 8, 1))
-    return {(number >> 16, number >> 8 & 255, number & 255) for number in numbers.tolist()}
-
-
-@pytest.mark.parametrize("name", LAYOUT_FAMILIES)
-def test_pictures_show_agent_goal_and_start(name):
-    layout = make_layout(name)
-    image = render_rgb(layout, 0, goal_state=layout.n_states - 1, start_state=2)
-    assert image.dtype == np.uint8
-    assert max(image.shape) <= 640
-    assert {AGENT_COLOUR, GOAL_COLOUR, START_COLOUR} <= colours(image)
-    # on one cell too
-    assert {AGENT_COLOUR, GOAL_COLOUR} <= colours(render_rgb(layout, 5, goal_state=5))
-    assert not {GOAL_COLOUR, START_COLOUR} & colours(render_rgb(layout, 0))

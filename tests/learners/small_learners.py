@@ -47,9 +47,6 @@ DEEP = VECTORS.model_copy(update={"hidden_sizes": (12,)})
 IMAGES: EncoderConfig = observed((12, 12, 3), "uint8", None).model_copy(
     update={"channels": (4, 4), "strides": (2, 2), "feature_dim": 16}
 )
-IDENTITY = EncoderConfig(
-    kind="identity", observation_shape=(), observation_dtype="int64", n_states=9
-)
 
 
 def make_observations(encoder: EncoderConfig, m: int = 9) -> Tensor:

@@ -22,7 +22,6 @@ from rover.operators import (
     sparse_operator_from_dynamics,
 )
 
-ZERO = np.zeros(1, np.int64)
 STARTS, WEIGHTS = np.array([0, 2]), np.array([1.0, 4.0])
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import run_folders
-from matplotlib.colors import to_hex
 from run_folders import read_run, unknown_records
 from scipy import stats
 
@@ -23,7 +22,6 @@ from rover.plots import (
 )
 from rover.plots.curves import measured_keys
 
-STEPS = np.array([0.0, 500.0, 1000.0])
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
 
 
@@ -34,10 +32,6 @@ def run(tmp_path: Path) -> RunFiles:
 
 def labels(legend: Any) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
-
-
-def colour(line: Any) -> str:
-    return to_hex(line.get_color()).upper()
 
 
 def test_the_interval_of_several_runs_is_the_bootstrap_and_stays_among_them() -> None:

@@ -9,14 +9,13 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.quiver import Quiver
-from run_folders import CELLS, FREE, N_STATES, vector_arrays
+from run_folders import CELLS, FREE, N_STATES
 
 from rover.plots import GridMap, MapPanel, draw_panels, make_figure
 
 EVEN = np.full(N_STATES, 1 / N_STATES)
 STEEP = np.arange(1.0, N_STATES + 1) / np.arange(1.0, N_STATES + 1).sum()
 COUNTS = np.arange(N_STATES)
-ARRAYS = vector_arrays()
 ROOMS = GridMap(CELLS, FREE)
 
 

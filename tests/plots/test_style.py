@@ -14,8 +14,6 @@ from matplotlib.colors import to_rgb
 from rover.baselines import agent_class, agent_names
 from rover.plots.style import AgentStyle, assign_styles
 
-PURPLE = AgentStyle("Mine", "#123456")
-
 
 def looks(names: list[str], declared: dict[str, AgentStyle] | None = None) -> list[tuple[str, str]]:
     return [(s.colour, s.dashes) for s in assign_styles(names, declared).values()]

@@ -7,7 +7,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -94,25 +93,6 @@ def test_few_of_many_starts_are_warned_of_and_one_start_is_not() -> None:
         warnings.simplefilter("error", RoverWarning)
         Random(make_grid(), seed=0, policy_every=25).learn(60)
         Random("MountainCar-v0", **MOUNTAIN).learn(60)  # a single episode says nothing of others
-
-
-def test_an_estimated_mass_of_unseen_starts_is_warned_of() -> None:
-    class Anywhere(gym.Env[Any, Any]):
-        observation_space = gym.spaces.Discrete(10_000)
-        action_space = gym.spaces.Discrete(2)
-        metadata = {"render_modes": []}  # noqa: RUF012
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, Any]:
-            super().reset(seed=seed)
-            return int(self.np_random.integers(10_000)), {}
-
-        def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-            return 0, 0.0, True, False, {}
-
-    gym.register("Anywhere-v0", Anywhere)
-    with pytest.warns(RoverWarning, match=r"61 episodes .* about \d+% of further"):
-        Random("Anywhere-v0", **MOUNTAIN).learn(60)
-    gym.registry.pop("Anywhere-v0")
 
 
 def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:

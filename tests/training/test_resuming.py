@@ -147,14 +147,6 @@ def test_two_agents_of_one_run_folder(finished: Path, tmp_path: Path) -> None:
     assert Rover.resume(folder).learn(25).num_timesteps == 225
 
 
-def test_an_old_checkpoint_that_cannot_be_removed_costs_nothing(copy_of_finished: Path) -> None:
-    in_the_way = copy_of_finished / "checkpoints" / "step-000000000.safetensors"
-    in_the_way.mkdir()
-    assert Rover.resume(copy_of_finished).learn(100).num_timesteps == 300
-    assert len(checkpoints(copy_of_finished)) == 3
-    assert in_the_way.is_dir()
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -189,21 +181,6 @@ def test_a_checkpoint_that_was_changed(copy_of_finished: Path) -> None:
     with pytest.raises(ArtefactError, match="truncated") as caught:
         Rover.resume(copy_of_finished)
     assert "delete it" not in str(caught.value)
-
-
-def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, other: Path) -> None:
-    latest = checkpoints(copy_of_finished)[1]
-    for foreign, is_listed, words in (
-        ((copy_of_finished / "policy.safetensors").read_bytes(), True, "is a policy, not a check"),
-        (b"\x80\x04\x95 not a checkpoint but a pickle", False, str(latest)),
-        (checkpoints(other)[-1].read_bytes(), False, "is not the file that this run wrote"),
-        (checkpoints(other)[-1].read_bytes(), True, "not of this run: it has another settings"),
-    ):
-        latest.write_bytes(foreign)
-        if is_listed:
-            list_checkpoints(copy_of_finished)
-        with pytest.raises(ArtefactError, match=words):
-            Rover.resume(copy_of_finished)
 
 
 @pytest.mark.parametrize(

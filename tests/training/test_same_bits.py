@@ -31,8 +31,7 @@ onehot = {"env_kwargs": {"observation": "onehot"}}
 for name, steps, env, keywords in (
     ("rover", 60, "rover/TwoRooms-v0", onehot),
     ("rnd", 120, "rover/TwoRooms-v0", {**onehot, "seed_steps": 100, "policy_every": 20}),
-    ("mepol", 250, "rover/TwoRooms-v0", {**onehot, "n_trajectories": 2, "horizon": 100}),
-    ("rover", 120, "MountainCar-v0", {}),
+    ("rover", 80, "MountainCar-v0", {"measure_share": 0.0}),
 ):
     keywords = {"evaluation_episodes": 2, **keywords}
     agent = rover.make_agent(name, env, seed=3, **keywords).learn(steps)
@@ -56,7 +55,7 @@ def test_the_number_of_threads_in_the_shell_changes_no_bit(tmp_path: Path) -> No
         command = [sys.executable, "-c", PROGRAM, str(tmp_path / threads)]
         subprocess.run(command, env=variables, check=True, timeout=300)
         results.append({path.name: path.read_bytes() for path in (tmp_path / threads).iterdir()})
-    assert len(results[0]) == 5
+    assert len(results[0]) == 4
     assert results[0] == results[1]
 
 
@@ -65,10 +64,10 @@ def test_compare_and_pretrain_agree_to_the_bit(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     env = ["rover/Corridor-v0", "--env", "length=5", "--observation", "onehot"]
-    asked = ["--steps", "520", "--seeds", "1", "--jobs", "1"]
-    assert main(["compare", *env, "--methods", "rover,rnd", *asked, "--out", "out"]) == 0
-    for agent, preset in (("rover", "default"), ("rnd", "fast")):
-        words = ["--method", agent, "--preset", preset, "--steps", "520", "--seed", "0"]
+    asked = ["--steps", "60", "--seeds", "1", "--jobs", "1"]
+    assert main(["compare", *env, "--methods", "rover,rmax", *asked, "--out", "out"]) == 0
+    for agent, preset in (("rover", "default"), ("rmax", "fast")):
+        words = ["--method", agent, "--preset", preset, "--steps", "60", "--seed", "0"]
         assert main(["pretrain", *env, *words, "--run-dir", agent]) == 0
         names = ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "summary.json")
         assert_same(agent, f"out/{agent}-{preset}/seed-0", *names)
