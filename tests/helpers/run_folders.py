@@ -40,17 +40,6 @@ def grid_arrays() -> dict[str, NDArray[Any]]:
     return finite_arrays() | {"cells": CELLS, "free": FREE}
 
 
-def vector_arrays(d: int = 2) -> dict[str, NDArray[Any]]:
-    rng = np.random.default_rng(0)
-    rollouts = rng.normal(size=(3, 6, d))
-    rollouts[1, 4:] = np.nan
-    return {
-        "observations": rng.normal(size=(40, d)).astype(np.float32),
-        "visits": rng.integers(1, 9, 40),
-        "rollouts": rollouts,
-    }
-
-
 def finite_records(n: int = 4) -> list[dict[str, Any]]:
     return [
         {
