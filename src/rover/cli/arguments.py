@@ -110,10 +110,10 @@ BY_NAME: dict[str, dict[str, Any]] = {
     "study": _RUN,
     "agent": {"flags": ("--agent", "--method")},
     "agents": {"flags": ("--agents", "--methods")},
-    "as_json": {"flags": ("--json",)},
+    "as_json": {"flags": ("--json",), "help": "print one JSON object, and nothing else"},
     "dpi": {"type": _whole_number(30, 1200)},
     "env": {"help": "keyword of the environment, as in --env rooms=7; may be repeated"},
-    "episodes": {"type": _whole_number(1, 10**5)},
+    "episodes": {"type": _whole_number(1, 10**5), "help": "episodes of a figure that is sampled"},
     "executor": {
         "help": "where runs are made: here, on a Ray cluster or by Slurm. Its settings are given "
         "with --set, and --help-settings lists them"
@@ -145,7 +145,10 @@ BY_NAME: dict[str, dict[str, Any]] = {
         "vector or 84×84 pixels [default: state]",
     },
     "origin": {"flags": ("--from",)},
-    "repeats": {"type": _whole_number(2, 10**4)},
+    "repeats": {
+        "type": _whole_number(2, 10**4),
+        "help": "sets of such episodes, of which intervals are made; of roll-outs 2 to 5",
+    },
     "reward": {
         "type": _own_function,
         "metavar": "MODULE:FUNCTION",

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from rover.envs import FiniteMDP
     from rover.policies import Policy
 
+
+class _Sampling(NamedTuple):
+    """Flags of every command that samples figures."""
+
+    episodes: int = 20
+    repeats: int = 100
+    seed: int = 0
+    as_json: bool = False
+
+
 _ROLLOUT_NOTE = (
     "The states of this environment are unknown, so neither coverage nor J* can be told. Cells are "
     "those of one net, made of other episodes of uniform actions; entropies compare side by side. "
@@ -40,11 +50,8 @@ _ROLLOUT_ROWS: list[tuple[str, ...]] = [
 def _evaluate(
     path: Path,
     *,
-    episodes: int = 20,
-    repeats: int = 100,
+    sampling: _Sampling,
     max_steps: int = 100_000,
-    seed: int = 0,
-    as_json: bool = False,
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
 
@@ -69,11 +76,7 @@ def _evaluate(
 
     Args:
         path (RUN|POLICY): run folder, or policy.safetensors
-        episodes: episodes of a coverage figure; roll-outs where states are unknown
-        repeats: independent repeats of each sampled figure, of roll-outs 2 to 5
         max_steps: steps after which waiting for full coverage is given up
-        seed: seed of the sampling
-        as_json: print one JSON object and no table
 
     Examples:
         rover evaluate runs/rover-Maze-v0-default-seed0
@@ -87,6 +90,7 @@ def _evaluate(
     env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
     # A handed-over file may be older than the environment registered under its id.
     policy.check_fits(env)
+    episodes, repeats, seed, as_json = sampling
     setup |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     setup |= {"repeats": repeats, "max_steps": max_steps}
     problem = finite_dynamics(env)
@@ -246,10 +250,7 @@ def _certify(
     path: Path,
     *,
     world: str | None = None,
-    episodes: int = 20,
-    repeats: int = 100,
-    seed: int = 0,
-    as_json: bool = False,
+    sampling: _Sampling,
     badge: Path | None = None,
 ) -> None:
     """State what part of an environment a policy or its data covers, as one line, JSON or badge.
@@ -262,10 +263,6 @@ def _certify(
     Args:
         path (RUN|POLICY|DATA): run folder, policy.safetensors or buffer.safetensors
         world (ID): the environment, where the file does not name it
-        episodes: episodes of the coverage
-        repeats: sets of episodes of its interval
-        seed: seed of the sampling
-        as_json: print one JSON object and no line
         badge (FILE.svg): write a badge for a README too
 
     Examples:
@@ -277,6 +274,7 @@ def _certify(
     from rover.storage import replace_file
 
     # The badge is of the same figures as the line: nothing is sampled twice.
+    episodes, repeats, seed, as_json = sampling
     certificate = certificates.certify_path(
         path, world, episodes=episodes, repeats=repeats, seed=seed
     )

@@ -49,7 +49,6 @@ def _solve(
         discount: of a reward one step later
         temperature: 0 for the best action, more for actions by softmax(value / temperature)
         episodes: roll-outs by which a policy is measured where that cannot be done exactly
-        seed: of the roll-outs
         run_dir: folder for the policy [default: a new one under runs/]
 
     Examples:

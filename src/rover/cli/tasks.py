@@ -6,10 +6,10 @@ Also ``resume``, which continues runs of all kinds.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -22,6 +22,7 @@ from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs, read_task, read_task_of
 from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
+from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
 
 _RESUMED_WITH = {"steps": ("pretrain",), "data": ("adapt", "offline"), "reward": ("offline",)}
 """Kinds of runs that an argument of ``rover resume`` is for."""
+
+
+class _Learning(NamedTuple):
+    """Flags of every command that learns a task."""
+
+    task: list[str]
+    settings: dict[str, Any]
+    seed: int = 0
+    run_dir: Path | None = None
+    log: tuple[Log, ...] = ()
+    no_progress: bool = False
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -47,19 +59,15 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
 def _finetune(
     start: Path,
     *,
-    task: list[str],
+    learning: _Learning,
     origin: Literal["pretrained", "scratch"] = "pretrained",
     transfer: Literal["policy", "encoder", "both"] = "policy",
     freeze: list[Literal["policy", "encoder", "nothing"]] | None = None,
     algorithm: Literal["ddpg", "sac"] = "ddpg",
     preset: Literal["fast", "paper"] = "fast",
-    settings: dict[str, Any],
     steps: int = 50_000,
-    seed: int = 0,
     observation: str | None = None,
     env: list[str],
-    run_dir: Path | None = None,
-    watching: Watching,
 ) -> None:
     """Learn a task from a pretrained policy, or from scratch.
 
@@ -110,25 +118,22 @@ def _finetune(
             f"{shorten(env_id)} does not exist; give the run folder of `rover pretrain`, or learn "
             "from scratch with --from scratch"
         )
-    goal = read_task(task, env_id, env_kwargs)
+    goal = read_task(learning.task, env_id, env_kwargs)
     kind = "scratch" if policy is None else transfer
-    folder = run_dir or free_folder(stem, goal.name, algorithm, kind, f"seed{seed}")
     from rover.finetuning import finetune
 
     _learn(
         partial(finetune, policy, goal.make_env()),
-        folder,
-        f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}",
-        watching=watching,
+        learning,
+        (stem, goal.name, algorithm, kind),
+        f"{env_id}, {goal.name}, {algorithm} from {kind}",
         total_timesteps=steps,
         algorithm=algorithm,
         preset=preset,
         transfer=transfer,
         # The word for an empty list, which a command line cannot give.
         freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
-        seed=seed,
         source=None if policy is None else str(start),
-        **settings,
     )
 
 
@@ -136,15 +141,11 @@ def _finetune(
 def _offline(
     path: Path,
     *,
-    task: list[str],
+    learning: _Learning,
     algorithm: Literal["cql", "ddpg"] = "cql",
     preset: Literal["fast", "paper"] = "fast",
-    settings: dict[str, Any],
     updates: int = 15_000,
     reward: RewardFunction | None = None,
-    seed: int = 0,
-    run_dir: Path | None = None,
-    watching: Watching,
 ) -> None:
     """Learn a task from the data that pretraining stored.
 
@@ -166,20 +167,18 @@ def _offline(
     from rover.finetuning import train_offline
     from rover.training.run_folder import load_run_buffer
 
-    goal = read_task_of(path, task)
+    goal = read_task_of(path, learning.task)
     _learn(
         partial(train_offline, load_run_buffer(path), goal.make_env()),
-        run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}"),
-        f"{goal.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}",
-        watching=watching,
+        learning,
+        (path.name, goal.name, "offline", algorithm),
+        f"{goal.env_id}, {goal.name}, {algorithm} on {path.name}",
         unit="update",
         reward=reward,
         updates=updates,
         algorithm=algorithm,
         preset=preset,
-        seed=seed,
         source=str(path),
-        **settings,
     )
 
 
@@ -187,12 +186,8 @@ def _offline(
 def _adapt(
     path: Path,
     *,
-    task: list[str],
-    settings: dict[str, Any],
+    learning: _Learning,
     steps: int = 2_000,
-    seed: int = 0,
-    run_dir: Path | None = None,
-    watching: Watching,
 ) -> None:
     """Learn a task by interacting, with the model that pretraining left.
 
@@ -210,31 +205,31 @@ def _adapt(
     """
     from rover.finetuning import adapt
 
-    goal = read_task_of(path, task)
+    goal = read_task_of(path, learning.task)
     _learn(
         partial(adapt, path, goal.make_env()),
-        run_dir or free_folder(path.name, goal.name, "adapt", f"seed{seed}"),
-        f"{goal.env_id}, {goal.name}, adapted from {path.name}, seed {seed}",
-        watching=watching,
+        learning,
+        (path.name, goal.name, "adapt"),
+        f"{goal.env_id}, {goal.name}, adapted from {path.name}",
         total_timesteps=steps,
-        seed=seed,
-        **settings,
     )
 
 
 def _learn(
     learner: Callable[..., TaskResult],
-    folder: Path,
+    learning: _Learning,
+    words: Sequence[str],
     title: str,
     *,
-    watching: Watching,
     unit: str = "step",
     **arguments: Any,
 ) -> None:
-    """Learn a task in a run folder while signals and progress are watched, and show the result."""
-    with watched(folder, watching, unit=unit) as options:
-        result = learner(run_dir=folder, **options, **arguments)
-    _show_result(result, folder, title, unit=unit)
+    """Learn a task in a run folder, by default one named after `words`, and show the result."""
+    seed = learning.seed
+    folder = learning.run_dir or free_folder(*words, f"seed{seed}")
+    with watched(folder, Watching(learning.log, learning.no_progress), unit=unit) as options:
+        result = learner(seed=seed, run_dir=folder, **options, **arguments, **learning.settings)
+    _show_result(result, folder, f"{title}, seed {seed}", unit=unit)
 
 
 @command()
