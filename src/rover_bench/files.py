@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Drawing
 
 from rover import plots
 from rover.baselines import agent_class
 from rover.errors import ArtefactError
 from rover.plots import MeanCurve, RunFiles
+from rover.plots.pictures import Figures
 from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
 from rover_bench.metrics import METRICS
-from rover_bench.pictures import COMPARISON_PICTURES, draw_steps_by_distance, plot_comparison
+from rover_bench.pictures import COMPARISON_PICTURES, comparison_figures, draw_steps_by_distance
 from rover_bench.report import Report, grouped
 from rover_bench.statistics import STATISTICS, Aggregate
 from rover_bench.study import CURVE, SCRATCH, Case, Picture, Study
@@ -176,15 +176,21 @@ def _curves(report: Report) -> pd.DataFrame:
 
 
 def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
+    """The files of all pictures, which are drawn, or were drawn before."""
     paths: list[Path] = []
+    draws = {"tasks": _task_curves, "distance": _steps_by_distance}
     for name, picture in report.study.pictures.items():
         cases = [case for case in picture.selected(report.cases) if len(report.of([case]))]
-        if picture.kind not in ("tasks", "distance"):
-            paths += _draw_agents(report, name, picture.kind, cases, folder, formats)
-            continue
-        figure = (_task_curves if picture.kind == "tasks" else _distances)(report, picture, cases)
-        if figure is not None:
-            paths += plots.write_pictures([(name, figure)], folder, formats=formats, dpi=100)
+        if picture.kind in draws:
+            figures = draws[picture.kind](report, name, picture, cases)
+            paths += plots.write_pictures(figures, folder, formats=formats, dpi=100)
+        elif report.runs_dir is not None and cases:
+            figures = _agents(report, name, picture, cases, report.runs_dir)
+            paths += plots.write_pictures(figures, folder, formats=formats)
+        else:  # what was visited is in the run folders alone, so earlier pictures stay
+            names = COMPARISON_PICTURES if picture.kind == "agents" else (name,)
+            drawn = (folder / f"{file}.{ending}" for file in names for ending in formats)
+            paths += [path for path in drawn if path.exists()]
     return paths
 
 
@@ -194,7 +200,7 @@ def agent_styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
     return {name: plots.AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
 
 
-def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
+def _task_curves(report: Report, name: str, picture: Picture, cases: Sequence[Case]) -> Figures:
     """A panel per task, with a mean curve for each start and learner."""
     panels = []
     for (option,), group in grouped(cases, ["task"]).items():
@@ -208,16 +214,17 @@ def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Dra
         title = report.study.title_of("task", option, "caption")
         if curves:
             panels.append(plots.TaskPanel(title, None if best is None else best.values[0], curves))
-    if not panels:
-        return None
-    gap = " " if len(panels) > 1 else "\n"  # as wide as what it stands over
-    title = f"{picture.title}:{gap}{_INTERVAL}"
-    if picture.window:
-        title += f",{gap}both averaged over {picture.window:,} steps"
-    return plots.make_task_figure(panels, title=title, styles=agent_styles(cases))
+    if panels:
+        gap = " " if len(panels) > 1 else "\n"  # as wide as what it stands over
+        title = f"{picture.title}:{gap}{_INTERVAL}"
+        if picture.window:
+            title += f",{gap}both averaged over {picture.window:,} steps"
+        yield name, plots.make_task_figure(panels, title=title, styles=agent_styles(cases))
 
 
-def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
+def _steps_by_distance(
+    report: Report, name: str, picture: Picture, cases: Sequence[Case]
+) -> Figures:
     """Steps to the first success over the distance of the goal, a line per start."""
     points: dict[str, dict[int, Aggregate]] = {}
     for case in cases:
@@ -225,39 +232,29 @@ def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawi
         bar = report.summarise([case], "steps_to_first_success")
         if distance is not None and bar is not None:
             points.setdefault(case.labels["start"], {})[round(distance.values[0])] = bar
-    if not points:
-        return None
-    figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
-    draw_steps_by_distance(figure.subplots(), points, styles=agent_styles(cases))
-    return figure
+    if points:
+        figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
+        draw_steps_by_distance(figure.subplots(), points, styles=agent_styles(cases))
+        yield name, figure
 
 
-def _draw_agents(
-    report: Report,
-    name: str,
-    kind: str,
-    cases: Sequence[Case],
-    folder: Path,
-    formats: Sequence[str],
-) -> list[Path]:
-    """Agents side by side, from the folders of their runs; without these, what was drawn before."""
+def _agents(
+    report: Report, name: str, picture: Picture, cases: Sequence[Case], runs_dir: Path
+) -> Figures:
+    """Agents side by side, from the folders of their runs."""
     runs, bars = {}, {title: dict[str, Aggregate]() for title in _BARS}
     varied = [a for a in report.study.axes if len({case.labels.get(a) for case in cases}) > 1]
     for case in cases:
         labels = [label for label in case.labels.items() if label[0] in varied or not varied]
         caption = ", ".join(report.study.title_of(*label, "caption") for label in labels)
-        # Without the run folders, bars can be drawn, but nothing that needs what was visited.
-        if report.runs_dir is not None:
-            finished = set(report.of([case])["seed"])
-            every = case.runs(report.runs_dir)
-            runs[caption] = [RunFiles.read(run.folder) for run in every if run.seed in finished]
+        finished = set(report.of([case])["seed"])
+        folders = [run.folder for run in case.runs(runs_dir) if run.seed in finished]
+        runs[caption] = [RunFiles.read(folder) for folder in folders]
         for title, figure in _BARS.items():
             bar = report.summarise([case], figure)
             if bar is not None:
                 bars[title][caption] = bar
-    names = {kind: name} if kind != "agents" else {k: k for k in COMPARISON_PICTURES}
-    if not runs:
-        drawn = (folder / f"{file}.{ending}" for file in names.values() for ending in formats)
-        return [path for path in drawn if path.exists()]
     shown = {title: panel for title, panel in bars.items() if panel}
-    return plot_comparison(runs, shown, folder, names=names, formats=formats)
+    for kind, drawing in comparison_figures(runs, shown):
+        if picture.kind in (kind, "agents"):
+            yield name if picture.kind == kind else kind, drawing

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rover.plots import MapPanel, RunFiles, draw_learning_curves, make_figure, write_pictures
+from rover.plots import MapPanel, RunFiles, draw_learning_curves, make_figure
 from rover.plots.curves import MeanCurve, add_legend, draw_curve, measured_keys
 from rover.plots.pictures import Figures, draw_snapshots, map_figure
 from rover.plots.runs import Runs
@@ -31,7 +30,7 @@ from rover.plots.style import (
 from rover_bench.statistics import Aggregate
 
 ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
-"""The name of a picture of :func:`plot_comparison`."""
+"""The name of a picture of :func:`comparison_figures`."""
 
 COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
 """The pictures of :func:`plot_comparison`, by name."""
@@ -40,16 +39,8 @@ Bars = Mapping[str, Mapping[str, Aggregate]]
 """Title of a panel → agent → a figure over its runs, whose interquartile mean is the bar."""
 
 
-def plot_comparison(
-    runs: Runs,
-    bars: Bars,
-    folder: str | Path,
-    *,
-    names: Mapping[str, str] | None = None,
-    formats: Sequence[str] = ("png",),
-    dpi: int = 150,
-) -> list[Path]:
-    """Draw agents side by side, as far as their runs allow.
+def comparison_figures(runs: Runs, bars: Bars) -> Figures:
+    """Pictures of agents side by side, by name, as far as their runs allow.
 
     ``learning_curves``: means over runs with 95% intervals. ``coverage_bars``: steps to see every
     state. On a map ``behaviour`` (episodes of the final policy above the samples it collected) and
@@ -58,24 +49,7 @@ def plot_comparison(
     Args:
         runs: agent → its finished runs on one environment, at least one.
         bars: title of each panel → agent → bar; empty for no bars.
-        folder: receives the pictures.
-        names: the pictures that are drawn → their files' names; None for all, by their own names.
-        formats, dpi: as of :func:`write_pictures`.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ArtefactError: damaged runs.
-        ConfigurationError: unknown format, or dpi out of range.
-        StorageError: the pictures cannot be written.
     """
-    chosen = names or {name: name for name in COMPARISON_PICTURES}
-    figures = ((chosen[k], f) for k, f in _comparison_figures(runs, bars) if k in chosen)
-    return write_pictures(figures, Path(folder), formats=formats, dpi=dpi)
-
-
-def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
     (first, *_), *_ = runs.values()
     styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):

@@ -313,7 +313,7 @@ class Picture(_Shown):
     Attributes:
         kind: "tasks" for learning curves of tasks, "distance" for the steps to the first success
             over the distance of the goal, one of the pictures of
-            :func:`~rover_bench.pictures.plot_comparison`, or "agents" for all of them.
+            :func:`~rover_bench.pictures.comparison_figures`, or "agents" for all of them.
         title: above it.
         window: environment steps over which crowded curves are averaged; 0 for none.
     """

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import run_folders
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from run_folders import N_STATES, grid_arrays, read_run
 
 from rover.plots import AgentStyle, make_figure
-from rover_bench import pictures
-from rover_bench.pictures import draw_coverage_bars, plot_comparison
+from rover_bench.pictures import comparison_figures, draw_coverage_bars
 from rover_bench.statistics import Aggregate
 
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
 BAR = Aggregate((200.0, 400.0))
 BARS = {"one": dict.fromkeys(("rover", "rnd"), BAR)}
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """The figures that are drawn, by name; nothing is written."""
-    drawn: dict[str, Figure] = {}
-    keep: Callable[..., list[Path]] = lambda given, *_, **__: drawn.update(given) or []  # noqa: E731
-    monkeypatch.setattr(pictures, "write_pictures", keep)
-    return drawn
 
 
 def titles(figure: Figure) -> list[str]:
@@ -40,14 +28,12 @@ def colour(line: Any) -> str:
     return to_hex(line.get_color()).upper()
 
 
-def test_each_agent_has_its_policy_above_its_samples(
-    tmp_path: Path, figures: dict[str, Figure]
-) -> None:
+def test_each_agent_has_its_policy_above_its_samples(tmp_path: Path) -> None:
     agents = ("rover", "rnd", "smm", "rover-paper")
     runs = {name: [read_run(tmp_path / name, name)] for name in agents}
     runs["rnd"] *= 2
     runs["smm"] = [read_run(tmp_path / "early", "smm", arrays=grid_arrays())]  # no snapshots yet
-    plot_comparison(runs, BARS, tmp_path)
+    figures = dict(comparison_figures(runs, BARS))
     drawn = ["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
     assert list(figures) == drawn
     assert titles(figures["behaviour"]) == ["ROVER", "RND", "smm", "ROVER (paper)"]
