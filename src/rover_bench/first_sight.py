@@ -12,8 +12,9 @@ import argparse
 import importlib
 import os
 import time
+import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,20 +55,6 @@ class Case(NamedTuple):
         """The case in a few words."""
         words = [self.env_id.removeprefix("rover/"), *map(str, (self.env_kwargs or {}).values())]
         return f"{' '.join(words)}, {self.steps:,} steps"
-
-
-_GOALS = [
-    Case(env_id, steps, {"observation": observation})
-    for env_id, steps in (
-        ("rover/TwoRooms-v0", 600),
-        ("rover/MultiRooms-v0", 700),
-        ("rover/Maze-v0", 800),
-        ("rover/MiddleRoom-v0", 950),
-        ("rover/MiddleRoom-v0", 1050),
-    )
-    for observation in ("onehot", "pixels")
-]
-_MULTI_ROOMS = _GOALS[2:4]
 
 
 # --- what is measured of a pretrained agent -------------------------------------------------------
@@ -227,91 +214,55 @@ def _planned(runs: pd.DataFrame) -> str:
     return ", ".join(f"{planned:.3g} ({realised:.3g})" for planned, realised in pairs) or NOTHING
 
 
-class _Study(NamedTuple):
-    """Runs with one measurement, and a table of them: its heading, and a column by its heading."""
+_STUDIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+"""Study → its heading, its agents (ROVER without any), and its cases."""
 
-    heading: str
-    runs: Sequence[tuple[Case, str]]
-    measure: Callable[[Any, Case, int], dict[str, Any]]
-    columns: Mapping[str, Callable[[pd.DataFrame], object]]
-
-
-def _of_rover(*cases: Case) -> list[tuple[Case, str]]:
-    return [(case, "rover") for case in cases]
-
-
-_STUDIES = {
-    "goals": _Study(
-        "All goals, from ROVER's data",
-        _of_rover(*_GOALS),
-        _all_goals,
-        {
-            "goals solved, of those within the horizon": lambda runs: ", ".join(
-                sorted({f"{run.solved:.0f} of {run.tasks}" for run in runs.itertuples()})
-            ),
-            "seeds with all": lambda runs: (runs.solved == runs.tasks).sum(),
-            "ms a goal": lambda runs: f"{(1e3 * runs.seconds / runs.tasks).median():.1f}",
-            "s for all": lambda runs: f"{runs.seconds.median():.2f}",
-        },
-    ),
-    "agents": _Study(
-        f"What coverage is worth: {_MULTI_ROOMS[0].name}, from the data of each agent",
-        [
-            (_MULTI_ROOMS[0], agent)
-            for agent in ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
-        ],
-        _all_goals,
-        {
-            "goals solved, median": lambda r: f"{_median(r.solved)} of {r.tasks.iloc[0]}",
-            "mean regret, steps": lambda runs: f"{runs.figure.mean():.1f}",
-        },
-    ),
-    "rewards": _Study(
-        "The environment's own reward",
-        _of_rover(
-            Case("FrozenLake-v1", 5000, {"map_name": "8x8"}),
-            Case("Taxi-v4", 5000),
-            Case("MountainCar-v0", 3000),
-            Case("Acrobot-v1", 5000),
-        ),
-        _own_reward,
-        {
-            "returns": lambda runs: _listed(sorted(runs.figure)),
-            "best": lambda runs: _listed(runs.best.dropna()[:1]) or NOTHING,
-            "planned (realised) value of the start": _planned,
-        },
-    ),
-    "adapt": _Study(
-        "A reward seen only by interacting: steps until the best return of room 5 is kept",
-        _of_rover(*_MULTI_ROOMS),
-        _seen_by_interacting,
-        {
-            "solved": lambda runs: f"{runs.figure.count()} of {len(runs)}",
-            "steps, median (range)": lambda runs: _range(runs.figure),
-        },
-    ),
-    "first": _Study(
-        "From the data up to the first success alone",
-        _of_rover(
-            Case("arenas/MiniGrid-v0", 3000, {"base": "MiniGrid-KeyCorridorS3R1-v0"}),
-            Case("arenas/MiniGrid-v0", 8000, {"base": "MiniGrid-DoorKey-6x6-v0"}),
-        ),
-        _from_the_first_success,
-        {
-            "solved": lambda r: f"{r.solved.sum():.0f} of {r.figure.count()} with a success",
-            "first success, median step (range)": lambda runs: _range(runs.figure),
-        },
-    ),
-    "cells": _Study(
-        "Free cells of a maze, reached within an episode",
-        _of_rover(Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})),
-        _cells_of_a_maze,
-        {
-            "cells reached": lambda r: f"{_listed(r.solved, '.0f')} of {r.tasks.iloc[0]}",
-            "never visited": lambda runs: _listed(runs.figure, ".0f"),
-        },
-    ),
+_MEASURES: Mapping[str, Callable[[Any, Case, int], dict[str, Any]]] = {
+    "goals": _all_goals,
+    "agents": _all_goals,
+    "rewards": _own_reward,
+    "adapt": _seen_by_interacting,
+    "first": _from_the_first_success,
+    "cells": _cells_of_a_maze,
 }
+"""Study → figures of a pretrained agent, a case and a seed."""
+
+_COLUMNS: Mapping[str, Mapping[str, Callable[[pd.DataFrame], object]]] = {
+    "goals": {
+        "goals solved, of those within the horizon": lambda runs: ", ".join(
+            sorted({f"{run.solved:.0f} of {run.tasks}" for run in runs.itertuples()})
+        ),
+        "seeds with all": lambda runs: (runs.solved == runs.tasks).sum(),
+        "ms a goal": lambda runs: f"{(1e3 * runs.seconds / runs.tasks).median():.1f}",
+        "s for all": lambda runs: f"{runs.seconds.median():.2f}",
+    },
+    "agents": {
+        "goals solved, median": lambda runs: f"{_median(runs.solved)} of {runs.tasks.iloc[0]}",
+        "mean regret, steps": lambda runs: f"{runs.figure.mean():.1f}",
+    },
+    "rewards": {
+        "returns": lambda runs: _listed(sorted(runs.figure)),
+        "best": lambda runs: _listed(runs.best.dropna()[:1]) or NOTHING,
+        "planned (realised) value of the start": _planned,
+    },
+    "adapt": {
+        "solved": lambda runs: f"{runs.figure.count()} of {len(runs)}",
+        "steps, median (range)": lambda runs: _range(runs.figure),
+    },
+    "first": {
+        "solved": lambda r: f"{r.solved.sum():.0f} of {r.figure.count()} with a success",
+        "first success, median step (range)": lambda runs: _range(runs.figure),
+    },
+    "cells": {
+        "cells reached": lambda r: f"{_listed(r.solved, '.0f')} of {r.tasks.iloc[0]}",
+        "never visited": lambda runs: _listed(runs.figure, ".0f"),
+    },
+}
+"""Study → heading of a column → its cell of the runs of a line."""
+
+
+def _cases(study: str) -> list[Case]:
+    return [Case(**case) for case in _STUDIES[study]["cases"]]
 
 
 def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
@@ -324,7 +275,7 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     )
     agent.learn(case.steps)
     row = {"study": study, "case": case.name, "agent": name, "seed": seed}
-    return row | _STUDIES[study].measure(agent, case, seed)
+    return row | _MEASURES[study](agent, case, seed)
 
 
 def report(path: Path) -> str:
@@ -341,15 +292,16 @@ def report(path: Path) -> str:
     for name, study in _STUDIES.items():
         is_shown = runs.study == name
         if name == "agents":  # ROVER, on the same case
-            is_shown |= (runs.study == "goals") & (runs.case == _MULTI_ROOMS[0].name)
+            (compared,) = _cases(name)
+            is_shown |= (runs.study == "goals") & (runs.case == compared.name)
         if not is_shown.any():
             continue
-        lines = [
-            [agent if name == "agents" else case, str(len(group)), *map(str, cells)]
-            for (case, agent), group in runs[is_shown].groupby(["case", "agent"], sort=False)
-            for cells in [[cell(group) for cell in study.columns.values()]]
-        ]
-        parts += [f"\n## {study.heading}\n", markdown_table(["", "seeds", *study.columns], lines)]
+        columns, lines = _COLUMNS[name], []
+        for (case, agent), group in runs[is_shown].groupby(["case", "agent"], sort=False):
+            cells = [str(cell(group)) for cell in columns.values()]
+            lines.append([agent if name == "agents" else case, str(len(group)), *cells])
+        table = markdown_table(["", "seeds", *columns], lines)
+        parts += [f"\n## {study['heading']}\n", table]
     return "\n".join([*parts, ""])
 
 
@@ -369,7 +321,8 @@ def main() -> None:
     jobs = [
         (study, case, agent, seed)
         for study in options.studies or _STUDIES
-        for case, agent in _STUDIES[study].runs
+        for agent in _STUDIES[study].get("agents", ["rover"])
+        for case in _cases(study)
         for seed in options.seeds
         if (study, case.name, agent, str(seed)) not in done
     ]

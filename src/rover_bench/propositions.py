@@ -6,14 +6,14 @@ is used, so that the page is a second opinion on it.
 
 from __future__ import annotations
 
-import csv
-import io
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 from scipy.linalg import block_diag
@@ -33,20 +33,11 @@ _EXPONENTS: Final = (0.25, 0.5, 0.75, 1.5)
 # 1 − γ of the fits.
 _HORIZONS: Final = np.logspace(-12, -10, 9)
 
-_CLAIMS: Final = {
-    "tabular": "Proposition 1 (tabular equivalence): MMD²(d, u) = ‖μ‖² − 1/N with the Dirac kernel",
-    "resolvent": "the occupancy is (1 − γ)(I − γTP)⁻¹ν₀, the sum of its series",
-    "primal": "the gradient of J with respect to P",
-    "dual": "Theorem 2 (dual gradient), with M = ΨPΦ* as in its proof",
-    "printed": "Theorem 2, with M as it is printed, which is that transposed",
-    "prediction": "Proposition 3 (prediction with the sink): Φᵀα + (1 − 1ᵀα) φ̄ of the sink",
-    "sandwich": "Proposition 4 (finite-dimensional structure): T = Φ̃ᵀG̃Ψ̃",
-    "block": "Proposition 4: M̃ = diag(M, 1)",
-    "augmented": "Proposition 4: the dual gradient holds of the augmented model",
-    "absorbing": "its appendix: the sink is absorbing",
-    "decomposition": "Theorem 5 (decomposition): ‖μ‖² = ‖μ̂‖² + ε²m²",
-    "mass": "what it means: m is the mass that leaves the data, 1 − ⟨1, μ̂⟩",
-}
+# The page without its numbers: what is claimed, and how it is checked.
+_STUDY: Final = Study.make(
+    tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")),
+)
+_CLAIMS: Final = {name: texts["title"] for name, texts in _STUDY.axes["claim"].items()}
 
 
 @dataclass(frozen=True)
@@ -224,8 +215,7 @@ def check_propositions(
         [_CLAIMS[name], f"{error:.1e}", "holds" if error < _TOLERANCE else "**does not hold**"]
         for name, error in worst.items()
     ]
-    rows: list[list[object]] = [["claim", "claimed", "measured", "half of the 95% interval"]]
-    rows += [[_CLAIMS[name], 0, error, ""] for name, error in worst.items()]
+    rows: list[list[object]] = [[_CLAIMS[name], 0, error, None] for name, error in worst.items()]
     energies = []
     for s in _EXPONENTS:
         for policy, claimed, (slope, width) in zip(
@@ -234,29 +224,26 @@ def check_propositions(
             holds = "holds" if abs(slope - claimed) < 0.01 else "**does not hold**"
             energies.append([policy, f"{s:g}", f"{claimed:g}", f"{slope:.4f} ± {width:.4f}", holds])
             rows.append([f"energy, {policy}, s = {s:g}", claimed, slope, width])
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    introduction = "\n\n".join(
-        [
-            f"Largest relative error over {len(drawn)} random problems of {_N_STATES} states, "
-            f"{_N_ACTIONS} actions and {_N_DATA} transitions, with γ = {_GAMMA}, λ = {_RIDGE} and "
-            f"ε = {_EPSILON}.",
-            markdown_table(["claim", "error", ""], lines),
-            "## Proposition 6 (energy scaling)",
-            "Exponent of 1 − γ in the Riesz energy on the half line, fitted to exact energies at "
-            f"{len(_HORIZONS)} values of 1 − γ from {_HORIZONS[0]:g} to {_HORIZONS[-1]:g}: least "
-            "squares with its 95% interval. The paper claims s and s/2 for every s > 0; its proof "
-            "needs s < 1. From there on pairs of near states have most of the energy, and the "
-            "exponents stay at 1 and 1/2. On a lattice the kernel is infinite for x = y; here it "
-            "is 1.",
-            markdown_table(["policy", "s", "claimed", "fitted", ""], energies, left=1),
-        ]
+    heads = ["claim", "claimed", "measured", "half of the 95% interval"]
+    text = pd.DataFrame(rows, columns=heads, dtype=object).to_csv(index=False, lineterminator="\n")
+    introduction = _STUDY.introduction.format(
+        n_problems=len(drawn),
+        n_states=_N_STATES,
+        n_actions=_N_ACTIONS,
+        n_data=_N_DATA,
+        gamma=_GAMMA,
+        ridge=_RIDGE,
+        epsilon=_EPSILON,
+        claims=markdown_table(["claim", "error", ""], lines),
+        n_horizons=len(_HORIZONS),
+        least=_HORIZONS[0],
+        greatest=_HORIZONS[-1],
+        energies=markdown_table(["policy", "s", "claimed", "fitted", ""], energies, left=1),
     )
-    title = "The paper's propositions, on numbers"
-    study = Study(name="propositions", title=title, introduction=introduction, axes={"claim": {}})
+    study = _STUDY.model_copy(update={"introduction": introduction})
     facts = tuple(describe_provenance([provenance(jobs=1)]))
     report = Report(study, facts=facts, command=command)
     files = (out / "propositions.md", out / "propositions.csv")
-    for path, content in zip(files, (report.page(), text.getvalue()), strict=True):
+    for path, content in zip(files, (report.page(), text), strict=True):
         replace_file(path, content.encode())
     return replace(report, files=files)
