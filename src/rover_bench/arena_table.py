@@ -15,6 +15,7 @@ import argparse
 import itertools
 import math
 import statistics
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,27 +47,8 @@ from rover_bench.report import markdown_table
 STUDY = Path("experiments/arenas.toml")
 
 _MAZE = "arenas/PointMaze-v0"
-_MOST_CELLS = {f"{_MAZE} Medium": 25, f"{_MAZE} Large": 44}  # of 26 and 46 free ones
-_ENDS_IN_SUCCESS = ("MountainCar-v0", "arenas/NoisyMountainCar-v0", "Acrobot-v1")
-
-# env and its size → least and largest value of the first two dimensions, and cells of each
-_GRIDS: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[int, int]]] = {
-    "MountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
-    "arenas/NoisyMountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
-    "LunarLander-v3": ((-1.0, 0.0), (1.0, 1.5), (15, 15)),
-    f"{_MAZE} Medium": ((-4.0, -4.0), (4.0, 4.0), (8, 8)),
-    f"{_MAZE} Large": ((-6.0, -4.5), (6.0, 4.5), (12, 9)),
-}
-
-_CURVES = (
-    "multi-rooms-5-slip",
-    "frozen-lake-8x8",
-    "taxi",
-    "mountain-car",
-    "lunar-lander",
-    "point-maze-medium",
-)
-"""Problems of which the states or cells seen are drawn over the steps."""
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_ARENAS: Mapping[str, Mapping[str, Any]] = _DATA["arenas"]
 
 _TITLE = "States or cells seen, mean of the seeds with its 95% interval"
 
@@ -108,15 +90,16 @@ def _read_runs(runs_dir: Path) -> pd.DataFrame:
 
 def first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
     """Steps (c,) after which each cell of an environment, or each observation, was first seen."""
-    if env not in _GRIDS:
+    grid = _ARENAS.get(env, {}).get("grid")
+    if grid is None:
         seen = np.stack([buffer.inputs, buffer.successors], axis=1).ravel()
         firsts: NDArray[np.int64] = np.unique(seen, return_index=True)[1]
         return np.sort((firsts + 1) // 2)
-    low, high, shape = _GRIDS[env]
+    low, shape = np.array(grid["low"]), np.array(grid["cells"])
     places = buffer.observations.rows[buffer.successors][:, :2].astype(np.float64)
-    share = (places - low) / np.subtract(high, low)
+    share = (places - low) / (np.array(grid["high"]) - low)
     # What lies beyond the grid counts for the cell at its edge.
-    cells = np.clip((share * shape).astype(np.int64), 0, np.array(shape) - 1)
+    cells = np.clip((share * shape).astype(np.int64), 0, shape - 1)
     return np.sort(np.unique(cells @ (shape[1], 1), return_index=True)[1] + 1)
 
 
@@ -124,21 +107,21 @@ def _figures_of(
     env: str, summary: Mapping[str, Any], buffer: Buffer, visits: NDArray[np.int64]
 ) -> dict[str, float]:
     """Figures of one finished run."""
-    figures: dict[str, float] = {}
+    figures, arena = dict[str, float](), _ARENAS.get(env, {})
     if summary["states_total"] is not None:
         full = summary["steps_to_full_coverage"]
         figures["steps to see all"] = math.inf if full is None else full
         figures["states seen"] = summary["states_seen"]
         figures["J/J*"] = summary["optimality_ratio"]
         return figures
-    if env in _ENDS_IN_SUCCESS:
+    if "ends_in_success" in arena:
         ends = np.flatnonzero(buffer.terminated)
         figures["first success"] = float(ends[0] + 1) if len(ends) else math.inf
-    if env in _GRIDS:
+    if "grid" in arena:
         figures["cells"] = len(visits)
-    if env in _MOST_CELLS:
+    if "most_cells" in arena:
         # The visit with which so many cells were seen, if there is one.
-        late = visits[_MOST_CELLS[env] - 1 :]
+        late = visits[arena["most_cells"] - 1 :]
         figures["decisions until 95% of the cells"] = float(late[0]) if len(late) else math.inf
     if not figures:
         figures["distinct observations"] = len(buffer.observations)
@@ -191,7 +174,7 @@ def _word(value: float, budget: int) -> str:
 
 def pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     """The pictures that the runs are enough for, by name."""
-    drawn = runs[runs["problem"].isin(_CURVES)]
+    drawn = runs[runs["problem"].isin(_DATA["curves"])]
     panels = [curves(group) for _, group in drawn.groupby("problem", sort=False)]
     if panels:
         styles = {name: _style_of(name) for panel in panels for name, _ in panel.curves}
@@ -254,11 +237,11 @@ def _maze_maps(mazes: Sequence[Sequence[Any]]) -> Figure:
         axes.set_axis_off()
     for axes, run in itertools.chain(*map(zip, grid, mazes)):
         axes.set_axis_on()
-        low, high, _ = _GRIDS[run.env]
+        (left, bottom), (right, top) = (_ARENAS[run.env]["grid"][end] for end in ("low", "high"))
         layout = getattr(maps, f"{run.env.rpartition(' ')[2].upper()}_MAZE")
         walls = np.array([[cell == 1 for cell in row] for row in layout])
         shown = np.ma.masked_where(~walls, walls)
-        extent = (low[0], high[0], low[1], high[1])
+        extent = (left, right, bottom, top)
         axes.imshow(shown, cmap="Greys", vmin=-1.0, vmax=1.6, extent=extent, zorder=0.5)
         points = draw_phase_plane(axes, places(run.folder), names=("", ""))
         axes.set(xticks=[], yticks=[], aspect="equal")

@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import gymnasium as gym
 import numpy as np
@@ -58,6 +58,16 @@ def _import_minari() -> Any:
     return minari
 
 
+class _About(TypedDict, total=False):
+    """Texts of a data set, as Minari has them."""
+
+    algorithm_name: str | None
+    author: str | None
+    author_email: str | None
+    code_permalink: str | None
+    description: str | None
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -67,7 +77,7 @@ def export_minari(
     *,
     env: gym.Env[Any, Any] | None = None,
     task: gym.Env[Any, Any] | RewardFunction | None = None,
-    **about: str | None,
+    **about: Unpack[_About],
 ) -> Any:
     """Write transitions as a Minari data set, all of it or nothing.
 
@@ -124,7 +134,8 @@ def export_minari(
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "
             f"{config.preset}, seed {config.seed}, rover {config.version}) on {config.env_id}"
         )
-        about = {"algorithm_name": config.agent, "description": description, **about}
+        known: _About = {"algorithm_name": config.agent, "description": description}
+        about = {**known, **about}
     if env is not None:
         check_same_spaces(buffer, env)
     rewards = reward_function(task) if isinstance(task, gym.Env) else task
