@@ -223,16 +223,12 @@ class Mepol(Agent[_MepolConfig]):
         return {
             "search": copied_tensors(self._optimizer.tensors()),
             "n_searches": self._n_searches,
-            "rng": self._rng.bit_generator.state,
-            "point_rng": self._point_rng.bit_generator.state,
         }
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         tensors = self._optimizer.tensors()
         restore_tensors(tensors, state["search"], owner="the policy search")
         self._n_searches = int(state["n_searches"])
-        self._rng.bit_generator.state = state["rng"]
-        self._point_rng.bit_generator.state = state["point_rng"]
         self._begin_batch()
         self._policy = self._package()
 

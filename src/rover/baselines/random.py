@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,9 +47,3 @@ class Random(Agent[_RandomConfig]):
     def _update(self) -> dict[str, Any] | None:
         # Nothing changes, but figures of coverage are due as for any agent.
         return {} if self.num_timesteps % self.config.policy_every == 0 else None
-
-    def _agent_state(self) -> dict[str, Any]:
-        return {"rng": self._rng.bit_generator.state}
-
-    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
-        self._rng.bit_generator.state = state["rng"]

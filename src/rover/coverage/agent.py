@@ -530,8 +530,6 @@ class Rover(Agent[RoverConfig]):
             "best": None if best is None else (best[0], best[1], best[2].content()),
             "handed_over": None if chosen is None else (chosen.step, chosen.uniform_share),
             "warm_start": None if warm is None else vars(warm),
-            "rng": self._rng.bit_generator.state,
-            "batch_rng": self._batch_rng.bit_generator.state,
         }
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
@@ -546,9 +544,7 @@ class Rover(Agent[RoverConfig]):
             self._best = float(spread), int(step), self._restored(stored)
         self._follow(policy)
         warm = state["warm_start"]
-        self._warm_start = None if warm is None else WarmStart(**warm)
-        self._rng.bit_generator.state = state["rng"]
-        self._batch_rng.bit_generator.state = state["batch_rng"]
+        self._warm_start = None if warm is None else WarmStart.restored(warm)
         if isinstance(self._explorer, ContextExplorer):
             self.measures.within_episodes = True
             self._policy = self._explorer.policy(has_memory=True) or policy

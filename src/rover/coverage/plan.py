@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from rover.operators import (
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.model import PlaceModel
 from rover.planning.rows import Rows
-from rover.storage import restore_tensors
+from rover.storage import check_tensors
 
 _NEGLIGIBLE = 1e-8  # similarity; what it changes in a policy is far below the descent's tolerance
 _SMOOTHING = 1e-3
@@ -224,9 +225,6 @@ class WarmStart:
         pairs: number of distinct pairs (x, a) that were known; it only ever grows.
         dual: (s,) the dual vector of the policy.
         step_size: the size with which a further step would have begun.
-
-    Raises:
-        ArtefactError: a stored one whose parts do not fit together.
     """
 
     anchors: IntArray
@@ -238,8 +236,15 @@ class WarmStart:
         """True if a model has the same anchors, made of as many pairs."""
         return self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
 
-    def __post_init__(self) -> None:
-        like = torch.empty(len(self.anchors), dtype=torch.float64, device="meta")
-        restore_tensors({"dual": like}, {"dual": self.dual}, owner="the warm start")
-        if not self.step_size > 0.0:
-            raise ArtefactError(f"the warm start has the step size {self.step_size}, which is > 0")
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> WarmStart:
+        """The one of a checkpoint, ``vars`` of it.
+
+        Raises:
+            ArtefactError: its parts do not fit together.
+        """
+        form = {"dual": f"torch.float64 {len(state['anchors'])}"}
+        check_tensors({"dual": state["dual"]}, form, owner="the warm start")
+        if not state["step_size"] > 0.0:
+            raise ArtefactError(f"the warm start has the step size {state['step_size']}, not > 0")
+        return cls(**state)

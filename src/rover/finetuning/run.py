@@ -224,7 +224,6 @@ class TaskRun(Run):
         return {
             "learner": self._learner.state(),
             "best": [greatest, step, self._stored(module)],
-            "batch_rng": self._batch_rng.bit_generator.state,
             "progress": {name: getattr(self, name) for name in self._plain_state},
         }
 
@@ -232,7 +231,6 @@ class TaskRun(Run):
         self._learner.load_state(state["learner"])
         greatest, step, weights = state["best"]
         self._best = float(greatest), int(step), self._restored(weights)
-        self._batch_rng.bit_generator.state = state["batch_rng"]
         for name in self._plain_state:
             setattr(self, name, state["progress"][name])
 
@@ -353,14 +351,12 @@ class OnlineRun(TaskRun):
             **super()._state(),
             "buffer": self._buffer.state(),
             "collector": self._collector.state(),
-            "rng": self._rng.bit_generator.state,
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
         self._buffer.load_state(state["buffer"])
         self._collector.load_state(state["collector"])
-        self._rng.bit_generator.state = state["rng"]
 
 
 def _curve_summary(

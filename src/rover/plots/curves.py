@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ConfigurationError
 from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLACK,
@@ -151,17 +151,11 @@ def draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: floa
 
 
 def measured_keys(runs: Runs) -> list[str]:
-    """Keys of the panels that :func:`draw_learning_curves` draws of these runs.
-
-    Raises:
-        ArtefactError: no record has a value that can be drawn.
-    """
+    """Keys of the panels that :func:`draw_learning_curves` draws of these runs."""
     every = [run for group in runs.values() for run in group]
     shown: list[str] = []
     for keys in _SHOWN:
         shown += [key for key in keys if any(len(run.series(key)[0]) for run in every)][:1]
-    if not shown:
-        raise ArtefactError(f"{every[0].path / 'metrics.jsonl'} has no figure that can be drawn")
     return shown
 
 
@@ -181,9 +175,6 @@ def draw_learning_curves(
 
     Returns:
         The axes, from left to right.
-
-    Raises:
-        ArtefactError: no record has a value that can be drawn.
     """
     keys = measured_keys(runs) if keys is None else keys
     styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES

@@ -73,13 +73,7 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
         "content": to_json_value(content, convert=placeholder),
     }
     text = json.dumps(header, allow_nan=False, separators=(",", ":"))
-    try:
-        data = safetensors.torch.save(tensors, metadata={"rover": text})
-    except safetensors.SafetensorError as error:
-        raise ArtefactError(
-            f"{path} cannot be written ({error}); store large things as arrays"
-        ) from None
-    replace_file(path, data)
+    replace_file(path, safetensors.torch.save(tensors, metadata={"rover": text}))
 
 
 def _storable(value: Tensor | np.ndarray[Any, Any], where: str) -> Tensor:

@@ -178,11 +178,13 @@ class Agent(Run, Generic[ConfigT]):
     def _update(self) -> Mapping[str, Any] | None:
         """Learn when due. Where that gives a new policy: set it, and return figures to record."""
 
-    @abstractmethod
     def _agent_state(self) -> Mapping[str, Any]:
-        """Everything that the next step depends on, right after a new policy."""
+        """Everything that the next step depends on, right after a new policy.
 
-    @abstractmethod
+        Neither the buffer nor generators that are attributes: these are kept of any run.
+        """
+        return {}
+
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`_agent_state` returned; the buffer is restored already."""
 

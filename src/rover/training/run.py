@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
@@ -92,7 +94,10 @@ class Run(ABC):
 
     @abstractmethod
     def _state(self) -> Mapping[str, Any]:
-        """Everything that the next step depends on, right after a metrics line."""
+        """Everything that the next step depends on, right after a metrics line.
+
+        Of numpy's generators those that are attributes are stored and restored with it.
+        """
 
     @abstractmethod
     def _load_state(self, state: Mapping[str, Any]) -> None:
@@ -209,6 +214,10 @@ class Run(ABC):
             if due and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there
 
+    def _generators(self) -> dict[str, np.random.Generator]:
+        """The sources of random numbers of this run, by the names of its attributes."""
+        return {k: v for k, v in vars(self).items() if isinstance(v, np.random.Generator)}
+
     def _checkpoint(self, folder: RunFolder) -> None:
         self._last_checkpoint = self.num_timesteps
         # The clock is part of the state, so that the times of a resumed run add up.
@@ -217,6 +226,7 @@ class Run(ABC):
             "seconds": self.seconds,
             "wall_seconds": self.wall_seconds,
             "content": dict(self._state()),
+            "generators": {k: v.bit_generator.state for k, v in self._generators().items()},
         }
         folder.write_checkpoint(self.num_timesteps, state, self.describe(0).identity())
         write_json(folder.path / "summary.json", self.summary())
@@ -248,6 +258,9 @@ class Run(ABC):
             torch_threads(self._threads),
         ):
             self._load_state(state["content"])
+            # Last: whatever was made anew of the content may have drawn from them.
+            for name, generator in self._generators().items():
+                generator.bit_generator.state = state["generators"][name]
             # Only now: a state that does not fit must leave a run that can still be refused.
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])

@@ -256,8 +256,6 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             "reward_moments": copied_tensors(self._reward_moments.state_dict()),
             "skill": self._skill,
             "figures": self._figures_of_update,
-            "rng": self._rng.bit_generator.state,
-            "batch_rng": self._batch_rng.bit_generator.state,
         }
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
@@ -267,7 +265,5 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         restore_tensors(moments, state["reward_moments"], owner="the scale of the rewards")
         self._skill = state["skill"]
         self._figures_of_update = dict(state["figures"])
-        self._rng.bit_generator.state = state["rng"]
-        self._batch_rng.bit_generator.state = state["batch_rng"]
         self._tabulated.forget()
         self._policy = self._package()

@@ -78,11 +78,7 @@ class CountingAgent(Agent[ConfigT]):
             self._encoder, Dirac(), torch.from_numpy(basis), torch.from_numpy(logits)
         )
 
-    def _agent_state(self) -> dict[str, Any]:
-        return {"rng": self._rng.bit_generator.state}
-
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
-        self._rng.bit_generator.state = state["rng"]
         # Neither counts nor plan are stored: they follow from the transitions, to the bit.
         self._counts = Counts(self.buffer)
         self._policy = self._package(self._replan()[0])
