@@ -89,12 +89,16 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
             return None
         given = options.settings
         options.settings = read_settings(given, configs(options), flags) if given else {}
-    hints, arguments = typing.get_type_hints(function), dict[str, Any]()
-    for name in inspect.signature(function).parameters:
-        group = getattr(hints[name], "_fields", None)
-        values = [getattr(options, field) for field in group or [name]]
-        arguments[name] = hints[name](*values) if group else values[0]
-    return function(**arguments)
+    hints = typing.get_type_hints(function)
+    return function(**{key: _value(key, hints[key], options) for key in hints if key != "return"})
+
+
+def _value(name: str, hint: Any, options: argparse.Namespace) -> Any:
+    """Value of a parameter of this type, of a group with those of its fields."""
+    if not hasattr(hint, "_fields"):
+        return getattr(options, name)
+    hints = typing.get_type_hints(hint)
+    return hint(*(_value(field, hints[field], options) for field in hint._fields))
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:

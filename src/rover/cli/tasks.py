@@ -22,7 +22,6 @@ from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs, read_task, read_task_of
 from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
-from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -40,8 +39,7 @@ class _Learning(NamedTuple):
     settings: dict[str, Any]
     seed: int = 0
     run_dir: Path | None = None
-    log: tuple[Log, ...] = ()
-    no_progress: bool = False
+    watching: Watching = Watching()
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -227,7 +225,7 @@ def _learn(
     """Learn a task in a run folder, by default one named after `words`, and show the result."""
     seed = learning.seed
     folder = learning.run_dir or free_folder(*words, f"seed{seed}")
-    with watched(folder, Watching(learning.log, learning.no_progress), unit=unit) as options:
+    with watched(folder, learning.watching, unit=unit) as options:
         result = learner(seed=seed, run_dir=folder, **options, **arguments, **learning.settings)
     _show_result(result, folder, f"{title}, seed {seed}", unit=unit)
 
