@@ -65,7 +65,7 @@ def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):
     env = gym.wrappers.TransformReward(gym.make("FrozenLake-v1"), float)
     Rover(env, policy_every=5).learn(5).policy.save("of_no_id.safetensors")
     line = refused("evaluate", "of_no_id.safetensors")
-    assert "does not say which environment it was trained on" in line
+    assert "the environment of of_no_id.safetensors cannot be made from an id" in line
     assert "register it as it is wrapped in a module of yours" in line
     assert "--import MODULE" in line
 

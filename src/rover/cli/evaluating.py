@@ -13,7 +13,6 @@ import numpy as np
 from rover.cli.commands import command
 from rover.cli.tables import figures_table, say
 from rover.envs import finite_dynamics, known_id, make_env
-from rover.envs.registration import REGISTER_IT
 from rover.errors import ConfigurationError
 from rover.evaluation import RolloutEvaluator, compare_finite
 
@@ -236,12 +235,11 @@ def read_policy(path: Path) -> Policy:
 
     file = finished_file(path, POLICY_FILE)
     policy = load_policy(file)
-    if policy.details.get("env_id") is None or policy.details.get("discount") is None:
-        raise ConfigurationError(
-            f"{file} does not say which environment it was trained on, because that cannot be made "
-            f"from an id; {REGISTER_IT}, measure it with rover.evaluation.compare_finite or "
-            "rover.evaluation.RolloutEvaluator, and learn a task with rover.finetune"
-        )
+    in_python = (
+        "measure it with rover.evaluation.compare_finite or rover.evaluation.RolloutEvaluator, and "
+        "learn a task with rover.finetune"
+    )
+    known_id(policy.details.get("env_id"), file, in_python)
     return policy
 
 

@@ -18,7 +18,6 @@ from pydantic.fields import FieldInfo
 
 from rover.cli.arguments import LARGEST, parse_number
 from rover.envs import LAYOUT_FAMILIES, import_modules, known_id
-from rover.envs.registration import REGISTER_IT
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
 
@@ -130,13 +129,10 @@ def read_task_of(path: Path, words: Sequence[str]) -> Task:
     from rover.training.run_folder import read_run_config
 
     run_config = read_run_config(path, kind="pretrain")
-    if run_config.env_id is None:
-        raise ConfigurationError(
-            f"the environment of {path} cannot be made from an id; {REGISTER_IT}, it takes a task "
-            "with rover.train_offline or rover.integrations.minari.export_minari"
-        )
+    in_python = "give its task to rover.train_offline or rover.integrations.minari.export_minari"
     # known_id refuses "module:Name-v0": no file can have code imported.
-    return read_task(words, known_id(run_config.env_id), run_config.env_kwargs)
+    env_id = known_id(run_config.env_id, path, in_python)
+    return read_task(words, env_id, run_config.env_kwargs)
 
 
 def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:

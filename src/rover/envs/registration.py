@@ -35,12 +35,6 @@ ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """The ids that come with this package, and the keywords that each is registered with."""
 
-REGISTER_IT = (
-    "for the commands, register it as it is wrapped in a module of yours, and begin a run with "
-    "--import MODULE and its id; in Python"
-)
-"""Advice on an environment that no id makes again."""
-
 Cell = tuple[int, int]
 """(x, y), x to the right and y down."""
 
@@ -157,15 +151,23 @@ def import_modules(names: Iterable[str]) -> None:
         IMPORTED[name] = None
 
 
-def known_id(env_id: str) -> str:
+def known_id(env_id: str | None, where: object = "that file", in_python: str = "") -> str:
     """The id of an environment that a file names, without its module; nothing is imported.
 
     Args:
-        env_id: ``"Name-v0"`` or ``"module:Name-v0"``.
+        env_id: ``"Name-v0"`` or ``"module:Name-v0"``; None: the file names none.
+        where: the file, as a message names it.
+        in_python: advice on how to do without an id in Python.
 
     Raises:
-        ConfigurationError: nothing that has been imported registers it.
+        ConfigurationError: nothing that has been imported registers it, or there is no id.
     """
+    if env_id is None:
+        raise ConfigurationError(
+            f"the environment of {where} cannot be made from an id; for the commands, register it "
+            "as it is wrapped in a module of yours, and begin a run with --import MODULE and its "
+            f"id; in Python, {in_python}"
+        )
     module, _, name = env_id.rpartition(":")
     # Making an environment runs code, so only what the user has already imported is made.
     if name not in registry or name.startswith("GymV2"):  # these import what a keyword names

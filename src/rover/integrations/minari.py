@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, check_same_spaces, check_spaces, episode_bounds, relabel
 from rover.envs import RewardFunction, known_id, make_env, reward_function
-from rover.envs.registration import REGISTER_IT, portable_kwargs
+from rover.envs.registration import portable_kwargs
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
@@ -122,13 +122,9 @@ def export_minari(
     command = None
     if not isinstance(source, Buffer) and Path(source).is_dir():
         config = read_run_config(source)
-        if env is None and config.env_id is None:
-            raise ConfigurationError(
-                f"the environment of {source} cannot be made from an id; {REGISTER_IT}, export it "
-                "with export_minari(..., env=...)"
-            )
         if env is None:
-            env = make_env(known_id(str(config.env_id)), config.env_kwargs)
+            in_python = "export it with export_minari(..., env=...)"
+            env = make_env(known_id(config.env_id, source, in_python), config.env_kwargs)
         command = pretraining_command(config)
         description = (
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "

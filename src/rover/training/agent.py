@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import finite_dynamics, id_and_kwargs, known_id, make_env
-from rover.envs.registration import REGISTER_IT, warn_of_unregistered
+from rover.envs.registration import warn_of_unregistered
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
 from rover.policies.policy import Policy
@@ -273,13 +273,9 @@ class Agent(Run, Generic[ConfigT]):
             raise ArtefactError(
                 f"{run_dir} holds a run of {stored.agent!r}, which {cls.__name__} cannot continue"
             )
-        if env is None and stored.env_id is None:
-            raise ConfigurationError(
-                f"the environment of {run_dir} cannot be made from an id; {REGISTER_IT}, "
-                f"resume it with {cls.__name__}.resume(run_dir, env=...)"
-            )
         if env is None:
-            env = make_env(known_id(str(stored.env_id)), stored.env_kwargs)
+            in_python = f"resume it with {cls.__name__}.resume(run_dir, env=...)"
+            env = make_env(known_id(stored.env_id, run_dir, in_python), stored.env_kwargs)
         # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
