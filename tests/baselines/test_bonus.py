@@ -58,20 +58,6 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(
     np.testing.assert_allclose(shares, expected, atol=4 * math.sqrt(0.25 / n))
 
 
-@pytest.mark.parametrize("name", ["rnd", "smm"])
-def test_what_is_tabulated_is_the_current_policy(name: str) -> None:
-    """After every step: under the present weights, and for the skill that is followed now."""
-    agent = small_agent(name, "onehot", exploration_epsilon=0.0)
-    agent.learn(55)
-    for _ in range(7):  # updates come every third step
-        agent.learn(1)
-        for observation, cumulative in agent._tabulated._entries.items():
-            raw = torch.from_numpy(agent.buffer.observations.rows[observation][None])
-            logits = agent._learner.policy_logits(raw, skills=skill_of(agent))[0]
-            probs = torch.softmax(logits.double(), dim=0)
-            np.testing.assert_allclose(np.diff(cumulative, prepend=0.0), probs.numpy(), atol=1e-6)
-
-
 @pytest.mark.parametrize(("name", "every"), [("smm", None), ("cic", 7)])
 def test_skills_change_with_episodes_and_every_so_many_steps(name: str, every: int | None) -> None:
     agent = small_agent(name, "onehot", skill_every=every, seed_steps=150)

@@ -15,23 +15,6 @@ from rover.baselines import make_agent
 from rover.data import gather
 
 
-class _Planted(torch.nn.Module):
-    """Two features of a state's number: the first axis for even ones, the second for odd ones."""
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        return 2.0 * torch.nn.functional.one_hot(observations % 2, 2).float()
-
-
-def test_bonuses_of_e3b_are_leverages_among_the_arrivals_of_the_episode() -> None:
-    """φᵀ (λ I + n φ φᵀ)⁻¹ φ = 4 / (λ + 4 n) for |φ|² = 4, each axis for itself."""
-    reward = make_reward("e3b", "state", feature_dim=2, hidden=4, ridge=0.5)
-    reward._encoder = _Planted()
-    for state, done in ((0, False), (2, False), (1, False), (4, True), (0, False)):
-        reward.note(state, np.int64(state), done=done)
-    expected = [4 / 0.5, 4 / 4.5, 4 / 0.5, 4 / 8.5, 4 / 0.5]
-    assert reward._parts == pytest.approx(expected, rel=1e-5)
-
-
 def test_the_ellipsoid_of_e3b_is_that_of_all_arrivals() -> None:
     rng = np.random.default_rng(0)
     reward = make_reward("e3b", "vector", feature_dim=5, hidden=4, ridge=0.1)

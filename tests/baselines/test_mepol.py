@@ -25,7 +25,7 @@ from rover.baselines.mepol import (
     _Neighbourhoods,
 )
 from rover.envs import GridWorld
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Optimizer
 
 QUICK: dict[str, Any] = {
@@ -152,19 +152,6 @@ def test_steps_beyond_the_trust_region_are_taken_back() -> None:
     assert found["kl"] <= 0.01
     # Adam's own step count says that what was taken back left no trace
     assert choice.state()["optimizer.step.logit"].item() == found["search_steps"]
-
-
-def test_where_no_step_is_trusted_none_is_kept_and_the_next_batch_begins_afresh() -> None:
-    choice, trusting = Choice(), Choice()
-    before = choice.state()
-    found = choice.search(1, kl_threshold=1e-12, max_backtracks=2)
-    assert (found["search_steps"], found["backtracks"], found["kl"]) == (0, 3, 0.0)
-    assert found["state_entropy"] == found["state_entropy_before"]
-    assert all(torch.equal(tensor, before[name]) for name, tensor in choice.state().items())
-    assert choice.search(1, max_search_steps=1) == trusting.search(1, max_search_steps=1)
-    assert torch.equal(choice.logit, trusting.logit)
-    with pytest.raises(NonFiniteError, match="the state entropy is nan and its gradient has norm"):
-        choice.search(0, factor=torch.nan)
 
 
 # --- agent ---------------------------------------------------------------------------------------

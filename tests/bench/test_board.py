@@ -19,7 +19,6 @@ from rover.envs import finite_dynamics, registration
 from rover.errors import ArtefactError, ConfigurationError
 from rover_bench import board
 from rover_bench.board import Entry, RewardFree, run_entry, verify
-from rover_bench.board_page import board_page
 from rover_bench.worlds import deep_sea
 
 SUITE = """
@@ -210,30 +209,6 @@ def test_an_agent_without_the_methods_is_refused(
 
 
 # --- the page and the command --------------------------------------------------------------------
-
-
-def test_the_page_has_every_agent_and_world() -> None:
-    one = entry_of()
-    rows = [row.model_dump() for row in one.results]
-    for row in rows:
-        figures = row["figures"]
-        figures |= {"optimality_ratio": 1.25} if "optimality_ratio" in figures else {}
-        figures |= {"states_seen": 1.0} if row["world"] == "sea" else {}
-        figures |= {"cells": 9.0} if row["world"] == "car" else {}
-    better = forged(one, results=rows, agent="rmax", label="R-MAX")
-    page = board_page([one, better], "board.png")
-    assert page.count("](board.png)") == 1
-    assert "| R-MAX | 0.80 (0.80 to 0.80) | " in page
-    assert page.index("| R-MAX") < page.index(f"| {one.label} |")
-    assert "| R-MAX | 100% |" in page
-    assert "| R-MAX | 9.000 |" in page
-    assert "2 seeds from 100 on" in page
-    # better on all three worlds; on the sea at least as good
-    assert "| 1.00 (1.00 to 1.00) |" in page or "| 0.9" in page
-    with pytest.raises(ConfigurationError, match="two entries"):
-        board_page([one, one])
-    with pytest.raises(ConfigurationError, match="one suite and one scale"):
-        board_page([one, forged(one, scale="medium")])
 
 
 def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

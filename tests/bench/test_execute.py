@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from same_files import assert_same
 
 import rover
@@ -27,7 +24,6 @@ from rover_bench import load_study, redraw, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, execute
 from rover_bench.executors import EXECUTORS, _private_folder
 from rover_bench.measure import provenance
-from rover_bench.progress import Progress
 from rover_bench.study import Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -196,27 +192,6 @@ def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):
     (scalars,) = run.folder.glob("wandb/offline-run-*/*.wandb")
     assert b"learning/sink_mass" in scalars.read_bytes()
     assert_same(run.folder, executed[0][0].folder, "metrics.jsonl", "policy.safetensors")
-
-
-def test_a_terminal_has_a_bar_for_all_runs_and_for_each(executed, tmp_path, monkeypatch):
-    monkeypatch.setattr("rover_bench.progress.Console", partial(Console, force_terminal=True))
-    runs, lines = executed[0], list[str]()
-    (waiting,) = runs_of(TINY, tmp_path, seeds=[7])
-    with Progress([*runs[:2], waiting], lines.append) as progress:
-        for run in runs[:2]:
-            progress.end(run, None)
-        progress.add(waiting)
-        waiting.folder.mkdir(parents=True)
-        JsonLines(waiting.folder / "metrics.jsonl").append({"step": 40})
-        progress.refresh()
-        shown = Console(width=120)
-        with shown.capture() as captured:
-            shown.print(progress._bars)
-        progress.end(waiting, "no reason")
-    rows = [re.sub(r"[ ━╸╺]+", " ", line).strip() for line in captured.get().splitlines()]
-    assert [row.partition(" steps")[0] for row in rows] == ["all runs 40/60", "tiny, seed 7 40/60"]
-    assert lines[0] == "[1/3] tiny, seed 0: finished already"
-    assert lines[-1].startswith("[3/3] tiny, seed 7: FAILED: no reason")
 
 
 def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,27 +108,6 @@ def test_scores_are_compared_on_the_tasks_that_all_have() -> None:
     assert pictures == {}
 
 
-@pytest.mark.parametrize(
-    ("learn", "scores"),
-    [
-        ({"goal": "room1"}, (1.0, 34.5 / 69, 0.0)),  # −11 at best, 80 steps at most
-        ({"goal": "room1", "reward": "dense"}, None),
-        ({}, None),
-    ],
-)
-def test_returns_are_on_the_scale_of_the_task(learn, scores):
-    task = {"env": "rover/TwoRooms-v0", "learn": {"steps": 9} | learn}
-    axes = {"task": {"t": task}, "agent": {"rover": {}, "rnd": {"agent": "rnd"}}}
-
-    def returns(labels: dict[str, str], seed: int) -> dict[str, float]:
-        return {"best_possible_return": -11.0, "greedy_return": (-11.0, -45.5, -80.0)[seed]}
-
-    found = _comparable(reported(returns, axes=axes, tables={}), "Final return")
-    expected = {} if scores is None else {"rover": scores, "rnd": scores}
-    shown = {name: tuple(by_task["rover-TwoRooms-v0"]) for name, by_task in found.items()}
-    assert shown == expected
-
-
 def test_pictures_come_from_the_folder_of_the_page(tmp_path):
     page = tmp_path / "page"
     page.mkdir()
@@ -139,14 +117,3 @@ def test_pictures_come_from_the_folder_of_the_page(tmp_path):
         with pytest.raises(ArtefactError, match=r"no png or svg file in it|does not exist"):
             _render(f"![x]({name})", "", page, {})
     assert "secret" not in _render("# a\n\nb", "", page, {})
-
-
-def test_folders_that_are_not_of_one_study(tmp_path, made):
-    with pytest.raises(ArtefactError, match="or the study's file and --out"):
-        study_in(tmp_path)
-    for name in ("a", "b"):
-        shutil.copy(made.parent / "provenance.json", tmp_path / f"{name}-provenance.json")
-    with pytest.raises(ArtefactError, match="does not say of which one study"):
-        study_in(tmp_path)
-    with pytest.raises(ArtefactError, match="does not say of which one study"):
-        study_in(made.parent / "another.md")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rover.baselines import make_agent
-from rover.errors import ArtefactError, RoverWarning
+from rover.errors import ArtefactError
 from rover.policies.loading import load_policy
 from rover.storage import JsonLines, read_json, write_json, write_manifest
 from rover_bench import METRICS
@@ -71,40 +70,6 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path:
     write_manifest(run.folder)
     with pytest.raises(ArtefactError, match=r"lacks a figure .*states_total.*delete that"):
         measure(run)
-
-
-@pytest.mark.parametrize(("shares", "step"), [((0.4, 0.5, 0.2), 60.0), ((0.4, 0.49), math.inf)])
-def test_steps_until_a_policy_is_likely_to_cover(
-    shares: tuple[float, ...], step: float, tmp_path: Path
-) -> None:
-    settings = {"policy_every": 30, "evaluation_every": 30}
-    run = pretrained(tmp_path / "run", settings=settings)
-    (run.folder / "metrics.jsonl").unlink()
-    for number, share in enumerate(shares, 1):
-        record = {"step": 30 * number, "coverage": 0.5, "optimality_ratio": 1.0}
-        record |= {"p_coverage_95": share}
-        JsonLines(run.folder / "metrics.jsonl").append(record)
-    write_manifest(run.folder)
-    figures = measure(run)[0]
-    assert figures["steps_to_p_95"] == step
-    assert figures.keys() <= METRICS.keys()
-
-
-@pytest.mark.parametrize(("agent", "updates"), [("rnd", {"policy_updates": 0.0}), ("random", {})])
-def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(
-    agent: str, updates: dict[str, float], tmp_path: Path
-) -> None:
-    """Random actions have no updates that there could be too few of."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", RoverWarning)
-        run = pretrained(tmp_path, steps=9, agent=agent)
-    assert any("too few for a policy update" in str(each.message) for each in said) == bool(updates)
-    figures = measure(run)[0]
-    assert figures["mean_coverage"] == pytest.approx(figures["uniform_coverage"], abs=0.1)
-    assert {name: figures.get(name) for name in updates} == updates
-    for name in ("steps_to_95_in_20_episodes", "steps_to_keep_95_in_20_episodes"):
-        assert figures[name] == math.inf
-    assert not {"optimality_ratio", "best_optimality_ratio"} & set(figures)
 
 
 def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) -> Run:

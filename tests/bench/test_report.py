@@ -13,9 +13,7 @@ import pytest
 from rover.errors import ArtefactError, StorageError
 from rover.plots import MeanCurve
 from rover_bench import (
-    files,
     load_study,
-    paper_study,
     redraw,
     write_html,
 )
@@ -156,29 +154,6 @@ def test_a_page_has_its_tables_notes_legend_and_failures():
     assert text.endswith("    run\n\n- Machine: A CPU.\n\n## Runs that failed\n\n- it broke\n")
 
 
-def test_a_page_warns_of_agents_that_never_learned_and_shows_what_others_reach():
-    never = {"policy_updates": (0.0, 0.0, 4.0), "mean_coverage": (0.5, 0.5, 0.9)}
-    known = {"uniform_coverage": 0.5, "uniform_p_coverage_95": 0.0, "optimal_coverage": 0.99}
-    made = reported(
-        {
-            "a": never | {name: (value,) * 3 for name, value in known.items()},
-            "b": {"policy_updates": (6.0,) * 3},
-        },
-        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage", "p_coverage_95"]}},
-    )
-    (warning,) = made.warnings()
-    assert warning.startswith(
-        "a: 2 of 3 runs ended before the first update of their policy: 3,000 s"
-    )
-    text = made.page()
-    assert f"# Made up\n\n**Warning.** {warning}\n\n" in text
-    assert "| problem | mean coverage of 20 episodes |\n" in text
-    assert (
-        "Uniformly random actions: mean coverage 50.0%, P(≥ 95%) 0.0%. "
-        "The policy that is optimal for J: mean coverage 99.0%.\n"
-    ) in text
-
-
 def test_csv_files_have_every_digit(tmp_path):
     made = two_problems()
     write_report(made, tmp_path)
@@ -217,48 +192,3 @@ def test_cut_files_are_refused_and_nothing_is_written(tmp_path):
             write_html(made.study, tmp_path)
         assert (tmp_path / "made.md").read_bytes() == page
         assert (tmp_path / "runs.csv").read_bytes() == whole[:end]
-
-
-BEST = {"MR1": -6.0, "MR2": -11.0, "MR4": -21.0, "MR5": -26.0}
-
-
-def goal_distance(**changes: dict[tuple[str, str], Sequence[float]]) -> Report:
-    """A report of the paper's study whose runs all end at the best return, but for `changes`.
-
-    Args:
-        changes: figure → (task, start) → its values, one per run.
-    """
-    study, figures = paper_study("goal-distance", "laptop"), {}
-    for case in study.cases():
-        best, key = BEST[case.labels["task"]], (case.labels["task"], case.labels["start"])
-        values = {"greedy_return": best, "best_possible_return": best, "goal_distance": 1.0 - best}
-        every = {k: (v,) * 5 for k, v in (values | {"steps_to_first_success": 400.0}).items()}
-        every |= {k: by_key[key] for k, by_key in changes.items() if key in by_key}
-        figures[tuple(case.labels.values())] = every
-    return report_of(study, figures)
-
-
-def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):
-    points: dict[str, Any] = {}
-    draw = files.draw_steps_by_distance
-
-    def keep(axes, given, **options):
-        points.update(given)
-        draw(axes, given, **options)
-
-    monkeypatch.setattr(files, "draw_steps_by_distance", keep)
-    made = goal_distance(steps_to_first_success={("MR1", "rover"): (INF,) + (400,) * 4})
-    write_report(made, tmp_path)
-    assert (set(points["rover"]), set(points["rnd"])) == ({7, 12, 22, 27}, {12, 22, 27})
-    bar = points["rover"][7]  # the run that did not get there is at the limit
-    assert (tuple(bar.bounded), bar.n_censored) == ((20_000.0,) + (400.0,) * 4, 1)
-    first = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
-    assert set(first) == {"goal-distance.png", "goal-distance-steps.png"}
-    page = (tmp_path / "goal-distance.md").read_text()
-    assert "## Pictures\n\n![goal-distance](pictures/goal-distance.png)\n\n" in page
-    for path in (tmp_path / "pictures").iterdir():
-        path.unlink()
-    redraw(made.study, tmp_path)
-    assert {p.name: p.read_bytes() for p in (tmp_path / "pictures").iterdir()} == first
-    with pytest.raises(ArtefactError, match=r"provenance\.json does not exist"):
-        redraw(made.study, tmp_path / "nowhere")

@@ -210,23 +210,6 @@ def test_different_cases_in_one_folder_are_refused(
         load_study(small(axes={"agent": dict(zip("ab", options, strict=True))}))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"a = {'[' * 5000}{']' * 5000}", "nested too deep"),
-        ('extends = "own.toml"', "extends: own.toml extends itself"),
-    ],
-)
-def test_files_that_no_study_is_are_refused_in_one_line(
-    text: str, message: str, tmp_path: Path
-) -> None:
-    (tmp_path / "own.toml").write_text(text)
-    with pytest.raises(ConfigurationError, match=message) as refused:
-        load_study(tmp_path / "own.toml")
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 500
-
-
 def test_a_comparison_of_too_many_seeds_is_refused_before_they_are_listed() -> None:
     with pytest.raises(ConfigurationError, match="1,000,000,000,000 runs are more than"):
         comparison("rover/Maze-v0", {}, [("rover", None)], steps=1, n_seeds=10**12)

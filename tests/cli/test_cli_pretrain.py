@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import TINY
 from same_files import assert_same
@@ -17,7 +15,6 @@ from same_files import assert_same
 from rover.cli import main
 from rover.coverage.agent import Rover
 from rover.errors import CollapsedFeaturesWarning
-from rover.policies import NetworkPolicy, load_policy
 from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
@@ -151,24 +148,6 @@ TINY_SMM = [
     *("--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8, 8]"),
     *("--set", "checkpoint_every=20"),
 ]
-
-
-def test_an_agent_with_skills_is_set_up_and_evaluated_as_a_mixture(capsys):
-    assert main([*TINY_SMM, "--steps", "60"]) == 0
-    assert "rover/Corridor-v0, smm, preset fast, seed 0" in capsys.readouterr().out
-    Path("runs/rover-Corridor-v0-smm-fast-seed0").rename("smm")
-    config = read_json(Path("smm/config.json"))
-    assert (config["agent"], config["preset"]) == ("smm", "fast")
-    learner = config["settings"]["learner"]
-    assert learner.items() >= {"batch_size": 16, "hidden_sizes": [8, 8]}.items()
-    capsys.readouterr()
-    words = ["--json", "--repeats", "2", "--max-steps", "50"]
-    assert main(["evaluate", "smm", *words]) == 0
-    result = json.loads(capsys.readouterr().out)
-    policy = load_policy(Path("smm/policy.safetensors"))
-    assert isinstance(policy, NetworkPolicy)
-    assert policy.n_components == 4  # all four skills, once each
-    assert np.isclose(result["policy"]["objective"], read_json("smm/summary.json")["objective"])
 
 
 @pytest.mark.parametrize(

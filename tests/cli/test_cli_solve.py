@@ -100,19 +100,3 @@ def test_what_a_policy_was_planned_for_is_evaluated(
     name = "own reward" if is_own else f"{len(found.returns)} goals"
     means = {"return": found.returns.mean(), "best": found.best.mean(), "unseen_share": 0.0}
     assert task == {"name": name, **means}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "no reward until it has a goal"),
-        (["--task", "goal=3,2", "--discount", "1"], "discount must be in"),
-    ],
-)
-def test_wrong_words(
-    run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["solve", str(run), *words]) == 2
-    shown = capsys.readouterr().err
-    assert message in shown
-    assert len(shown.splitlines()) == 1

@@ -46,15 +46,6 @@ def test_a_task_is_learned_from_a_run(corridor_run: Path, capsys: pytest.Capture
     assert Path("runs/corridor-4-0-sac-scratch-seed0/summary.json").exists()
 
 
-def test_a_task_is_learned_from_data(corridor_run: Path, capsys: pytest.CaptureFixture) -> None:
-    for algorithm in ("cql", "ddpg"):
-        words = ("offline", str(corridor_run), *ENDS, "--updates", "60", *QUICK)
-        assert main([*words, "--algorithm", algorithm]) == 0
-        folder = Path(f"runs/corridor-4-0-offline-{algorithm}-seed0")
-        assert json.loads((folder / "summary.json").read_text())["steps"] == 60
-    assert "updates to the best return" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

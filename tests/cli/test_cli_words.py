@@ -115,6 +115,12 @@ from rover.cli import main
 assert main(["--help"]) == 0
 slow = {{"torch", "pydantic", "scipy.sparse", "rover.baselines", "rover.cli.commands"}}
 assert not slow & {{*sys.modules}}, slow & {{*sys.modules}}
+import gymnasium
+env = gymnasium.make('rover.envs:rover/TwoRooms-v0')
+assert env.unwrapped.layout.n_states == 99
+from rover.baselines import agent_names, agent_summaries
+assert {{*agent_names()}} == {{*agent_summaries()}}
+assert not {{'pygame', 'cv2', 'pydantic', 'rover.training.agent'}} & {{*sys.modules}}
 for command in {COMMANDS}:
     try:
         main([command, '--help'])

@@ -106,30 +106,6 @@ def test_a_net_prices_novelty_by_what_is_covered(cover: Any) -> None:
     assert first > 1.5 * second, (first, second)
 
 
-def test_the_objective_is_that_of_what_is_covered() -> None:
-    """Gram matrices of two runs that saw the same: all features, and the first alone."""
-    settings = {"kernel": "gaussian", "mirror_steps": 5, "evaluation_episodes": 2}
-    agent = Rover(Walk(), seed=0, cover=(0,), **settings).learn(100)
-    covered = agent._representation.covered().numpy()
-    rows = agent.buffer.observations.rows[:, 0]
-    assert np.unique(np.argsort(covered[:, 0]) - np.argsort(rows)).tolist() == [0]
-    buffer = agent.buffer
-    model = fit_planning_model(
-        agent._representation.features(),
-        buffer.counts(),
-        start_distribution(buffer, unseen=True),
-        agent._kernel,
-        agent.config,
-        n_actions=4,
-        ridge=1e-2,
-        exact=False,
-        covered=agent._representation.covered(),
-    )
-    chosen = covered[model.anchors // 2]
-    expected = np.exp(-0.5 * ((chosen - chosen.T) / agent.config.bandwidth) ** 2)
-    np.testing.assert_allclose(model.operator.gram, expected, atol=1e-12)
-
-
 def test_a_run_with_a_function_resumes_in_the_same_bits(tmp_path: Path) -> None:
     def begin(folder: Path) -> Rover:
         settings = {"checkpoint_every": 50, "mirror_steps": 5, "evaluation_episodes": 2}

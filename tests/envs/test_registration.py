@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-import rover
 from rover.envs import ENVIRONMENTS, GridWorld, id_and_kwargs, make_env
 from rover.envs.layouts import parse_layout
 from rover.errors import ConfigurationError
@@ -28,26 +24,6 @@ def test_every_id_makes_a_grid_world_that_its_spec_makes_again(env_id):
     again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
     assert again.unwrapped.layout == env.unwrapped.layout
     assert again.observation_space == env.observation_space
-
-
-@pytest.mark.slow
-def test_importing_the_environments_is_light_and_make_can_do_it_by_itself():
-    program = (
-        "import sys, gymnasium as gym\n"
-        "env = gym.make('rover.envs:rover/TwoRooms-v0')\n"
-        "assert env.unwrapped.layout.n_states == 99\n"
-        "heavy = {'torch', 'matplotlib', 'pydantic', 'pygame', 'cv2'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    path = os.pathsep.join([str(Path(rover.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["text", "layout", "path", "name of a file"])

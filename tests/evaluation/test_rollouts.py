@@ -48,15 +48,6 @@ def test_rollouts_count_steps_and_cells(action: int, length: int, cells: int) ->
     assert figures["n_steps"] == 3 * length
 
 
-def test_a_net_of_given_observations_breaks_sets_off_after_their_steps() -> None:
-    options = {"horizon": 50, "n_episodes": 20, "max_steps": 120, "n_sets": 3}
-    car = gym.make("MountainCar-v0")
-    seen = np.array([car.reset(seed=seed)[0] for seed in range(9)])
-    one = evaluator(car, 3, **options, net_of=seen)
-    assert one.reference_steps == one.uniform["n_steps"] == 3 * 120
-    assert [len(episode) - 1 for episode in one.uniform_episodes] == [50, 50, 20] * 3
-
-
 def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves() -> None:
     options = {"horizon": 500, "n_episodes": 20, "max_steps": 500, "n_sets": 10}
     one, uniform = evaluator(gym.make("CartPole-v1"), 2, **options), always([0.5, 0.5])

@@ -16,7 +16,6 @@ from rover.envs import GridWorld, reward_function
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
-    StorageError,
 )
 from rover.integrations.minari import export_minari, load_minari
 from rover.training.run_folder import load_run_buffer
@@ -132,31 +131,6 @@ def test_a_task_labels_what_it_would_have_made() -> None:
     assert np.array_equal(back.terminated, labels.terminated)
     assert dataset.recover_environment(eval_env=True).unwrapped.goal == (2, 1)
     assert dataset.recover_environment().unwrapped.goal is None
-
-
-@pytest.mark.parametrize("name", ["maze", "../maze-v0", "a b-v0"])
-def test_malformed_ids(name: str, root: Path) -> None:
-    _, buffer = collected("state", 10)
-    with pytest.raises(ConfigurationError, match="is no id of a Minari data set: letters, digits"):
-        export_minari(buffer, name)
-    assert not root.exists()
-
-
-def test_a_disk_that_refuses_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, buffer = collected("state")
-
-    def full(*arguments: object, **options: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(minari.dataset.minari_storage.MinariStorage, "new", full)
-    with pytest.raises(
-        StorageError, match=r"'maze-v0' could not be written .*No space left .*nothing"
-    ):
-        export_minari(buffer, "maze-v0")
-    assert list(root.iterdir()) == []
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(Path(__file__)))
-    with pytest.raises(StorageError, match="could not be written"):
-        export_minari(buffer, "maze-v0")
 
 
 def test_transitions_that_cannot_be_exported(tmp_path: Path) -> None:

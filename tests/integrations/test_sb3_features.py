@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from rover.errors import ConfigurationError
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import PPO
 
 from rover.integrations.sb3 import RoverFeatures
 
@@ -59,23 +58,6 @@ def test_logits_are_linear_in_the_regressors(kind: str) -> None:
     torch.testing.assert_close(torch.softmax(logits, dim=1), expected, atol=1e-5, rtol=0.0)
     if kind == "state":
         assert torch.equal(found, torch.eye(11))
-
-
-def test_under_a_q_network_and_from_a_file(tmp_path: Path) -> None:
-    env, policy = make_env("onehot"), make_policy("onehot")
-    policy.save(tmp_path / "policy.safetensors")
-    kwargs = {
-        "features_extractor_class": RoverFeatures,
-        "features_extractor_kwargs": {"policy": str(tmp_path / "policy.safetensors")},
-    }
-    model = DQN("MlpPolicy", env, policy_kwargs=kwargs, learning_starts=10, device="cpu")
-    model.learn(40)
-    tensor, _ = model.policy.obs_to_tensor(env.observations())
-    found = model.q_net.extract_features(tensor, model.q_net.features_extractor)
-    assert torch.equal(found, torch.as_tensor(policy.encoder.features(env.observations())))
-    model.save(tmp_path / "model")
-    loaded = DQN.load(tmp_path / "model", device="cpu")
-    assert torch.equal(loaded.q_net(tensor), model.q_net(tensor))
 
 
 def test_what_is_refused() -> None:

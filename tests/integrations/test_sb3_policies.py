@@ -30,8 +30,6 @@ from rover.wrappers import DiscreteActions
 pytest.importorskip("stable_baselines3")
 
 from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.monitor import Monitor
 
 from rover.integrations.sb3 import fine_tuned, rover_policy
 
@@ -194,19 +192,6 @@ def test_back_to_a_policy_of_this_package(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, outputs(model.policy, env), atol=1e-6)
     np.testing.assert_allclose(fine_tuned(model.policy).probs(observations), found, atol=0)
     assert np.abs(found - expected).max() > 1e-3
-
-
-def test_it_learns_from_where_the_pretraining_left_off() -> None:
-    settings = {"layout": "multi_rooms", "rooms": 2, "horizon": 60}
-    policy = rover.Rover("rover/Grid-v0", env_kwargs=settings, seed=0).learn(200).policy
-    env = Monitor(gym.make("rover/Grid-v0", **settings, goal=(7, 3)))  # 10 steps away
-    kind = rover_policy(policy, weight_scale=60.0)
-    model = PPO(kind, env, n_steps=200, batch_size=100, n_epochs=6, seed=0, learning_rate=6e-4)
-    at_first, _ = evaluate_policy(model, env, n_eval_episodes=10, deterministic=False)
-    model.learn(2400)
-    sampled, _ = evaluate_policy(model, env, n_eval_episodes=10, deterministic=False)
-    assert at_first < -40.0
-    assert sampled > -25.0  # the best: −9
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,13 @@ from small_learners import (
     make_batch,
     make_observations,
     named,
-    partly_frozen,
     pretrained_encoder,
     stir,
 )
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
-from rover.errors import ArtefactError, NonFiniteError
+from rover.errors import NonFiniteError
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -56,24 +55,6 @@ def test_cached_features_change_no_bit(name: str) -> None:
         batch, *rest = make_batch(ONE_HOT, m=3 + 2 * seed, seed=seed)
         assert with_rows.update(batch, *rest) == without.update(changed(batch, rows=None), *rest)
     assert_same_state(with_rows.state(), without.state())
-
-
-def test_what_is_fixed_is_evaluated_once_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = coverage_policy()
-    learner = make("ddpg", actor=policy, critic_encoder=policy.encoder)
-    seen: list[int] = []
-    original = type(policy.encoder).forward
-
-    def counted(self: nn.Module, observations: Tensor) -> Tensor:
-        seen.append(len(observations))
-        result: Tensor = original(self, observations)
-        return result
-
-    monkeypatch.setattr(type(policy.encoder), "forward", counted)
-    for m in (4, 9, 6, 9):
-        learner.update(*make_batch(ONE_HOT, m=m))
-    # Actor and critics each evaluate 9 rows, one by one.
-    assert seen == [1] * 18
 
 
 @pytest.mark.parametrize("of", ["new", "images", "coverage policy", "partly frozen"])
@@ -170,12 +151,3 @@ def test_what_is_not_finite_changes_no_weight(kind: str) -> None:
         with pytest.raises(NonFiniteError, match=f"update 1 of {kind.upper()} {message}"):
             learner.update(batch, torch.full_like(returns, value), discounts)
         assert_same_state(learner.state(), before)
-
-
-def test_states_of_other_learners_are_refused() -> None:
-    learner = make("ddpg")
-    with pytest.raises(ArtefactError, match="build the learner with the settings"):
-        learner.load_state(make("ddpg", hidden_sizes=(16, 9)).state())
-    state = make("ddpg", actor=partly_frozen()).state()
-    with pytest.raises(ArtefactError, match=r"has nothing as actor\.weights"):
-        make("ddpg", actor=coverage_policy()).load_state(state)

@@ -20,7 +20,6 @@ from rover.errors import ConditioningWarning, RoverWarning
 from rover.operators.kernels import cholesky_factor
 from rover.storage import JsonLines
 from rover.training.measures import MAX_SNAPSHOTS, thinned
-from rover.training.rollout_measures import affordable_sets
 
 MOUNTAIN: dict[str, Any] = {
     "seed": 0,
@@ -69,19 +68,6 @@ def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(
     other = Random("MountainCar-v0", **{**MOUNTAIN, "seed": 1}).learn(100).summary()
     assert other["uniform_cells"] == summary["uniform_cells"]  # one net for every run
     assert other["cell_radius"] == summary["cell_radius"]
-
-
-@given(st.integers(0, 10_000), st.integers(1, 1000), st.booleans(), st.booleans())
-def test_sets_of_rollouts_are_never_dearer_than_what_may_be_spent(
-    steps: int, longest: int, at_the_end: bool, is_paid: bool
-) -> None:
-    n_sets = affordable_sets(steps, longest, at_the_end=at_the_end, is_paid=is_paid)
-    reference = 0 if is_paid else 6
-    assert n_sets == 0 or (reference + n_sets) * longest <= steps
-    assert n_sets in ((0, 3, 4, 5) if at_the_end else (0, 1))
-    more = affordable_sets(steps + longest, longest, at_the_end=at_the_end, is_paid=is_paid)
-    assert more >= n_sets
-    assert affordable_sets(11 * longest, longest, at_the_end=True, is_paid=is_paid) == 5
 
 
 def test_few_of_many_starts_are_warned_of_and_one_start_is_not() -> None:

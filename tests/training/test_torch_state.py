@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from small_envs import SMALL_CONV, SMALL_NET, image_place
+from small_envs import SMALL_NET
 
-from rover import Rover, finetune, load_policy, make_agent, train_offline
-from rover.baselines import resume_agent
+from rover import finetune, make_agent, train_offline
 
 LEARNER = {"hidden_sizes": (16, 8), "batch_size": 24, "update_every": 3}
 BONUS = {"seed_steps": 40, "policy_every": 25, "evaluation_skills": 2, "learner": LEARNER}
@@ -55,34 +53,6 @@ def test_every_agent_is_trained_in_the_same_bits(name: str) -> None:
     assert expected != weights(pretrained(name, 50).policy)
     with as_a_caller_may_have_it():
         agent = pretrained(name, 100)
-    assert weights(agent.policy) == expected
-
-
-def test_an_encoder_of_images_is_trained_and_its_policy_read_again(tmp_path: Path) -> None:
-    def learned(steps: int) -> Rover:
-        settings = {"encoder_tolerance": None, "encoder_every": 25, **SMALL_CONV}
-        return Rover(image_place(), seed=0, policy_every=25, **settings).learn(steps)
-
-    expected = learned(50)
-    trained = weights(expected.policy.encoder)
-    assert trained != weights(learned(25).policy.encoder)
-    rows = expected.buffer.observations.rows
-    with as_a_caller_may_have_it():
-        agent = learned(50)
-        agent.policy.save(tmp_path / "policy.safetensors")
-        probs = load_policy(tmp_path / "policy.safetensors").probs(rows)
-    assert weights(agent.policy.encoder) == trained
-    np.testing.assert_array_equal(probs, expected.policy.probs(rows))
-
-
-def test_a_resumed_run_is_trained(tmp_path: Path) -> None:
-    expected = weights(pretrained("rover", 100, checkpoint_every=25).policy)
-    env = gym.make("rover/Grid-v0", **GRID)
-    settings = {"evaluation_episodes": 2, "checkpoint_every": 25, **AGENTS["rover"]}
-    stopped = Rover(env, seed=1, run_dir=tmp_path, **settings)
-    stopped.learn(100, callback=lambda record: record["step"] < 50)
-    with as_a_caller_may_have_it():
-        agent = resume_agent(tmp_path).finish()
     assert weights(agent.policy) == expected
 
 
