@@ -120,7 +120,7 @@ env = gymnasium.make('rover.envs:rover/TwoRooms-v0')
 assert env.unwrapped.layout.n_states == 99
 from rover.baselines import agent_names, agent_summaries
 assert {{*agent_names()}} == {{*agent_summaries()}}
-assert not {{'pygame', 'cv2', 'pydantic', 'rover.training.agent'}} & {{*sys.modules}}
+assert not {{'pygame', 'cv2', 'rover.training.agent'}} & {{*sys.modules}}
 for command in {COMMANDS}:
     try:
         main([command, '--help'])
