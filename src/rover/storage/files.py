@@ -181,18 +181,12 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:
-    """Check that nothing leads what a run writes in `folder` elsewhere, or stands in its way."""
+    """Check that no link leads what a run writes in `folder` elsewhere."""
     for path in (Path(folder) / name for name in _LINKS):
         if path.is_symlink():
             raise StorageError(
                 f"{path} is a symbolic link, and a run writes only in its own folder; remove the "
                 f"link or {_ELSEWHERE}"
-            )
-    # A rename over a folder would fail only when the run's first result is written.
-    for path in Path(folder).glob("*.*"):
-        if path.suffix in (".json", ".jsonl", ".safetensors") and path.is_dir():
-            raise StorageError(
-                f"{path} is a folder, where a run has a file; move it away or {_ELSEWHERE}"
             )
 
 
