@@ -77,6 +77,18 @@ class FiniteDynamics:
         """Number of actions, A."""
         return len(self.transition)
 
+    def restarting(self, matrix: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+        """`matrix` (S, S) of rows P(· | x), with terminal states leading to where episodes begin.
+
+        The discounted occupancy goes on after an end, so that its mass is 1 for every policy.
+        """
+        if not self.terminal.any():
+            return matrix
+        ended = self.terminal.astype(np.float64)
+        begins = scipy.sparse.csr_array(self.start[None, :])
+        restart = scipy.sparse.csr_array(ended[:, None]) @ begins
+        return scipy.sparse.csr_array(scipy.sparse.diags_array(1.0 - ended) @ matrix + restart)
+
     def steps_to_states(self) -> NDArray[np.int64]:
         """(S,) int64: fewest steps in which an episode can reach each state, −1 where none can."""
         n_states = self.n_states

@@ -19,7 +19,7 @@ from scipy.special import entr
 
 from rover.envs import FiniteDynamics, FiniteMDP
 from rover.errors import ConfigurationError
-from rover.evaluation.optimum import FloatArray, Optimum, optimal_occupancy, restarting
+from rover.evaluation.optimum import FloatArray, Optimum, optimal_occupancy
 
 IntArray = NDArray[np.int64]
 
@@ -75,7 +75,7 @@ def policy_occupancy(
     if policy_probs.ndim == 3 and len(policy_probs):
         one = functools.partial(policy_occupancy, dynamics, discount=discount)
         return np.asarray(np.mean(list(map(one, policy_probs)), axis=0), np.float64)
-    chain = restarting(dynamics, _state_chain(dynamics, policy_probs))
+    chain = dynamics.restarting(_state_chain(dynamics, policy_probs))
     # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
     system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
     # One sparse factorisation: iterating would take some 1 / (1 − γ) products, and stop short.

@@ -48,15 +48,6 @@ class Optimum:
     duality_gap: float
 
 
-def restarting(dynamics: FiniteDynamics, matrix: csr_array) -> csr_array:
-    """`matrix` (S, S) of rows P(· | x); terminal states lead to the initial distribution."""
-    if not dynamics.terminal.any():
-        return matrix
-    ended = dynamics.terminal.astype(np.float64)
-    restart = csr_array(ended[:, None]) @ csr_array(dynamics.start[None, :])
-    return csr_array(diags_array(1.0 - ended) @ matrix + restart)
-
-
 def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
     """Minimise Σ_x d^π(x)² over all policies, exactly (interior point, Clarabel).
 
@@ -108,7 +99,7 @@ def _flow_program(
     """
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
-    rows = [restarting(dynamics, matrix) for matrix in dynamics.transition]
+    rows = [dynamics.restarting(matrix) for matrix in dynamics.transition]
     # d has variables of its own: so Q is diagonal, where Σ_x (Σ_a ρ)² would couple all actions.
     weights = np.r_[np.zeros(n_pairs), np.full(n_states, 2.0 / n_states)]
     identity = eye_array(n_states, format="csr")
