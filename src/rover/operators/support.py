@@ -56,23 +56,13 @@ class TransitionCounts:
     def __add__(self, others: TransitionCounts) -> TransitionCounts:
         """Counts of the transitions of both together."""
         columns = zip(vars(self).values(), vars(others).values(), strict=True)
-        inputs, actions, successors, terminated, counts = map(np.concatenate, columns)
-        first, index, _ = _distinct_rows((inputs, actions, successors, terminated.astype(np.int64)))
-        sums = np.bincount(index, counts, minlength=len(first)).astype(np.float64, copy=False)
-        return TransitionCounts(
-            inputs[first], actions[first], successors[first], terminated[first], sums
-        )
+        return merge_transitions(*map(np.concatenate, columns))
 
     def pairs(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
         """Distinct pairs by (a, x): actions (p,), inputs (p,), row → pair (r,), counts (p,)."""
-        first, pair_of_row, _ = _distinct_rows((self.actions, self.inputs))
+        first, pair_of_row = _distinct_rows(self.actions, self.inputs)
         counts = np.bincount(pair_of_row, self.counts, minlength=len(first))
-        return (
-            self.actions[first],
-            self.inputs[first],
-            pair_of_row,
-            counts.astype(np.float64, copy=False),
-        )
+        return self.actions[first], self.inputs[first], pair_of_row, counts.astype(np.float64)
 
     @property
     def outcome_variance(self) -> float:
@@ -94,32 +84,31 @@ def merge_transitions(
     actions: IntArray,
     successors: IntArray,
     terminated: BoolArray | None = None,
+    counts: FloatArray | None = None,
 ) -> TransitionCounts:
     """Merge n transitions, given as index arrays (n,), into distinct ones with counts.
 
     Rows come out sorted by (x, a, x', terminated), so the result does not depend on the order in
-    which the transitions were seen.
+    which the transitions were seen; `counts` (n,) are how often each was, once by default.
     """
     ends = np.zeros(len(inputs), np.bool_) if terminated is None else terminated
-    columns = (inputs, actions, successors, ends.astype(np.int64))
-    first, _, counts = _distinct_rows(columns)
+    first, index = _distinct_rows(inputs, actions, successors, ends.astype(np.int64))
+    sums = np.bincount(index, counts, minlength=len(first))
     return TransitionCounts(
         inputs=np.asarray(inputs[first], np.int64),
         actions=np.asarray(actions[first], np.int64),
         successors=np.asarray(successors[first], np.int64),
         terminated=np.asarray(ends[first], np.bool_),
-        counts=counts.astype(np.float64),
+        counts=sums.astype(np.float64, copy=False),
     )
 
 
-def _distinct_rows(columns: tuple[IntArray, ...]) -> tuple[IntArray, IntArray, IntArray]:
-    """First row (d,), inverse (n,) and count (d,) of the distinct rows, in lexicographic order."""
+def _distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
+    """First row (d,) and inverse (n,) of the distinct rows, in lexicographic order."""
     # One integer for each row of numbers ≥ 0: these sort ten times faster than rows do.
     keys = np.ravel_multi_index(columns, [int(column.max(initial=0)) + 1 for column in columns])
-    _, first, inverse, counts = np.unique(
-        keys, return_index=True, return_inverse=True, return_counts=True
-    )
-    return first, inverse.reshape(-1), counts
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first, inverse.reshape(-1)
 
 
 @dataclass(frozen=True)
