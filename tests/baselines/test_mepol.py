@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma, gamma
 from small_agents import assert_resumes_to_the_bit, lines_of
-from small_envs import ENVIRONMENTS, short_vector_place
+from small_envs import ENVIRONMENTS
 from torch import Tensor, nn
 
 from rover.baselines.mepol import (
@@ -206,18 +206,6 @@ def test_grid_worlds_have_the_coordinates_of_their_cells(observation: str) -> No
     assert np.abs(offsets).max() <= 0.5
     np.testing.assert_allclose(offsets.mean(axis=0), 0.0, atol=0.02)
     np.testing.assert_allclose(offsets.var(axis=0), 1.0 / 12.0, atol=0.005)
-
-
-def test_vectors_are_scaled_by_their_bounds_or_by_their_range() -> None:
-    agent = Mepol(short_vector_place(), **QUICK).learn(130)
-    rows = agent.buffer.observations.rows
-    np.testing.assert_allclose(agent._points(np.arange(len(rows))), (rows + 1.0) / 2.0)
-    agent = Mepol(gym.make("CartPole-v1"), **QUICK).learn(130)
-    rows = agent.buffer.observations.rows
-    points = agent._points(np.arange(len(rows)))
-    for dimension in (1, 3):  # velocities have no bounds
-        assert (points[:, dimension].min(), points[:, dimension].max()) == (0.0, 1.0)
-    np.testing.assert_allclose(points[:, 0], (rows[:, 0] + 4.8) / 9.6, atol=1e-6)
 
 
 def test_states_without_a_metric_are_refused() -> None:

@@ -16,7 +16,6 @@ from rover.envs import registration
 from rover.errors import ConfigurationError
 from rover.policies import load_policy
 from rover.storage import read_json
-from rover.training import run
 
 OWN = """
 import gymnasium as gym
@@ -86,10 +85,7 @@ def _own_module(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_registered_environment_goes_through_every_command(capsys, monkeypatch, refused):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
+def test_a_registered_environment_goes_through_the_commands(capsys, refused):
     env_id = "own/RingRecorded-v0"
     pretrain = ("pretrain", env_id, "--env", "size=5", "--steps", "40", "--run-dir", "run", *TINY)
     assert main([*pretrain, *IMPORT]) == 0
@@ -100,24 +96,14 @@ def test_a_registered_environment_goes_through_every_command(capsys, monkeypatch
     label = ("offline", "run", "--updates", "40", *QUICK, "--run-dir", "labelled")
     later = [
         ("resume", "run", "--steps", "60"),
-        ("evaluate", "run", "--repeats", "2", "--max-steps", "100"),
-        ("plot", "run", "--dpi", "30"),
         learn,
         (*label, "--reward", "own_envs:at_three"),
         ("export", "run", "own/ring-v0", "--reward", "own_envs:at_three"),
-        ("compare", env_id, "--methods", "random", "--seeds", "1", "--steps", "20", "--out", "all"),
     ]
     for words in later:
-        if words[0] in ("resume", "evaluate", "finetune", "export"):
-            forget_own_envs()
-            without = [word for word in words if not word.startswith(("--reward", "own_envs:"))]
-            assert "no file can have a module imported" in refused(*without)
-        if words[0] in ("finetune", "offline"):  # stopped at its end, and resumed
-            with monkeypatch.context() as patch:
-                patch.setattr(run, "write_manifest", stop)
-                assert main([*words, *IMPORT]) == 130
-            words = ("resume", words[-1 if words[0] == "finetune" else -3], *words[-2:])
-            words = words[:2] if words[1] == "tuned" else words
+        forget_own_envs()
+        without = [word for word in words if not word.startswith(("--reward", "own_envs:"))]
+        assert "no file can have a module imported" in refused(*without)
         assert main([*words, *IMPORT]) == 0, words
     assert read_json(Path("run/summary.json"))["steps"] == 60
     capsys.readouterr()

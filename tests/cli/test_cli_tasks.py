@@ -65,26 +65,6 @@ def test_wrong_input_is_one_line_with_exit_code_2(
     assert sorted(p.name for p in corridor_run.rglob("*")) == before
 
 
-def test_learning_curves_of_several_runs(
-    refused, corridor_run: Path, capsys: pytest.CaptureFixture
-) -> None:
-    words = ("finetune", str(corridor_run), *ENDS, "--steps", "60", *QUICK)
-    for seed in ("0", "1"):
-        assert main([*words, "--seed", seed, "--run-dir", f"tuned-{seed}"]) == 0
-    capsys.readouterr()
-    assert main(["plot", "tuned-0", "tuned-1", "--out", "curves", "--format", "svg"]) == 0
-    assert capsys.readouterr().out.split() == ["curves/task_curves.svg"]
-    assert "ROVER" in Path("curves/task_curves.svg").read_text()
-    assert main(["plot", "tuned-0", "--dpi", "40"]) == 0
-    assert Path("tuned-0/pictures/task_curves.png").exists()
-    capsys.readouterr()
-    assert "say where it goes with --out DIR" in refused("plot", "tuned-0", "tuned-1")
-    for command in ("evaluate", "offline", "finetune"):
-        assert "holds a run of `rover finetune`; give one of `rover pretrain`" in refused(
-            command, "tuned-0"
-        )
-
-
 @pytest.mark.parametrize("kind", ["finetune", "offline"])
 def test_a_stopped_run_is_resumed(
     refused,

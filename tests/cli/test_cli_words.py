@@ -87,9 +87,10 @@ def test_the_traceback_on_request(monkeypatch):
 @pytest.mark.slow
 def test_the_program_from_a_shell():
     """An error; and a reader, such as head, that has seen enough: no traceback."""
-    done = shell(*MAZE, "--set", "discount=2")
+    done = shell("pretrain", "FrozenLake-v1", "--env", "is_slippery=x")  # needs no torch
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "rover: error: setting discount=2: Input should be less than 1\n"
+    assert done.stderr.startswith("rover: error: ")
+    assert done.stderr.count("\n") == 1
     # A pipe that nobody reads any more before the first line is written: no race with the reader.
     reading, writing = os.pipe()
     os.close(reading)

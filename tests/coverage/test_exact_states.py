@@ -142,18 +142,3 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity: 
     assert not model.operator.terminal.any()
     tolerance = 5e-3 * np.abs(wanted).max() if similarity > 0.0 else 1e-12
     np.testing.assert_allclose(taken, wanted, atol=tolerance)
-
-
-def test_without_a_stored_gram_matrix_the_answer_is_the_same() -> None:
-    where = {"observation": "onehot"}
-    agents = [
-        Rover("rover/TwoRooms-v0", env_kwargs=where, seed=0, max_exact_states=most, mirror_steps=5)
-        for most in (20, 1500)
-    ]
-    first, second = (agent.learn(200) for agent in agents)
-    assert first._representation.gram is None
-    assert second._representation.gram is not None
-    (probs,), (same,) = (
-        agent.policy.tables(agent.buffer.observations.rows) for agent in (first, second)
-    )
-    np.testing.assert_allclose(probs, same, atol=1e-9)

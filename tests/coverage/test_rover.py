@@ -145,22 +145,6 @@ def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch: pytest.Monkey
         learn("state")
 
 
-def test_a_larger_ridge_is_tried_and_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rover.coverage import agent as planning
-
-    real, calls = planning.mirror_descend, [0]
-
-    def fail_once(*args: Any, **kwargs: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 1:
-            raise SingularSolveError("the model creates mass")
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(planning, "mirror_descend", fail_once)
-    with pytest.warns(ConditioningWarning, match="step 25: the model creates mass; planning again"):
-        assert learn("state").num_timesteps == 75
-
-
 class Uneasy(GridWorld):
     """Raises in its thirtieth step."""
 

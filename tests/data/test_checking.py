@@ -128,36 +128,6 @@ def test_what_an_environment_may_not_return(
         rover.check_env(env)
 
 
-class Old(Sampled):
-    """Parts of the interface of the old Gym."""
-
-    def __init__(self, part: str) -> None:
-        super().__init__(spaces.Discrete(3), spaces.Discrete(2))
-        self.part = part
-
-    def reset(self, **options: Any) -> Any:
-        if self.part == "no seed" and options:
-            raise TypeError("reset() got an unexpected keyword argument 'seed'")
-        observation, info = super().reset(**options)
-        return observation if self.part == "reset" else (observation, info)
-
-    def step(self, action: Any) -> Any:
-        return super().step(action)[self.part == "step" :]
-
-
-@pytest.mark.parametrize(
-    ("part", "words"),
-    [
-        ("reset", r"reset did not return \(observation, info\).*shimmy"),
-        ("no seed", "reset takes no seed: .*shimmy"),
-        ("step", r"step did not return \(observation, reward, terminated.*shimmy"),
-    ],
-)
-def test_environments_of_the_old_gym_are_named(part: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        rover.check_env(Old(part))
-
-
 def test_observations_in_float64_become_those_of_the_space() -> None:
     env = Returns(np.array([0.1, 0.2]))
     before = set(vars(env))

@@ -8,7 +8,6 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rover.envs import RandomRooms, finite_dynamics, make_env
-from rover.errors import ConfigurationError
 from rover.evaluation import optimal_occupancy, policy_occupancy
 
 SMALL = {"rooms": 3, "room_size": 2, "contexts": 4}
@@ -64,16 +63,3 @@ def test_the_objective_over_contexts_is_that_of_all_of_them_together() -> None:
 def test_a_family_follows_from_its_seed() -> None:
     first, again, other = (RandomRooms(family=seed) for seed in (1, 1, 2))
     assert first.layouts == again.layouts != other.layouts
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"contexts": 5, "rooms": 2, "room_size": 4}, "there are 4 places"),
-        ({"observation": "sound"}, "unknown observation 'sound'"),
-        ({"rooms": 0}, "rooms is 0"),
-    ],
-)
-def test_impossible_families_are_refused(settings: dict[str, int], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        RandomRooms(**settings)

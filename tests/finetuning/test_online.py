@@ -7,7 +7,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from same_files import content
 from torch import nn
 from transfer_cases import (
     BEST,
@@ -19,14 +18,10 @@ from transfer_cases import (
     solved_policy,
 )
 
-from rover.envs import GridWorld, make_env
-from rover.envs.layouts import parse_layout
+from rover.envs import make_env
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.finetuning import TaskResult, finetune
-from rover.finetuning.tasks import Task
-from rover.policies import CoveragePolicy, NetworkPolicy, load_policy
-from rover.storage import read_json
-from rover.training.run_folder import read_run_config
+from rover.policies import CoveragePolicy, NetworkPolicy
 
 EYE = np.eye(9, dtype=np.float32)
 
@@ -160,33 +155,6 @@ def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen() -> None:
     for network, action in zip(policy.networks, (3, 2, 3), strict=True):  # the second goes left
         network.head.biases[-1].data[..., action] = 30.0  # type: ignore[union-attr,operator]
     assert quick(policy, 240, warmup_steps=150).curve[-1]["greedy_return"] == BEST
-
-
-def test_a_run_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    settings = {"layout": parse_layout("G...S...."), "goal": "marked", "horizon": 30}
-    env = make_env("rover/Grid-v0", {**settings, "observation": "onehot"})
-    result = quick(coverage_policy(), 300, env=env, run_dir=folder, source="runs/rover", seed=2)
-    assert sorted(p.name for p in folder.iterdir() if p.name != ".lock") == [
-        "config.json",
-        "manifest.json",
-        "metrics.jsonl",
-        "policy.safetensors",
-        "start.safetensors",
-        "summary.json",
-    ]
-    config = read_run_config(folder)
-    found = (config.kind, config.algorithm, config.transfer, config.seed, config.source)
-    assert found == ("finetune", "ddpg", "policy", 2, "runs/rover")
-    assert config.task is not None
-    world = Task(**config.task).make_env().unwrapped
-    assert isinstance(world, GridWorld)
-    assert (world.layout.text, world.goal, world.horizon) == ("G...S....", (0, 0), 30)
-    assert content(folder / "metrics.jsonl") == [dict(r) for r in result.curve]
-    assert read_json(folder / "summary.json")["greedy_return"] == result.summary["greedy_return"]
-    assert result.policy is not None
-    stored = load_policy(folder / "policy.safetensors")
-    np.testing.assert_array_equal(stored.probs(EYE), result.policy.probs(EYE))
 
 
 def test_what_a_person_can_watch_and_stop(

@@ -19,7 +19,6 @@ from small_learners import (
     VECTORS,
     WITH_ACTOR,
     Learner,
-    coverage_policy,
     drawn,
     make,
     make_batch,
@@ -202,17 +201,6 @@ def test_large_logits_keep_their_differences() -> None:
     expected = make("sac", VECTORS, actor=module).update(*batch)
     found = make("sac", VECTORS, actor=shifted).update(*batch)
     assert found == pytest.approx(expected, rel=1e-2, abs=1e-4)
-
-
-def test_a_parameter_of_the_actor_may_have_a_rate_of_its_own() -> None:
-    """Adam's first step is its rate times the gradient's sign, whatever the gradient's size."""
-    actor = coverage_policy().requires_grad_(True)
-    rates = {"actor.weights": 0.05}
-    learner = make("ddpg", actor=actor, actor_learning_rates=rates, actor_learning_rate=1e-3)
-    learner.update(*make_batch(ONE_HOT))
-    for name, before in actor.named_parameters():
-        moved = (dict(learner.actor.named_parameters())[name] - before).abs()
-        assert moved.max().item() == pytest.approx(rates.get(f"actor.{name}", 1e-3), rel=1e-2)
 
 
 def test_an_action_that_is_impossible_has_no_part_in_the_targets() -> None:

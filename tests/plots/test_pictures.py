@@ -22,7 +22,7 @@ from run_folders import (
     write_task_run,
 )
 
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, StorageError
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots import pictures, plot_runs
 
 pytestmark = pytest.mark.slow
@@ -101,23 +101,6 @@ def test_stopped_run_has_curves_and_says_so(tmp_path: Path) -> None:
     with pytest.warns(RoverWarning, match="has not ended.*drew the curves only; continue it"):
         assert names(plot_runs([run], formats="svg")) == CURVES
     assert "200 of 400 steps (not finished)" in (run / "pictures/sink_mass.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        ({"formats": ("png", "gif")}, "no picture format 'gif'; use one or more of png"),
-    ],
-)
-def test_unknown_output_is_refused_before_anything_is_drawn(
-    grid_run: Path, output: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        plot_runs([grid_run], **output)
-    assert not (grid_run / "pictures").exists()
-    (grid_run / "pictures").write_text("in the way")
-    with pytest.raises(StorageError, match="is a file, not a folder"):
-        plot_runs([grid_run])
 
 
 def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import torch
 from small_networks import small_network
 
 import rover
-from rover.data import ObservationTable
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.features import Observations
 from rover.learners import PolicyNetwork
-from rover.policies import NetworkPolicy, TabulatedPolicy
+from rover.policies import NetworkPolicy
 from rover.storage import read_sealed, write_sealed
 
 N_STATES, N_ACTIONS, SKILL_DIM = 7, 3, 5
@@ -154,11 +152,3 @@ def test_missing_skills_and_weights_that_are_not_finite(tmp_path: Path) -> None:
     write_sealed(path, stored, kind="policy")
     with pytest.raises(ArtefactError, match=r"networks\[0\].head.weights.0 is not finite"):
         rover.load_policy(path)
-
-
-def test_a_table_of_a_policy_names_observations_that_are_no_numbers() -> None:
-    table = ObservationTable((2,), np.dtype(np.float32))
-    table.intern(np.zeros(2, np.float32))
-    policy = TabulatedPolicy(table, lambda seen, _: torch.full((len(seen), 3), math.nan))
-    with pytest.raises(NonFiniteError, match="numbers are NaN or infinite; look at"):
-        policy.sample(0, np.random.default_rng(0))

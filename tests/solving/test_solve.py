@@ -309,19 +309,6 @@ def test_a_goal_that_was_never_seen_says_how_near_the_data_came(
         rover.solve(early, goal=lambda seen: seen > 99)
 
 
-def test_a_goal_that_nothing_arrives_at() -> None:
-    corridor = GridWorld("S....", horizon=30)
-    buffer = Buffer((), np.int64, 4)
-    buffer.add(buffer.observations.intern(0), 3, buffer.observations.intern(1), False, False)
-    with pytest.raises(ConfigurationError, match="the goal 0,0 cannot be planned for: no trans"):
-        rover.solve(buffer, goal=(0, 0), env=corridor)
-    buffer.add(1, 3, buffer.observations.intern(2), True, False)  # an end is not the goal
-    with pytest.raises(ConfigurationError, match=r"the goal 4,0 was never seen: .* 2 steps away"):
-        rover.solve(buffer, GridWorld("S....", goal=(4, 0)))
-    far = GridWorld("S....", goal=(4, 0), reward="dense")
-    assert rover.solve(buffer, far).tasks == ("reward",)  # distances say where to go
-
-
 def test_sources_without_transitions(agent: Agent[Any], tmp_path: Path) -> None:
     agent.policy.save(tmp_path / "policy.safetensors")
     with pytest.raises(ConfigurationError, match="says nothing of where"):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,18 +103,6 @@ def test_destinations_that_are_not_files(
 def test_without_permission(unwritable_folder: Path, write: Callable[[Path], object]) -> None:
     with pytest.raises(StorageError, match="permission denied; change the permissions"):
         write(unwritable_folder)
-
-
-def test_check_writable_says_how_much_is_free_and_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "runs" / "a"
-    usage = shutil.disk_usage(tmp_path)._replace(free=3 * 2**20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    check_writable(folder, needed_bytes=3 * 2**20)
-    assert os.listdir(folder) == []  # created
-    with pytest.raises(StorageError, match=r"3.1 MB free, 2.1 GB needed; free some space"):
-        check_writable(folder, needed_bytes=2**31)
 
 
 def test_files_that_are_not_read(tmp_path: Path) -> None:
