@@ -153,6 +153,7 @@ def _shown_name(entry: Entry, entries: Sequence[Entry]) -> str:
 
 def _scores(entry: Entry, world: World) -> NDArray[np.float64]:
     """Scores of the seeds on a world, (n,); larger ones are better, and J*/J is at most 1."""
+    # J/J* has no upper bound, so that one bad seed would outweigh all others; its inverse has one.
     values = np.array([one.figures[world.metric] for one in entry.of(world.name)], np.float64)
     return 1.0 / values if world.metric == "optimality_ratio" else values
 

@@ -175,6 +175,7 @@ def _cells_of_a_maze(agent: Any, case: Case, seed: int) -> dict[str, Any]:
         half = maze.maze_size_scaling / 2
         return lambda seen: (np.abs(seen[:, :2] - center) <= half).all(axis=1)
 
+    # One plan for each cell, as for a goal that nobody knew of while pretraining.
     began, reached, missing = time.perf_counter(), 0, 0
     for center in centers:
         arrived = within(center)

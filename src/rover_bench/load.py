@@ -136,6 +136,7 @@ def comparison(
         )
     words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
     check_number(n_seeds * len(options))
+    # The same seeds for every agent, from 0: a comparison with more of them goes on with these.
     seeds = list(range(n_seeds))
     return load_study(
         {

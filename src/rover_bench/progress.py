@@ -104,7 +104,8 @@ class Progress:
         """Say how a run ended, perhaps before this command; `failure` is None if well."""
         self._ended += 1
         text, left = f"FAILED: {failure}" if failure else "finished already", ""
-        if run.folder in self._waiting and failure is None:  # it began since the last reading
+        # A short run may begin and end between two readings.
+        if run.folder in self._waiting and failure is None:
             self._begin(run)
         self._waiting.pop(run.folder, None)
         if run.folder in self._running:

@@ -57,6 +57,7 @@ def shown(ratios: pd.Series) -> str:
 
 def table(policies: pd.DataFrame) -> str:
     """A Markdown table: a line for each number of rooms."""
+    # Groups overlap: by the mass of the sink, and by what was new.
     groups = {
         f"mass {low:g} to {high:g}": policies["sink_mass"].between(low, high, inclusive="left")
         for low, high in itertools.pairwise(_BOUNDS)

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from rover.cli.commands import command
+from rover.cli.solving import say_task, task_figures
 from rover.cli.tables import figures_table, say
 from rover.envs import finite_dynamics, known_id, make_env
 from rover.errors import ConfigurationError
@@ -109,10 +110,7 @@ def _evaluate(
     }
     say(figures_table(measured.title, columns, measured.rows), measured.note)
     if task is not None:
-        best = f"over {episodes} episodes" if task["best"] is None else "exactly"
-        best += "" if task["best"] is None else f"; best possible {task['best']:.2f}"
-        unseen = f"{task['unseen_share']:.1%} of the decisions were made at unseen observations"
-        say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {best}. {unseen}.")
+        say_task(task, episodes)
 
 
 class _Measured(NamedTuple):
@@ -200,27 +198,18 @@ def _task_figures(
     seed: int,
 ) -> dict[str, Any] | None:
     """Returns of a policy in the tasks that it was planned for; None if `env` has no such task."""
-    from rover.evaluation import greedy_episodes
     from rover.policies import ValuePolicy
     from rover.solving import OWN_REWARD, goal_regret, reward_regret
 
     if not isinstance(policy, ValuePolicy):
         return None
-    n_goals, is_own, regret = policy.n_components, policy.tasks == (OWN_REWARD,), None
+    is_own, regret = policy.tasks == (OWN_REWARD,), None
     try:
         if problem is not None or not is_own:  # else roll-outs alone say what it earns
             regret = reward_regret(policy, env) if is_own else goal_regret(policy, env)
     except ConfigurationError:  # a reward that the environment has not
         return None
-    # The first task stands for all of several goals.
-    n_episodes = episodes if regret is None else min(20, episodes)
-    returns, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=n_episodes)
-    return {
-        "name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals",
-        "return": float((returns if regret is None else regret.returns).mean()),
-        "best": None if regret is None else float(regret.best.mean()),
-        "unseen_share": float(policy.is_unseen(decisions).mean()),
-    }
+    return task_figures(policy, env, regret, episodes=episodes, seed=seed)
 
 
 def read_policy(path: Path) -> Policy:

@@ -11,13 +11,14 @@ import numpy as np
 
 from rover.cli.commands import command
 from rover.cli.runs import free_folder
-from rover.cli.tables import NOTHING, make_table, say, shell
+from rover.cli.tables import make_table, say, shell
 from rover.cli.values import read_task_of
 from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rover.policies import ValuePolicy
+    from rover.solving import Regret
 
 _MOST_ROWS = 12  # of a table of goals
 
@@ -61,8 +62,9 @@ def _solve(
         raise ConfigurationError("give one of --task, --goals, --reward and --reward-from-env")
     from rover.finetuning import check_rewarded
     from rover.plots import write_pictures
-    from rover.solving import solve
+    from rover.solving import reward_regret, solve
     from rover.solving.pictures import draw_solution
+    from rover.solving.solve import warn_of_unseen
 
     wanted = read_task_of(path, task)
     env, began = wanted.make_env(), time.perf_counter()
@@ -82,8 +84,16 @@ def _solve(
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
     if goals is None:
-        title = f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step"
-        _say_return(policy, env, reward, title=title, episodes=episodes, seed=seed)
+        say(f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step")
+        is_known = finite_dynamics(env) is not None
+        regret = reward_regret(policy, env, reward) if is_known else None
+        figures = task_figures(policy, env, regret, episodes=episodes, seed=seed)
+        # It goes into the file: who is handed the policy should know how often it guesses.
+        policy.details["unseen_share"] = figures["unseen_share"]
+        # Roll-outs have the environment's rewards, and not those of a function.
+        if is_known or reward is None:
+            say_task(figures, episodes)
+        warn_of_unseen(figures["unseen_share"], policy)
     else:
         say_goals(policy, env, seconds)
     # Only now: a refusal above leaves no empty folder.
@@ -94,38 +104,36 @@ def _solve(
     say(f"policy: {file}", f"see:    {shell('rover', 'evaluate', file)}")
 
 
-def _say_return(
+def task_figures(
     policy: ValuePolicy,
     env: gym.Env[Any, Any],
-    reward: RewardFunction | None,
+    regret: Regret | None,
     *,
-    title: str,
     episodes: int,
     seed: int,
-) -> None:
-    """Print what a policy earns, exactly where the dynamics are known, else by roll-outs."""
+) -> dict[str, Any]:
+    """Mean return of a policy in its tasks, exactly where there is a regret, else by roll-outs."""
     from rover.evaluation import greedy_episodes
-    from rover.solving import reward_regret
-    from rover.solving.solve import warn_of_unseen
 
-    returns, decisions = greedy_episodes(env, policy, seed=seed, n_episodes=episodes)
-    share = float(policy.is_unseen(decisions).mean())
-    # It goes into the file: who is handed the policy should know how often it guesses.
-    policy.details["unseen_share"] = share
-    table = make_table("", ("", "return"))
-    if finite_dynamics(env) is not None:
-        exact = reward_regret(policy, env, reward)
-        table.add_row("expected, exactly", f"{exact.returns[0]:.3f}")
-        table.add_row("best possible", f"{exact.best[0]:.3f}")
-    elif reward is None:
-        table.add_row(f"mean of {episodes} episodes", f"{returns.mean():.1f}")
-        table.add_row("least", f"{returns.min():.1f}")
-        table.add_row("greatest", f"{returns.max():.1f}")
-    else:
-        table.add_row("known only to the function that was given", NOTHING)
-    table.add_row("decisions at unseen observations", f"{share:.1%}")
-    say(title, table)
-    warn_of_unseen(share, policy)
+    # Then episodes only say how often it guesses. The first task stands for all of several goals.
+    n_episodes = episodes if regret is None else min(20, episodes)
+    returns, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=n_episodes)
+    several = f"{policy.n_components} goals"
+    return {
+        "name": policy.tasks[0] if policy.n_components == 1 else several,
+        "return": float((returns if regret is None else regret.returns).mean()),
+        "best": None if regret is None else float(regret.best.mean()),
+        "unseen_share": float(policy.is_unseen(decisions).mean()),
+    }
+
+
+def say_task(task: dict[str, Any], episodes: int) -> None:
+    """Print what :func:`task_figures` measured."""
+    how = f"over {episodes} episodes"
+    if task["best"] is not None:
+        how = f"exactly; best possible {task['best']:.2f}"
+    unseen = f"{task['unseen_share']:.1%} of the decisions were made at unseen observations"
+    say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {how}. {unseen}.")
 
 
 def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
