@@ -215,26 +215,24 @@ def certify_path(path: str | Path, env_id: str | None = None, **options: Any) ->
     path, config = Path(path), None
     policy: Policy | None = None
     data: Buffer | None = None
-    named: tuple[str | None, Mapping[str, Any]] = (None, {})
     if path.is_dir():
         config = read_run_config(path, kind="pretrain")
         policy, data = load_policy(path / POLICY_FILE), load_run_buffer(path)
-        named = config.env_id, config.env_kwargs
     elif path.name == BUFFER_FILE:
         data = Buffer.load(path)
     else:
         policy = load_policy(path)
-        named = policy.details.get("env_id"), policy.details.get("env_kwargs") or {}
-    if env_id is not None:
-        named = env_id, named[1] if named[0] == env_id else {}
-    if named[0] is None:
+    # A policy says what it was trained on; a buffer says nothing.
+    details = {} if policy is None else policy.details
+    stored = details.get("env_id")
+    named = stored if env_id is None else env_id
+    if named is None:
         raise ConfigurationError(f"{path} does not say of which environment it is: give --env ID")
-    if policy is not None:
-        options = {"discount": policy.details.get("discount"), **options}
-    env = make_env(known_id(named[0]) if env_id is None else named[0], named[1])
+    env_kwargs = dict(details.get("env_kwargs") or {}) if named == stored else {}
+    env = make_env(known_id(named) if env_id is None else named, env_kwargs)
     command = None if config is None else pretraining_command(config)
-    about = {"env_id": named[0], "env_kwargs": dict(named[1]), "command": command}
-    return about | certify(policy, data, env, **options)
+    about = {"env_id": named, "env_kwargs": env_kwargs, "command": command}
+    return about | certify(policy, data, env, **{"discount": details.get("discount"), **options})
 
 
 def pretraining_command(config: RunConfig) -> str:
