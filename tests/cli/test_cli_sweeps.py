@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from same_files import assert_same
 
 from rover.cli import main
 from rover_bench import paper_study
@@ -57,6 +58,11 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
         runs = {line["agent"]: line for line in csv.DictReader(file)}
     assert f"{float(runs['rmax-fast']['optimality_ratio']):.4f}" in row
     assert float(runs["random-fast"]["steps_to_full_coverage"]) <= 500
+    alone = ["pretrain", "rover/Corridor-v0", "--env", "length=5", "--agent", "rmax"]
+    assert main([*alone, "--steps", "500", "--run-dir", "alone"]) == 0
+    names = ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "summary.json")
+    assert_same("alone", folder / "rmax-fast/seed-0", *names)
+    capsys.readouterr()
     for name in ("learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"):
         assert (folder / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     text = (folder / "comparison.md").read_text()

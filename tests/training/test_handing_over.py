@@ -107,7 +107,8 @@ def test_a_policy_worse_than_random_is_said_to_be(env: str, tmp_path: Path, caps
 
 
 def run_stuck(folder: Path | None, n_steps: int = 300, **watched: Any) -> Stuck:
-    options = {**QUICK, "measure_share": 100, "evaluation_episodes": 8, "run_dir": folder}
+    options = {**QUICK, "policy_every": 100, "measure_share": 100, "run_dir": folder}
+    options["evaluation_episodes"] = 8
     return Stuck(ENVIRONMENTS["numbers"](), **options).learn(n_steps, **watched)
 
 
@@ -134,7 +135,7 @@ def test_the_best_of_those_measured_is_handed_over(whole: tuple[Path, Stuck]) ->
 @pytest.mark.filterwarnings("ignore")
 def test_a_resumed_run_hands_over_the_same(whole: tuple[Path, Stuck], tmp_path: Path) -> None:
     folder, agent = whole
-    run_stuck(tmp_path, callback=lambda record: record["step"] < 250)
+    run_stuck(tmp_path, callback=lambda record: record["step"] < 200)
     again = Stuck.resume(tmp_path, env=ENVIRONMENTS["numbers"]()).finish()
     rows = agent.buffer.observations.rows
     np.testing.assert_array_equal(again.policy.probs(rows), agent.policy.probs(rows))
