@@ -166,17 +166,6 @@ def test_every_kind_of_observation_and_resuming(name: str, tmp_path: Path) -> No
     assert_resumes_to_the_bit(make, ENVIRONMENTS[name], tmp_path / "run", steps=400)
 
 
-@pytest.mark.slow
-def test_a_run_learns_to_spread_its_states() -> None:
-    env = GridWorld("S" + "." * 7, horizon=24, observation="onehot")
-    agent = Mepol(env, n_trajectories=10, n_neighbors=15, learning_rate=3e-3, discount=0.95)
-    lines = lines_of(agent, 24 * 10 * 15)
-    summary = agent.summary()
-    assert summary["optimality_ratio"] < 0.85 * summary["uniform_ratio"]
-    assert lines[-1]["state_entropy_before"] > lines[0]["state_entropy_before"] + 0.1
-    assert all(line["kl"] <= agent.config.kl_threshold for line in lines)
-
-
 def test_trajectories_end_with_their_episodes_or_at_the_horizon() -> None:
     env = GridWorld("S..G", goal="marked", horizon=30)
     agent = Mepol(env, seed=3, **QUICK, horizon=12)

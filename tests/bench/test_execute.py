@@ -22,7 +22,7 @@ from rover.storage import JsonLines, RunLock, read_json
 from rover.training.run_folder import read_run_config
 from rover_bench import load_study, redraw, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, execute
-from rover_bench.executors import EXECUTORS, _private_folder
+from rover_bench.executors import EXECUTORS
 from rover_bench.measure import provenance
 from rover_bench.study import Learning, Run
 
@@ -170,15 +170,6 @@ def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkey
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'$"):
         execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
-
-
-def test_the_folder_of_slurm_jobs_is_the_users_alone(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    folder = _private_folder()
-    assert folder.stat().st_mode & 0o777 == 0o700
-    folder.chmod(0o770)
-    with pytest.raises(StorageError, match="must be yours alone"):
-        _private_folder()
 
 
 def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):

@@ -64,12 +64,6 @@ def test_draws_by_episodes_are_of_finished_ones_each_alike() -> None:
     assert set(draw_transitions(buffer_of([], 4), 100, "episodes", rng)) == {0, 1, 2, 3}
 
 
-def test_draws_from_a_window() -> None:
-    buffer, rng = buffer_of([10]), np.random.default_rng(0)
-    assert draw_transitions(buffer, None, "uniform", rng, window=4).tolist() == [6, 7, 8, 9]
-    assert set(draw_transitions(buffer, 99, "uniform", rng, window=4)) == {6, 7, 8, 9}
-
-
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,),
     "feature_dim": 6,

@@ -95,12 +95,6 @@ def test_what_cannot_be_enumerated_is_named_with_what_to_do(env, message):
         enumerate_dynamics(env, limit=8)
 
 
-def test_random_numbers_that_change_nothing_are_no_random_outcome():
-    problem = enumerate_dynamics(Counter(drift=-1.0))
-    assert problem.dynamics.n_states == 6
-    np.testing.assert_array_equal(problem.dynamics.dense()[:, 0].argmax(axis=1), [0, 1])
-
-
 def test_a_wrapped_environment_is_enumerated_when_it_is_measured_and_hidden_by_what_changes_it():
     env = Enumerated(Counter())
     assert "finite_mdp" not in vars(env)

@@ -90,13 +90,6 @@ def test_images_are_told_apart_by_what_is_drawn_in_them() -> None:
     assert repeated is None  # 49 places in 600 visits have no density
 
 
-def test_discrete_observations_are_their_own_cells() -> None:
-    visits = np.array([3, 3, 7, 1, 7])
-    net = CellNet(Projection((), np.random.default_rng(0))(visits), np.random.default_rng(0))
-    assert net.cells_of(visits, np.random.default_rng(0)).tolist() == [1, 1, 2, 0, 2]
-    assert net.radius is net.entropy(visits, np.random.default_rng(0)) is None
-
-
 @given(st.integers(0, 1000), st.integers(1, 30))
 @settings(max_examples=20, deadline=None)
 def test_the_unseen_mass_is_unbiased(seed: int, n: int) -> None:

@@ -49,20 +49,11 @@ def test_the_corridor_is_learned_from_random_walks(
 
 def test_one_seed_one_result_and_the_buffer_is_left_alone() -> None:
     before = {name: array.copy() for name, array in walked().state().items()}
-    first, again = (quick(walked(), 200, seed=3, evaluate_every=100) for _ in range(2))
+    first, again = (quick(walked(), 60, seed=3, evaluate_every=30) for _ in range(2))
     assert first.curve == again.curve
-    assert first.curve != quick(walked(), 200, seed=4, evaluate_every=100).curve
+    assert first.curve != quick(walked(), 60, seed=4, evaluate_every=30).curve
     for name, array in walked().state().items():
         np.testing.assert_array_equal(array, before[name])
-
-
-def test_a_reward_of_ones_own() -> None:
-    def rightmost(observations: Any, actions: Any, following: Any) -> Any:
-        at_goal = following.argmax(axis=1) == LENGTH - 1
-        return np.where(at_goal, 0.0, -1.0), at_goal
-
-    env = corridor(goal=(8, 0)).make_env()
-    assert quick(walked(), 500, env=env, reward=rightmost).summary["greedy_return"] == BEST
 
 
 def test_tables_of_gymnasium_label_what_was_stored() -> None:

@@ -80,7 +80,6 @@ LONG, NAN, TENTHS = np.zeros((3, 2)), np.full((4, 2), np.nan), np.full((4, 2), 0
         ),
         ({"actions": np.array([0, 1, 2])}, {}, ArtefactError, r"not all whole numbers in 0\.\.1"),
         ({"rewards": np.array([0, np.inf, 0])}, {}, NonFiniteError, "rewards that are NaN or inf"),
-        ({"truncations": np.zeros(2, bool)}, {}, ArtefactError, "3 actions, 3 rewards, 3 termin"),
     ],
 )
 def test_data_sets_that_are_refused(changes, spaces, error, message) -> None:

@@ -114,15 +114,9 @@ def claims(policy: dict[str, Any], **changes: Any) -> dict[str, Any]:
     [
         ({"encoder": {"hidden_sizes": [30_000, 30_000]}}, "more than 268,435,456"),
         ({"network": {"hidden_sizes": [2000]}}, "is needed"),
-        (
-            {"encoder": {"hidden_sizes": [1] * 20_000}},
-            "hidden_sizes: Tuple should have at most 64",
-        ),
         ({"networks": [{}] * 1_000}, "has nothing as"),
         ({"networks": [], "skills": torch.zeros(10**5, 0)}, "its skills are not those"),
-        ({"details": {"env_kwargs": "maze"}}, "env_kwargs: Input should be"),
         ({"type": ["network"]}, "cannot build: unhashable"),
-        ({"type": "x" * 10**6}, r"cannot build: it lacks\.\.\.$"),
     ],
 )
 def test_claims_are_checked_before_anything_of_their_size_is_made(
