@@ -28,7 +28,7 @@ from rover.wrappers import DiscreteActions, Enumerated
 _MAZE_SHAPES = {"Medium": (8, 8), "Large": (9, 12)}
 
 
-class Noise(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+class _Noise(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Observations with further dimensions of noise, uniform on [0, 1]."""
 
     def __init__(self, env: gym.Env[Any, Any], noise: int) -> None:
@@ -47,7 +47,7 @@ class Noise(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorAr
         return np.concatenate([observation, noise]).astype(np.float32)
 
 
-class SameReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class _SameReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Every episode begins as the one with seed `seed`."""
 
     def __init__(
@@ -83,7 +83,7 @@ class _Part(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorAr
 
 def noisy_mountain_car(noise: int = 0, **keywords: Any) -> gym.Env[Any, Any]:
     """MountainCar with further dimensions of noise."""
-    return Noise(gym.make("MountainCar-v0", **keywords), noise)
+    return _Noise(gym.make("MountainCar-v0", **keywords), noise)
 
 
 def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
@@ -95,7 +95,7 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
     # The goal lies in the opposite corner, and reaching it ends nothing.
     options = {"reset_cell": [1, 1], "goal_cell": [rows - 2, columns - 2]}
     env = gym.make(f"PointMaze_{size}-v3", max_episode_steps=1200, continuing_task=True, **keywords)
-    return DiscreteActions(_Part(SameReset(env, 0, options), "observation"), repeat=4)
+    return DiscreteActions(_Part(_SameReset(env, 0, options), "observation"), repeat=4)
 
 
 def mini_grid(
@@ -110,7 +110,7 @@ def mini_grid(
 
     gym.register_envs(minigrid)
     env = gym.make(base, **keywords)
-    seen: gym.Env[Any, Any] = ImgObsWrapper(FullyObsWrapper(SameReset(env, layout_seed)))
+    seen: gym.Env[Any, Any] = ImgObsWrapper(FullyObsWrapper(_SameReset(env, layout_seed)))
     return seen if limit is None else Enumerated(seen, limit)
 
 

@@ -64,7 +64,7 @@ def _read_runs(runs_dir: Path) -> pd.DataFrame:
     """The finished runs of the study in a folder, by problem and agent.
 
     Columns are problem, arena, env (with the size of a maze), agent, steps, seed, folder, visits
-    (:func:`first_visits`) and what was measured, infinite where the steps were not enough.
+    (:func:`_first_visits`) and what was measured, infinite where the steps were not enough.
     """
     study, runs = load_study(STUDY), []
     for case in study.cases():
@@ -75,7 +75,7 @@ def _read_runs(runs_dir: Path) -> pd.DataFrame:
             if not is_complete(run.folder):
                 continue
             buffer, summary = load_run_buffer(run.folder), read_json(run.folder / "summary.json")
-            visits = first_visits(env, buffer)
+            visits = _first_visits(env, buffer)
             made = {"agent": case.agent, "steps": case.steps, "seed": run.seed}
             files = {"folder": run.folder, "visits": visits}
             runs.append(about | made | files | _figures_of(env, summary, buffer, visits))
@@ -88,7 +88,7 @@ def _read_runs(runs_dir: Path) -> pd.DataFrame:
     )
 
 
-def first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
+def _first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
     """Steps (c,) after which each cell of an environment, or each observation, was first seen."""
     grid = _ARENAS.get(env, {}).get("grid")
     if grid is None:
@@ -142,20 +142,20 @@ def _lines_of(runs: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     return lines.sort_values(pair, key=lambda names: names.map(order.index))
 
 
-def table(lines: pd.DataFrame) -> str:
+def _table(lines: pd.DataFrame) -> str:
     """Markdown: a line for each arena and agent."""
     rows = []
     for (arena, agent), group in lines.groupby(["arena", "agent"], sort=False):
         steps = int(group["steps"].iloc[0])
         measured = group.drop(columns=list(_FACTS)).dropna(axis=1, how="all").astype(float)
-        shown = (f"{name} {interval(measured[name].tolist(), steps)}" for name in measured)
+        shown = (f"{name} {_interval(measured[name].tolist(), steps)}" for name in measured)
         rows.append(
             (arena, agent_class(agent).label, f"{steps:,}", str(len(group)), "; ".join(shown))
         )
     return markdown_table(["arena", "agent", "steps", "seeds", "measured"], rows, left=5)
 
 
-def interval(values: Sequence[float], budget: int) -> str:
+def _interval(values: Sequence[float], budget: int) -> str:
     """Median, smallest and largest of some values, infinite where the budget was not enough."""
     words = [_word(of(values), budget) for of in (statistics.median, min, max)]
     return words[0] if len(values) == 1 else f"{words[0]} ({words[1]} to {words[2]})"
@@ -172,10 +172,10 @@ def _word(value: float, budget: int) -> str:
 # --- pictures -------------------------------------------------------------------------------------
 
 
-def pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+def _pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     """The pictures that the runs are enough for, by name."""
     drawn = runs[runs["problem"].isin(_DATA["curves"])]
-    panels = [curves(group) for _, group in drawn.groupby("problem", sort=False)]
+    panels = [_curves(group) for _, group in drawn.groupby("problem", sort=False)]
     if panels:
         styles = {name: _style_of(name) for panel in panels for name, _ in panel.curves}
         yield "seen", make_task_figure(panels, title=_TITLE, y="seen", styles=styles)
@@ -195,12 +195,12 @@ def _style_of(agent: str) -> AgentStyle:
     return AgentStyle(cls.label, cls.colour, cls.dashes)
 
 
-def places(folder: Path) -> NDArray[Any]:
+def _places(folder: Path) -> NDArray[Any]:
     """(N, 2) the first two dimensions of what was seen, in the order of the first visit."""
     return np.asarray(load_run_buffer(folder).observations.rows[:, :2])
 
 
-def curves(runs: pd.DataFrame) -> TaskPanel:
+def _curves(runs: pd.DataFrame) -> TaskPanel:
     """The mean of what was seen after every step of a problem, with its interval, by agent."""
     of_agents = {}
     for agent, group in runs.groupby("agent", sort=False):
@@ -216,7 +216,7 @@ def _phase_planes(cars: Sequence[Any]) -> Figure:
     figure = make_figure(8.0, 5.6, f"MountainCar, {cars[0].steps:,} steps, seed {cars[0].seed}")
     grid: list[Axes] = list(figure.subplots(2, 2, sharex=True, sharey=True).ravel())
     for axes, run in zip(grid, cars, strict=False):
-        points = draw_phase_plane(axes, places(run.folder), names=("position", "velocity"))
+        points = draw_phase_plane(axes, _places(run.folder), names=("position", "velocity"))
         points.set_clim(0, run.steps)
         axes.axvline(_FLAG, color="#333333", linestyle="dotted", linewidth=1.2)
         axes.set_title(f"{agent_class(run.agent).label}: {len(run.visits)} cells", fontsize=10.0)
@@ -243,7 +243,7 @@ def _maze_maps(mazes: Sequence[Sequence[Any]]) -> Figure:
         shown = np.ma.masked_where(~walls, walls)
         extent = (left, right, bottom, top)
         axes.imshow(shown, cmap="Greys", vmin=-1.0, vmax=1.6, extent=extent, zorder=0.5)
-        points = draw_phase_plane(axes, places(run.folder), names=("", ""))
+        points = draw_phase_plane(axes, _places(run.folder), names=("", ""))
         axes.set(xticks=[], yticks=[], aspect="equal")
         maze, label = run.arena.partition(",")[0], agent_class(run.agent).label
         axes.set_title(f"{maze}\n{label}: {len(run.visits)} cells", fontsize=10.0)
@@ -261,11 +261,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     runs = _read_runs(options.runs)
     lines = _lines_of(runs, options.out and options.out / "runs.csv")
-    print(table(lines))
+    print(_table(lines))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         lines.to_csv(options.out / "runs.csv", index=False, lineterminator="\n")
-        write_pictures(pictures(runs), options.out, dpi=80)
+        write_pictures(_pictures(runs), options.out, dpi=80)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ _N_STARTS = 100
 _FARTHEST = (21, 4)  # room 5 of Multi-Rooms 5
 
 
-class Case(NamedTuple):
+class _Case(NamedTuple):
     """An environment and the steps of reward-free pretraining on it."""
 
     env_id: str
@@ -66,7 +66,7 @@ def _timed(call: Callable[..., Any], *given: Any, **named: Any) -> tuple[Any, fl
     return call(*given, **named), time.perf_counter() - began
 
 
-def _all_goals(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+def _all_goals(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
     """Number of solved goals, of all within the horizon, and the mean regret."""
     policy, seconds = _timed(rover.solve, agent, goals="all")
     problem, horizon = finite_dynamics(agent.env), horizon_of(agent.env)
@@ -89,7 +89,7 @@ def _all_goals(agent: Any, case: Case, seed: int) -> dict[str, Any]:
     }
 
 
-def _own_reward(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+def _own_reward(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
     """Return of the plan for the environment's reward, and its planned and realised value."""
     env = gym.make(case.env_id, **(case.env_kwargs or {}))
     policy, seconds = _timed(rover.solve, agent, env)
@@ -117,7 +117,7 @@ def _own_reward(agent: Any, case: Case, seed: int) -> dict[str, Any]:
     return figures | {"planned": float(planned), "realised": realised}
 
 
-def _seen_by_interacting(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+def _seen_by_interacting(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
     """Steps of adapting until the best return of the farthest cell is kept."""
     task = gym.make(case.env_id, **(case.env_kwargs or {}), goal=_FARTHEST)
     budget = {"total_timesteps": 1000, "evaluate_every": 25}
@@ -146,7 +146,7 @@ class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
         return returned
 
 
-def _from_the_first_success(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+def _from_the_first_success(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
     """Return of the plan from the data up to the first termination alone, and that step."""
     if not agent.buffer.terminated.any():
         return {"solved": 0, "tasks": 1}
@@ -165,7 +165,7 @@ def _from_the_first_success(agent: Any, case: Case, seed: int) -> dict[str, Any]
     return {"solved": int(earned > 0), "tasks": 1, "figure": steps, "seconds": seconds}
 
 
-def _cells_of_a_maze(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+def _cells_of_a_maze(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
     """Number of free cells of a maze that are reached within an episode, one plan for each."""
     env, maze = agent.env, agent.env.unwrapped.maze
     rows, columns = np.nonzero(np.array([[cell != 1 for cell in row] for row in maze.maze_map]))
@@ -218,7 +218,7 @@ def _planned(runs: pd.DataFrame) -> str:
 _STUDIES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 """Study → its heading, its agents (ROVER without any), and its cases."""
 
-_MEASURES: Mapping[str, Callable[[Any, Case, int], dict[str, Any]]] = {
+_MEASURES: Mapping[str, Callable[[Any, _Case, int], dict[str, Any]]] = {
     "goals": _all_goals,
     "agents": _all_goals,
     "rewards": _own_reward,
@@ -262,11 +262,11 @@ _COLUMNS: Mapping[str, Mapping[str, Callable[[pd.DataFrame], object]]] = {
 """Study → heading of a column → its cell of the runs of a line."""
 
 
-def _cases(study: str) -> list[Case]:
-    return [Case(**case) for case in _STUDIES[study]["cases"]]
+def _cases(study: str) -> list[_Case]:
+    return [_Case(**case) for case in _STUDIES[study]["cases"]]
 
 
-def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
+def _run(study: str, case: _Case, name: str, seed: int) -> dict[str, Any]:
     """Pretrain without a reward, solve, and measure."""
     warnings.simplefilter("ignore", RoverWarning)
     if case.env_id.startswith("arenas/"):
@@ -279,7 +279,7 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     return row | _MEASURES[study](agent, case, seed)
 
 
-def report(path: Path) -> str:
+def _report(path: Path) -> str:
     """Page of all tables, from the lines of first_sight.csv."""
     runs = pd.read_csv(path)
     parts = [
@@ -329,12 +329,12 @@ def main() -> None:
     ]
     os.environ["OMP_NUM_THREADS"] = "1"
     with EXECUTORS["local"].open(options.jobs) as pool:
-        for number, row in enumerate(pool.map(run, *zip(*jobs, strict=True)) if jobs else (), 1):
+        for number, row in enumerate(pool.map(_run, *zip(*jobs, strict=True)) if jobs else (), 1):
             texts = {name: str(value) for name, value in row.items() if value is not None}
             rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)
             rows.to_csv(path, index=False, lineterminator="\n")
             print(f"{number} of {len(jobs)}: {row}", flush=True)
-    (_RESULTS / "first_sight.md").write_text(report(path))
+    (_RESULTS / "first_sight.md").write_text(_report(path))
 
 
 if __name__ == "__main__":

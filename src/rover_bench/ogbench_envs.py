@@ -23,7 +23,7 @@ GOAL_RADIUS = 1.0
 """Distance to its goal at which a task of OGBench is solved."""
 
 
-class HeldDirections(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class _HeldDirections(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """A point maze of OGBench with eight directions, each held for five frames.
 
     OGBench draws starts, goals and teleports from numpy's global generator. A generator of the
@@ -80,7 +80,7 @@ def og_point_maze(size: str = "medium", **keywords: Any) -> gym.Env[Any, Any]:
     """OGBench's point maze, in which episodes end nowhere before their time."""
     import ogbench  # noqa: F401  (registers its environments)
 
-    return HeldDirections(gym.make(f"pointmaze-{size}-v0", terminate_at_goal=False, **keywords))
+    return _HeldDirections(gym.make(f"pointmaze-{size}-v0", terminate_at_goal=False, **keywords))
 
 
 def free_cells(env: gym.Env[Any, Any]) -> NDArray[np.float64]:

@@ -62,7 +62,7 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
         what = "interquartile mean, 95% interval, single runs (hatched: more)"
         size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
         figure = make_figure(*size, f"Steps to see every state: {what}{where}")
-        draw_coverage_bars(figure, bars, styles=styles)
+        _draw_coverage_bars(figure, bars, styles=styles)
         yield "coverage_bars", figure
     if first.grid is None:
         return
@@ -135,7 +135,7 @@ def draw_steps_by_distance(
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
-def draw_coverage_bars(
+def _draw_coverage_bars(
     figure: AnyFigure, bars: Bars, *, styles: Styles | None = None
 ) -> list[Axes]:
     """Environment steps until every state was seen: one panel per way of counting.

@@ -27,7 +27,7 @@ _BOUNDS = (0.0, 0.1, 0.2, 1.0)  # of the mass
 _MANY, _FEW = 10, 3  # new states: half a room, and next to none
 
 
-def read_policies(runs_dir: Path) -> pd.DataFrame:
+def _read_policies(runs_dir: Path) -> pd.DataFrame:
     """A line per policy of preset `paper` in the study of scaling, as far as its runs are there.
 
     Columns are rooms, sink_mass, states_seen, optimality_ratio and new_states, those since the
@@ -50,7 +50,7 @@ def read_policies(runs_dir: Path) -> pd.DataFrame:
     return pd.concat(policies, ignore_index=True)
 
 
-def shown(ratios: pd.Series) -> str:
+def _shown(ratios: pd.Series) -> str:
     """Median and largest value of some J/J*, and how many there are."""
     return f"{ratios.median():.2f} ({ratios.max():.2f}), {len(ratios)}" if len(ratios) else "–"
 
@@ -67,7 +67,7 @@ def table(policies: pd.DataFrame) -> str:
     lines = []
     for rooms, mine in policies.groupby("rooms"):
         ratios = (mine["optimality_ratio"][group[mine.index]] for group in groups.values())
-        lines.append([str(rooms), *map(shown, ratios)])
+        lines.append([str(rooms), *map(_shown, ratios)])
     return markdown_table(["rooms", *groups], lines)
 
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     print("# J/J* of policies, by the mass of the sink and by what was new\n")
     print("Preset `paper`, policies from step 4,500 on. Median (largest), number of policies.\n")
-    print(table(read_policies(options.runs)))
+    print(table(_read_policies(options.runs)))
 
 
 if __name__ == "__main__":

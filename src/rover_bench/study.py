@@ -45,7 +45,7 @@ from rover_bench.statistics import STATISTICS
 SCRATCH: Final = "scratch"
 """The agent of runs that learn a task from nothing."""
 
-MAX_RUNS: Final = 10_000
+_MAX_RUNS: Final = 10_000
 """Runs of one study. More are nearly always a product of axes that nobody meant."""
 
 # Characters of the name of a file or folder, which file systems bound at 255 bytes.
@@ -90,7 +90,7 @@ _FileName = Annotated[str, AfterValidator(_file_name)]
 _VisibleName = Annotated[str, Field(pattern=r"\S")]
 _Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=2**63)], ...],
-    Field(min_length=1, max_length=MAX_RUNS),
+    Field(min_length=1, max_length=_MAX_RUNS),
     AfterValidator(_distinct),
 ]
 Statistic = Literal["median", "median and range", "mean", "mean and error", "iqm", "iqm and mean"]
@@ -368,7 +368,7 @@ class Study(_Data):
 
         Raises:
             ConfigurationError: options that do not make a run, an unknown agent or preset, more
-                than :data:`MAX_RUNS`, or different cases in one folder.
+                than :data:`_MAX_RUNS`, or different cases in one folder.
         """
         whole = {axis: tuple(options) for axis, options in self.axes.items()}
         # Counted before they are made: a slip in the axes may mean millions.
@@ -458,11 +458,11 @@ def check_number(n_runs: int) -> None:
     """Refuse a number of runs that nobody means.
 
     Raises:
-        ConfigurationError: more than :data:`MAX_RUNS`.
+        ConfigurationError: more than :data:`_MAX_RUNS`.
     """
-    if n_runs > MAX_RUNS:
+    if n_runs > _MAX_RUNS:
         raise ConfigurationError(
-            f"{n_runs:,} runs are more than the {MAX_RUNS:,} of one study: name the combinations "
+            f"{n_runs:,} runs are more than the {_MAX_RUNS:,} of one study: name the combinations "
             "that are wanted in [[runs]], give fewer seeds, or make several studies of it"
         )
 

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from rover.envs import FiniteDynamics, FiniteMDP
 
 
-class TabularEnv(gym.Env[np.int64, np.int64]):
+class _TabularEnv(gym.Env[np.int64, np.int64]):
     """An environment that steps a finite problem, and says which it is.
 
     Observations are the numbers of states. An arrival in :attr:`treasure` is worth 1, everything
@@ -56,7 +56,7 @@ class TabularEnv(gym.Env[np.int64, np.int64]):
         return np.int64(self._state), reward, bool(self._dynamics.terminal[self._state]), False, {}
 
 
-def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> TabularEnv:
+def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> _TabularEnv:
     """The deep sea of bsuite (Osband et al. 2020): one of 2^N ways down leads to the treasure.
 
     Each step goes down a row, and to the left or the right. Which of the two actions is the right
@@ -86,12 +86,12 @@ def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> Tabu
             entries[action].append((1.0 - fails, state, ends[right]))
             if fails:
                 entries[action].append((fails, state, ends[0]))
-    return TabularEnv(_dynamics(entries, [treasure, end], end + 1), treasure)
+    return _TabularEnv(_dynamics(entries, [treasure, end], end + 1), treasure)
 
 
 def random_mdp(
     states: int = 60, actions: int = 4, outcomes: int = 3, draw_seed: int = 0
-) -> TabularEnv:
+) -> _TabularEnv:
     """A problem whose pairs lead to a few states drawn at random, with probabilities drawn too.
 
     A ring by the first action makes every state reachable.
@@ -111,7 +111,7 @@ def random_mdp(
             reached = rng.choice(states, outcomes, replace=False).tolist()
             odds = rng.dirichlet(np.ones(outcomes)).tolist()
             entries[action] += [(p, state, to) for p, to in zip(odds, reached, strict=True)]
-    return TabularEnv(_dynamics(entries, [], states))
+    return _TabularEnv(_dynamics(entries, [], states))
 
 
 def _dynamics(

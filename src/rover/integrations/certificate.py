@@ -45,7 +45,7 @@ __all__ = [
     "pretraining_command",
 ]
 
-FORMAT = 1
+_FORMAT = 1
 _FIGURES = (
     *("states", "share", "objective", "optimality_ratio", "coverage", "unseen"),
     *("cells", "uniform_cells", "data_cells"),
@@ -97,7 +97,7 @@ def certify(
     problem = finite_dynamics(env)
     gamma = discount_of(env) if discount is None else discount
     certificate = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "version": __version__,
         "discount": gamma,
         "episodes": episodes,

@@ -29,7 +29,7 @@ from rover.integrations.sb3.features import (
 )
 from rover.policies import ValuePolicy
 
-DEFAULT_WEIGHT_SCALE = 30.0
+_DEFAULT_WEIGHT_SCALE = 30.0
 """Makes PPO's usual learning rate, 3e-4, move the logits of a state by about 0.01 an update."""
 
 
@@ -149,7 +149,7 @@ def rover_policy(
     component: int | None = None,
     freeze_encoder: bool = True,
     value_hidden: Sequence[int] = (64, 64),
-    weight_scale: float = DEFAULT_WEIGHT_SCALE,
+    weight_scale: float = _DEFAULT_WEIGHT_SCALE,
     temperature: float | None = None,
 ) -> type[RoverActorCriticPolicy]:
     """A policy class for PPO and A2C whose actions are at first those of a pretrained policy.
