@@ -37,19 +37,16 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
         UnsupportedSpaceError: anything but discrete actions with Discrete or Box observations; the
             message has the line that wraps the environment, where there is one.
     """
-    if isinstance(env, gym.vector.VectorEnv):
-        raise ConfigurationError(
-            f"{type(env).__name__} is a vector environment of {env.num_envs} environments, and an "
-            "agent steps a single one: give what gymnasium.make returns"
-        )
+    kind = None
     if inspect.isclass(env):
+        kind = f"the class {env.__name__}, of which an agent steps an instance"
+    elif isinstance(env, gym.vector.VectorEnv):
+        kind = f"a vector environment of {env.num_envs}, of which an agent steps a single one"
+    elif not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
+        kind = f"a {type(env).__name__}, which is no environment"
+    if kind is not None:
         raise ConfigurationError(
-            f"{env.__name__} is a class, and an agent steps an instance of it: give "
-            f"{env.__name__}()"
-        )
-    if not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
-        raise ConfigurationError(
-            f"a {type(env).__name__} is no environment: give a gymnasium.Env, or the id of one"
+            f"this is {kind}: give a gymnasium.Env, as gymnasium.make returns it"
         )
     observations, actions = env.observation_space, env.action_space
     for name, space, advice in (
@@ -263,18 +260,16 @@ def _check_interface(env: gym.Env[Any, Any], seed: int) -> None:
         if "seed" not in str(error):
             raise
         raise ConfigurationError(f"the environment's reset takes no seed: {_OLD}") from error
-    if not (isinstance(returned, tuple) and len(returned) == 2):
-        raise ConfigurationError(
-            f"the environment's reset did not return (observation, info): {_OLD}"
-        )
+    _check_form(returned, "reset", "(observation, info)")
     # Names a first observation that is wrong, before a step is asked for.
     RunningEpisode(env, seed=episode_seed(seed, 0), number=0)
-    returned = env.step(0)
-    if not (isinstance(returned, tuple) and len(returned) == 5):
-        raise ConfigurationError(
-            "the environment's step did not return (observation, reward, terminated, truncated, "
-            f"info): {_OLD}"
-        )
+    _check_form(env.step(0), "step", "(observation, reward, terminated, truncated, info)")
+
+
+def _check_form(returned: Any, method: str, form: str) -> None:
+    """Refuse what is no tuple of as many parts as `form` names."""
+    if not (isinstance(returned, tuple) and len(returned) == form.count(",") + 1):
+        raise ConfigurationError(f"the environment's {method} did not return {form}: {_OLD}")
 
 
 def _sampled(

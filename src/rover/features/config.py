@@ -79,11 +79,6 @@ class EncoderConfig(BaseModel):
                 "a 'conv' encoder takes images (height, width) or (height, width, channels), not "
                 f"observations of shape {shape}: use an 'mlp' encoder"
             )
-        if self.kind == "conv" and (len(self.strides) != len(self.channels) or not self.channels):
-            raise ValueError(
-                f"channels {self.channels} and strides {self.strides} must have the same length, "
-                "one entry for each convolution, and at least one"
-            )
         n_bounds = {len(self.low or ()), len(self.high or ())}
         if self.kind == "scale" and n_bounds != {math.prod(shape)}:
             raise ValueError(

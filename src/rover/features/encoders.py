@@ -66,11 +66,7 @@ def make_encoder(
             return _SlowEncoder(config)
         case "identity" | "scale":
             return _RawEncoder(config)
-    if module is None:
-        raise ConfigurationError(
-            "this encoder is a torch module of its author's own, whose weights are stored but not "
-            "its code: pass a module of the same architecture, encoder=my_module"
-        )
+    assert module is not None  # whose code no config and no file holds
     return _CustomEncoder(config, module)
 
 

@@ -88,6 +88,8 @@ def finetune(
     details = policy.details if isinstance(policy, Policy) else {}
     # A string is a collection too: its letters would be taken for parts.
     parts = (freeze,) if isinstance(freeze, str) else freeze
+    if not isinstance(parts, Collection | None):
+        raise ConfigurationError(f"freeze must be a list of parts, or None, not {parts!r}")
     run_config = _run_config(
         FinetuneConfig.make(algorithm, preset, overrides),
         env,
