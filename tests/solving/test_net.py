@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import cast
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +17,9 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.planning.outcomes import _contradiction, _Taken
+from rover.operators.support import FloatArray
+from rover.planning.motion import Motion
+from rover.planning.outcomes import _contradicts, _Taken, _unforeseen
 from rover.solving import net_model
 
 
@@ -103,22 +106,53 @@ def test_transitions_near_by_and_what_they_contradict_by_brute_force(
     begins, ends = rng.normal(size=(2, n, width))
     actions, points = rng.integers(2, size=n), rng.normal(size=(5, width))
     taken, predicted = _Taken(begins, ends, actions, 2), rng.normal(size=(5, width))
+    assert taken.usual == np.median(np.linalg.norm(ends - begins, axis=1))
     for action in np.unique(actions):
         rows = np.flatnonzero(actions == action)
-        transitions, apart = taken.near(action, points)
-        told = taken.changes[transitions]
-        doubts = _contradiction(predicted, told, apart, usual=0.5)
-        for point, change, found, doubt in zip(points, predicted, transitions, doubts, strict=True):
-            distance = np.linalg.norm(begins[rows] - point, axis=1)
-            near = distance.argsort()[:8]
+        transitions, _ = taken.near(action, points)
+        masks = _contradicts(predicted, taken.changes[transitions], usual=0.5)
+        for point, change, found, mask in zip(points, predicted, transitions, masks, strict=True):
+            near = np.linalg.norm(begins[rows] - point, axis=1).argsort()[:8]
             np.testing.assert_array_equal(found, rows[near])
-            weight = np.exp(-2.0 * (distance[near] / distance[near[-1]]) ** 2)
-            counts = []
-            for row in rows[near]:
+            for row, contradicts in zip(found, mask, strict=True):
                 lengths = [np.linalg.norm(v) for v in (ends[row] - begins[row], change)]
                 missed = np.linalg.norm(ends[row] - begins[row] - change)
-                counts.append(missed > 0.5 * max(*lengths, 0.5))
-            assert doubt == pytest.approx(weight @ counts / weight.sum())
+                assert contradicts == (missed > 0.5 * max(*lengths, 0.5))
+
+
+class _Drift:
+    """Motion that predicts one change of each action everywhere."""
+
+    def __init__(self, changes: FloatArray) -> None:
+        self.changes = changes
+
+    def step(self, points: FloatArray) -> tuple[FloatArray, None]:
+        return points + self.changes[:, None], None
+
+
+@given(st.integers(0, 2**16), st.integers(10, 60), st.floats(0.0, 0.5))
+@settings(deadline=None, max_examples=25)
+def test_walls_that_no_other_transition_shows_by_brute_force(
+    seed: int, n: int, share: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    begins, actions, changes = (
+        rng.normal(size=(n, 2)),
+        rng.integers(2, size=n),
+        rng.normal(size=(2, 2)),
+    )
+    is_blocked = rng.random(n) < share
+    ends = begins + np.where(is_blocked[:, None], 0.0, changes[actions])
+    taken = _Taken(begins, ends, actions, 2)
+    count = 0
+    for row in np.flatnonzero(is_blocked):
+        others = np.flatnonzero((actions == actions[row]) & (np.arange(n) != row))
+        apart = np.linalg.norm(begins[others] - begins[row], axis=1)
+        count += len(others) > 0 and not is_blocked[others[apart.argsort()[:8]]].any()
+    moves = np.linalg.norm(changes, axis=1)
+    if moves.min() > 0.5 * taken.usual:  # else standing still is no contradiction
+        drift = cast(Motion, _Drift(changes))
+        assert _unforeseen(drift, taken, begins) == pytest.approx(count / n)
 
 
 def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink() -> None:

@@ -45,6 +45,7 @@ MAX_PLACES = 20_000
 _HOLD = 3.0  # spacings after which an action has left its place
 _ON_THE_WAY = np.arange(1, 5)[:, None, None] / 4.0  # shares of a held action's displacement
 _MAX_HELD = 20
+_TRIED = 10_000  # transitions by which it is told how often a wall is not foreseen
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
@@ -266,6 +267,10 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     taken = _Taken(begins, ends, buffer.actions, buffer.n_actions)
     held = _hold(model.motion, taken, places, _HOLD * coarse.radius)
+    # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
+    # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
+    # at √ρ.
+    doubts = np.maximum(held.doubts, math.sqrt(_unforeseen(model.motion, taken, begins)))
     index, distance, offset = neighbourhood(KDTree(net), held.ends, NEIGHBOURS)
     weight = interpolation_weights(distance, offset)
     bounds = np.arange(len(index) + 1) * index.shape[1]
@@ -282,7 +287,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(index), len(net))),
         sink=np.where(tried, ridge / np.maximum(held.support + ridge, 1e-300), 1.0),
         displacements=held.ends - np.repeat(places, buffer.n_actions, axis=0),
-        doubts=held.doubts,
+        doubts=doubts,
         encoder=encoder,
     )
 
@@ -300,6 +305,7 @@ class _Taken:
         rows: of each action, the transitions.
         trees: of each action, where it was taken; None: nowhere.
         landed: where the transitions ended.
+        usual: median length of the changes.
     """
 
     def __init__(
@@ -309,13 +315,16 @@ class _Taken:
         self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
         self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
         self.landed = KDTree(ends)
+        self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
 
-    def near(self, action: int, points: FloatArray) -> tuple[IntArray, FloatArray]:
-        """The transitions (q, k) with an action that began nearest to points (q, z), and how far
-        from them, (q, k)."""
+    def near(
+        self, action: int, points: FloatArray, k: int = NEIGHBOURS
+    ) -> tuple[IntArray, FloatArray]:
+        """The k transitions (q, k) with an action that began nearest to points (q, z), or all, and
+        how far from them, (q, k)."""
         tree = self.trees[action]
         assert tree is not None
-        distance, index = nearest(tree, points, min(NEIGHBOURS, tree.n))
+        distance, index = nearest(tree, points, min(k, tree.n))
         return self.rows[action][index], distance
 
     def twins(self) -> IntArray:
@@ -361,7 +370,6 @@ def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) ->
     doubts = np.ones(active.shape)
     steps: list[csr_array] = []
     landings: list[csr_array] = []
-    usual = float(np.median(np.linalg.norm(taken.changes, axis=1)))
     while active.any() and len(steps) < _MAX_HELD:
         some = np.flatnonzero(active.any(axis=0))
         changes = motion.step(where[:, some])[0] - where[:, some]
@@ -375,7 +383,9 @@ def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) ->
             change = changes[action, moves]
             if not steps:
                 told = taken.changes[transitions]
-                doubts[action, mine] = _contradiction(change, told, apart, usual)
+                contradicts = _contradicts(change, told, taken.usual)
+                reach = np.maximum(apart[:, -1:], 1e-9)
+                doubts[action, mine] = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
             near = np.exp(-0.5 * (apart / _SUPPORT_WIDTH) ** 2).sum(axis=1)
             support[action, mine] = np.minimum(support[action, mine], near)
             where[action, mine] += change
@@ -397,23 +407,36 @@ def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) ->
     )
 
 
-def _contradiction(
-    change: FloatArray, told: FloatArray, apart: FloatArray, usual: float
-) -> FloatArray:
-    """Share (q,) of the transitions near by that contradict a predicted change.
+def _contradicts(change: FloatArray, told: FloatArray, usual: float) -> BoolArray:
+    """Mask (q, k) of the changes that contradict a predicted one.
 
     They miss it by half of what they or the prediction change, and of the usual change: walls and
     other contacts do, not the noise of small moves.
 
     Args:
         change: (q, z) predicted.
-        told: (q, k, z) of the transitions.
-        apart: (q, k) their distances, which weigh them.
+        told: (q, k, z) of transitions.
         usual: median length of changes.
     """
-    reach = np.maximum(apart[:, -1:], 1e-9)
-    weight = gaussian_weights(apart / reach)
     missed = np.linalg.norm(told - change[:, None], axis=2)
     size = np.maximum(np.linalg.norm(told, axis=2), np.linalg.norm(change, axis=1)[:, None])
-    contradicts = missed > _CONTRADICTED * np.maximum(size, usual)
-    return np.asarray((weight * contradicts).sum(axis=1) / weight.sum(axis=1))
+    return np.asarray(missed > _CONTRADICTED * np.maximum(size, usual))
+
+
+def _unforeseen(motion: Motion, taken: _Taken, begins: FloatArray) -> float:
+    """Share of the transitions that contradict what is predicted where no other near by does."""
+    some = np.unique(np.linspace(0, len(begins) - 1, _TRIED).astype(np.int64))
+    n_unforeseen = 0
+    for action, rows in enumerate(taken.rows):
+        mine = np.intersect1d(rows, some)
+        if len(rows) < 2 or not len(mine):
+            continue
+        points = begins[mine]
+        each = np.repeat(points[None], len(taken.rows), axis=0)
+        change = motion.step(each)[0][action] - points
+        near, _ = taken.near(action, points, NEIGHBOURS + 1)
+        is_other = near != mine[:, None]
+        foreseen = _contradicts(change, taken.changes[near], taken.usual) & is_other
+        own = _contradicts(change, taken.changes[mine, None], taken.usual)[:, 0]
+        n_unforeseen += int((own & ~foreseen.any(axis=1)).sum())
+    return n_unforeseen / len(some)
