@@ -142,7 +142,7 @@ def test_single_settings_by_mapping_by_dots_or_as_models() -> None:
 
 @pytest.mark.parametrize("name", BONUS_AGENTS)
 def test_the_networks_of_the_code_learn_too(name: str) -> None:
-    settings: dict[str, Any] = {"seed_steps": 30, "policy_every": 40, "learner.batch_size": 24}
+    settings: dict[str, Any] = {"seed_steps": 36, "policy_every": 40, "learner.batch_size": 24}
     lines: list[Any] = []
     agent = make_agent(name, ENVIRONMENTS["onehot"](), "code", **settings)
     agent.learn(40, callback=lambda line: lines.append(line))

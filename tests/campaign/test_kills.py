@@ -38,7 +38,7 @@ _KILLED = (
     "pretrain rover, state",
     "pretrain rover:paper, onehot",
     "pretrain rover, pixels",
-    "pretrain rnd, pixels",
+    "pretrain rnd, onehot",
     "pretrain mepol, vector",
     "finetune ddpg policy of rnd, onehot",
     "offline cql on rover, state",

@@ -219,12 +219,10 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARENAS)
 def test_plans_hold_from_perturbed_starts(name: str) -> None:
-    rates = []
-    for seed in range(3, 5):
-        buffer = random_walk(ARENAS[name](), 8000, seed)  # so many reach the goal
-        policy = rover.solve(buffer, buffer.rewards)
-        rates.append([success(ARENAS[name](perturbation=by), policy) for by in (0.0, 0.01, 0.03)])
-    exact, *perturbed = np.mean(rates, axis=0)
+    buffer = random_walk(ARENAS[name](), 8000, 3)  # so many reach the goal
+    policy = rover.solve(buffer, buffer.rewards)
+    make = ARENAS[name]
+    exact, *perturbed = (success(make(perturbation=by), policy) for by in (0.0, 0.01, 0.03))
     assert exact == 1.0
     assert min(perturbed) >= 0.8
 
