@@ -19,8 +19,6 @@ from rover.operators import (
     MirrorDescentResult,
     StepRule,
     TransitionOperator,
-    backtracking_steps,
-    constant_steps,
     exact_support,
     fit_transition_model,
     growing_steps,
@@ -32,9 +30,9 @@ from rover.operators import (
 )
 
 RULES = {
-    "constant": constant_steps(2.0),
-    "too large": constant_steps(1e5),
-    "backtracking": backtracking_steps(50.0),
+    "constant": StepRule(2.0),
+    "too large": StepRule(1e5),
+    "backtracking": StepRule(50.0, max_backtracks=12, restart=True),
     "growing": growing_steps(10.0),
 }
 PAPER_ENVIRONMENTS = [
@@ -100,7 +98,7 @@ def test_closed_form_is_the_papers_accumulated_coefficients() -> None:
         coefficients, evaluation = reference.mirror_descent_step(coefficients, 2.0)
         objectives.append(evaluation.objective)
     settings = {"discount": 0.9, "sink_norm": 0.3, "n_steps": 8}
-    result = descend(operator, start, constant_steps(2.0), **settings)
+    result = descend(operator, start, StepRule(2.0), **settings)
     assert result.objectives[:-1] == pytest.approx(objectives, rel=1e-10)
     assert result.objectives[-1] == min(result.objectives)
     expected = torch.softmax(-reference.gradient(coefficients, anchors), dim=1)
@@ -180,7 +178,7 @@ def test_failed_solves_are_rejected_steps_but_never_hidden() -> None:
     result = descend(failing, start, growing_steps(10.0), n_steps=5)
     assert result.n_solves > len(result.objectives)
     elsewhere = torch.arange(operator.n_states).double()
-    for rule, dual in ((constant_steps(10.0), None), (growing_steps(10.0), elsewhere)):
+    for rule, dual in ((StepRule(10.0), None), (growing_steps(10.0), elsewhere)):
         with pytest.raises(SingularSolveError, match="singular"):
             descend(failing, start, rule, n_steps=5, dual=dual)
 
@@ -200,7 +198,7 @@ def test_steps_into_created_mass_are_rejected_though_they_read_lower() -> None:
     start = torch.tensor([0.5, 0.5]).double()
     tempting: Any = MassCreatedAwayFromUniform(operator)
     settings = {"discount": 0.9, "sink_norm": 0.0, "n_steps": 1}
-    result = descend(tempting, start, constant_steps(10.0), **settings)
+    result = descend(tempting, start, StepRule(10.0), **settings)
     assert result.objectives[1] < result.objectives[0]
     assert result.occupancy.sink_mass > 1.0
     result = descend(tempting, start, growing_steps(10.0), **settings)

@@ -7,9 +7,10 @@ over from the initial states.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -41,8 +42,7 @@ from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
     Interpolation,
     Kernel,
-    backtracking_steps,
-    constant_steps,
+    StepRule,
     growing_steps,
     make_kernel,
     mirror_descend,
@@ -78,10 +78,11 @@ do not collect."""
 _PLACES_TOLERANCE = 1e-3
 """Tolerance of mirror descent on places, whose model is no better than that."""
 
-_STEP_RULES = {
+_STEP_RULES: dict[str, Callable[[float], StepRule]] = {
     "growing": growing_steps,
-    "backtracking": backtracking_steps,
-    "constant": constant_steps,
+    # Each iteration from the first size again, as the authors' code has it.
+    "backtracking": functools.partial(StepRule, max_backtracks=12, restart=True),
+    "constant": StepRule,
 }
 
 

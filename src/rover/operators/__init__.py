@@ -12,8 +12,6 @@ from rover.operators.kernels import (
 from rover.operators.mirror_descent import (
     MirrorDescentResult,
     StepRule,
-    backtracking_steps,
-    constant_steps,
     growing_steps,
     mirror_descend,
     policy_at_anchors,
@@ -51,8 +49,6 @@ __all__ = [
     "TransitionCounts",
     "TransitionModel",
     "TransitionOperator",
-    "backtracking_steps",
-    "constant_steps",
     "exact_support",
     "fit_transition_model",
     "growing_steps",

@@ -29,7 +29,8 @@ class StepRule:
     """Rule by which the step size η moves.
 
     After an accepted step it is multiplied by `growth`, after a rejected one by `shrink`, and each
-    iteration may be tried at most 1 + `max_backtracks` times.
+    iteration may be tried at most 1 + `max_backtracks` times. By default every step has the same
+    size and none is rejected (paper, algorithm 1).
 
     Attributes:
         initial: η of the first step, > 0.
@@ -45,18 +46,6 @@ class StepRule:
     shrink: float = 0.25
     max_backtracks: int = 0
     restart: bool = False
-
-
-def constant_steps(step_size: float) -> StepRule:
-    """Every step of the same size, none rejected (paper, algorithm 1)."""
-    return StepRule(initial=step_size)
-
-
-def backtracking_steps(
-    step_size: float, *, shrink: float = 0.25, max_backtracks: int = 12
-) -> StepRule:
-    """Each iteration from `step_size`, shrunk while the objective rises (the authors' code)."""
-    return StepRule(step_size, shrink=shrink, max_backtracks=max_backtracks, restart=True)
 
 
 def growing_steps(
