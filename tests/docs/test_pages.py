@@ -39,6 +39,7 @@ REASONS = {
 }
 GENERATED = {"api", "agents", "gallery", "project"}
 """Folders of docs/ that `make docs` writes."""
+SHORTER = {r"\b1[12]00\b": "300", r"env\)\.learn\(2048\)": "env, n_steps=64).learn(64)"}
 PAGES = [ROOT / "README.md"] + [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))
@@ -78,10 +79,13 @@ PARSERS = [
 
 
 def blocks_of(page: Path, folder: Path) -> Iterator[Example]:
-    """The blocks of a page; runs of 1,200 steps of fine-tuning make 300."""
-    shorter = folder / page.name
-    shorter.write_text(re.sub(r"\b1200\b", "300", page.read_text("utf-8")), "utf-8")
-    return Document.parse(str(shorter), *PARSERS).examples()
+    """The blocks of a page; fine-tuning makes fewer steps than a reader's."""
+    text = page.read_text("utf-8")
+    for written, shorter in SHORTER.items():
+        text = re.sub(written, shorter, text)
+    copy = folder / page.name
+    copy.write_text(text, "utf-8")
+    return Document.parse(str(copy), *PARSERS).examples()
 
 
 def evaluate(example: Example) -> str | None:
