@@ -319,7 +319,8 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
             )
         rewards = rewards.astype(np.float64)
         if not np.isfinite(rewards).all():
-            raise NonFiniteError(f"rewards must be finite: transition {_first_bad(rewards)} is not")
+            bad = np.flatnonzero(~np.isfinite(rewards))[0]
+            raise NonFiniteError(f"rewards must be finite: transition {bad} is not")
     ends = ends | buffer.terminated
     if _says_nothing(rewards, ends):
         raise ConfigurationError(
@@ -348,10 +349,6 @@ def _name_of(env: gym.Env[Any, Any], experience: Experience) -> str:
 def _says_nothing(rewards: FloatArray, ends: BoolArray) -> bool:
     """True if every transition earns the same and none ends the task."""
     return bool(not ends.any() and (rewards == rewards[0]).all())
-
-
-def _first_bad(rewards: FloatArray) -> int:
-    return int(np.flatnonzero(~np.isfinite(rewards))[0])
 
 
 def _with_ends(reward: Callable[..., Any], buffer: Buffer) -> RewardFunction:
@@ -391,6 +388,4 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
                     "as a function of (observations, actions, next_observations)"
                 )
             rewards[row] = as_reward(reward, running)
-    if not np.isfinite(rewards).all():
-        raise NonFiniteError(f"the reward of transition {_first_bad(rewards)} is not finite")
     return rewards
