@@ -140,7 +140,7 @@ def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch: pytest.Monkey
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise SingularSolveError("the occupancy of the policy is not finite")
 
-    monkeypatch.setattr("rover.coverage.agent.mirror_descend", fail)
+    monkeypatch.setattr("rover.coverage.improvement.mirror_descend", fail)
     with pytest.raises(SingularSolveError, match=r"^step 25: the occupancy of the policy is not"):
         learn("state")
 

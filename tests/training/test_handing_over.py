@@ -16,7 +16,10 @@ from small_envs import ENVIRONMENTS, Place
 from rover import Rover, load_policy, make_agent
 from rover.baselines.random import Random
 from rover.cli.pretraining import show_agent
+from rover.coverage.improvement import Improvement
+from rover.coverage.plan import PlanningModel
 from rover.errors import RoverWarning
+from rover.features import Encoder
 from rover.operators import Dirac
 from rover.policies import CoveragePolicy
 from rover.storage import JsonLines
@@ -66,13 +69,12 @@ class Stuck(Rover):
 
     name = "stuck"
 
-    def _improve(self, ridge_growth: float) -> dict[str, Any]:
-        figures = super()._improve(ridge_growth)
+    def _plan(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
+        model, plan = super()._plan(encoder)
         if self.num_timesteps >= 200:
-            self._policy.weights.data.zero_()
-            self._policy.weights.data[:, 0] = 500.0
-            figures["column_sum_max"] = 9.0
-        return figures
+            plan.weights.zero_()[:, 0] = 500.0
+            plan.figures["column_sum_max"] = 9.0
+        return model, plan
 
 
 @pytest.mark.parametrize(("share", "most"), [(0.2, 0.2), (1.0, 1.0), (0.0, 0.0)])

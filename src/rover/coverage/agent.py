@@ -7,11 +7,9 @@ over from the initial states.
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, cast
 
 import gymnasium as gym
@@ -21,9 +19,9 @@ import torch
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
 from rover.coverage.exploration import Explorer
+from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
     PlanningModel,
-    WarmStart,
     fit_planning_model,
     place_planning_model,
     start_distribution,
@@ -42,10 +40,7 @@ from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
     Interpolation,
     Kernel,
-    StepRule,
-    growing_steps,
     make_kernel,
-    mirror_descend,
 )
 from rover.planning.counts import Counts
 from rover.planning.evidence import Evidence
@@ -53,11 +48,8 @@ from rover.planning.model import PlaceModel
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.training.agent import Agent, HandedOver
 
-_RIDGE_ATTEMPTS = 4
-"""Tries of a plan, each with ten times the ridge of the one before."""
-
-_FEW_NEW = 0.03
-"""Share of new pairs up to which a policy is planned to the end."""
+_RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
+"""Times the ridge of the tries of a plan."""
 
 _LARGEST_COLUMN_SUM = 1.5
 """Mass that a pair may lead to: of MountainCar's model at most 1.1, of CartPole's up to 6."""
@@ -66,24 +58,9 @@ _ROUNDING = 1e-6
 _SOFTENED = 0.5
 """Share of uniform actions that a policy is tried out with where random actions cover more."""
 
-_KEPT = 0.5
-"""Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
-from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
-
-_DISCOUNTS = {"states": 0.99, "net": 0.98}  # of exploration plans
-_PLACES_STEPS, _PLACES_SHARE = 60, 0.1
-"""Mirror steps of a policy on places, and the share of all steps between two such policies, which
-do not collect."""
-
-_PLACES_TOLERANCE = 1e-3
-"""Tolerance of mirror descent on places, whose model is no better than that."""
-
-_STEP_RULES: dict[str, Callable[[float], StepRule]] = {
-    "growing": growing_steps,
-    # Each iteration from the first size again, as the authors' code has it.
-    "backtracking": functools.partial(StepRule, max_backtracks=12, restart=True),
-    "constant": StepRule,
-}
+_EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and on places
+_PLACES_SHARE = 0.1
+"""Share of all steps between two policies on places, which do not collect."""
 
 
 class Rover(Agent[RoverConfig]):
@@ -176,7 +153,6 @@ class Rover(Agent[RoverConfig]):
             generator=generator,
             rng=self._batch_rng,
         )
-        self._steps = _STEP_RULES[config.step_rule](config.step_size)
         self._places: PlaceModel | None = None
         self._explorer: Explorer | ContextExplorer | None = None
         self._has_contexts = config.contexts is True
@@ -234,23 +210,27 @@ class Rover(Agent[RoverConfig]):
             if not isinstance(explorer, ContextExplorer):
                 self._explorer = ContextExplorer(buffer)
             return
-        kind = config.exploration
-        if kind is None:
-            is_exact = config.kernel == "dirac" or self._evidence.is_exact
-            kind = "states" if is_exact else "net"
-        model: Counts | PlaceModel
-        if kind == "net":
-            model = self._place_model()
-        elif explorer is not None and isinstance(explorer.model, Counts):
-            model = explorer.model
-        else:
-            model = Counts(buffer, variance_ridge=config.variance_ridge)
+        model = self._exploration_model()
         if explorer is None or explorer.model is not model:
-            every = config.exploration_every if kind == "net" else math.inf
-            discount = config.exploration_discount or _DISCOUNTS[kind]
+            is_exact = isinstance(model, Counts)
+            # An exact plan is renewed by what contradicts it, and by nothing else.
+            every = math.inf if is_exact else config.exploration_every
+            discount = config.exploration_discount or (_EXACT_DISCOUNT if is_exact else _DISCOUNT)
             self._explorer = Explorer(model, buffer, discount=discount, every=every)
-        elif kind == "states":
+        elif isinstance(model, Counts):
             explorer.forget_plan()
+
+    def _exploration_model(self) -> Counts | PlaceModel:
+        """The model that the data speaks for, or that the settings name."""
+        kind, explorer = self.config.exploration, self._explorer
+        if kind is None:
+            is_exact = self.config.kernel == "dirac" or self._evidence.is_exact
+            kind = "states" if is_exact else "net"
+        if kind == "net":
+            return self._place_model()
+        if explorer is not None and isinstance(explorer.model, Counts):
+            return explorer.model
+        return Counts(self.buffer, variance_ridge=self.config.variance_ridge)
 
     def _place_model(self) -> PlaceModel:
         """The model of places, which begins anew where their features have changed."""
@@ -262,7 +242,7 @@ class Rover(Agent[RoverConfig]):
         return self._places
 
     def _update(self) -> dict[str, Any] | None:
-        """Represent, estimate and improve when due; figures if the policy was planned anew."""
+        """Represent, estimate and improve, each when it is due; figures of a new policy."""
         config, step, representation = self.config, self.num_timesteps, self._representation
         if step < config.seed_steps:
             return None
@@ -285,11 +265,23 @@ class Rover(Agent[RoverConfig]):
             representation.forget()
             if representation.learns and len(self.buffer.observations) > 2:
                 figures |= check_collapse(representation.features().numpy())
-        figures |= self._improve_with_growing_ridge()
+        encoder, kernel = representation.handed_over()
+        model, plan = self._plan(encoder)
+        self._warm_start = plan.warm_start
+        epsilon = config.policy_epsilon
+        self._follow(CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon))
         self._renew_exploration()
         if self._explorer is not None:
             self._explorer.forget_plan()
-        return figures
+        return figures | plan.figures | self._evidence.figures()
+
+    def _policy_spacing(self) -> int:
+        """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
+        every, share = self.config.policy_every, self.config.policy_share
+        explorer = self._explorer
+        if isinstance(explorer, Explorer) and isinstance(explorer.model, PlaceModel):
+            share = max(share, _PLACES_SHARE)
+        return every * max(1, math.floor(share * self.num_timesteps / every))
 
     def _recognise_contexts(self) -> None:
         """Plan within episodes from now on if the data says that worlds change with them."""
@@ -321,84 +313,47 @@ class Rover(Agent[RoverConfig]):
 
     # estimate and improve
 
-    def _improve_with_growing_ridge(self) -> dict[str, Any]:
-        """A new policy and its figures, with ever larger ridges while the model creates mass.
+    def _plan(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
+        """Plan from the initial states, with ever larger ridges while the model creates mass.
 
         Raises:
             SingularSolveError: no ridge up to a thousand times the configured one helps.
         """
-        growth = 1.0
-        for attempt in range(_RIDGE_ATTEMPTS):
-            try:
-                return self._improve(growth)
-            except SingularSolveError as error:
-                problem = error
-            growth *= 10.0
-            if attempt < _RIDGE_ATTEMPTS - 1:
+        step, is_exploring = self.num_timesteps, self._explorer is not None
+        problem: SingularSolveError | None = None
+        for growth in _RIDGE_GROWTHS:
+            if problem is not None:
                 warnings.warn(
-                    f"step {self.num_timesteps}: {problem}; planning again with {growth:g} x ridge "
+                    f"step {step}: {problem}; planning again with {growth:g} x ridge "
                     "(a larger ridge from the start saves the repeated plans)",
                     ConditioningWarning,
                     stacklevel=2,
                 )
-        raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
+            try:
+                with self.stopwatch("estimate"):
+                    model = self._estimate(encoder, growth)
+                with self.stopwatch("improve"):
+                    return model, improve(
+                        model,
+                        self._warm_start,
+                        self.config,
+                        step=step,
+                        is_exploring=is_exploring,
+                        is_comparable=growth == 1.0,
+                    )
+            except SingularSolveError as error:
+                problem = error
+        raise SingularSolveError(f"step {step}: {problem}") from problem
 
-    def _improve(self, ridge_growth: float) -> dict[str, Any]:
-        """Plan from the initial states, from a warm start where nothing new was seen; figures."""
-        config, warm, step_rule, dual = self.config, self._warm_start, self._steps, None
-        assert config.discount is not None
-        with self.stopwatch("estimate"):
-            encoder, kernel = self._representation.handed_over()
-            on_places = self._representation.has_places
-            model = self._estimate_places(encoder) if on_places else self._estimate(ridge_growth)
-        # Places are never the same twice, and a larger ridge is another model.
-        is_usable = config.warm_start and ridge_growth == 1.0 and not on_places
-        if is_usable and warm is not None and warm.fits(model):
-            dual = warm.dual
-            if model.outcome_variance > 0.0:
-                dual = _KEPT * dual
-            else:
-                step_rule = replace(step_rule, initial=warm.step_size)
-        n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
-        n_new = model.n_pairs - (0 if warm is None else warm.pairs)
-        if on_places:
-            n_steps, tolerance = _PLACES_STEPS, max(tolerance, _PLACES_TOLERANCE)
-        elif n_new > _FEW_NEW * model.n_pairs and self._explorer is not None:
-            # Much is still being discovered, and the next policy replaces this one.
-            n_steps = min(config.discovery_steps or n_steps, n_steps)
-        warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
-        with self.stopwatch("improve"):
-            descent = mirror_descend(
-                model.operator,
-                model.start,
-                discount=config.discount,
-                sink_norm=config.sink_norm * warmup,
-                n_steps=n_steps,
-                step_rule=step_rule,
-                tolerance=tolerance,
-                dual=dual,
-            )
-            # π = softmax(ρ(φ) W) extends the policy at the anchors to every feature vector.
-            weights = model.coefficients(descent.dual).mul_(-config.discount)
-        epsilon = config.policy_epsilon
-        self._follow(CoveragePolicy(encoder, kernel, model.basis, weights, epsilon=epsilon))
-        # A descent that ended in rejected steps leaves a step size too small to begin with.
-        step_size = max(descent.step_size, config.step_size)
-        self._warm_start = WarmStart(model.anchors, model.n_pairs, descent.dual, step_size)
-        return {
-            "model_objective": descent.occupancy.objective,
-            "sink_mass": descent.occupancy.sink_mass,
-            "column_sum_max": model.worst_column,
-            "mirror_steps": len(descent.objectives) - 1,
-            "anchors": len(model.anchors),
-            "pairs": model.n_pairs,
-            **self._evidence.figures(),
-            "exact_states": model.is_exact,
-        }
-
-    def _estimate(self, ridge_growth: float) -> PlanningModel:
-        """Fit the regression that a policy is planned on, with so many times the ridge."""
+    def _estimate(self, encoder: Encoder, ridge_growth: float) -> PlanningModel:
+        """Fit the model that a policy is planned on: rows between places, which are as they are,
+        or a regression with so many times the ridge."""
         config, buffer, representation = self.config, self.buffer, self._representation
+        if representation.has_places:
+            places = self._place_model()
+            places.forget()
+            places.fit()
+            return place_planning_model(places, places.rows(), encoder)
         exact = representation.is_exact()
         rows = None
         if config.plan_transitions is not None or config.plan_window is not None:
@@ -421,25 +376,10 @@ class Rover(Agent[RoverConfig]):
             covered=representation.covered(),
         )
 
-    def _estimate_places(self, encoder: Encoder) -> PlanningModel:
-        """Fit rows between places, on which a policy is planned that has the units of places."""
-        places = self._place_model()
-        places.forget()
-        places.fit()
-        return place_planning_model(places, places.rows(), encoder)
-
     def _figures(self) -> dict[str, Any]:
         names, latest = self._evidence.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names} | {"contexts": self._has_contexts}
         return {**super()._figures(), **figures}
-
-    def _policy_spacing(self) -> int:
-        """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
-        every, share = self.config.policy_every, self.config.policy_share
-        explorer = self._explorer
-        if isinstance(explorer, Explorer) and isinstance(explorer.model, PlaceModel):
-            share = max(share, _PLACES_SHARE)
-        return every * max(1, math.floor(share * self.num_timesteps / every))
 
     # hand over, store
 

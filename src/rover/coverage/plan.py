@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from rover.coverage.config import RoverConfig
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.data import Buffer
-from rover.errors import ArtefactError
 from rover.features import Encoder
 from rover.operators import (
     DenseOperator,
@@ -31,7 +29,6 @@ from rover.operators import (
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.model import PlaceModel
 from rover.planning.rows import Rows
-from rover.storage import check_tensors
 
 _NEGLIGIBLE = 1e-8  # similarity; what it changes in a policy is far below the descent's tolerance
 _SMOOTHING = 1e-3
@@ -55,6 +52,7 @@ class PlanningModel:
         n_pairs: number of distinct pairs (x, a) that it was made of.
         outcome_variance: of their outcomes, 0 of places.
         is_exact: whether observations share nothing.
+        on_places: whether the anchors are places of a net, which are never the same twice.
     """
 
     operator: DenseOperator | SparseOperator
@@ -65,6 +63,7 @@ class PlanningModel:
     n_pairs: int
     outcome_variance: float
     is_exact: bool
+    on_places: bool = False
 
     @property
     def worst_column(self) -> float:
@@ -177,6 +176,7 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
         n_pairs=model.n_pairs,
         outcome_variance=0.0,
         is_exact=False,
+        on_places=True,
     )
 
 
@@ -214,37 +214,3 @@ def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, Float
     )
     everything, index = np.unique(np.concatenate([states, acted]), return_inverse=True)
     return everything, np.bincount(index, weights).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class WarmStart:
-    """The end of the last descent, for the next one on the same anchors and the same pairs.
-
-    Attributes:
-        anchors: (s,) what the anchors stood for.
-        pairs: number of distinct pairs (x, a) that were known; it only ever grows.
-        dual: (s,) the dual vector of the policy.
-        step_size: the size with which a further step would have begun.
-    """
-
-    anchors: IntArray
-    pairs: int
-    dual: Tensor
-    step_size: float
-
-    def fits(self, model: PlanningModel) -> bool:
-        """True if a model has the same anchors, made of as many pairs."""
-        return self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
-
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> WarmStart:
-        """The one of a checkpoint, ``vars`` of it.
-
-        Raises:
-            ArtefactError: its parts do not fit together.
-        """
-        form = {"dual": f"torch.float64 {len(state['anchors'])}"}
-        check_tensors({"dual": state["dual"]}, form, owner="the warm start")
-        if not state["step_size"] > 0.0:
-            raise ArtefactError(f"the warm start has the step size {state['step_size']}, not > 0")
-        return cls(**state)

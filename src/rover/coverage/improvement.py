@@ -1,0 +1,153 @@
+"""Improve: mirror descent on a planning model, begun where the last descent ended if it still can.
+
+Its result is a policy in closed form, π = softmax(ρ(φ) W), at every feature vector φ.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from rover.coverage.config import RoverConfig
+from rover.coverage.plan import PlanningModel
+from rover.errors import ArtefactError
+from rover.operators import StepRule, growing_steps, mirror_descend
+from rover.operators.support import IntArray
+from rover.storage import check_tensors
+
+_FEW_NEW = 0.03
+"""Share of new pairs up to which a policy is planned to the end."""
+
+_KEPT = 0.5
+"""Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
+from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
+
+_PLACES_STEPS, _PLACES_TOLERANCE = 60, 1e-3
+"""Steps and tolerance of mirror descent on places, whose model is no better than that."""
+
+_STEP_RULES: dict[str, Callable[[float], StepRule]] = {
+    "growing": growing_steps,
+    # Each iteration from the first size again, as the authors' code has it.
+    "backtracking": functools.partial(StepRule, max_backtracks=12, restart=True),
+    "constant": StepRule,
+}
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The end of the last descent, for the next one on the same anchors and the same pairs.
+
+    Attributes:
+        anchors: (s,) what the anchors stood for.
+        pairs: number of distinct pairs (x, a) that were known; it only ever grows.
+        dual: (s,) the dual vector of the policy.
+        step_size: the size with which a further step would have begun.
+    """
+
+    anchors: IntArray
+    pairs: int
+    dual: Tensor
+    step_size: float
+
+    def fits(self, model: PlanningModel) -> bool:
+        """True if a model has the same anchors, made of as many pairs."""
+        return self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> WarmStart:
+        """The one of a checkpoint, ``vars`` of it.
+
+        Raises:
+            ArtefactError: its parts do not fit together.
+        """
+        form = {"dual": f"torch.float64 {len(state['anchors'])}"}
+        check_tensors({"dual": state["dual"]}, form, owner="the warm start")
+        if not state["step_size"] > 0.0:
+            raise ArtefactError(f"the warm start has the step size {state['step_size']}, not > 0")
+        return cls(**state)
+
+
+class Improvement(NamedTuple):
+    """A policy that mirror descent has planned.
+
+    Attributes:
+        weights: W (q, A) of the policy π = softmax(ρ(φ) W).
+        warm_start: where the descent ended.
+        figures: of the descent and its model.
+    """
+
+    weights: Tensor
+    warm_start: WarmStart
+    figures: dict[str, Any]
+
+
+def improve(
+    model: PlanningModel,
+    warm: WarmStart | None,
+    config: RoverConfig,
+    *,
+    step: int,
+    is_exploring: bool,
+    is_comparable: bool,
+) -> Improvement:
+    """Descend ‖μ(π)‖² by the policy on a planning model.
+
+    Args:
+        model: the model.
+        warm: the end of the last descent; None before the first.
+        config: how.
+        step: environment steps so far, with which the sink's norm grows at first.
+        is_exploring: whether data comes from exploration plans, so that policies made while much
+            is new are soon replaced, and planned in fewer steps.
+        is_comparable: whether the model was fitted as the last one was.
+
+    Raises:
+        SingularSolveError: the model creates mass.
+    """
+    assert config.discount is not None
+    dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
+    continues = config.warm_start and is_comparable and not model.on_places
+    if continues and warm is not None and warm.fits(model):
+        dual = warm.dual
+        if model.outcome_variance > 0.0:
+            dual = _KEPT * dual
+        else:
+            rule = replace(rule, initial=warm.step_size)
+    n_new = model.n_pairs - (0 if warm is None else warm.pairs)
+    n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
+    if model.on_places:
+        n_steps, tolerance = _PLACES_STEPS, max(tolerance, _PLACES_TOLERANCE)
+    elif is_exploring and n_new > _FEW_NEW * model.n_pairs:
+        n_steps = min(config.discovery_steps or n_steps, n_steps)
+    warmup = min(1.0, step / config.sink_warmup) if config.sink_warmup else 1.0
+    descent = mirror_descend(
+        model.operator,
+        model.start,
+        discount=config.discount,
+        sink_norm=config.sink_norm * warmup,
+        n_steps=n_steps,
+        step_rule=rule,
+        tolerance=tolerance,
+        dual=dual,
+    )
+    # A descent that ended in rejected steps leaves a step size too small to begin with.
+    step_size = max(descent.step_size, config.step_size)
+    return Improvement(
+        # The policy at the anchors is softmax(−γ Σ_i v_i P_a[i, x]), extended to every φ.
+        weights=model.coefficients(descent.dual).mul_(-config.discount),
+        warm_start=WarmStart(model.anchors, model.n_pairs, descent.dual, step_size),
+        figures={
+            "model_objective": descent.occupancy.objective,
+            "sink_mass": descent.occupancy.sink_mass,
+            "column_sum_max": model.worst_column,
+            "mirror_steps": len(descent.objectives) - 1,
+            "anchors": len(model.anchors),
+            "pairs": model.n_pairs,
+            "exact_states": model.is_exact,
+        },
+    )
