@@ -79,11 +79,6 @@ class EncoderConfig(BaseModel):
                 "a 'conv' encoder takes images (height, width) or (height, width, channels), not "
                 f"observations of shape {shape}: use an 'mlp' encoder"
             )
-        n_bounds = {len(self.low or ()), len(self.high or ())}
-        if self.kind == "scale" and n_bounds != {math.prod(shape)}:
-            raise ValueError(
-                f"a 'scale' encoder of observations of shape {shape} needs low and high of each"
-            )
         return self
 
 

@@ -56,8 +56,6 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
     def placeholder(value: object, where: str) -> object:
         if not isinstance(value, Tensor | np.ndarray):
             return value
-        if where in tensors or where == "__metadata__":
-            raise ArtefactError(f"there are two values of the name {where!r}; rename a key")
         tensor = _storable(value, where)  # maybe a view of another one
         if tensor.untyped_storage().data_ptr() in addresses:
             tensor = tensor.clone()  # the format has no shared memory
