@@ -276,12 +276,19 @@ class Rover(Agent[RoverConfig]):
         return figures | plan.figures | self._evidence.figures()
 
     def _policy_spacing(self) -> int:
-        """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
+        """Steps between policy updates: a multiple of `policy_every` that grows with the data.
+
+        It is a function of the steps alone, so that a resumed run has it.
+        """
         every, share = self.config.policy_every, self.config.policy_share
         explorer = self._explorer
         if isinstance(explorer, Explorer) and isinstance(explorer.model, PlaceModel):
             share = max(share, _PLACES_SHARE)
-        return every * max(1, math.floor(share * self.num_timesteps / every))
+        due = every * max(1, math.floor(share * self.num_timesteps / every))
+        # `due` stays the same for every / share steps, which begin with an update. Once it is more
+        # than these, updates are as many of them apart as the largest power of two says.
+        stretch = every * round(1.0 / share) if share > 0.0 else due
+        return due if due <= stretch else stretch * 2 ** math.floor(math.log2(due / stretch))
 
     def _recognise_contexts(self) -> None:
         """Plan within episodes from now on if the data says that worlds change with them."""
