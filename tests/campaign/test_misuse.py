@@ -46,9 +46,9 @@ _SPACES = (
     spaces.Box(0, 255, (3, 4, 5, 6), np.uint8),
     object(),
 )
-_NO_VECTORS: Sequence[Any] = ("ab", None, {"a": 1}, np.zeros(2, np.complex64))
+_NO_VECTORS: Sequence[Any] = ("ab", None, {"a": 1}, [[1, 2], [3]], np.zeros(2, np.complex64))
 _NO_NUMBERS: Sequence[Any] = (-1, 5, 10**30, 1.5, "a", None, [1], _NAN, {})
-_NO_IMAGES: Sequence[Any] = (np.zeros((20, 20, 3)), np.zeros((20, 20), np.uint8), None, "image")
+_NO_IMAGES: Sequence[Any] = (np.full((20, 20, 3), 0.5), np.zeros((20, 20), np.uint8), None, "image")
 _NO_OBSERVATIONS = (
     *((spaces.Discrete(5), x) for x in _NO_NUMBERS),
     *((_VECTOR, np.full(2, x, np.float32)) for x in (_NAN, _INF)),

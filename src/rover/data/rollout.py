@@ -35,7 +35,10 @@ def _as_observation(observation: Any, space: gym.Space[Any], where: object) -> N
             that a Discrete space does not have.
         NonFiniteError: NaN or infinity.
     """
-    returned = row = np.array(observation)  # a copy: some environments write into one array
+    try:
+        returned = row = np.array(observation)  # a copy: some environments write into one array
+    except ValueError:  # lists of unequal lengths
+        returned = row = np.array(None)
     if row.dtype.kind in "biuf":
         with np.errstate(all="ignore"):  # an infinity is named below
             row = row.astype(space.dtype, copy=False)
