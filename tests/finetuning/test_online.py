@@ -1,5 +1,6 @@
 """Fine-tuning: what is transferred, what learns when, what a run leaves."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def test_the_corridor_is_learned_from_rovers_policy(algorithm: str) -> None:
     summary = quick(coverage_policy(), 1000, algorithm=algorithm).summary
     assert summary["best_possible_return"] == summary["best_greedy_return"] == BEST
     assert summary["steps_to_first_success"] < summary["steps_to_best_return"] <= 1000
+
+
+def test_what_has_learned_acts_as_it_did_while_it_learned() -> None:
+    """Uniform actions that were mixed into the policy are not mixed into what it becomes."""
+    policy = copy.deepcopy(coverage_policy())
+    policy.epsilon = 0.5
+    actor = quick(policy, 300).actor
+    plain = quick(coverage_policy(), 300).actor
+    observations = torch.from_numpy(EYE)
+    torch.testing.assert_close(actor(observations), plain(observations), rtol=0.0, atol=0.0)
+    assert policy.epsilon == 0.5
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "sac"])

@@ -223,6 +223,8 @@ def _initialise_from(
         return policy.trainable().requires_grad_("policy" not in freeze), None
     # Loaded policies require no gradients; a copy learns, and what was given never changes.
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
+    if isinstance(actor, CoveragePolicy):
+        actor.epsilon = 0.0  # how random it is it learns, too
     # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
     has_weights = bool(encoders and list(encoders[-1].parameters()))
