@@ -34,7 +34,7 @@ _BLOCK, _GROWTH = 10, 1.02  # transitions after which the law is fitted again
 _MISSED = 0.3  # distance in a feature at which a prediction is refuted
 _SAMPLE = 500
 _LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
-_AT_ONCE = 4_000_000  # numbers
+_AT_ONCE, _BLOCK_OF_LAW = 4_000_000, 4096  # numbers; points
 _BEYOND = 0.5  # distance beyond the data to which predictions may lead
 
 
@@ -143,6 +143,15 @@ class Motion:
         self._cells, self._told = torch.from_numpy(cells), torch.from_numpy(told)
         reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
         self._low, self._high = reached.min(axis=0) - _BEYOND, reached.max(axis=0) + _BEYOND
+
+    def law(self, points: FloatArray, actions: IntArray) -> FloatArray:
+        """Changes (n, d) of actions (n,) at points (n, d) by the law alone, uncorrected."""
+        changes = np.empty_like(points)
+        for first in range(0, len(points), _BLOCK_OF_LAW):
+            rows = slice(first, first + _BLOCK_OF_LAW)
+            each = self._law.predict(points[rows], self._coefficients)
+            changes[rows] = each[actions[rows], np.arange(each.shape[1])]
+        return changes
 
     def ends(self, points: FloatArray, steps: int = 1) -> tuple[FloatArray, FloatArray]:
         """Ends (n, A, d) of every action, held for some steps, from points (n, d), and the

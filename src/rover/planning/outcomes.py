@@ -46,6 +46,9 @@ _HOLD = 3.0  # spacings after which an action has left its place
 _ON_THE_WAY = np.arange(1, 5)[:, None, None] / 4.0  # shares of a held action's displacement
 _MAX_HELD = 20
 _TRIED = 10_000  # transitions by which it is told how often a wall is not foreseen
+_USUAL_LEAK = 1.0 / 60.0
+_MET = 0.5  # doubt from which on a wall is met
+_LEAST_MOVE = 0.2  # of a usual change
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
@@ -244,6 +247,8 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         encoder: makes the features of its observations; None: observations as they are, flattened.
         ridge: λ: an action leads to the sink with probability λ / (n + λ), n the weight of the
             transitions with that action that are near, where it is least while the action is held.
+            Less where the data is thin everywhere: at most such that three quarters of the pairs
+            lose a sixtieth of their mass.
 
     Raises:
         ConfigurationError: too few transitions.
@@ -265,7 +270,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     finer = Net.over(begins, _FINE_SPACING, largest=MAX_PLACES // 2).places
     net = coarse.places
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
-    taken = _Taken(begins, ends, buffer.actions, buffer.n_actions)
+    taken = _Taken(begins, ends, buffer.actions, buffer.n_actions, model.motion)
     held = _hold(model.motion, taken, places, _HOLD * coarse.radius)
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
@@ -275,6 +280,8 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     weight = interpolation_weights(distance, offset)
     bounds = np.arange(len(index) + 1) * index.shape[1]
     tried = np.tile([tree is not None for tree in taken.trees], len(places))
+    # What loses mass everywhere says nothing of which way is better known.
+    ridge = min(ridge, _USUAL_LEAK * float(np.quantile(held.support[tried], 0.25)))
     return OutcomeModel(
         points=features @ projection,
         places=places,
@@ -299,9 +306,12 @@ class _Taken:
         begins, ends: (n, z) points.
         actions: (n,).
         n_actions: A.
+        motion: tells contacts.
 
     Attributes:
         changes: (n, z).
+        contacts: (n,) mask of those that contradict the law of motion where they began: they met
+            a wall, fell or were clipped.
         rows: of each action, the transitions.
         trees: of each action, where it was taken; None: nowhere.
         landed: where the transitions ended.
@@ -309,13 +319,20 @@ class _Taken:
     """
 
     def __init__(
-        self, begins: FloatArray, ends: FloatArray, actions: IntArray, n_actions: int
+        self,
+        begins: FloatArray,
+        ends: FloatArray,
+        actions: IntArray,
+        n_actions: int,
+        motion: Motion,
     ) -> None:
         self.changes = ends - begins
         self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
         self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
         self.landed = KDTree(ends)
         self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
+        law = motion.law(begins, actions)
+        self.contacts = self._differ(law, self.changes[:, None])[:, 0]
 
     def near(
         self, action: int, points: FloatArray, k: int = NEIGHBOURS
@@ -326,6 +343,21 @@ class _Taken:
         assert tree is not None
         distance, index = nearest(tree, points, min(k, tree.n))
         return self.rows[action][index], distance
+
+    def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
+        """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
+        told = self.changes[transitions]
+        return self._differ(change, told) & self.contacts[transitions]
+
+    def _differ(self, change: FloatArray, told: FloatArray) -> BoolArray:
+        """Mask (q, k) of changes (q, k, z) that differ from one (q, z) by half of the larger.
+
+        A fifth of a usual change is the least that counts as one: near where a system rests all
+        moves are small.
+        """
+        missed = np.linalg.norm(told - change[:, None], axis=2)
+        size = np.maximum(np.linalg.norm(told, axis=2), np.linalg.norm(change, axis=1)[:, None])
+        return np.asarray(missed > _CONTRADICTED * np.maximum(size, _LEAST_MOVE * self.usual))
 
     def twins(self) -> IntArray:
         """The transition of its action that began nearest to each, and the one that ended nearest
@@ -381,11 +413,15 @@ def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) ->
                 continue
             transitions, apart = taken.near(action, where[action, mine])
             change = changes[action, moves]
+            contradicts = taken.contradict(change, transitions)
+            reach = np.maximum(apart[:, -1:], 1e-9)
+            doubt = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
             if not steps:
-                told = taken.changes[transitions]
-                contradicts = _contradicts(change, told, taken.usual)
-                reach = np.maximum(apart[:, -1:], 1e-9)
-                doubts[action, mine] = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
+                doubts[action, mine] = doubt
+            # The mean of passing and standing still creeps through a wall in many small steps:
+            # where most contradict it, the nearest one says what happens.
+            is_met = doubt > _MET
+            change[is_met] = taken.changes[transitions[is_met, 0]]
             near = np.exp(-0.5 * (apart / _SUPPORT_WIDTH) ** 2).sum(axis=1)
             support[action, mine] = np.minimum(support[action, mine], near)
             where[action, mine] += change
@@ -407,22 +443,6 @@ def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) ->
     )
 
 
-def _contradicts(change: FloatArray, told: FloatArray, usual: float) -> BoolArray:
-    """Mask (q, k) of the changes that contradict a predicted one.
-
-    They miss it by half of what they or the prediction change, and of the usual change: walls and
-    other contacts do, not the noise of small moves.
-
-    Args:
-        change: (q, z) predicted.
-        told: (q, k, z) of transitions.
-        usual: median length of changes.
-    """
-    missed = np.linalg.norm(told - change[:, None], axis=2)
-    size = np.maximum(np.linalg.norm(told, axis=2), np.linalg.norm(change, axis=1)[:, None])
-    return np.asarray(missed > _CONTRADICTED * np.maximum(size, usual))
-
-
 def _unforeseen(motion: Motion, taken: _Taken, begins: FloatArray) -> float:
     """Share of the transitions that contradict what is predicted where no other near by does."""
     some = np.unique(np.linspace(0, len(begins) - 1, _TRIED).astype(np.int64))
@@ -436,7 +456,7 @@ def _unforeseen(motion: Motion, taken: _Taken, begins: FloatArray) -> float:
         change = motion.step(each)[0][action] - points
         near, _ = taken.near(action, points, NEIGHBOURS + 1)
         is_other = near != mine[:, None]
-        foreseen = _contradicts(change, taken.changes[near], taken.usual) & is_other
-        own = _contradicts(change, taken.changes[mine, None], taken.usual)[:, 0]
+        foreseen = taken.contradict(change, near) & is_other
+        own = taken.contradict(change, mine[:, None])[:, 0]
         n_unforeseen += int((own & ~foreseen.any(axis=1)).sum())
     return n_unforeseen / len(some)
