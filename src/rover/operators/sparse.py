@@ -66,7 +66,6 @@ class SparseOperator:
 
     Attributes:
         transition, start, terminal, states: as given.
-        n_states, n_actions: s and A.
     """
 
     def __init__(
