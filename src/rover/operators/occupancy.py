@@ -98,7 +98,6 @@ class DenseOperator:
 
     Attributes:
         transition, gram: as given.
-        n_states, n_actions: s and A.
     """
 
     def __init__(self, transition: Tensor, gram: Tensor) -> None:
