@@ -19,6 +19,15 @@ pytestmark = pytest.mark.slow
 
 RUN = [*TINY, "60", "--run-dir", "run", "--set", "checkpoint_every=20"]
 
+
+@pytest.fixture(autouse=True)
+def heard():
+    """SIGINT as in a terminal: a shell has its background processes ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 AT_IMPORT = """
 import os, sys
 class Finder:
