@@ -215,18 +215,13 @@ class PlaceModel:
         owner = self.net.nearest(self.points(begins), 1)[1][:, 0]
         start = np.bincount(owner, times / times.sum(), minlength=len(self.net))
         self._start = start.astype(np.float64)
-        return self._rows_at(self.net.places, steps=steps)
+        return self._rows_at(self.net.places, steps)
 
-    def _rows_at(self, points: FloatArray, *, sink: float = _SINK, steps: int = 1) -> Rows:
-        """Rows of points (n, k) in units of the model, over the places of the latest plan.
-
-        Args:
-            points: where the actions are taken.
-            sink: λ.
-            steps: for which an action is held.
-        """
+    def _rows_at(self, points: FloatArray, steps: int) -> Rows:
+        """Rows of points (n, k) in units of the model, over the places of the latest plan, of
+        actions that are held for some steps."""
         ahead, weights, index, end = self._reached(points, steps)
-        kept = 1.0 / (1.0 + sink)
+        kept = 1.0 / (1.0 + _SINK)
         bounds = np.arange(len(ahead) + 1) * index.shape[1]
         shape = len(ahead), len(self.net)
         return Rows(
