@@ -74,8 +74,9 @@ class OutcomeModel:
         sink: (p·A,) probability that the pair leads where the data says nothing.
         displacements: (p·A, z) how far from its place an action is held; None where every place
             stands for one observation alone.
-        doubts: (p·A,) share in [0, 1] of the transitions near by that contradict what is predicted;
-            None where every place stands for one observation alone.
+        doubts: (p·A,) in [0, 1], the share of the transitions near by that are contacts and
+            contradict what is predicted, and at least as much as walls are unforeseen; None where
+            every place stands for one observation alone.
         landings: as `steps`, of the transitions that ended nearest to where the outcome leads,
             whatever their action; none where every place stands for one observation alone.
         twins: (2, n) for each transition the one of its action that began nearest to it, and the

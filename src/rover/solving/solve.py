@@ -70,7 +70,8 @@ def solve(
         ridge: λ ≥ 0: an action that was tried n times leads to the sink with probability
             λ / (n + λ). Where states repeat λ is per unit of the outcomes' variance, so that what
             is certain is trusted after once; where they do not, n is the weight of the transitions
-            near by. 0 trusts whatever was tried somewhere.
+            near by, and λ is at most such that three quarters of the pairs lose a sixtieth of their
+            mass. 0 trusts whatever was tried somewhere.
         env: the environment, for goals by name or cell; None: the source's own.
 
     Returns:
