@@ -1,7 +1,5 @@
 """Batches of transitions to test intrinsic rewards on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Settings under which a run of a few hundred steps takes a fraction of a second; and such runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A learner with an intrinsic reward: what is common to RND, SMM, APT, MAXENT and CIC."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -25,7 +23,7 @@ def skill_of(agent: Any) -> Tensor | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BONUS_AGENTS)
-def test_all_agents_spend_their_budget_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_agents_spend_their_budget_alike(name, monkeypatch):
     """The same uniform seed steps, the same number of updates, and no hidden environment step."""
     agent = small_agent(name, "onehot")
     env, taken = agent.env.unwrapped, []
@@ -39,9 +37,7 @@ def test_all_agents_spend_their_budget_alike(name: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["rnd", "smm", "maxent"])
 @pytest.mark.parametrize(("seed_steps", "epsilon"), [(0, 0.25), (10_000, 0.0)])
-def test_actions_are_those_of_the_policy_and_uniform_ones(
-    name: str, seed_steps: int, epsilon: float
-) -> None:
+def test_actions_are_those_of_the_policy_and_uniform_ones(name, seed_steps, epsilon):
     agent = small_agent(
         name, "onehot", seed_steps=seed_steps, exploration_epsilon=epsilon, policy_every=1
     )
@@ -59,7 +55,7 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(
 
 
 @pytest.mark.parametrize(("name", "every"), [("smm", None), ("cic", 7)])
-def test_skills_change_with_episodes_and_every_so_many_steps(name: str, every: int | None) -> None:
+def test_skills_change_with_episodes_and_every_so_many_steps(name, every):
     agent = small_agent(name, "onehot", skill_every=every, seed_steps=150)
     agent.learn(200)
     skills, step = agent.buffer.skills, np.arange(1, 200)
@@ -72,7 +68,7 @@ def test_skills_change_with_episodes_and_every_so_many_steps(name: str, every: i
 
 
 @pytest.mark.slow
-def test_maxent_mixes_the_policies_of_its_rounds() -> None:
+def test_maxent_mixes_the_policies_of_its_rounds():
     agent = small_agent("maxent", "state")
     reward = agent._reward
     assert isinstance(reward, _MaxentReward)
@@ -123,7 +119,7 @@ def learned_from(agent: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Batc
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
-def test_the_learner_gets_n_step_returns(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_learner_gets_n_step_returns(n_steps, monkeypatch):
     agent = small_agent("rnd", "state", n_steps=n_steps, learner_discount=0.9, reward_scale="raw")
     given = learned_from(agent, monkeypatch)
     agent.learn(41)  # 40 seed steps; the only episode end is after step 30
@@ -152,7 +148,7 @@ def test_the_learner_gets_n_step_returns(n_steps: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("window", ["first", "last"])
-def test_a_window_may_have_one_reward(window: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_may_have_one_reward(window, monkeypatch):
     """Of the observation that it begins or ends with, and one γ before its bootstrap."""
     settings: dict[str, Any] = {"n_steps": 3, "learner_discount": 0.9, "reward_scale": "raw"}
     agent = small_agent("rnd", "state", window=window, **settings)
@@ -168,7 +164,7 @@ def test_a_window_may_have_one_reward(window: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("mode", ["raw", "std", "standard"])
-def test_rewards_are_scaled_by_all_that_came_before(mode: str) -> None:
+def test_rewards_are_scaled_by_all_that_came_before(mode):
     agent, rng = small_agent("rnd", "state", reward_scale=mode), np.random.default_rng(0)
     batches = [torch.from_numpy(5.0 + 3.0 * rng.standard_normal(n)) for n in (7, 1, 20)]
     for number, batch in enumerate(batches):
@@ -180,7 +176,7 @@ def test_rewards_are_scaled_by_all_that_came_before(mode: str) -> None:
     assert constant.tolist() == [0.0 if mode == "standard" else 1000.0] * 4  # no scale of its own
 
 
-def test_too_small_a_batch_for_the_neighbours_is_refused() -> None:
+def test_too_small_a_batch_for_the_neighbours_is_refused():
     agent = small_agent("apt", "onehot", learner={"batch_size": 2}, n_steps=1)
     with pytest.raises(ConfigurationError, match="nearest neighbours were asked for among 2"):
         agent.learn(60)

@@ -1,19 +1,15 @@
 """MEPOL: its estimates and its search against formulas, its batches, and where states lie."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma, gamma
-from small_agents import assert_resumes_to_the_bit, lines_of
+from small_agents import lines_of
 from small_envs import ENVIRONMENTS
 from torch import Tensor, nn
 
@@ -36,9 +32,6 @@ QUICK: dict[str, Any] = {
     "evaluation_episodes": 2,
     "checkpoint_every": 1,
 }
-
-
-# --- estimates -----------------------------------------------------------------------------------
 
 
 def brute_force(points: np.ndarray, weights: np.ndarray, k: int) -> tuple[float, float]:
@@ -64,9 +57,7 @@ def brute_force(points: np.ndarray, weights: np.ndarray, k: int) -> tuple[float,
     share=st.floats(0.05, 0.95),
     sharpness=st.floats(0.0, 5.0),
 )
-def test_estimates_are_those_of_brute_force(
-    seed: int, n: int, p: int, share: float, sharpness: float
-) -> None:
+def test_estimates_are_those_of_brute_force(seed, n, p, share, sharpness):
     rng = np.random.default_rng(seed)
     points, k = rng.normal(size=(n, p)), max(1, int(share * (n - 1)))
     log_weights = torch.log_softmax(torch.from_numpy(sharpness * rng.normal(size=n)), 0)
@@ -76,7 +67,7 @@ def test_estimates_are_those_of_brute_force(
     assert near.divergence(log_weights).item() == pytest.approx(divergence, abs=1e-9)
 
 
-def test_entropies_of_known_densities() -> None:
+def test_entropies_of_known_densities():
     rng = np.random.default_rng(0)
     n, k = 4000, 10
     cases = [
@@ -91,7 +82,7 @@ def test_entropies_of_known_densities() -> None:
         assert near.divergence(equal).item() == pytest.approx(0.0, abs=1e-12)
 
 
-def test_importance_weights_by_hand_and_far_from_the_behaviour_policy() -> None:
+def test_importance_weights_by_hand_and_far_from_the_behaviour_policy():
     log_ratios = torch.log(torch.tensor([2.0, 3.0, 0.5, 1.0, 4.0]))
     weights = _log_weights(log_ratios, [2, 3]).exp()
     torch.testing.assert_close(weights, torch.tensor([2.0, 6.0, 0.5, 0.5, 2.0]) / 11.0)
@@ -99,12 +90,9 @@ def test_importance_weights_by_hand_and_far_from_the_behaviour_policy() -> None:
     near = _Neighbourhoods(np.arange(8.0)[:, None], 2)
     log_weights = _log_weights(far, [4, 4])
     total = near.entropy(log_weights) + near.divergence(log_weights)
-    total.backward()  # type: ignore[no-untyped-call]
+    total.backward()
     assert far.grad is not None
     assert bool(torch.isfinite(far.grad).all())
-
-
-# --- search --------------------------------------------------------------------------------------
 
 
 class Choice:
@@ -133,7 +121,7 @@ class Choice:
         return {name: tensor.clone() for name, tensor in self.optimizer.tensors().items()}
 
 
-def test_the_search_climbs_to_the_even_choice() -> None:
+def test_the_search_climbs_to_the_even_choice():
     choice = Choice()
     found = choice.search(0, max_search_steps=60)
     # entropy ln 2 over places of length 1; KL of (0.8, 0.2) from (0.5, 0.5)
@@ -144,7 +132,7 @@ def test_the_search_climbs_to_the_even_choice() -> None:
     assert torch.sigmoid(choice.logit).item() == pytest.approx(0.5, abs=0.08)
 
 
-def test_steps_beyond_the_trust_region_are_taken_back() -> None:
+def test_steps_beyond_the_trust_region_are_taken_back():
     choice = Choice()
     found = choice.search(1, kl_threshold=0.01, max_search_steps=100, max_backtracks=4)
     assert found["backtracks"] == 5
@@ -154,19 +142,7 @@ def test_steps_beyond_the_trust_region_are_taken_back() -> None:
     assert choice.state()["optimizer.step.logit"].item() == found["search_steps"]
 
 
-# --- agent ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["random starts and slip", "vector"])
-def test_every_kind_of_observation_and_resuming(name: str, tmp_path: Path) -> None:
-    def make(env: gym.Env[Any, Any], run_dir: Path | None) -> Mepol:
-        return Mepol(env, seed=4, run_dir=run_dir, **QUICK)
-
-    assert_resumes_to_the_bit(make, ENVIRONMENTS[name], tmp_path / "run", steps=400)
-
-
-def test_trajectories_end_with_their_episodes_or_at_the_horizon() -> None:
+def test_trajectories_end_with_their_episodes_or_at_the_horizon():
     env = GridWorld("S..G", goal="marked", horizon=30)
     agent = Mepol(env, seed=3, **QUICK, horizon=12)
     lines = lines_of(agent, 300)
@@ -182,7 +158,7 @@ def test_trajectories_end_with_their_episodes_or_at_the_horizon() -> None:
 
 
 @pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
-def test_grid_worlds_have_the_coordinates_of_their_cells(observation: str) -> None:
+def test_grid_worlds_have_the_coordinates_of_their_cells(observation):
     env = GridWorld("S..\n.#.\n...", observation=observation, horizon=20)
     agent = Mepol(env, **QUICK).learn(70)
     table, rows = agent.buffer.observations.rows, env.observations()
@@ -197,13 +173,13 @@ def test_grid_worlds_have_the_coordinates_of_their_cells(observation: str) -> No
     np.testing.assert_allclose(offsets.var(axis=0), 1.0 / 12.0, atol=0.005)
 
 
-def test_states_without_a_metric_are_refused() -> None:
+def test_states_without_a_metric_are_refused():
     for name in ("numbers", "pixels", "lake"):
         with pytest.raises(ConfigurationError, match="needs to know how far apart states are"):
             Mepol(ENVIRONMENTS[name](), **QUICK)
 
 
-def test_batches_with_too_few_states_are_refused_and_a_run_without_one_says_so() -> None:
+def test_batches_with_too_few_states_are_refused_and_a_run_without_one_says_so():
     with pytest.warns(RoverWarning, match="5 steps were too few.* lower n_trajectories or horizon"):
         Mepol(GridWorld("S.."), **QUICK).learn(5)
     with pytest.raises(ConfigurationError, match="3 trajectories of at most 3 steps has too few"):

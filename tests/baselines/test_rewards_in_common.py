@@ -1,6 +1,4 @@
-"""Laws of all intrinsic rewards, on every kind of observation."""
-
-from __future__ import annotations
+"""Laws of all intrinsic rewards; those of RND, E3B and NovelD against values by hand."""
 
 from typing import Any
 
@@ -9,18 +7,20 @@ import pytest
 import torch
 from ring_batches import (
     SPECS,
+    batch_reaching,
     expanded,
     make_reward,
     observations,
     reward_of,
     ring_batch,
 )
-from small_agents import SMALL_REWARDS
+from small_agents import SMALL, SMALL_REWARDS
+from small_envs import ENVIRONMENTS
 
-from rover.baselines import agent_class
+from rover.baselines import agent_class, make_agent
 from rover.baselines.maxent import _MaxentReward
 from rover.baselines.shared.rewards import EpisodicReward, IntrinsicReward, RunningMoments
-from rover.data import Batch
+from rover.data import Batch, gather
 from rover.errors import NonFiniteError
 
 
@@ -69,9 +69,7 @@ def _learn(intrinsic: IntrinsicReward[Any], batch: Batch, kind: str) -> dict[str
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SPECS)
 @pytest.mark.parametrize("name", SMALL_REWARDS)
-def test_rewards_are_finite_and_training_repeats_and_resumes_to_the_bit(
-    name: str, kind: str
-) -> None:
+def test_rewards_are_finite_and_training_repeats_and_resumes_to_the_bit(name, kind):
     first, again = _make(name, kind), _make(name, kind)
     batches, fresh = _batches(first, kind, 4), first.state()
     for batch in batches[:2]:
@@ -98,7 +96,7 @@ def test_rewards_are_finite_and_training_repeats_and_resumes_to_the_bit(
 
 
 @pytest.mark.parametrize("name", ["apt", "cic", "rnd", "smm"])
-def test_observations_that_are_not_finite_are_an_error_not_a_weight(name: str) -> None:
+def test_observations_that_are_not_finite_are_an_error_not_a_weight(name):
     intrinsic = _make(name)
     (batch,) = _batches(intrinsic, "one-hot", 1)
     batch.observations[int(batch.next_index[0]), 0] = torch.nan
@@ -107,7 +105,7 @@ def test_observations_that_are_not_finite_are_an_error_not_a_weight(name: str) -
 
 
 @pytest.mark.parametrize("name", ["apt", "cic", "rnd"])
-def test_merged_and_expanded_batches_give_the_same_rewards(name: str) -> None:
+def test_merged_and_expanded_batches_give_the_same_rewards(name):
     merged, plain = _make(name, learning_rate=3e-3), _make(name, learning_rate=3e-3)
     (batch,) = _batches(merged, "one-hot", 1)
     for _ in range(3):
@@ -118,7 +116,7 @@ def test_merged_and_expanded_batches_give_the_same_rewards(name: str) -> None:
     )
 
 
-def test_running_moments_are_those_of_all_rows_together() -> None:
+def test_running_moments_are_those_of_all_rows_together():
     rng = np.random.default_rng(0)
     moments, rows, counts = RunningMoments(3), [], []
     for _ in range(4):
@@ -130,3 +128,83 @@ def test_running_moments_are_those_of_all_rows_together() -> None:
     assert moments.count == len(everything)
     np.testing.assert_allclose(moments.mean, everything.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(moments.variance, everything.var(axis=0), rtol=1e-9)
+
+
+def _rnd(kind: str = "one-hot", **settings: object) -> Any:
+    usual = {"hidden_sizes": (32,), "feature_dim": 16, "learning_rate": 1e-2}
+    return make_reward("rnd", kind, **{**usual, **settings})
+
+
+def test_the_error_falls_on_repeated_states_and_not_on_new_ones():
+    rnd = _rnd()
+    familiar, new = batch_reaching([1, 2, 3] * 8), batch_reaching([6, 7, 8])
+    losses = [rnd.update(familiar)[1]["rnd_loss"] for _ in range(150)]
+    assert losses[-1] < 0.02 * losses[0]
+    assert reward_of(rnd, new).min() > 20 * reward_of(rnd, familiar).max()
+
+
+def test_rewards_are_errors_in_units_of_their_running_deviation():
+    """After one update the deviation is that of the errors on the batch before the step."""
+    rnd, batch = _rnd(learning_rate=1e-12), batch_reaching([1, 1, 1, 4])
+    rnd.update(batch)
+    reward = reward_of(rnd, batch).double().numpy()
+    assert reward.std() == pytest.approx(1.0, rel=1e-4)
+
+
+def test_the_target_never_moves():
+    rnd, batch = _rnd(), batch_reaching([1, 2])
+    before = rnd.state()
+    rnd.update(batch)
+    moved = {name for name, tensor in rnd.state().items() if not torch.equal(tensor, before[name])}
+    assert "reward._predictor.0.weight" in moved
+    assert not any("_target" in name for name in moved)
+
+
+def test_the_ellipsoid_of_e3b_is_that_of_all_arrivals():
+    rng = np.random.default_rng(0)
+    reward = make_reward("e3b", "vector", feature_dim=5, hidden=4, ridge=0.1)
+    seen = rng.normal(size=(7, *reward.observations.shape))
+    for observation in seen:
+        reward.note(0, observation, done=False)
+    with torch.no_grad():
+        features = reward._encoder(torch.from_numpy(seen)).double().numpy()
+    for step, phi in enumerate(features):
+        gram = 0.1 * np.eye(5) + features[:step].T @ features[:step]
+        assert reward._parts[step] == pytest.approx(phi @ np.linalg.solve(gram, phi), rel=1e-3)
+
+
+def test_e3b_gives_the_bonuses_of_its_steps_and_learns_inverse_dynamics():
+    agent: Any = make_agent("e3b", ENVIRONMENTS["state"](), seed=1, **SMALL["e3b"]).learn(60)
+    rows = np.array([3, 59, 3])
+    rewards, _ = agent._reward.update(gather(agent.buffer, rows))
+    assert rewards.tolist() == pytest.approx([agent._reward._parts[row] for row in rows])
+    batch = gather(agent.buffer, np.arange(60))
+    losses = [agent._reward.update(batch)[1]["inverse_loss"] for _ in range(150)]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def _noveld(**settings: Any) -> Any:
+    return make_reward("noveld", "state", hidden_sizes=(16,), feature_dim=4, **settings)
+
+
+def test_noveld_counts_first_visits_of_an_episode_only():
+    reward = _noveld()
+    for index, done in ((0, False), (1, False), (0, False), (2, True), (0, False), (2, False)):
+        reward.note(index, np.int64(index), done=done)
+    assert reward._parts == [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_rewards_of_noveld_are_gains_of_novelty(alpha):
+    reward = _noveld(alpha=alpha)
+    batch = ring_batch(np.random.default_rng(0), kind="state", n=40, skills=None)
+    for index in batch.next_index.tolist():
+        reward.note(index, np.int64(index), done=False)
+    given = reward._rewards(torch.arange(9.0), batch)
+    seen: set[int] = set()
+    for step in range(40):
+        start, end = int(batch.index[step]), int(batch.next_index[step])
+        novelty = np.sqrt(4.0 * np.array([start, end]))
+        expected = 0.0 if end in seen else max(0.0, novelty[1] - alpha * novelty[0])
+        assert float(given[step]) == pytest.approx(expected, rel=1e-6)
+        seen.add(end)

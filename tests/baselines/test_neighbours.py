@@ -1,19 +1,20 @@
-"""APT's reward and losses against the formulas, transition by transition."""
-
-from __future__ import annotations
+"""APT and CIC: rewards by nearest neighbours, and losses, against the formulas."""
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ring_batches import make_reward, ring_batch
+from ring_batches import make_reward, reward_of, ring_batch
+from scipy import special
 from scipy.spatial.distance import cdist
 
 from rover.baselines.apt import _AptReward, _mean_neighbor_distances
+from rover.features import info_nce_loss
 
 
 def _apt(kind: str = "one-hot", **changes: object) -> _AptReward:
@@ -32,7 +33,7 @@ def _features(apt: _AptReward, observations: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize("preset", ["fast", "code"])
-def test_the_reward_is_brute_force_over_the_whole_batch(preset: str) -> None:
+def test_the_reward_of_apt_is_brute_force_over_the_whole_batch(preset):
     """By the code of where transitions begin, each particle the nearest of its own neighbours."""
     as_code = preset == "code"
     apt = _apt(count_itself=as_code, normalize=not as_code)
@@ -55,7 +56,7 @@ def test_the_reward_is_brute_force_over_the_whole_batch(preset: str) -> None:
     seed=st.integers(0, 10_000),
 )
 @settings(max_examples=80, deadline=None)
-def test_distances_are_those_of_the_expanded_batch(m: int, d: int, k: int, seed: int) -> None:
+def test_distances_are_those_of_the_expanded_batch(m, d, k, seed):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(m, d)) + 100.0
     counts = rng.integers(0, 4, size=m)
@@ -68,7 +69,7 @@ def test_distances_are_those_of_the_expanded_batch(m: int, d: int, k: int, seed:
     np.testing.assert_allclose(merged.numpy()[owner], brute_force, rtol=1e-9, atol=1e-6)
 
 
-def test_losses_equal_those_of_the_transitions_one_by_one() -> None:
+def test_losses_equal_those_of_the_transitions_one_by_one():
     apt, batch = _apt().double(), ring_batch(np.random.default_rng(0), skills=None)
     features = torch.randn(9, 16, generator=torch.Generator().manual_seed(0)).double()
     inverse, forward = apt._losses(features, batch)
@@ -85,7 +86,7 @@ def test_losses_equal_those_of_the_transitions_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("joint", [False, True])
-def test_the_dynamics_of_a_ring_are_learned(joint: bool) -> None:
+def test_the_dynamics_of_a_ring_are_learned(joint):
     apt, rng = _apt(forward_trains_features=joint), np.random.default_rng(0)
     metrics = [apt.update(ring_batch(rng, skills=None))[1] for _ in range(200)]
     inverse = [values["icm_inverse_loss"] for values in metrics]
@@ -96,3 +97,65 @@ def test_the_dynamics_of_a_ring_are_learned(joint: bool) -> None:
     _, loss = apt._losses(features, ring_batch(rng, skills=None))
     (gradient,) = torch.autograd.grad(loss, features, allow_unused=True)
     assert (gradient is not None) == joint  # the forward loss reaches the features only then
+
+
+def _cic(kind: str = "one-hot", **settings: object) -> Any:
+    usual = {"skill_dim": 2, "hidden": 32, "learning_rate": 3e-3, "k": 3}
+    return make_reward("cic", kind, **{**usual, **settings})
+
+
+@pytest.mark.parametrize("concentration", [1.0, 5.0])
+def test_the_estimator_on_a_circle_is_the_mutual_information(concentration):
+    """Skills uniform on a circle, transitions von Mises around them, and cos/T the exact log-ratio:
+
+    log n − L → I = κ I₁(κ)/I₀(κ) − log I₀(κ) for T = 1/κ as the batch grows.
+    """
+    n, rng = 3000, np.random.default_rng(0)
+    skill = rng.uniform(0, 2 * np.pi, size=n)
+    transition = skill + rng.vonmises(0.0, concentration, size=n)
+    on_circle = [
+        torch.from_numpy(np.stack([np.cos(angle), np.sin(angle)], axis=1)).float()
+        for angle in (skill, transition)
+    ]
+    loss = info_nce_loss(*on_circle, torch.arange(n), torch.ones(n), temperature=1 / concentration)
+    ratio = special.i1(concentration) / special.i0(concentration)
+    exact = concentration * ratio - math.log(special.i0(concentration))
+    assert math.log(n) - loss.item() == pytest.approx(exact, abs=0.05)
+
+
+def test_the_reward_of_cic_is_brute_force_over_the_whole_batch():
+    cic, rng = _cic(normalize=False), np.random.default_rng(0)
+    batch = ring_batch(rng, skills=cic.evaluation_skills(40, rng))
+    cic.update(batch)
+    with torch.no_grad():
+        ends = cic._encoder(batch.observations)
+        first = cic._first[0]
+        layer = torch.nn.Linear(4, 32)  # g on (e(x), e(x')) as one layer
+        layer.weight.copy_(torch.cat(first.weight.chunk(2), dim=1))
+        layer.bias.copy_(sum(first.bias.chunk(2)))
+        pairs = torch.cat([ends[batch.index], ends[batch.next_index]], dim=1)
+        rows = cic._output(torch.relu(layer(pairs))).numpy()
+    distances = cdist(rows, rows)
+    np.fill_diagonal(distances, np.inf)
+    nearest = np.sort(distances, axis=1)[:, :3]
+    # Rounding moves coinciding rows of the expanded batch apart by about 1e-7.
+    np.testing.assert_allclose(
+        reward_of(cic, batch).numpy(), np.log1p(nearest.mean(axis=1)), atol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_skills_that_decide_the_transition_are_told():
+    """The skill says where on the ring to be, so up to log 9 nats can be had."""
+    cic = _cic(temperature=0.2)
+    rng = np.random.default_rng(0)
+    angle = np.arange(9) * 2 * np.pi / 9
+    told = (0.5 + 0.5 * np.stack([np.cos(angle), np.sin(angle)], axis=1)).astype(np.float32)
+    information = []
+    for _ in range(120):
+        batch = ring_batch(rng, n=60, skills=np.zeros((60, 2), np.float32))
+        assert batch.skills is not None
+        batch.skills.copy_(torch.from_numpy(told[batch.index.numpy()]))
+        information.append(cic.update(batch)[1]["cic_information"])
+    assert np.mean(information[-10:]) > max(0.3, np.mean(information[:5]) + 0.3)
+    assert max(information) <= math.log(60)

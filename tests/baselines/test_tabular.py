@@ -1,0 +1,180 @@
+"""R-max and EVE, whose plans are of a table: against brute force, and on small worlds."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from small_agents import lines_of
+
+import rover
+from rover.baselines.eve import _most_entropic
+from rover.baselines.rmax import Rmax, _optimistic_plan
+from rover.data import Buffer
+from rover.envs import GridWorld, finite_dynamics
+from rover.errors import ConfigurationError
+from rover.planning.counts import Counts
+
+QUICK: dict[str, Any] = {"policy_every": 25, "checkpoint_every": 25, "evaluation_episodes": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "steps"), [("two_rooms", 474), ("middle_room", 926)])
+def test_steps_until_every_state_was_seen(layout, steps):
+    """The median over 20 seeds; that of three must come near."""
+    settings: dict[str, Any] = {"policy_every": 500, "evaluation_episodes": 1}
+    agents = [Rmax(GridWorld(layout), seed=seed, **settings).learn(1000) for seed in range(3)]
+    found = [agent.summary()["steps_to_full_coverage"] for agent in agents]
+    assert np.median(found) == pytest.approx(steps, rel=0.12)
+
+
+def test_the_policy_is_the_plan_with_ties_uniform():
+    agent = Rmax(GridWorld("two_rooms"), seed=1, **QUICK)
+    agent.learn(25)
+    table = agent.policy.probs(agent.buffer.observations.rows)
+    tried = np.zeros(table.shape, np.bool_)
+    tried[agent.buffer.inputs, agent.buffer.actions] = True
+    for x in np.flatnonzero(~tried.all(axis=1)):  # an untried action is the nearest unknown pair
+        np.testing.assert_allclose(table[x], ~tried[x] / (~tried[x]).sum(), rtol=1e-12)
+    unseen = np.setdiff1d(np.arange(40), agent.buffer.observations.rows)[:3]
+    np.testing.assert_allclose(agent.policy.probs(unseen), 0.25)
+
+
+def test_a_world_that_is_known_is_walked_uniformly():
+    agent = Rmax(GridWorld("S...", horizon=20), seed=1, **QUICK, known_after=3)
+    lines = lines_of(agent, 150)
+    assert lines[-1]["known_pairs"] == lines[-1]["pairs"] == 16
+    assert np.bincount(4 * agent.buffer.inputs + agent.buffer.actions, minlength=16).min() >= 3
+    assert lines[-1]["start_value"] == 0.0
+    np.testing.assert_allclose(agent.policy.probs(np.arange(4)), 0.25)
+
+
+def tried(rng, n_states, n_outcomes, n_known, starts) -> Buffer:
+    """`n_known` random pairs of a state and one of three actions, each tried `n_outcomes` times."""
+    buffer = Buffer((), np.int64, 3)
+    for state in range(n_states):
+        buffer.observations.intern(np.int64(state))
+    for start in starts:
+        buffer.add_start(int(start))
+    for pair in rng.permutation(3 * n_states)[:n_known].repeat(n_outcomes).tolist():
+        ends = bool(rng.random() < 0.1)
+        buffer.add(pair // 3, pair % 3, int(rng.integers(n_states)), ends, False)
+    return buffer
+
+
+def value_iteration(buffer: Buffer, known_after: int, discount: float) -> np.ndarray:
+    """Q (S, A) of the optimistic model, by brute force."""
+    counts, starts = (
+        np.zeros((len(buffer.observations), 3, len(buffer.observations))),
+        buffer.starts(),
+    )
+    np.add.at(counts, (buffer.inputs, buffer.actions, buffer.successors), ~buffer.terminated)
+    ended = np.zeros(counts.shape[:2])
+    np.add.at(ended, (buffer.inputs, buffer.actions), buffer.terminated)
+    tries = counts.sum(axis=2) + ended
+    values = np.zeros(len(counts))
+    for _ in range(4000):
+        at_start = np.average(values[starts[0]], weights=starts[1])
+        onward = (counts @ values + ended * at_start) / np.maximum(tries, 1)
+        q = np.where(tries >= known_after, discount * onward, 1.0)
+        values = q.max(axis=1)
+    return q
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32),
+    n_states=st.integers(1, 7),
+    n_outcomes=st.integers(1, 4),
+    share=st.floats(0.0, 1.0),
+    known_after=st.integers(1, 3),
+    n_starts=st.integers(1, 4),
+)
+def test_values_and_actions_are_those_of_value_iteration(
+    seed, n_states, n_outcomes, share, known_after, n_starts
+):
+    rng = np.random.default_rng(seed)
+    starts = rng.integers(n_states, size=n_starts)
+    buffer = tried(rng, n_states, n_outcomes, int(share * n_states * 3), starts)
+    plan = _optimistic_plan(Counts(buffer), 3, known_after=known_after, discount=0.9)
+    q = value_iteration(buffer, known_after, 0.9)
+    np.testing.assert_allclose(plan.values, q.max(axis=1), atol=1e-10)
+    assert np.array_equal(plan.greedy, q >= q.max(axis=1, keepdims=True) - 1e-9)
+
+
+def grid_moves(text: str) -> np.ndarray:
+    problem = finite_dynamics(GridWorld(text, horizon=10))
+    assert problem is not None
+    return problem.dynamics.dense().argmax(axis=2).T  # (S, A)
+
+
+def stationary(probs: np.ndarray, following: np.ndarray) -> np.ndarray:
+    chain = np.zeros((len(probs), len(probs)))
+    for action in range(probs.shape[1]):
+        chain[np.arange(len(probs)), following[:, action]] += probs[:, action]
+    system = np.vstack([chain.T - np.eye(len(probs)), np.ones(len(probs))])
+    return np.linalg.lstsq(system, np.r_[np.zeros(len(probs)), 1.0], rcond=None)[0]
+
+
+def objective(probs: np.ndarray, following: np.ndarray, beta: float) -> float:
+    d = np.maximum(stationary(probs, following), 1e-300)
+    divergence = (probs * np.log(np.maximum(probs, 1e-300) * probs.shape[1])).sum(axis=1)
+    return float(-(d * np.log(d)).sum() - d @ divergence / beta)
+
+
+def brute_force(following: np.ndarray, beta: float) -> float:
+    def negative(logits: np.ndarray) -> float:
+        table = np.exp(logits.reshape(following.shape))
+        return -objective(table / table.sum(axis=1, keepdims=True), following, beta)
+
+    rng = np.random.default_rng(0)
+    starts = (0.5 * rng.normal(size=following.size) for _ in range(3))
+    return max(-minimize(negative, start, method="BFGS").fun for start in starts)
+
+
+MODELS = {
+    "grid": grid_moves("S..\n.#.\n.#."),
+    "one-way ring with shortcuts": np.array([[1, 3], [2, 0], [3, 3], [4, 1], [0, 2]]),
+    "two-periodic": np.array([[1, 3], [0, 2], [1, 3], [2, 0]]),
+}
+
+
+@pytest.mark.parametrize("beta", [0.5, 3.0])
+@pytest.mark.parametrize("name", MODELS)
+def test_one_round_solves_the_regularised_objective(name, beta):
+    following = MODELS[name]
+    probs, occupancy = _most_entropic(following, beta=beta, rounds=1, iterations=20_000)
+    np.testing.assert_allclose(occupancy, stationary(probs, following), atol=1e-7)
+    assert objective(probs, following, beta) == pytest.approx(
+        brute_force(following, beta), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rounds_raise_the_entropy_to_the_most_there_is(name):
+    following = MODELS[name]
+    entropies = []
+    for rounds in (1, 2, 4, 8, 300):
+        probs, occupancy = _most_entropic(following, beta=1.0, rounds=rounds, iterations=2000)
+        entropies.append(float(-(occupancy * np.log(occupancy)).sum()))
+        np.testing.assert_allclose(occupancy, stationary(probs, following), atol=1e-6)
+    assert np.diff(entropies).min() > -1e-9
+    assert entropies[-1] == pytest.approx(brute_force(following, 1e6), abs=1e-4)
+
+
+def test_the_agent_learns_a_known_world():
+    env = GridWorld("S....\n.###.\n.....", horizon=60)
+    agent = rover.make_agent("eve", env, seed=0)
+    agent.learn(600)
+    assert agent.measures.summary()["states_seen"] == 12
+    assert agent.measures.latest["optimality_ratio"] < 1.2
+    assert agent.measures.latest["model_entropy"] == pytest.approx(np.log(12), abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["eve", "rmax"])
+def test_too_many_states_are_refused(name):
+    agent = rover.make_agent(name, "MountainCar-v0", seed=0, max_states=20)
+    with pytest.raises(ConfigurationError, match="more than max_states = 20 distinct observations"):
+        agent.learn(60)
