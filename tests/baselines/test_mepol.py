@@ -91,7 +91,6 @@ def test_importance_weights_by_hand_and_far_from_the_behaviour_policy():
     log_weights = _log_weights(far, [4, 4])
     total = near.entropy(log_weights) + near.divergence(log_weights)
     total.backward()
-    assert far.grad is not None
     assert bool(torch.isfinite(far.grad).all())
 
 

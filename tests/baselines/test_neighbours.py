@@ -154,7 +154,6 @@ def test_skills_that_decide_the_transition_are_told():
     information = []
     for _ in range(120):
         batch = ring_batch(rng, n=60, skills=np.zeros((60, 2), np.float32))
-        assert batch.skills is not None
         batch.skills.copy_(torch.from_numpy(told[batch.index.numpy()]))
         information.append(cic.update(batch)[1]["cic_information"])
     assert np.mean(information[-10:]) > max(0.3, np.mean(information[:5]) + 0.3)

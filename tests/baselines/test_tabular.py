@@ -106,7 +106,6 @@ def test_values_and_actions_are_those_of_value_iteration(
 
 def grid_moves(text: str) -> np.ndarray:
     problem = finite_dynamics(GridWorld(text, horizon=10))
-    assert problem is not None
     return problem.dynamics.dense().argmax(axis=2).T  # (S, A)
 
 

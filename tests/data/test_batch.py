@@ -1,7 +1,5 @@
 """Windows and n-step transitions against a loop over the list of transitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -51,15 +49,13 @@ def walk(transitions: Transitions, start: int, k: int, skills: list[int] | None)
 
 @settings(max_examples=40)
 @given(TRANSITIONS, st.integers(1, 5), st.floats(0, 1), st.data())
-def test_windows_and_their_returns_are_those_of_a_loop(
-    transitions: Transitions, k: int, discount: float, data: st.DataObject
-) -> None:
+def test_windows_and_their_returns_are_those_of_a_loop(transitions, k, discount, data):
     size = len(transitions)
     skills = data.draw(
         st.none() | st.lists(st.integers(0, 1), min_size=size, max_size=size), label="skills"
     )
     buffer = filled(transitions, skills)
-    rows, lengths = sample_windows(buffer, size, EveryRow(), n_steps=k)  # type: ignore[arg-type]
+    rows, lengths = sample_windows(buffer, size, EveryRow(), n_steps=k)
     rewards = torch.from_numpy(np.random.default_rng(0).normal(size=rows.shape))
     batch, returns, discounts = n_step_batch(buffer, rows, lengths, rewards, discount=discount)
     table = batch.observations.numpy()[:, 0]  # the state's number
@@ -79,11 +75,10 @@ def test_windows_and_their_returns_are_those_of_a_loop(
         assert batch.actions[start] == transitions[start][1]
         assert table[int(batch.next_index[start])] == last[2]
         if skills is not None:
-            assert batch.skills is not None
             assert batch.skills[start].tolist() == np.eye(2)[skills[start]].tolist()
 
 
-def test_every_transition_begins_a_window_equally_often_and_the_seed_decides() -> None:
+def test_every_transition_begins_a_window_equally_often_and_the_seed_decides():
     buffer = filled([(0, 0, 1, "."), (1, 1, 2, "."), (2, 2, 0, "T")])
     first, again = (
         sample_windows(buffer, 30_000, np.random.default_rng(0), n_steps=2)[0][:, 0]

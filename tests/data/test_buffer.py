@@ -1,7 +1,5 @@
 """The buffer against brute force over the list of transitions that it was given."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -35,9 +33,7 @@ def filled(transitions: list[tuple[int, int, int, bool, bool]], starts: list[int
 
 @settings(max_examples=50)
 @given(TRANSITIONS, st.lists(STATES, min_size=1))
-def test_counts_starts_and_visits_are_those_of_brute_force(
-    transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]
-) -> None:
+def test_counts_starts_and_visits_are_those_of_brute_force(transitions, starts):
     half = len(transitions) // 2
     starts = starts[: 1 + sum(t[3] or t[4] for t in transitions[:half])]
     buffer, copy = filled(transitions[:half], starts), filled([], [])
@@ -73,7 +69,7 @@ def test_counts_starts_and_visits_are_those_of_brute_force(
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((), np.int64), ((4, 4, 3), np.uint8)])
-def test_equal_observations_share_a_row(shape: tuple[int, ...], dtype: type) -> None:
+def test_equal_observations_share_a_row(shape, dtype):
     rng = np.random.default_rng(0)
     table = ObservationTable(shape, np.dtype(dtype))
     pool = rng.integers(0, 50, size=(3000, *shape)).astype(dtype)
@@ -83,7 +79,7 @@ def test_equal_observations_share_a_row(shape: tuple[int, ...], dtype: type) -> 
     np.testing.assert_array_equal(table.rows[index], pool)
 
 
-def test_an_environment_that_reuses_its_array_does_not_change_the_past() -> None:
+def test_an_environment_that_reuses_its_array_does_not_change_the_past():
     table = ObservationTable((2,), np.dtype(np.float64))
     assert table.intern([0.0, 0.0]) == table.intern([-0.0, 0.0])  # of either sign
     same = np.zeros(2)
@@ -93,7 +89,7 @@ def test_an_environment_that_reuses_its_array_does_not_change_the_past() -> None
     np.testing.assert_array_equal(table.rows, [[0, 0], [1, 1], [2, 2]])
 
 
-def test_the_table_has_a_limit() -> None:
+def test_the_table_has_a_limit():
     table = ObservationTable((4,), np.dtype(np.float64), max_bytes=100)
     for value in range(3):
         table.intern(np.full(4, value))
@@ -116,7 +112,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_altered_columns_are_refused(name: str) -> None:
+def test_altered_columns_are_refused(name):
     change, words = BROKEN[name]
     arrays = filled([(0, 1, 2, False, False), (2, 0, 3, True, False)], [0]).state()
     change(arrays)
@@ -137,7 +133,7 @@ def with_columns() -> Buffer:
 
 
 @pytest.mark.parametrize("make", [with_columns, lambda: filled([(0, 1, 2, True, False)], [0, 3])])
-def test_a_buffer_comes_back_from_its_file_to_the_bit(make, tmp_path) -> None:
+def test_a_buffer_comes_back_from_its_file_to_the_bit(make, tmp_path):
     buffer = make()
     buffer.save(tmp_path / "buffer.safetensors")
     loaded = Buffer.load(tmp_path / "buffer.safetensors")
@@ -153,7 +149,7 @@ def test_a_buffer_comes_back_from_its_file_to_the_bit(make, tmp_path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_files_that_hold_no_buffer(tmp_path) -> None:
+def test_files_that_hold_no_buffer(tmp_path):
     path, content = tmp_path / "buffer.safetensors", filled([(0, 1, 2, False, False)], [0]).state()
     with pytest.raises(ArtefactError, match=r"buffer\.safetensors does not exist"):
         Buffer.load(path)

@@ -1,7 +1,5 @@
 """The checker of environments: its advice can be pasted, and what it lets pass, agents take."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -73,9 +71,7 @@ ACTIONS: list[spaces.Space[Any]] = [
         (object(), spaces.Discrete(3), r"give one of gymnasium\.spaces"),
     ],
 )
-def test_spaces_that_no_line_makes_usable_are_named(
-    observations: Any, actions: spaces.Space[Any], words: str
-) -> None:
+def test_spaces_that_no_line_makes_usable_are_named(observations, actions, words):
     with pytest.raises(UnsupportedSpaceError, match=words):
         check_spaces(Sampled(observations, actions))
 
@@ -86,9 +82,7 @@ def test_spaces_that_no_line_makes_usable_are_named(
     + [(spaces.Discrete(3), space) for space in ACTIONS],
     ids=str,
 )
-def test_the_line_that_a_refusal_gives_works(
-    observations: spaces.Space[Any], actions: spaces.Space[Any]
-) -> None:
+def test_the_line_that_a_refusal_gives_works(observations, actions):
     env = Sampled(observations, actions)
     with pytest.raises(UnsupportedSpaceError) as caught:
         rover.check_env(env)
@@ -108,7 +102,7 @@ class Returns(Sampled):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, *others = super().step(action)
-        return (*(self.given if self.n_steps > 2 else (observation, reward)), *others)  # type: ignore[return-value]
+        return (*(self.given if self.n_steps > 2 else (observation, reward)), *others)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +115,12 @@ class Returns(Sampled):
         (Returns([0, 300], dtype=np.uint8), ConfigurationError, "which is not of"),
     ],
 )
-def test_what_an_environment_may_not_return(
-    env: gym.Env[Any, Any], error: type[Exception], words: str
-) -> None:
+def test_what_an_environment_may_not_return(env, error, words):
     with pytest.raises(error, match=words):
         rover.check_env(env)
 
 
-def test_observations_in_float64_become_those_of_the_space() -> None:
+def test_observations_in_float64_become_those_of_the_space():
     env = Returns(np.array([0.1, 0.2]))
     before = set(vars(env))
     rover.check_env(env)
@@ -138,20 +130,20 @@ def test_observations_in_float64_become_those_of_the_space() -> None:
     assert buffer.observations.rows.dtype == np.float32
 
 
-def test_bounds_and_seeds_that_do_not_hold_are_warned_of() -> None:
+def test_bounds_and_seeds_that_do_not_hold_are_warned_of():
     with pytest.warns(RoverWarning, match=r"returned 7\.0 in dimension \(1,\), outside"):
         rover.check_env(Returns([0.0, 7.0]))
 
     class Unseeded(Returns):
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
             _, *others = super().step(action)
-            return (np.random.default_rng().uniform(0, 1, 2), *others)  # type: ignore[return-value]
+            return (np.random.default_rng().uniform(0, 1, 2), *others)
 
     with pytest.warns(RoverWarning, match=r"gave something else at step 1: .*self\.np_random"):
         rover.check_env(Unseeded([0.0, 0.0]))
 
 
-def test_an_environment_wrapped_in_python_is_said_to_be_out_of_reach_of_commands() -> None:
+def test_an_environment_wrapped_in_python_is_said_to_be_out_of_reach_of_commands():
     made = gym.make("MountainCar-v0")
     warn_of_unregistered(made)  # says nothing
     with pytest.warns(RoverWarning, match="no command can evaluate, resume") as caught:

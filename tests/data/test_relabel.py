@@ -1,7 +1,5 @@
 """Tasks on stored transitions against a loop, what reward functions must not return, episodes."""
 
-from __future__ import annotations
-
 import warnings
 from typing import NamedTuple
 
@@ -113,7 +111,6 @@ def test_a_task_is_that_of_a_loop_and_each_triple_is_asked_for_once(walk, reward
     assert [states[x] for x in task.inputs] == [rows[i].state for i in kept]
     assert task.actions.tolist() == [rows[i].action for i in kept]
     assert [states[x] for x in task.successors] == [rows[i].successor for i in kept]
-    assert task.rewards is not None
     assert task.rewards.tolist() == [rewards[triples[i]] for i in kept]
     assert task.terminated.tolist() == [bool(ends[triples[i]]) for i in kept]
     for place, i in enumerate(kept):

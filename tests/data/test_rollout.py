@@ -1,7 +1,5 @@
 """The collector on scripted environments: what ends an episode, and what replays it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -54,7 +52,7 @@ def collect(env: gym.Env[Any, Any], n_steps: int, *, seed: int = 3) -> tuple[Col
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), n_steps=st.integers(0, 80))
-def test_no_transition_crosses_a_reset(seed: int, n_steps: int) -> None:
+def test_no_transition_crosses_a_reset(seed, n_steps):
     env = Walk()
     collector, buffer = collect(env, n_steps, seed=seed)
     table = buffer.observations.rows
@@ -71,7 +69,7 @@ def test_no_transition_crosses_a_reset(seed: int, n_steps: int) -> None:
     assert table[collector.observation] == env.place
 
 
-def test_termination_and_truncation_are_kept_apart() -> None:
+def test_termination_and_truncation_are_kept_apart():
     _, buffer = collect(Walk(), 600)
     arrived = buffer.observations.rows[buffer.successors] == 9
     np.testing.assert_array_equal(buffer.terminated, arrived)
@@ -85,7 +83,7 @@ def test_termination_and_truncation_are_kept_apart() -> None:
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**62), n_steps=st.integers(0, 60))
-def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: int) -> None:
+def test_replay_leads_to_the_same_place_and_the_same_future(seed, n_steps):
     collector, buffer = collect(Walk(), n_steps, seed=seed)
     other_env = Walk()
     other_buffer = Buffer(*check_spaces(other_env))
@@ -101,7 +99,7 @@ def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: 
 
 
 @pytest.mark.parametrize("n_steps", [0, 7, 40])
-def test_an_environment_that_does_not_repeat_itself_is_refused(n_steps: int) -> None:
+def test_an_environment_that_does_not_repeat_itself_is_refused(n_steps):
     collector, buffer = collect(Walk(forgets_its_seed=True), n_steps)
     words = rf"not repeat itself: step \d of episode {collector.episode} .*given its seed"
     with pytest.raises(ReplayMismatchError, match=words):
@@ -114,7 +112,7 @@ def replay_often(collector: Collector) -> None:
         collector.load_state(collector.state())
 
 
-def test_a_second_episode_on_one_environment_is_noticed() -> None:
+def test_a_second_episode_on_one_environment_is_noticed():
     env = Walk()
     first, _ = collect(env, 1)
     second, _ = collect(env, 1)

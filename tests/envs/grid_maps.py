@@ -1,7 +1,5 @@
 """Random maps for the property tests, and a search that shares no code with the package's."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -93,7 +91,6 @@ def test_what_was_pretrained_acts_in_the_original_space():
 
 def test_it_survives_being_made_again_from_its_spec_and_from_keywords():
     env = DiscreteActions(gym.make("Pendulum-v1", g=9.0), levels=3, repeat=4)
-    assert env.spec is not None
     again = gym.make(env.spec)
     keywords = {"base": "Pendulum-v1", "g": 9.0, "levels": 3, "repeat": 4}
     assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
@@ -118,11 +115,9 @@ def test_an_environment_can_be_discretised_and_enumerated_by_keywords():
     env = make_env("rover/Wrapped-v0", keywords)
     assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
     problem = finite_dynamics(env)
-    assert problem is not None
     assert problem.dynamics.n_states == 5
     own = Enumerated(gym.make("rover/Corridor-v0", length=5), 10)
     made_from = id_and_kwargs(own)
-    assert made_from is not None
     assert id_and_kwargs(make_env(*made_from)) == made_from
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -63,7 +61,6 @@ def same_problem(found, known):
 )
 def test_enumerated_dynamics_are_the_known_ones(env):
     known = finite_dynamics(env)
-    assert known is not None
     found = enumerate_dynamics(env)
     same_problem(found, known)
     reference = optimal_occupancy(known.dynamics, discount=0.9).objective
@@ -99,7 +96,6 @@ def test_a_wrapped_environment_is_enumerated_when_it_is_measured_and_hidden_by_w
     env = Enumerated(Counter())
     assert "finite_mdp" not in vars(env)
     problem = finite_dynamics(env)
-    assert problem is not None
     assert problem.dynamics.n_states == 6
     flipped = gym.wrappers.TransformAction(env, lambda action: 1 - action, env.action_space)
     assert finite_dynamics(flipped) is None

@@ -1,14 +1,17 @@
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from grid_maps import connected_maps, search
 from hypothesis import given, settings
 
+from rover.envs import OBSERVATIONS
 from rover.envs.layouts import make_layout, parse_layout
+from rover.envs.views import (
+    AGENT_COLOUR,
+    FLOOR_COLOUR,
+    WALL_COLOUR,
+)
 from rover.errors import ConfigurationError, LayoutError
 
 PAPER_MAPS = {
@@ -80,7 +83,7 @@ def test_bad_options_of_layouts_are_explained(name, options, message):
         make_layout(name, **options)
 
 
-def test_errors_of_map_files_name_the_file(tmp_path: Path):
+def test_errors_of_map_files_name_the_file(tmp_path):
     files = {name: tmp_path / f"{name}.txt" for name in ("bad", "binary", "none")}
     files["bad"].write_text("S?\n", encoding="utf-8")
     files["binary"].write_bytes(b"\xff\xfe\x00")
@@ -120,3 +123,37 @@ def test_maps_that_no_memory_holds_are_refused_before_they_are_made(source, opti
         file.truncate(10**10)  # takes no space
     with pytest.raises(LayoutError, match=r"in the map file .* make it smaller"):
         make_layout(path)
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+@pytest.mark.parametrize("name", ["multi_rooms", "maze"])
+def test_every_state_is_seen_differently_and_always_the_same(name, kind):
+    layout = make_layout(name)
+    observation_map = OBSERVATIONS[kind](layout)
+    seen = [observation_map.encode(state) for state in range(layout.n_states)]
+    assert all(observation in observation_map.space for observation in seen)
+    assert len(np.unique(np.reshape(seen, (layout.n_states, -1)), axis=0)) == layout.n_states
+
+
+@settings(deadline=None, max_examples=20)
+@given(connected_maps())
+def test_images_of_random_maps_differ_only_in_the_agent(case):
+    rows, _ = case
+    layout = parse_layout("\n".join(rows))
+    images = np.array(list(map(OBSERVATIONS["pixels"](layout).encode, range(layout.n_states))))
+    cell = 84 // max(layout.height, layout.width)
+    red = (images == AGENT_COLOUR).all(axis=-1)
+    np.testing.assert_array_equal(red.sum(axis=(1, 2)), cell**2)
+    assert red.sum(axis=0).max() == 1  # no two states share a pixel of the agent
+    floor = (images == FLOOR_COLOUR).all(axis=-1)
+    wall = (images == WALL_COLOUR).all(axis=-1)
+    assert np.all(red | floor | wall)
+    np.testing.assert_array_equal((red | floor)[0], red.any(axis=0))
+
+
+def test_maps_too_large_for_a_kind_of_observation_are_refused():
+    OBSERVATIONS["pixels"](make_layout("corridor", length=84))
+    with pytest.raises(ConfigurationError, match="1 rows and 85 columns, too many for pixel obs"):
+        OBSERVATIONS["pixels"](make_layout("corridor", length=85))
+    with pytest.raises(ConfigurationError, match="10001 states, too many for one-hot observations"):
+        OBSERVATIONS["onehot"](make_layout("corridor", length=10_001))

@@ -1,7 +1,5 @@
 """Rooms that every episode draws anew: their contexts, and the objective over them."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ SMALL = {"rooms": 3, "room_size": 2, "contexts": 4}
 
 
 @pytest.mark.parametrize("observation", ["map", "view"])
-def test_it_follows_gymnasium_and_its_stated_dynamics(observation: str) -> None:
+def test_it_follows_gymnasium_and_its_stated_dynamics(observation):
     env = RandomRooms(colours=3, observation=observation, **SMALL)
     check_env(env, skip_render_check=True)
     rng, contexts = np.random.default_rng(0), set()
@@ -33,17 +31,16 @@ def test_it_follows_gymnasium_and_its_stated_dynamics(observation: str) -> None:
     assert len(contexts) == 4
 
 
-def test_only_a_map_tells_the_states_apart() -> None:
+def test_only_a_map_tells_the_states_apart():
     env = make_env("rover/RandomRooms-v0", SMALL)
     problem = finite_dynamics(env)
-    assert problem is not None
     assert len(np.unique(problem.observations, axis=0)) == problem.dynamics.n_states
     assert (
         finite_dynamics(make_env("rover/RandomRooms-v0", SMALL | {"observation": "view"})) is None
     )
 
 
-def test_the_objective_over_contexts_is_that_of_all_of_them_together() -> None:
+def test_the_objective_over_contexts_is_that_of_all_of_them_together():
     """‖μ‖² of the whole is the mean of ‖μ_c‖² over the contexts, divided by their number."""
     env, discount = RandomRooms(**SMALL), 0.9
     n = len(env.layouts)
@@ -60,6 +57,6 @@ def test_the_objective_over_contexts_is_that_of_all_of_them_together() -> None:
     assert together * n == pytest.approx(np.mean(optima), rel=1e-5)
 
 
-def test_a_family_follows_from_its_seed() -> None:
+def test_a_family_follows_from_its_seed():
     first, again, other = (RandomRooms(family=seed) for seed in (1, 1, 2))
     assert first.layouts == again.layouts != other.layouts

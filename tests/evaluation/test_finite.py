@@ -1,7 +1,5 @@
 """Measuring policies on known problems, beside the uniform and the optimal one."""
 
-from __future__ import annotations
-
 import math
 
 import gymnasium as gym
@@ -11,22 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rover.envs import FiniteMDP, GridWorld, finite_dynamics
+from rover.envs import GridWorld, finite_dynamics
 from rover.evaluation import FiniteEvaluator, compare_finite, mean_interval, policy_occupancy
 from rover.evaluation.comparison import _quartiles
 
 COMPARED = {"discount": 0.9, "horizon": 6, "n_episodes": 3, "n_repeats": 40, "max_steps": 400}
 
 
-def problem_of(env: gym.Env) -> FiniteMDP:
-    problem = finite_dynamics(env)
-    assert problem is not None
-    return problem
-
-
 def evaluator(env: gym.Env, **changes: float) -> FiniteEvaluator:
     options = {"discount": 0.95, "horizon": 40, "n_episodes": 20, **changes}
-    return FiniteEvaluator(problem_of(env), **options)
+    return FiniteEvaluator(finite_dynamics(env), **options)
 
 
 EVALUATORS = {
@@ -43,7 +35,7 @@ EVALUATORS = {
     seed=st.integers(0, 10_000),
     sharpness=st.floats(0.05, 20.0),
 )
-def test_no_policy_is_better_than_the_optimum(name: str, seed: int, sharpness: float) -> None:
+def test_no_policy_is_better_than_the_optimum(name, seed, sharpness):
     one = EVALUATORS[name]
     dynamics = one.problem.dynamics
     rng = np.random.default_rng(seed)
@@ -61,9 +53,9 @@ def test_no_policy_is_better_than_the_optimum(name: str, seed: int, sharpness: f
     assert one.uniform_ratio > 1.0
 
 
-def test_exact_figures_where_they_are_known_by_hand() -> None:
+def test_exact_figures_where_they_are_known_by_hand():
     # From the middle of three cells: up and down stay, left and right move.
-    problem = problem_of(GridWorld(".S."))
+    problem = finite_dynamics(GridWorld(".S."))
     stay = np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
     rng = np.random.default_rng(0)
     result = compare_finite(problem, stay, **COMPARED, with_optimum=True, rng=rng)
@@ -86,7 +78,7 @@ def test_exact_figures_where_they_are_known_by_hand() -> None:
     assert uniform["steps_to_full_coverage"]["lower"] >= 3
 
 
-def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow() -> None:
+def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow():
     both = np.eye(4)[[[2] * 7, [3] * 7]]  # to the left, or to the right
     one = evaluator(GridWorld("...S..."), discount=0.9, horizon=3)
     each = [policy_occupancy(one.problem.dynamics, table, discount=0.9) for table in both]
@@ -99,7 +91,7 @@ def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow() -> No
     assert trajectories.shape == (20, 4)
 
 
-def test_the_interval_is_students() -> None:
+def test_the_interval_is_students():
     values = np.array([1.0, 2.0, 4.0, 7.0])
     expected = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
     interval = mean_interval(values)
@@ -108,9 +100,7 @@ def test_the_interval_is_students() -> None:
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(0, 30))
-def test_quartiles_are_those_of_the_uncensored_times_where_they_can_be_known(
-    steps: list[int], n_given_up: int
-) -> None:
+def test_quartiles_are_those_of_the_uncensored_times_where_they_can_be_known(steps, n_given_up):
     true = np.array(steps + [5000] * n_given_up)
     quartiles = _quartiles(np.where(true == 5000, -1, true))
     assert quartiles["n_given_up"] == n_given_up

@@ -1,7 +1,5 @@
 """The exact optimum, against published values, an independent certificate and closed forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from finite_problems import finite, random_matrices
@@ -34,14 +32,7 @@ def random_problem(seed: int, n_states: int, n_actions: int) -> FiniteDynamics:
         ("multi_rooms", {"rooms": 7}, 0.99, 153, 0.006592, None),
     ],
 )
-def test_known_optima(
-    name: str,
-    options: dict[str, int],
-    discount: float,
-    n_states: int,
-    optimal: float,
-    uniform: float | None,
-) -> None:
+def test_known_optima(name, options, discount, n_states, optimal, uniform):
     dynamics = GridWorld(name, **options).dynamics()
     assert dynamics.n_states == n_states
     optimum = optimal_occupancy(dynamics, discount=discount)
@@ -78,9 +69,7 @@ def least_linear_cost(dynamics: FiniteDynamics, cost: FloatArray, discount: floa
     n_actions=st.integers(1, 4),
     discount=st.floats(0.1, 0.99),
 )
-def test_optimum_is_certified_by_convexity(
-    seed: int, n_states: int, n_actions: int, discount: float
-) -> None:
+def test_optimum_is_certified_by_convexity(seed, n_states, n_actions, discount):
     """J(d') ≥ J(d) + ⟨2d, d' − d⟩ for every d'; the least right side is a linear MDP."""
     dynamics = random_problem(seed, n_states, n_actions)
     optimum = optimal_occupancy(dynamics, discount=discount)
@@ -95,7 +84,7 @@ def test_optimum_is_certified_by_convexity(
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n_states=st.integers(1, 10))
-def test_occupancy_is_the_discounted_series(seed: int, n_states: int) -> None:
+def test_occupancy_is_the_discounted_series(seed, n_states):
     free = random_problem(seed, n_states, 3)
     rng = np.random.default_rng(seed)
     probs = rng.dirichlet(np.ones(3), n_states)
@@ -116,13 +105,13 @@ def test_occupancy_is_the_discounted_series(seed: int, n_states: int) -> None:
     "probs",
     [np.full((3, 2), 0.5), np.array([[1.0], [1.0], [0.9]]), np.array([[1.0], [np.nan], [1]])],
 )
-def test_tables_that_are_no_policy_are_refused(probs: FloatArray) -> None:
+def test_tables_that_are_no_policy_are_refused(probs):
     dynamics = finite([np.eye(3)], START)
     with pytest.raises(ConfigurationError, match="no distributions over 1 actions in each of 3"):
         policy_occupancy(dynamics, probs, discount=0.9)
 
 
-def test_an_unsolved_program_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsolved_program_is_reported(monkeypatch):
     import clarabel
 
     settings_type = clarabel.DefaultSettings

@@ -1,16 +1,27 @@
-"""Policies rolled out where states are unknown, beside uniformly random actions."""
-
-from __future__ import annotations
+"""Where states are unknown: roll-outs, cells of a net, k-NN entropies, aliased observations."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rover.evaluation import RolloutEvaluator, covers_less, record_rollouts
+from rover.evaluation import (
+    AliasingTest,
+    CellNet,
+    Projection,
+    RolloutEvaluator,
+    compare_outcomes,
+    covers_less,
+    evenly_spaced,
+    record_rollouts,
+    unseen_mass,
+)
 
 
 def always(probs: list[float]) -> Any:
@@ -38,7 +49,7 @@ class Countdown(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize(("action", "length", "cells"), [(0, 4, 5), (1, 6, 1)])
-def test_rollouts_count_steps_and_cells(action: int, length: int, cells: int) -> None:
+def test_rollouts_count_steps_and_cells(action, length, cells):
     one = evaluator(Countdown(), 2, horizon=6, n_episodes=3)
     figures = one.measure(always(np.eye(2)[action].tolist()), np.random.default_rng(0))
     interval = figures["episode_length"]
@@ -48,7 +59,7 @@ def test_rollouts_count_steps_and_cells(action: int, length: int, cells: int) ->
     assert figures["n_steps"] == 3 * length
 
 
-def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves() -> None:
+def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves():
     options = {"horizon": 500, "n_episodes": 20, "max_steps": 500, "n_sets": 10}
     one, uniform = evaluator(gym.make("CartPole-v1"), 2, **options), always([0.5, 0.5])
     figures = one.measure(uniform, np.random.default_rng(1))
@@ -65,7 +76,7 @@ def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves() -> Non
     assert covers_less({**beside, "cells": 0.5 * figures["cells"]}, n_sets=10)
 
 
-def test_an_episode_keeps_the_policy_that_it_drew() -> None:
+def test_an_episode_keeps_the_policy_that_it_drew():
     def sample_component(rng: np.random.Generator) -> Any:
         table = np.eye(2)[rng.integers(2)]
         return lambda observations: np.tile(table, (len(observations), 1))
@@ -77,7 +88,7 @@ def test_an_episode_keeps_the_policy_that_it_drew() -> None:
     assert figures["terminated"] == 1.0
 
 
-def test_recorded_rollouts_end_where_their_episode_does() -> None:
+def test_recorded_rollouts_end_where_their_episode_does():
     rollouts: NDArray[np.float64] = record_rollouts(
         gym.make("CartPole-v1"), always([1.0, 0.0]), horizon=60, n_episodes=4, seed=1
     )
@@ -86,3 +97,154 @@ def test_recorded_rollouts_end_where_their_episode_does() -> None:
     assert ((lengths >= 7) & (lengths <= 13)).all()
     for rollout, length in zip(rollouts, lengths, strict=True):
         assert np.isnan(rollout[length:]).all()
+
+
+Array = NDArray[np.float64]
+
+
+def count(net: CellNet, visits: NDArray[np.generic]) -> int:
+    return len(np.unique(net.cells_of(visits, np.random.default_rng(0))))
+
+
+def normal(seed: int, n: int = 1500, width: int = 2) -> Array:
+    return np.random.default_rng(seed).normal(size=(n, width))
+
+
+@given(st.integers(0, 1000), st.floats(1e-4, 1e4), st.floats(-10.0, 10.0))
+@settings(max_examples=15, deadline=None)
+def test_units_do_not_matter(seed, scale, offset):
+    uniform, visits = normal(seed, 200), 2.0 * normal(seed + 1, 300)
+    units = np.array([scale, 3.0])
+    first = CellNet(uniform, np.random.default_rng(0))
+    second = CellNet((uniform + offset) * units, np.random.default_rng(0))
+    assert second.radius == pytest.approx(first.radius)
+    assert abs(count(second, (visits + offset) * units) - count(first, visits)) <= 2
+    entropies = [
+        net.entropy(data, np.random.default_rng(0))
+        for net, data in ((first, visits), (second, (visits + offset) * units))
+    ]
+    assert entropies[0] == pytest.approx(entropies[1])
+
+
+def test_no_visit_is_farther_than_epsilon_from_its_centre():
+    uniform, visits = normal(0), 3.0 * normal(1)
+    net = CellNet(uniform, np.random.default_rng(0))
+    cells = net.cells_of(visits, np.random.default_rng(0))
+    for cell in np.unique(cells):
+        members = visits[cells == cell] / uniform.std(axis=0)
+        diameter = np.linalg.norm(members[:, None] - members[None], axis=2).max()
+        assert diameter <= 2.0 * net.radius
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_the_entropy_of_a_gaussian(width):
+    net = CellNet(normal(0, 4000, width), np.random.default_rng(0))
+    exact = 0.5 * width * math.log(2.0 * math.pi * math.e)
+    rng = np.random.default_rng(0)
+    narrow, wide = (net.entropy(s * normal(1, 4000, width), rng) for s in (1.0, 5.0))
+    assert narrow == pytest.approx(exact, abs=0.12 * width)
+    assert wide - narrow == pytest.approx(width * math.log(5.0), abs=0.12 * width)
+
+
+def test_a_number_that_random_actions_never_change_opens_new_cells():
+    uniform = np.column_stack([normal(0), np.zeros(1500)])
+    visits = np.column_stack([normal(1), np.repeat([0.0, 5.0], 750)])
+    net = CellNet(uniform, np.random.default_rng(0))
+    assert count(net, visits) > 1.5 * count(net, uniform)
+    assert net.entropy(visits, np.random.default_rng(0)) is not None
+    still = CellNet(np.ones((10, 2)), np.random.default_rng(0))
+    assert count(still, np.ones((10, 2))) == 1
+    assert still.entropy(np.ones((10, 2)), np.random.default_rng(0)) is None
+
+
+def test_images_are_told_apart_by_what_is_drawn_in_them():
+    def drawn(places: Array) -> NDArray[np.uint8]:
+        images = np.zeros((len(places), 30, 30, 1), np.uint8)
+        for image, (x, y) in zip(images, places.astype(int), strict=True):
+            image[y : y + 4, x : x + 4] = 255
+        return images
+
+    project = Projection((30, 30, 1), np.random.default_rng(0))
+    few, again, many = (
+        project(drawn(np.random.default_rng(seed).uniform(0, high, (600, 2))))
+        for seed, high in ((0, 7), (1, 7), (2, 26))
+    )
+    assert few.shape == (600, 16)
+    net = CellNet(few, np.random.default_rng(0))
+    assert count(net, many) > 3 * count(net, again)
+    repeated = net.entropy(again, np.random.default_rng(0))
+    assert repeated is None  # 49 places in 600 visits have no density
+
+
+@given(st.integers(0, 1000), st.integers(1, 30))
+@settings(max_examples=20, deadline=None)
+def test_the_unseen_mass_is_unbiased(seed, n):
+    """Its mean over sets of n draws is the mass unseen after n − 1 (Good 1953)."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(12))
+    estimates = [unseen_mass(rng.choice(12, n, p=p)) for _ in range(400)]
+    expected = float(p @ (1.0 - p) ** (n - 1))
+    assert np.mean(estimates) == pytest.approx(expected, abs=6.0 * np.std(estimates) / 20 + 1e-9)
+
+
+@given(st.integers(1, 400), st.integers(1, 100))
+def test_rows_are_thinned_evenly(n, most):
+    rows = evenly_spaced(n, most)
+    assert len(rows) == min(n, most)
+    assert rows[0] == 0
+    assert rows[-1] == (n - 1 if len(rows) > 1 else 0)
+    gaps = np.diff(rows)
+    assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+
+
+def recorded(
+    outcome: Callable[[int, int], int],
+    n_episodes: int,
+    rng: np.random.Generator,
+    *,
+    insists: bool = False,
+) -> AliasingTest:
+    """A test of episodes in which four pairs are tried up to six times each.
+
+    Args:
+        outcome: of a pair in an episode.
+        n_episodes: how many.
+        rng: says which pairs are tried, and how often.
+        insists: whether a pair is tried again just as long as its outcome is 0.
+    """
+    rows = []
+    for episode in range(n_episodes):
+        for pair in rng.integers(4, size=6).tolist():
+            for _ in range(6 if insists else 1):
+                rows.append((pair, outcome(pair, episode), episode))
+                if rows[-1][1] != 0:
+                    break
+    pairs, outcomes, episodes = np.array(rows).T
+    return compare_outcomes(pairs, outcomes, episodes)
+
+
+def test_what_follows_the_episode_is_aliased():
+    layouts = np.random.default_rng(0).integers(2, size=(4, 60))
+    test = recorded(lambda pair, e: layouts[pair, e], 60, np.random.default_rng(1))
+    assert test.is_aliased
+    assert test.n_within > 10
+    assert test.n_across == 0
+
+
+@pytest.mark.parametrize("insists", [False, True])
+@pytest.mark.parametrize("stays", [0.3, 0.9])
+def test_random_outcomes_are_not(stays, insists):
+    p_values = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        outcome = rng.random
+        test = recorded(lambda pair, e: int(outcome() > stays), 40, rng, insists=insists)  # noqa: B023
+        p_values.append(test.p_value)
+    for level in (0.05, 0.2):  # three standard errors
+        assert np.mean(np.array(p_values) < level) < level + 3.0 * np.sqrt(level / 200)
+
+
+def test_certain_outcomes_are_not_and_few_say_nothing():
+    rng = np.random.default_rng(0)
+    assert recorded(lambda pair, _: pair, 60, rng).is_aliased is False
+    assert recorded(lambda _, episode: episode, 2, rng).is_aliased is None

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -33,9 +31,7 @@ def _images(
     kernel=st.integers(1, 4),
     strides=st.lists(st.integers(1, 3), min_size=1, max_size=3),
 )
-def test_sparse_convolution_equals_the_ordinary_one(
-    seed: int, shape: tuple[int, int, int, int], changed: int, kernel: int, strides: list[int]
-) -> None:
+def test_sparse_convolution_equals_the_ordinary_one(seed, shape, changed, kernel, strides):
     images, center = _images(seed, *shape, changed)
     generator = torch.Generator().manual_seed(seed)
     scale = 1.0 + torch.rand(center.shape, generator=generator)
@@ -55,7 +51,7 @@ def test_sparse_convolution_equals_the_ordinary_one(
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=tolerance)
 
 
-def test_gradients_equal_those_of_the_ordinary_convolution() -> None:
+def test_gradients_equal_those_of_the_ordinary_convolution():
     images, center = _images(3, 4, 18, 15, 3, 3)
     scale = torch.full_like(center, 255.0)
     generator = torch.Generator().manual_seed(0)

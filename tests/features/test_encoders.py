@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,9 +51,7 @@ def cosines(features: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("config", [PIXELS, ONE_HOT, STATES, BOX], ids=lambda config: config.kind)
-def test_a_config_from_json_rebuilds_the_encoder_with_its_weights(
-    config: EncoderConfig,
-) -> None:
+def test_a_config_from_json_rebuilds_the_encoder_with_its_weights(config):
     rng = np.random.default_rng(0)
     encoder = make_encoder(config, _generator())
     if config.kind in ("mlp", "conv"):
@@ -70,7 +67,7 @@ def test_a_config_from_json_rebuilds_the_encoder_with_its_weights(
 
 
 @pytest.mark.parametrize(("normalization", "order"), [("l2", 2), ("l1", 1)])
-def test_features_have_unit_norm(normalization: str, order: int) -> None:
+def test_features_have_unit_norm(normalization, order):
     for config, observations in ((PIXELS, _square_images()), (ONE_HOT, EYE)):
         changes = {"normalization": normalization, "output_relu": True}
         encoder = make_encoder(config.model_copy(update=changes), _generator())
@@ -79,7 +76,7 @@ def test_features_have_unit_norm(normalization: str, order: int) -> None:
         assert (features >= 0.0).all()
 
 
-def test_centering_is_subtracted_and_divided_by() -> None:
+def test_centering_is_subtracted_and_divided_by():
     rng = np.random.default_rng(1)
     observations = rng.normal(size=(6, 12)).astype(np.float32)
     center, scale = rng.normal(size=12).astype(np.float32), np.float32(0.5) + rng.random(12)
@@ -92,7 +89,7 @@ def test_centering_is_subtracted_and_divided_by() -> None:
     )
 
 
-def test_centred_images_come_apart_before_any_training() -> None:
+def test_centred_images_come_apart_before_any_training():
     images = _square_images()
     encoder = make_encoder(PIXELS, _generator())
     raw = cosines(encoder.features(images))
@@ -109,14 +106,14 @@ def test_centred_images_come_apart_before_any_training() -> None:
     assert abs(features[0] @ features[1:].T).max() < 0.9
 
 
-def test_networks_too_large_for_memory_are_refused_before_they_are_made() -> None:
+def test_networks_too_large_for_memory_are_refused_before_they_are_made():
     with pytest.raises(ConfigurationError, match="weights, more than 268,435,456"):
         make_encoder(PIXELS.model_copy(update={"feature_dim": 2**22}), _generator())
     with pytest.raises(ConfigurationError, match="weights, more than 268,435,456"):
         ActionPredictor(2**15, 2**15, kind="two_layer", generator=_generator())
 
 
-def test_wrong_input_and_bounds_are_named() -> None:
+def test_wrong_input_and_bounds_are_named():
     config = BOX.model_copy(update={"high": (float("inf"), 1.0)})
     with pytest.raises(ConfigurationError, match=r"dimension 0 .*\[-1.2, inf\].* an 'mlp'"):
         make_encoder(config, _generator())
@@ -141,7 +138,7 @@ class _Mean(nn.Module):
 IMAGES = spaces.Box(0, 255, (24, 20, 3), np.uint8)
 
 
-def test_a_module_of_ones_own_is_an_encoder() -> None:
+def test_a_module_of_ones_own_is_an_encoder():
     module, images = _Mean(), _square_images()
     encoder = custom_encoder(module, IMAGES)
     assert (encoder.config.kind, encoder.feature_dim, encoder.is_trainable) == ("custom", 4, True)
@@ -153,15 +150,6 @@ def test_a_module_of_ones_own_is_an_encoder() -> None:
     assert not custom_encoder(_Mean().requires_grad_(False), IMAGES).is_trainable
     states = custom_encoder(nn.Embedding(7, 5), spaces.Discrete(7))
     assert states.features(np.arange(7)).shape == (7, 5)
-
-
-def test_a_module_of_ones_own_is_rebuilt_with_the_module_alone() -> None:
-    encoder = custom_encoder(_Mean(), IMAGES)
-    config = EncoderConfig.model_validate(json.loads(encoder.config.model_dump_json()))
-    rebuilt = make_encoder(config, _generator(), module=_Mean())
-    rebuilt.load_state_dict(encoder.state_dict())
-    images = _square_images()
-    np.testing.assert_array_equal(rebuilt.features(images), encoder.features(images))
 
 
 MASKED = _Mean()
@@ -176,13 +164,13 @@ MASKED.register_buffer("mask", torch.tensor(-torch.inf))  # which no checkpoint 
         (MASKED, "and they and its weights must be finite"),
     ],
 )
-def test_modules_that_are_no_encoders_are_named(module: nn.Module, message: str) -> None:
+def test_modules_that_are_no_encoders_are_named(module, message):
     with pytest.raises(ConfigurationError, match=message):
         custom_encoder(module, IMAGES)
 
 
 @pytest.mark.slow
-def test_weights_start_the_same_under_any_number_of_threads() -> None:
+def test_weights_start_the_same_under_any_number_of_threads():
     """Of networks large enough for LAPACK to share work."""
     images = encoder_config(Observations((84, 84, 3), "uint8"))
     states = encoder_config(Observations((), "int64", n_states=600))
@@ -198,3 +186,92 @@ def test_weights_start_the_same_under_any_number_of_threads() -> None:
     with torch_threads(2):
         assert all(map(torch.equal, first, weights()))
         assert torch.get_num_threads() == 2
+
+
+STATE_SPACE = spaces.Discrete(5)
+VECTOR = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+BOX_SPACE = spaces.Box(np.array([-1.2, -0.07]), np.array([0.6, 0.07]), dtype=np.float64)
+IMAGE = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+
+
+def _features(config: EncoderConfig, observations: Any) -> Any:
+    return make_encoder(config, torch.Generator().manual_seed(0)).features(np.asarray(observations))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: encoder_config(VECTOR, depth=2), "setting depth=2: Extra inputs"),
+        (
+            lambda: encoder_config(spaces.Box(0, 1, (3,), np.float16)),
+            r"float64, not Box\(.*float16\): wrap",
+        ),
+        (
+            lambda: encoder_config(spaces.Dict({"a": spaces.Discrete(2)})),
+            r"take Discrete observations and those of a Box, .* not Dict\('a'",
+        ),
+        (lambda: encoder_config(VECTOR, hidden_sizes=(8, -1)), r"setting hidden_sizes.1=-1"),
+    ],
+)
+def test_mistakes_are_named(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_defaults_and_the_bias_that_vectors_need():
+    observations = np.array([[0.3, 0.2], [0.6, 0.4]], dtype=np.float32)  # one is twice the other
+    apart = _features(encoder_config(VECTOR), observations)
+    merged = _features(encoder_config(Observations.from_space(VECTOR, one_hot=True)), observations)
+    assert apart[0] @ apart[1] < 0.99
+    assert merged[0] @ merged[1] == pytest.approx(1.0, abs=1e-5)
+    assert _features(encoder_config(STATE_SPACE), range(5)).shape == (5, 200)
+    images = encoder_config(IMAGE)
+    assert (images.kind, images.normalization, images.pool_to) == ("conv", "l2", None)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind", "settings"),
+    [
+        (IMAGE, None, {"hidden_sizes": (8,)}),
+        (STATE_SPACE, "identity", {"feature_dim": 7}),
+        (BOX_SPACE, "scale", {"output_relu": True}),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(space, kind, settings):
+    name = next(iter(settings))
+    with pytest.raises(ConfigurationError, match=f"^{name}=.* has no meaning for .*: leave it out"):
+        encoder_config(space, kind=kind, **settings)
+
+
+def test_identity_changes_no_bit_and_scale_fills_the_unit_interval():
+    corners = np.array([[-1.2, -0.07], [0.6, 0.07], [-0.3, 0.0]])
+    np.testing.assert_array_equal(
+        _features(encoder_config(BOX_SPACE, kind="identity"), corners), corners
+    )
+    np.testing.assert_allclose(
+        _features(encoder_config(BOX_SPACE, kind="scale"), corners),
+        [[0, 0], [1, 1], [0.5, 0.5]],
+        atol=1e-12,
+    )
+    assert _features(encoder_config(STATE_SPACE, kind="identity"), [3, 1]).tolist() == [
+        [3.0],
+        [1.0],
+    ]
+
+
+def test_input_statistics():
+    vectors = np.array([[0.0, 5.0, 1.0], [1.0, 5.0, 3.0], [4.0, 5.0, 2.0]])
+    center, scale = input_statistics(vectors)
+    assert center.tolist() == [1.0, 5.0, 2.0]
+    assert scale.tolist() == [4.0, 1.0, 2.0]
+    center, scale = input_statistics(np.eye(7, dtype=np.float32)[:5])
+    assert not center.any()
+    assert (scale == 1.0).all()
+    codes = np.array([[0, 3], [9, 5]], np.uint8)  # small numbers
+    assert input_statistics(codes)[1].tolist() == [9.0, 2.0]
+    assert input_statistics(np.full((3, 4), 7, np.uint8))[1].tolist() == [1.0] * 4
+    images = np.full((9, 6, 6, 3), 230, dtype=np.uint8)
+    images[np.arange(9), np.arange(9) % 6] = 40
+    center, scale = input_statistics(images)
+    assert (center == 230).all()
+    assert (scale == 255).all()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rover.features import ActionPredictor, info_nce_loss, self_predictive_loss
-from rover.features.losses import PredictorKind
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -30,9 +27,7 @@ def _plain_info_nce(predicted: Tensor, targets: Tensor, temperature: float) -> T
     m=st.integers(1, 6),
     temperature=st.sampled_from([0.02, 0.05, 0.5, 1.0]),
 )
-def test_info_nce_on_merged_rows_equals_the_batch_of_duplicates(
-    seed: int, n: int, m: int, temperature: float
-) -> None:
+def test_info_nce_on_merged_rows_equals_the_batch_of_duplicates(seed, n, m, temperature):
     generator = _generator(seed)
     predicted = torch.randn(n, 7, generator=generator, dtype=torch.float64, requires_grad=True)
     targets = torch.randn(m, 7, generator=generator, dtype=torch.float64)
@@ -48,7 +43,7 @@ def test_info_nce_on_merged_rows_equals_the_batch_of_duplicates(
     torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-9)
 
 
-def test_info_nce_closed_forms() -> None:
+def test_info_nce_closed_forms():
     """Equal features: log of the batch size; orthogonal ones: log(1 + (B − 1) e^{−1/τ})."""
     ones = torch.ones(8, dtype=torch.float64)
     same = torch.ones(8, 3, dtype=torch.float64)
@@ -60,7 +55,7 @@ def test_info_nce_closed_forms() -> None:
     assert loss.item() == pytest.approx(math.log(1 + 7 * math.exp(-2.0)), abs=1e-12)
 
 
-def test_byol_is_the_squared_distance_of_normalised_vectors() -> None:
+def test_byol_is_the_squared_distance_of_normalised_vectors():
     generator = _generator(1)
     predicted, targets = (torch.randn(6, 5, generator=generator).double() for _ in range(2))
     counts = torch.tensor([1.0, 2.0, 1.0, 3.0, 1.0, 1.0]).double()
@@ -74,7 +69,7 @@ def test_byol_is_the_squared_distance_of_normalised_vectors() -> None:
     assert byol_loss(-targets) == pytest.approx(4.0)
 
 
-def test_self_predictive_is_the_mean_squared_distance_with_stopped_targets() -> None:
+def test_self_predictive_is_the_mean_squared_distance_with_stopped_targets():
     generator = _generator(2)
     predicted = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     targets = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -94,9 +89,7 @@ def test_self_predictive_is_the_mean_squared_distance_with_stopped_targets() -> 
 
 @pytest.mark.parametrize("kind", ["linear", "two_layer", "silu"])
 @pytest.mark.parametrize("n", [3, 40])
-def test_prediction_is_the_matrix_of_the_action_times_the_features(
-    kind: PredictorKind, n: int
-) -> None:
+def test_prediction_is_the_matrix_of_the_action_times_the_features(kind, n):
     """Few rows are predicted by action and many all at once: both are W (φ(x) ⊗ e_a)."""
     predictor = ActionPredictor(6, 4, kind=kind, generator=_generator())
     features = torch.randn(5, 6, generator=_generator())

@@ -1,7 +1,5 @@
 """The optimiser against torch's own, and what it does with odd gradients."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -25,7 +23,7 @@ class Transposed(nn.Module):
 
 @pytest.mark.slow  # torch.optim takes seconds to import
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_steps_are_those_of_adamw(weight_decay: float) -> None:
+def test_steps_are_those_of_adamw(weight_decay):
     module = Transposed()
     reference = copy.deepcopy(module)
     optimizer = Optimizer("x", {"m": module}, learning_rate=0.1, weight_decay=weight_decay)
@@ -38,7 +36,6 @@ def test_steps_are_those_of_adamw(weight_decay: float) -> None:
         loss = reference(x)
         loss.backward()
         assert optimizer.step(module(x)) == pytest.approx(loss.item())
-        assert reference.weight.grad is not None
         assert optimizer.grad_norm == pytest.approx(reference.weight.grad.norm().item())
         adamw.step()
         torch.testing.assert_close(module.weight, reference.weight)
@@ -46,7 +43,7 @@ def test_steps_are_those_of_adamw(weight_decay: float) -> None:
     assert int(optimizer.tensors()["n_updates"]) == 3
 
 
-def test_what_is_frozen_or_without_gradient_stays_and_has_a_state() -> None:
+def test_what_is_frozen_or_without_gradient_stays_and_has_a_state():
     layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False))
     free = nn.Parameter(torch.ones(3))
     before = copy.deepcopy(layers.state_dict())
@@ -62,7 +59,7 @@ def test_what_is_frozen_or_without_gradient_stays_and_has_a_state() -> None:
     assert nothing.step(torch.ones(())) == 1.0
 
 
-def test_single_parameters_have_rates_of_their_own() -> None:
+def test_single_parameters_have_rates_of_their_own():
     """Adam's first step is its rate times the gradient's sign."""
     layer = nn.Linear(2, 1)
     before = copy.deepcopy(layer)
@@ -73,7 +70,7 @@ def test_single_parameters_have_rates_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("factor", [torch.nan, torch.inf])
-def test_an_update_that_is_not_finite_changes_nothing(factor: float) -> None:
+def test_an_update_that_is_not_finite_changes_nothing(factor):
     layer = nn.Linear(2, 1)
     optimizer = Optimizer("the density", {"l": layer}, learning_rate=0.1)
     before = {k: v.clone() for k, v in optimizer.tensors().items()}

@@ -1,7 +1,5 @@
 """Slow features: against brute force, on noise, and the same bits alone and in a batch."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -41,7 +39,7 @@ def _rotation(size: int, rng: np.random.Generator) -> Array:
 
 @given(SEEDS, st.sampled_from([(20, 31, 2), (5, 9, 1), (48, 48, 3)]))
 @settings(max_examples=10, deadline=None)
-def test_coefficients_are_the_low_frequencies(seed: int, shape: tuple[int, int, int]) -> None:
+def test_coefficients_are_the_low_frequencies(seed, shape):
     pictures = np.random.default_rng(seed).integers(0, 256, (3, *shape), np.uint8)
     everything = dctn(pictures.astype(float), axes=(1, 2), norm="ortho")[:, :8, :8]
     expected = np.moveaxis(everything, 3, 1).reshape(3, -1)
@@ -50,7 +48,7 @@ def test_coefficients_are_the_low_frequencies(seed: int, shape: tuple[int, int, 
 
 @given(SEEDS)
 @settings(max_examples=20, deadline=None)
-def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed: int) -> None:
+def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
     rng = np.random.default_rng(seed)
     pictures = rng.integers(0, 256, (60, 12, 17, 2), np.uint8)
     seen = coefficients(torch.from_numpy(pictures))
@@ -67,7 +65,7 @@ def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed: int) -> None:
 
 @given(SEEDS, st.integers(1, 5))
 @settings(max_examples=20, deadline=None)
-def test_running_sums_are_those_from_scratch(seed: int, parts: int) -> None:
+def test_running_sums_are_those_from_scratch(seed, parts):
     rng = np.random.default_rng(seed)
     before, after = 1000.0 + rng.normal(size=(2, 90, 4))
     sums = LaggedSums(4)
@@ -83,7 +81,7 @@ def test_running_sums_are_those_from_scratch(seed: int, parts: int) -> None:
 
 @given(SEEDS)
 @settings(max_examples=20, deadline=None)
-def test_rates_solve_the_generalised_eigenproblem(seed: int) -> None:
+def test_rates_solve_the_generalised_eigenproblem(seed):
     rng = np.random.default_rng(seed)
     kept = np.array([0.99, 0.95, 0.9, 0.5, 0.0])
     path = np.zeros((2000, 5))
@@ -101,7 +99,7 @@ def test_rates_solve_the_generalised_eigenproblem(seed: int) -> None:
     np.testing.assert_allclose(moved.mean(axis=0), 1.0, rtol=1e-3)  # of the grid
 
 
-def test_what_tells_which_way_a_slow_feature_goes_is_a_speed() -> None:
+def test_what_tells_which_way_a_slow_feature_goes_is_a_speed():
     rng = np.random.default_rng(0)
     state, path = np.zeros(2), []
     for _ in range(8000):
@@ -119,7 +117,7 @@ def test_what_tells_which_way_a_slow_feature_goes_is_a_speed() -> None:
     assert _explained(features[:, :n_slow], known[:, 1]) < 0.5
 
 
-def test_colour_noise_and_a_moving_background_do_not_fool_it() -> None:
+def test_colour_noise_and_a_moving_background_do_not_fool_it():
     rng = np.random.default_rng(0)
     n, side = 3000, 32
     place, places = np.array([16.0, 16.0]), []

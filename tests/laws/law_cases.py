@@ -1,7 +1,5 @@
 """Small problems of every kind, for every kernel: what the laws are checked on."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -154,7 +152,7 @@ class Case:
     def oracle(self) -> DenseEvaluation:
         return self.reference.evaluate(self.probs[self.row_keys])
 
-    def repeated(self, times: int) -> Case:
+    def repeated(self, times: int) -> "Case":
         """Every transition `times` over, in another order."""
         order = np.random.default_rng(0).permutation(times * len(self.inputs))
         again = {

@@ -1,7 +1,5 @@
 """`examples/rover_in_one_page.py` computes what the library computes."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,7 +52,7 @@ STEPS = pytest.mark.parametrize("n_steps", [40, 300, 568])
 
 
 @STEPS
-def test_the_objective_and_its_gradient_are_those_of_the_library(n_steps: int) -> None:
+def test_the_objective_and_its_gradient_are_those_of_the_library(n_steps):
     counts = counts_after(n_steps)
     operator = library_operator(counts)
     model = PAGE.estimate(counts)
@@ -69,7 +67,7 @@ def test_the_objective_and_its_gradient_are_those_of_the_library(n_steps: int) -
 
 
 @STEPS
-def test_the_policy_is_that_of_the_library(n_steps: int) -> None:
+def test_the_policy_is_that_of_the_library(n_steps):
     counts = counts_after(n_steps)
     policy, objectives = PAGE.improve(PAGE.estimate(counts), n_tries=40)
     operator = library_operator(counts)
@@ -84,7 +82,7 @@ def test_the_policy_is_that_of_the_library(n_steps: int) -> None:
     assert policy == pytest.approx(expected.policy_probs.numpy(), abs=1e-8)
 
 
-def test_the_world_and_its_optimum_are_those_of_the_library() -> None:
+def test_the_world_and_its_optimum_are_those_of_the_library():
     env = gymnasium.make("rover/MultiRooms-v0")
     problem = finite_dynamics(env)
     cells = parse_layout(PAGE.MAP).cells
@@ -96,7 +94,7 @@ def test_the_world_and_its_optimum_are_those_of_the_library() -> None:
     assert least == pytest.approx(optimum.objective, rel=1e-5)
 
 
-def test_the_plan_heads_for_the_nearest_untried_action() -> None:
+def test_the_plan_heads_for_the_nearest_untried_action():
     counts = counts_after(200)
     untried = (counts.sum(axis=2) == 0).any(axis=1)
     moves = counts.any(axis=1)  # (S, S)
@@ -107,7 +105,7 @@ def test_the_plan_heads_for_the_nearest_untried_action() -> None:
     assert values == pytest.approx(PAGE.DISCOUNT**steps, abs=1e-4)
 
 
-def test_it_ends_with_a_policy_near_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_ends_with_a_policy_near_the_optimum(capsys):
     PAGE.main()
     last = capsys.readouterr().out.splitlines()[-1]
     assert 1.0 <= float(last.split()[4]) < 1.005

@@ -1,7 +1,5 @@
 """One law per test, on every kernel and every kind of support."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +21,7 @@ EXPLICIT = [(kernel, kind) for kernel, kind in CASES if kernel != "linear primal
 
 
 @pytest.fixture(params=CASES, ids=lambda names: f"{names[0]}-{names[1]}")
-def case(request: pytest.FixtureRequest) -> Case:
+def case(request):
     return make_case(*request.param)
 
 
@@ -32,14 +30,14 @@ def gradient_without_sink(case: Case, features: Tensor) -> Tensor:
     return gradient - 2.0 * case.discount * case.sink_norm**2 * case.oracle.sink_mass
 
 
-def test_objective_and_sink_mass_equal_the_papers_form(case: Case) -> None:
+def test_objective_and_sink_mass_equal_the_papers_form(case):
     _, _, occupancy = case.fitted
     expected = case.oracle
     assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
     assert occupancy.sink_mass == pytest.approx(expected.sink_mass, rel=TOLERANCE, abs=1e-12)
 
 
-def test_gradient_at_the_anchors_equals_the_papers_form(case: Case) -> None:
+def test_gradient_at_the_anchors_equals_the_papers_form(case):
     model, operator, occupancy = case.fitted
     ordinary = torch.from_numpy(~model.support.terminal)
     gradient = objective_gradient(operator, occupancy, discount=case.discount)[ordinary]
@@ -47,7 +45,7 @@ def test_gradient_at_the_anchors_equals_the_papers_form(case: Case) -> None:
     assert relative_error(gradient, expected) < TOLERANCE
 
 
-def test_gradient_at_new_states_equals_the_papers_form(case: Case) -> None:
+def test_gradient_at_new_states_equals_the_papers_form(case):
     model, _, occupancy = case.fitted
     coefficients = case.discount * model.coefficients(occupancy.adjoint())
     everywhere = torch.cat([case.features, case.new_features])
@@ -79,7 +77,7 @@ def raw_objective(case: Case, probs: Tensor) -> Tensor:
     return weights @ case.kernel(states, states) @ weights + case.sink_norm**2 * sink**2
 
 
-def test_gradient_times_occupancy_is_what_autograd_finds(case: Case) -> None:
+def test_gradient_times_occupancy_is_what_autograd_finds(case):
     model, operator, occupancy = case.fitted
     probs = case.probs.clone().requires_grad_(True)
     objective = raw_objective(case, probs)
@@ -92,7 +90,7 @@ def test_gradient_times_occupancy_is_what_autograd_finds(case: Case) -> None:
     assert relative_error(partial[ordinary], derivative[keys[ordinary]]) < TOLERANCE
 
 
-def test_mass_that_leaves_the_anchors_is_the_occupancy_of_an_absorbing_sink(case: Case) -> None:
+def test_mass_that_leaves_the_anchors_is_the_occupancy_of_an_absorbing_sink(case):
     model, operator, occupancy = case.fitted
     probs = case.probs_at_anchors(model.support)
     policy_transition = operator.policy_transition(probs)
@@ -108,7 +106,7 @@ def test_mass_that_leaves_the_anchors_is_the_occupancy_of_an_absorbing_sink(case
     assert occupancy.sink_mass == pytest.approx(float(distribution[n]), abs=1e-12)
 
 
-def test_residual_is_one_minus_the_regressions_total_weight(case: Case) -> None:
+def test_residual_is_one_minus_the_regressions_total_weight(case):
     model = case.fitted[0]
     points = torch.cat([case.features, case.new_features])
     residual = model.residual(points)
@@ -129,7 +127,7 @@ def test_residual_is_one_minus_the_regressions_total_weight(case: Case) -> None:
 
 
 @pytest.mark.parametrize(("kernel", "kind"), [names for names in EXPLICIT if names[1] in KINDS[:5]])
-def test_decomposition_of_the_series_in_explicit_features(kernel: str, kind: str) -> None:
+def test_decomposition_of_the_series_in_explicit_features(kernel, kind):
     """‖μ̄‖² = ‖μ̂‖² + ε² m² for the series Σ_t (γ T̄P̄)^t μ̄0 of the paper, term by term."""
     case = make_case(kernel, kind)
     n_points = len(case.features)
@@ -161,34 +159,34 @@ def test_decomposition_of_the_series_in_explicit_features(kernel: str, kind: str
     )
 
 
-def test_repeating_the_data_and_the_ridge_changes_nothing(case: Case) -> None:
+def test_repeating_the_data_and_the_ridge_changes_nothing(case):
     once = case.model()
     again = replace(case.repeated(4), ridge=4 * case.ridge).model()
     assert np.array_equal(once.support.anchors, again.support.anchors)
     assert float((once.transition - again.transition).abs().max()) < TOLERANCE
 
 
-def test_order_of_the_transitions_changes_no_bit(case: Case) -> None:
+def test_order_of_the_transitions_changes_no_bit(case):
     order = np.random.default_rng(1).permutation(len(case.inputs))
     names = ("inputs", "actions", "successors", "terminated")
     shuffled = replace(case, **{name: getattr(case, name)[order] for name in names})
     assert torch.equal(case.fitted[0].transition, shuffled.model().transition)
 
 
-def test_names_of_the_actions_are_only_names(case: Case) -> None:
+def test_names_of_the_actions_are_only_names(case):
     names = np.array([2, 0, 1])
     renamed = replace(case, actions=names[case.actions])
     assert relative_error(renamed.model().transition[names], case.fitted[0].transition) < TOLERANCE
 
 
-def test_gram_of_the_table_gives_what_the_kernel_gives(case: Case) -> None:
+def test_gram_of_the_table_gives_what_the_kernel_gives(case):
     gram = case.kernel(case.features, case.features)
     settings = {"n_actions": case.n_actions, "ridge": case.ridge, "gram": gram}
     given = fit_transition_model(case.features, case.support, case.kernel, **settings)
     assert relative_error(given.transition, case.fitted[0].transition) < TOLERANCE
 
 
-def test_anchors_without_mass_change_nothing(case: Case) -> None:
+def test_anchors_without_mass_change_nothing(case):
     counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
     everything = exact_support(
         counts,
@@ -204,7 +202,7 @@ def test_anchors_without_mass_change_nothing(case: Case) -> None:
 @pytest.mark.parametrize(
     ("kernel", "kind"), [names for names in CASES if not names[0].startswith("linear")]
 )
-def test_nystrom_with_every_point_as_anchor_is_exact(kernel: str, kind: str) -> None:
+def test_nystrom_with_every_point_as_anchor_is_exact(kernel, kind):
     case = make_case(kernel, kind)
     counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
     support = nystrom_support(

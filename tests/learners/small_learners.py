@@ -1,7 +1,5 @@
 """Small learners of every kind, and batches for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +34,7 @@ N_ACTIONS = 3
 
 def observed(shape: tuple[int, ...], dtype: str, width: int | None = 16, **known: Any) -> Any:
     """The encoder that learners put on such observations."""
-    observations = Observations(shape, dtype, **known)  # type: ignore[arg-type]
+    observations = Observations(shape, dtype, **known)
     return encoder_config(observations, architecture="learner", feature_dim=width)
 
 
@@ -171,7 +169,7 @@ _STARTS: dict[str, tuple[EncoderConfig, Callable[[], dict[str, Any]]]] = {
         lambda: {"actor": coverage_policy().requires_grad_(False)},
     ),
     **{
-        name: (encoder, lambda build=build: {"actor": build()})  # type: ignore[misc]
+        name: (encoder, lambda build=build: {"actor": build()})
         for name, (encoder, build) in ACTORS.items()
     },
 }

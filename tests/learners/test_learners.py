@@ -1,12 +1,13 @@
-"""What holds of every learner: states, warm-ups, centring, copies, temperatures and refusals."""
-
-from __future__ import annotations
+"""What holds of every learner and of its networks: states, warm-ups, copies, caches, refusals."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_learners import (
     KINDS,
     LEARNERS,
@@ -24,14 +25,15 @@ from small_learners import (
     pretrained_encoder,
     stir,
 )
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
-from rover.errors import NonFiniteError
+from rover.errors import NonFiniteError, RoverWarning
+from rover.learners.networks import ParallelMLP, PolicyNetworkConfig, RowCache
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_restored_learner_continues_with_the_same_bits(name: str) -> None:
+def test_a_restored_learner_continues_with_the_same_bits(name):
     skills = {"skill_dim": 3} if "skills" in name else {}
     (encoder, first), (_, second) = named(name), named(name)
     stir(second, seed=2)
@@ -49,7 +51,7 @@ def test_a_restored_learner_continues_with_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cql, frozen critics", "ddpg, frozen critics and policy"])
-def test_cached_features_change_no_bit(name: str) -> None:
+def test_cached_features_change_no_bit(name):
     (_, with_rows), (_, without) = named(name), named(name)
     for seed in range(4):  # ever more of a growing table
         batch, *rest = make_batch(ONE_HOT, m=3 + 2 * seed, seed=seed)
@@ -59,7 +61,7 @@ def test_cached_features_change_no_bit(name: str) -> None:
 
 @pytest.mark.parametrize("of", ["new", "images", "coverage policy", "partly frozen"])
 @pytest.mark.parametrize("kind", ["ddpg", "sac"])
-def test_a_warm_up_of_the_critics_leaves_the_actor_alone(kind: str, of: str) -> None:
+def test_a_warm_up_of_the_critics_leaves_the_actor_alone(kind, of):
     encoder, learner = named(f"{kind}, {of}")
     learner.update(*make_batch(encoder, seed=4))
     before = learner.state()
@@ -74,7 +76,7 @@ def test_a_warm_up_of_the_critics_leaves_the_actor_alone(kind: str, of: str) -> 
     assert int(after["n_updates"]) == 2
 
 
-def test_what_was_given_is_copied_in_and_out() -> None:
+def test_what_was_given_is_copied_in_and_out():
     policy = coverage_policy()
     weights = policy.weights.detach().clone()
     learner, critics = make("ddpg", actor=policy), make("cql")
@@ -100,7 +102,7 @@ def test_what_was_given_is_copied_in_and_out() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_new_networks_are_centred(kind: str) -> None:
+def test_only_new_networks_are_centred(kind):
     center, scale = np.full(4, 2.0), np.full(4, 0.5)
     given = make(kind, VECTORS, critic_encoder=pretrained_encoder(VECTORS, frozen=False))
     cases = [(make(kind, VECTORS), 2.0, 2.0), (given, 0.0, 2.0)]
@@ -118,7 +120,7 @@ def test_only_new_networks_are_centred(kind: str) -> None:
     assert centred.update(*batch) == other.update(*batch)
 
 
-def test_the_temperature_follows_the_entropy_at_the_rate_of_adam() -> None:
+def test_the_temperature_follows_the_entropy_at_the_rate_of_adam():
     """Adam's first step of log α is its rate, down where the entropy is above its target."""
     certain = drawn(nn.Linear(9, N_ACTIONS))
     with torch.no_grad():
@@ -134,7 +136,7 @@ def test_the_temperature_follows_the_entropy_at_the_rate_of_adam() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_finite_changes_no_weight(kind: str) -> None:
+def test_what_is_not_finite_changes_no_weight(kind):
     module = drawn(nn.Linear(9, N_ACTIONS))
     with torch.no_grad():
         module.get_parameter("bias").fill_(torch.nan)
@@ -144,10 +146,93 @@ def test_what_is_not_finite_changes_no_weight(kind: str) -> None:
     ]
     if kind != "cql":
         cases.append(({"actor": module}, 0.0, "has critic_loss nan, actor_loss nan"))
-    for given, value, message in cases:
-        learner = make(kind, **given)
+    for options, value, message in cases:
+        learner = make(kind, **options)
         batch, returns, discounts = make_batch(ONE_HOT)
         before = learner.state()
         with pytest.raises(NonFiniteError, match=f"update 1 of {kind.upper()} {message}"):
             learner.update(batch, torch.full_like(returns, value), discounts)
         assert_same_state(learner.state(), before)
+
+
+def make_mlp() -> ParallelMLP:
+    config = PolicyNetworkConfig(encoder=ONE_HOT, n_actions=3, hidden_sizes=(7,), skill_dim=2)
+    return ParallelMLP(2, 5, config, output_gain=1.0, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("n", [4, 20])
+def test_heads_are_perceptrons_on_features_and_skill_side_by_side(n):
+    """With fewer and with more results than features, which are gathered as early as pays."""
+    mlp, generator = make_mlp().double(), torch.Generator().manual_seed(1)
+    features = torch.randn(9, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    skills = torch.randn(n, 2, dtype=torch.float64, generator=generator)
+    index = torch.randint(0, 9, (n,), generator=generator)
+    expected = []
+    for head in range(2):
+        first = torch.cat([mlp.weights[0][head], mlp.skill_weights[head]], dim=1)
+        hidden = torch.relu(torch.cat([features[index], skills], dim=1) @ first.T)
+        expected.append(hidden @ mlp.weights[1][head].T)
+    found, inputs = mlp(features, index, skills), [features, *mlp.weights]
+    torch.testing.assert_close(found, torch.stack(expected))
+    for ours, theirs in zip(
+        torch.autograd.grad(found.square().sum(), inputs),
+        torch.autograd.grad(torch.stack(expected).square().sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+    assert not torch.equal(mlp.weights[0][0], mlp.weights[0][1])
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+WEIGHTS = torch.randn(31, 17, generator=GENERATOR)
+
+
+class Counted:
+    """A product whose last digits depend on the number of rows, and how many rows it saw."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        self.n += len(observations)
+        return torch.relu(observations @ WEIGHTS)
+
+
+def table_of(n: int, seed: int = 1) -> Tensor:
+    return torch.randn(n, 31, generator=torch.Generator().manual_seed(seed))
+
+
+ROW_BYTES = 4 * 17
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=40, unique=True), min_size=1),
+    st.integers(0, 30),
+)
+def test_the_same_bits_whatever_was_seen_before(batches, room):
+    table, counted = table_of(100), Counted()
+    large, small = RowCache(counted), RowCache(Counted(), max_bytes=room * ROW_BYTES)
+    alone = RowCache(Counted())
+    for batch in batches:
+        rows = torch.tensor(batch)
+        expected = alone(table[rows], None)
+        assert torch.equal(large(table[rows], rows), expected)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RoverWarning)
+            assert torch.equal(small(table[rows], rows), expected)
+    assert counted.n == len({row for batch in batches for row in batch})
+    single = torch.cat([torch.relu(x[None].clone() @ WEIGHTS) for x in table[rows]])
+    assert torch.equal(expected, single)
+
+
+def test_a_full_memory_is_named_once():
+    counted = Counted()
+    cache, rows = RowCache(counted, max_bytes=4 * ROW_BYTES + 1), torch.arange(6)
+    with pytest.warns(RoverWarning, match="features of 4 observations fill the 273 bytes"):
+        cache(table_of(6), rows)
+    cache(table_of(6), rows)  # a second warning would be an error
+    assert counted.n == 6 + 2
+    cache.clear()
+    cache(table_of(6), rows)
+    assert counted.n == 6 + 2 + 6

@@ -4,8 +4,6 @@ torchrl's critics are separate networks, ours stand on one encoder: the gradient
 the sum of theirs.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any
@@ -16,7 +14,7 @@ from small_learners import N_ACTIONS, ONE_HOT, make, make_batch, stir
 from torch import Tensor, nn
 
 from rover.features import Encoder
-from rover.learners import DiscreteCQL, PolicyNetwork, TwinCritics
+from rover.learners import DiscreteCQL, TwinCritics
 from rover.learners.networks import ParallelMLP
 
 pytestmark = [
@@ -87,7 +85,6 @@ def torchrl_sac(learner: Any, *, alpha: float) -> tuple[Any, nn.Sequential, list
     )
     from torchrl.objectives import DiscreteSACLoss
 
-    assert isinstance(learner.actor, PolicyNetwork)
     policy = perceptron(learner.actor.encoder, learner.actor.head, 0)
     critics, targets = pair_of(learner.critics), pair_of(learner.target_critics)
     actor = ProbabilisticTensorDictSequential(
@@ -122,7 +119,7 @@ def gradient(module: nn.Module, name: str) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["ddpg", "sac"])
-def test_actor_critic_losses_are_those_of_torchrl(kind: str) -> None:
+def test_actor_critic_losses_are_those_of_torchrl(kind):
     skip_without("torchrl")
     alpha = 0.3 if kind == "sac" else 1e-12  # DDPG is soft actor-critic without entropy
     learner = make(kind, **({"initial_temperature": alpha} if kind == "sac" else {}))
@@ -166,11 +163,10 @@ def cql_with_two_equal_heads(**settings: Any) -> DiscreteCQL:
         if "critics.heads" in name and not name.startswith("optimizer"):
             tensor[1] = tensor[0]
     learner.load_state(state)
-    assert isinstance(learner, DiscreteCQL)
     return learner
 
 
-def test_the_conservative_loss_is_that_of_torchrl() -> None:
+def test_the_conservative_loss_is_that_of_torchrl():
     """torchrl has one critic, no double Q-learning, and half of the squared error."""
     skip_without("torchrl")
     from torchrl.objectives import DiscreteCQLLoss
@@ -191,7 +187,7 @@ def test_the_conservative_loss_is_that_of_torchrl() -> None:
     assert metrics["target_mean"] == pytest.approx(losses["target_value"].item(), rel=1e-4)
 
 
-def test_the_conservative_loss_is_that_of_d3rlpy() -> None:
+def test_the_conservative_loss_is_that_of_d3rlpy():
     """d3rlpy has one critic, and a Huber loss: ½ of ours while errors are small."""
     skip_without("d3rlpy")
     import d3rlpy
@@ -206,7 +202,6 @@ def test_the_conservative_loss_is_that_of_d3rlpy() -> None:
     ).create(device="cpu:0")
     algorithm.create_impl((9,), N_ACTIONS)
     implementation = algorithm.impl
-    assert implementation is not None
     modules = implementation.modules
     for theirs, ours in (
         (modules.q_funcs[0], learner.critics),

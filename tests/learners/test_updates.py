@@ -1,9 +1,6 @@
 """Updates of DDPG, SAC and CQL against autograd of the batch written out."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -29,7 +26,6 @@ from small_learners import (
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.features import EncoderConfig
 from rover.learners import DiscreteCQL, DiscreteSAC, PolicyNetwork
 from rover.learners.losses import critic_targets
 
@@ -51,7 +47,6 @@ def written_out(
         if isinstance(actor, PolicyNetwork) and learner.shares_encoder:
             features = critics.encoder(observations).detach().float()
             return F.log_softmax(actor.head(features, None, skills)[0], dim=1)
-        assert actor is not None
         inputs = (observations,) if skills is None else (observations, skills)
         return F.log_softmax(actor(*inputs), dim=1)
 
@@ -98,9 +93,8 @@ def check_update(learner: Learner, batch: Batch, *rest: Tensor) -> None:
         assert metrics[name] == pytest.approx(value.item(), rel=1e-3, abs=1e-5), name
     check_gradients(learner.critics, critics)
     if not isinstance(learner, DiscreteCQL):
-        assert actor is not None
         if isinstance(actor, PolicyNetwork) and learner.shares_encoder:
-            check_gradients(learner.actor.head, actor.head)  # type: ignore[arg-type]
+            check_gradients(learner.actor.head, actor.head)
         else:
             check_gradients(learner.actor, actor)
     for new, old, online in zip(
@@ -115,7 +109,7 @@ def check_update(learner: Learner, batch: Batch, *rest: Tensor) -> None:
 @pytest.mark.parametrize("name", ACTORS)
 @pytest.mark.parametrize("m", [4, 9])
 @pytest.mark.parametrize("kind", WITH_ACTOR)
-def test_an_actor_that_was_given_learns_as_by_autograd(kind: str, m: int, name: str) -> None:
+def test_an_actor_that_was_given_learns_as_by_autograd(kind, m, name):
     """With more transitions than observations, and with fewer."""
     encoder, make_actor = ACTORS[name]
     settings = {"entropy_coefficient": 0.2} if kind == "ddpg" and m == 9 else {}
@@ -141,9 +135,7 @@ def test_an_actor_that_was_given_learns_as_by_autograd(kind: str, m: int, name: 
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_networks_learn_as_by_autograd(
-    kind: str, encoder: EncoderConfig, settings: dict[str, Any], shape: dict[str, int]
-) -> None:
+def test_new_networks_learn_as_by_autograd(kind, encoder, settings, shape):
     if kind == "cql":
         settings = {"conservative_weight": 1.0, **settings}
     elif kind == "ddpg":
@@ -155,7 +147,7 @@ def test_new_networks_learn_as_by_autograd(
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("kind", ["ddpg", "cql"])
-def test_critics_stand_on_an_encoder_that_was_given(kind: str, frozen: bool) -> None:
+def test_critics_stand_on_an_encoder_that_was_given(kind, frozen):
     encoder = pretrained_encoder(frozen=frozen)
     learner = make(kind, critic_encoder=encoder)
     stir(learner)
@@ -170,7 +162,7 @@ def test_critics_stand_on_an_encoder_that_was_given(kind: str, frozen: bool) -> 
         assert torch.equal(own(observations), encoder(observations))
 
 
-def test_part_of_an_encoder_learns() -> None:
+def test_part_of_an_encoder_learns():
     encoder = pretrained_encoder(frozen=False)
     first = next(encoder.parameters()).requires_grad_(False)
     learner = make("ddpg", critic_encoder=encoder, target_rate=1.0)
@@ -183,7 +175,7 @@ def test_part_of_an_encoder_learns() -> None:
     learner.load_state(learner.state())
 
 
-def test_drop_out_draws_nothing() -> None:
+def test_drop_out_draws_nothing():
     module = nn.Sequential(nn.Dropout(0.5), drawn(nn.Linear(9, N_ACTIONS))).train()
     learner = make("ddpg", actor=module)
     state = torch.get_rng_state()
@@ -192,7 +184,7 @@ def test_drop_out_draws_nothing() -> None:
     assert module.training
 
 
-def test_large_logits_keep_their_differences() -> None:
+def test_large_logits_keep_their_differences():
     module = drawn(nn.Linear(4, N_ACTIONS).double())
     shifted = copy.deepcopy(module)
     with torch.no_grad():
@@ -203,7 +195,7 @@ def test_large_logits_keep_their_differences() -> None:
     assert found == pytest.approx(expected, rel=1e-2, abs=1e-4)
 
 
-def test_an_action_that_is_impossible_has_no_part_in_the_targets() -> None:
+def test_an_action_that_is_impossible_has_no_part_in_the_targets():
     log_probs = torch.tensor([[0.0, -torch.inf]])
     targets = critic_targets(torch.ones(1), torch.ones(1), log_probs, torch.ones(2, 1, 2))
     assert targets.tolist() == [2.0]

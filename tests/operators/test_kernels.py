@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 
@@ -35,7 +33,7 @@ def scalar(kernel: Kernel, x: Tensor, y: Tensor) -> float:
 
 
 @pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.name)
-def test_gram_matrix_is_the_definition_pair_by_pair(kernel: Kernel) -> None:
+def test_gram_matrix_is_the_definition_pair_by_pair(kernel):
     x, y = points(0, 6), points(1, 5)
     y[2] = x[4]
     gram = kernel(x, y)
@@ -49,7 +47,7 @@ def test_gram_matrix_is_the_definition_pair_by_pair(kernel: Kernel) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 20), which=st.integers(0, len(ALL) - 1))
-def test_gram_matrices_are_symmetric_and_positive(seed: int, n: int, which: int) -> None:
+def test_gram_matrices_are_symmetric_and_positive(seed, n, which):
     x = points(seed, n)
     x = torch.cat([x, x[:3]])  # repeated points make the matrix singular, not indefinite
     gram = ALL[which](x, x)
@@ -60,7 +58,7 @@ def test_gram_matrices_are_symmetric_and_positive(seed: int, n: int, which: int)
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), offset=st.floats(-1e6, 1e6))
-def test_distances_keep_their_digits_far_from_the_origin(seed: int, offset: float) -> None:
+def test_distances_keep_their_digits_far_from_the_origin(seed, offset):
     x, y = points(seed, 7), points(seed + 1, 5)
     near = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") ** 2
     far = Riesz(exponent=2.0, core=1.0)(x + offset, y + offset)  # 1 / (‖x − y‖² + 1)
@@ -68,7 +66,7 @@ def test_distances_keep_their_digits_far_from_the_origin(seed: int, offset: floa
     assert torch.allclose(1.0 / far - 1.0, near, rtol=1e-7, atol=1e-8)
 
 
-def test_sharp_kernels_hold_no_subnormal_products() -> None:
+def test_sharp_kernels_hold_no_subnormal_products():
     x = points(0, 30)
     gram = Gaussian(0.01)(x, x)
     off_diagonal = gram[~torch.eye(30).bool()]
@@ -78,7 +76,7 @@ def test_sharp_kernels_hold_no_subnormal_products() -> None:
 
 
 @pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.name)
-def test_name_and_parameters_make_the_same_kernel(kernel: Kernel) -> None:
+def test_name_and_parameters_make_the_same_kernel(kernel):
     assert make_kernel(kernel.name, **asdict(kernel)) == kernel
 
 
@@ -91,8 +89,6 @@ def test_name_and_parameters_make_the_same_kernel(kernel: Kernel) -> None:
         ("gaussian", {"bandwidth": math.nan}, "bandwidth must be a positive finite number"),
     ],
 )
-def test_impossible_kernels_are_refused(
-    name: str, parameters: dict[str, float], message: str
-) -> None:
+def test_impossible_kernels_are_refused(name, parameters, message):
     with pytest.raises(ConfigurationError, match=message):
         make_kernel(name, **parameters)

@@ -1,7 +1,5 @@
 """Mirror descent: its closed form, its promises, and how near it comes to the exact optimum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -89,7 +87,7 @@ def descend(
     return mirror_descend(operator, start, step_rule=rule, **settings)
 
 
-def test_closed_form_is_the_papers_accumulated_coefficients() -> None:
+def test_closed_form_is_the_papers_accumulated_coefficients():
     """softmax(−γ P_aᵀ V) with one vector V equals eq. pmd_simplified, one number per transition."""
     reference, operator, start, anchors = corridor_problem()
     coefficients = torch.zeros(len(reference.actions) + 2).double()
@@ -107,7 +105,7 @@ def test_closed_form_is_the_papers_accumulated_coefficients() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
-def test_result_is_the_best_iterate(rule: StepRule) -> None:
+def test_result_is_the_best_iterate(rule):
     _, operator, start, _ = corridor_problem()
     result = descend(operator, start, rule, n_steps=30)
     assert result.occupancy.objective == min(result.objectives)
@@ -128,7 +126,7 @@ def test_result_is_the_best_iterate(rule: StepRule) -> None:
         assert rest.objectives[-1] == result.objectives[-1]
 
 
-def test_descent_stops_when_ten_steps_bring_less_than_the_tolerance() -> None:
+def test_descent_stops_when_ten_steps_bring_less_than_the_tolerance():
     _, operator, start, _ = corridor_problem()
     patient = descend(operator, start, growing_steps(10.0), n_steps=400)
     hasty = descend(operator, start, growing_steps(10.0), n_steps=400, tolerance=1e-4)
@@ -140,7 +138,7 @@ def test_descent_stops_when_ten_steps_bring_less_than_the_tolerance() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "discount"), PAPER_ENVIRONMENTS)
-def test_known_dynamics_reach_the_optimum_in_a_hundred_steps(name: str, discount: float) -> None:
+def test_known_dynamics_reach_the_optimum_in_a_hundred_steps(name, discount):
     dynamics, rule = GridWorld(name).dynamics(), growing_steps(10.0)
     start = torch.from_numpy(dynamics.start)
     columns = torch.from_numpy(np.ascontiguousarray(dynamics.dense().transpose(0, 2, 1)))
@@ -172,7 +170,7 @@ class SingularAwayFromUniform:
         return self.operator.resolvent(policy_probs, discount)
 
 
-def test_failed_solves_are_rejected_steps_but_never_hidden() -> None:
+def test_failed_solves_are_rejected_steps_but_never_hidden():
     _, operator, start, _ = corridor_problem()
     failing: Any = SingularAwayFromUniform(operator)
     result = descend(failing, start, growing_steps(10.0), n_steps=5)
@@ -192,7 +190,7 @@ class MassCreatedAwayFromUniform(SingularAwayFromUniform):
         return (self.operator if uniform else inflated).resolvent(policy_probs, discount)
 
 
-def test_steps_into_created_mass_are_rejected_though_they_read_lower() -> None:
+def test_steps_into_created_mass_are_rejected_though_they_read_lower():
     eye = torch.eye(2).double()
     operator = DenseOperator(torch.stack([0.5 * eye, 0.6 * eye]), eye)
     start = torch.tensor([0.5, 0.5]).double()
@@ -207,7 +205,7 @@ def test_steps_into_created_mass_are_rejected_though_they_read_lower() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_gives_what_the_cpu_gives() -> None:
+def test_cuda_gives_what_the_cpu_gives():
     here, there = (
         descend(operator, start, growing_steps(10.0), n_steps=20)
         for _, operator, start, _ in (corridor_problem(device=name) for name in ("cpu", "cuda"))
