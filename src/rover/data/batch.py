@@ -121,9 +121,16 @@ def sample_windows(
 def gather(buffer: Buffer, rows: IntArray, successors: IntArray | None = None) -> Batch:
     """The transitions in `rows` (n,) of the buffer, or from where these begin to `successors`."""
     following = buffer.successors[rows] if successors is None else successors
-    # Inputs and successors in one table: in an episode most observations are both.
-    used, index = _merge(np.concatenate([buffer.inputs[rows], following]), len(buffer.observations))
-    skills = buffer.skills
+    # Inputs and successors in one table: in an episode most observations are both. As np.unique
+    # with its inverse, but linear in the table where sorting would be n log n of the batch: 9 µs in
+    # place of 120 for a batch of 512 and 4,000 observations.
+    ends = np.concatenate([buffer.inputs[rows], following])
+    is_used = np.zeros(len(buffer.observations), np.bool_)
+    is_used[ends] = True
+    used = np.flatnonzero(is_used)
+    place = np.empty(len(is_used), np.int64)
+    place[used] = np.arange(len(used))
+    index, skills = place[ends], buffer.skills
     return Batch(
         torch.from_numpy(buffer.observations.rows[used]),
         torch.from_numpy(index[: len(rows)]),
@@ -172,15 +179,3 @@ def n_step_batch(
     if batch is None:
         batch = gather(buffer, rows[:, 0], buffer.successors[last])
     return batch, returns.float(), torch.from_numpy(discounts).float()
-
-
-def _merge(indices: IntArray, n_observations: int) -> tuple[IntArray, IntArray]:
-    """``np.unique(indices, return_inverse=True)`` of rows of the observation table."""
-    # Linear in the table where sorting would be n log n of the batch: 9 µs in place of 120 for a
-    # batch of 512 and 4,000 observations.
-    marked = np.zeros(n_observations, np.bool_)
-    marked[indices] = True
-    used = np.flatnonzero(marked)
-    place = np.empty(n_observations, np.int64)
-    place[used] = np.arange(len(used))
-    return used, place[indices]

@@ -151,7 +151,8 @@ class Buffer:
         self._starts: list[int] = []
         self._length = 0
         self._set_views()
-        self._merged, self._n_merged = self.counts(slice(0)), 0
+        self._merged: TransitionCounts | None = None
+        self._n_merged = 0
 
     def _set_views(self) -> None:
         for name, column in self._columns.items():
@@ -213,9 +214,10 @@ class Buffer:
                 self.inputs[rows], self.actions[rows], self.successors[rows], self.terminated[rows]
             )
         # Only what is new is merged: the distinct transitions are far fewer than all.
-        if self._n_merged < self._length:
+        if self._merged is None or self._n_merged < self._length:
             fresh = self.counts(slice(self._n_merged, self._length))
-            self._merged, self._n_merged = self._merged + fresh, self._length
+            self._merged = fresh if self._merged is None else self._merged + fresh
+            self._n_merged = self._length
         return self._merged
 
     def visits(self) -> IntArray:
@@ -246,7 +248,7 @@ class Buffer:
         self._length = len(state["inputs"])
         self._columns = {name: state[name].copy() for name in self._columns}
         self._set_views()
-        self._merged, self._n_merged = self.counts(slice(0)), 0
+        self._merged, self._n_merged = None, 0
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -48,32 +49,42 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
         raise ConfigurationError(
             f"this is {kind}: give a gymnasium.Env, as gymnasium.make returns it"
         )
-    observations, actions = env.observation_space, env.action_space
-    for name, space, advice in (
-        ("observation", observations, _line_for_observations),
-        ("action", actions, _line_for_actions),
-    ):
-        is_space = isinstance(space, gym.Space)
-        line = advice(space) if is_space else "give one of gymnasium.spaces"
-        if line is not None:
-            raise UnsupportedSpaceError(f"{name} space {space} is not supported: {line}")
-    # Discrete states are int64 whatever dtype the space has, so that they index tables.
-    if isinstance(observations, spaces.Discrete):
-        return (), np.dtype(np.int64), int(actions.n)
-    return observations.shape, np.dtype(observations.dtype), int(actions.n)
+    shape: tuple[int, ...] = ()
+    match env.observation_space:
+        # Discrete states are int64 whatever dtype the space has, so that they index tables.
+        case spaces.Discrete(start=0):
+            dtype = np.dtype(np.int64)
+        case spaces.Box(shape=(size,) as shape, dtype=dtype) if size and dtype in _DTYPES:
+            pass
+        case spaces.Box(shape=(_, _, 1 | 3 | 4) as shape, dtype=np.dtype() as dtype) if (
+            dtype == np.uint8 and 0 not in shape
+        ):
+            pass
+        case space:
+            raise _unsupported("observation", space, _line_for_observations)
+    match env.action_space:
+        case spaces.Discrete(start=0, n=n_actions) if n_actions <= MAX_ACTIONS:
+            return shape, dtype, int(n_actions)
+        case space:
+            raise _unsupported("action", space, _line_for_actions)
 
 
-def _line_for_actions(space: gym.Space[Any]) -> str | None:
-    """Advice on a space of actions, with the line to paste; None for a supported one."""
+def _unsupported(
+    name: str, space: Any, advice: Callable[[gym.Space[Any]], str]
+) -> UnsupportedSpaceError:
+    line = advice(space) if isinstance(space, gym.Space) else "give one of gymnasium.spaces"
+    return UnsupportedSpaceError(f"{name} space {space} is not supported: {line}")
+
+
+def _line_for_actions(space: gym.Space[Any]) -> str:
+    """Advice on a space of actions that is not supported, with the line to paste."""
     if isinstance(space, spaces.Discrete):
         if space.n > MAX_ACTIONS:
             return f"it has more than {MAX_ACTIONS} actions; choose among fewer with a wrapper"
-        if space.start != 0:
-            return (
-                f"it starts at {space.start}, and actions must be 0..A−1; shift them with "
-                f"{_ACTION}(env, lambda a: a + {space.start}, gymnasium.spaces.Discrete({space.n}))"
-            )
-        return None
+        return (
+            f"it starts at {space.start}, and actions must be 0..A−1; shift them with "
+            f"{_ACTION}(env, lambda a: a + {space.start}, gymnasium.spaces.Discrete({space.n}))"
+        )
     needed = "ROVER needs a finite set of actions, gymnasium.spaces.Discrete"
     few = f"{needed}; choose among at most {MAX_ACTIONS} with a wrapper"
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
@@ -105,11 +116,9 @@ def _line_for_actions(space: gym.Space[Any]) -> str | None:
     )
 
 
-def _line_for_observations(space: gym.Space[Any]) -> str | None:
-    """Advice on a space of observations, with the line to paste; None for a supported one."""
+def _line_for_observations(space: gym.Space[Any]) -> str:
+    """Advice on a space of observations that is not supported, with the line to paste."""
     if isinstance(space, spaces.Discrete):
-        if space.start == 0:
-            return None
         return (
             f"it starts at {space.start}, and states must be 0..S−1; shift them with "
             f"{_OBSERVATION}(env, lambda s: s - {space.start}, "
@@ -143,19 +152,15 @@ def _flattening(space: gym.Space[Any]) -> str:
     return line
 
 
-def _line_for_box_observations(space: spaces.Box) -> str | None:
+def _line_for_box_observations(space: spaces.Box) -> str:
     shape, is_bytes = space.shape, space.dtype == np.uint8
     if 0 in shape:
         return "it holds no number at all, and an observation needs at least one"
     if len(shape) == 1:
-        if space.dtype in _DTYPES:
-            return None
         return (
             f"its dtype is none of {', '.join(_DTYPES)}; change it with "
             "gymnasium.wrappers.DtypeObservation(env, numpy.float32)"
         )
-    if is_bytes and len(shape) == 3 and shape[2] in (1, 3, 4):
-        return None
     image = "images are uint8 of (height, width, 1, 3 or 4)"
     if is_bytes and len(shape) == 2:
         change, new_shape = "[..., None]", (*shape, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class FiniteDynamics:
 
     def __post_init__(self) -> None:
         # One matrix of the wrong shape would be broadcast, or fail in a solver without a word.
-        shapes = {matrix.shape for matrix in self.transition}
+        shapes = set(map(attrgetter("shape"), self.transition))
         if self.start.ndim != 1 or self.terminal.shape != self.start.shape:
             shapes.clear()
         if shapes != {(len(self.start),) * 2}:
@@ -139,9 +140,12 @@ class FiniteMDP:
         state_of, dtype = self._state_of.get(observations.dtype), observations.dtype
         if state_of is None:
             rows = self.observations.astype(dtype, copy=False)
-            state_of = {row.tobytes(): state for state, row in enumerate(rows)}
+            state_of = dict(zip(map(methodcaller("tobytes"), rows), range(len(rows)), strict=True))
             self._state_of[dtype] = state_of
-        return np.array([state_of.get(row.tobytes(), -1) for row in observations], np.int64)
+        states = np.empty(len(observations), np.int64)
+        for number, row in enumerate(observations):
+            states[number] = state_of.get(row.tobytes(), -1)
+        return states
 
 
 def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr_array) -> None:

@@ -177,7 +177,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     def observations(self) -> NDArray[Any]:
         """(S, *observation shape): the observation of every state."""
-        return np.array([self.observation_map.encode(s) for s in range(self.layout.n_states)])
+        return np.array(list(map(self.observation_map.encode, range(self.layout.n_states))))
 
     @cached_property
     def finite_mdp(self) -> FiniteMDP | None:

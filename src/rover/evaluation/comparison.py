@@ -86,7 +86,7 @@ def compare_finite(
 
     def measure(probs: FloatArray, stream: np.random.Generator) -> dict[str, Any]:
         exact = evaluator.exact_figures(probs, with_optimum=with_optimum)
-        shares = evaluator.coverage(probs, n_repeats, stream)
+        shares, _ = evaluator.coverage(probs, n_repeats, stream)
         steps = sample_steps_to_full_coverage(
             problem.dynamics,
             probs,

@@ -285,25 +285,22 @@ class FiniteEvaluator:
         marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
         return marginal
 
-    def sample(
-        self, policy_probs: FloatArray, n_episodes: int, rng: np.random.Generator
-    ) -> IntArray:
-        """States (n_episodes, horizon + 1) of episodes of a policy; ENDED after termination."""
-        return sample_trajectories(
+    def coverage(
+        self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray]:
+        """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,).
+
+        And the states (R · n_episodes, horizon + 1) of all of them, ENDED after termination.
+        """
+        # All sets in one call: the chain is set up once, and all episodes step together.
+        episodes = sample_trajectories(
             self.problem.dynamics,
             policy_probs,
-            n_episodes=n_episodes,
+            n_episodes=n_repeats * self.n_episodes,
             horizon=self.horizon,
             rng=rng,
         )
-
-    def coverage(
-        self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
-    ) -> FloatArray:
-        """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,)."""
-        # All sets in one call: the chain is set up once, and all episodes step together.
-        episodes = self.sample(policy_probs, n_repeats * self.n_episodes, rng)
-        return covered_shares(episodes.reshape(n_repeats, -1), self.n_states)
+        return covered_shares(episodes.reshape(n_repeats, -1), self.n_states), episodes
 
     def exact_figures(
         self, policy_probs: FloatArray, *, with_optimum: bool = True
@@ -331,7 +328,7 @@ class FiniteEvaluator:
             ``mean_coverage``, and ``p_coverage_95``, the probability of at least 95%, which has a
             standard error of at most 0.05.
         """
-        shares = self.coverage(policy_probs, _N_REPEATS, rng)
+        shares, _ = self.coverage(policy_probs, _N_REPEATS, rng)
         return {
             "mean_coverage": float(shares.mean()),
             "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
@@ -358,6 +355,5 @@ class FiniteEvaluator:
             (n_episodes, horizon + 1), −1 after termination. Only the episodes draw from `rng`.
         """
         # One set of episodes, as a user would see them; its expectation is the costlier figure.
-        trajectories = self.sample(policy_probs, self.n_episodes, rng)
-        coverage = float(covered_shares(trajectories[None], self.n_states)[0])
-        return {"coverage": coverage, **self.exact_figures(policy_probs)}, trajectories
+        shares, trajectories = self.coverage(policy_probs, 1, rng)
+        return {"coverage": float(shares[0]), **self.exact_figures(policy_probs)}, trajectories

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import abstractmethod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -156,7 +158,8 @@ class Encoder(nn.Module):
 
     ``forward`` takes raw observations (n, *observation_shape), uint8 images height × width ×
     channels, float vectors, or Discrete states (n,), and returns features (n, feature_dim):
-    float32 from networks, float64 from "identity", "scale" and "slow".
+    float32 from networks, float64 from "identity", "scale" and "slow". A subclass says how they are
+    encoded (``_encode``).
     """
 
     center: Tensor
@@ -177,7 +180,7 @@ class Encoder(nn.Module):
     @property
     def is_trainable(self) -> bool:
         """True if the encoder has weights that learn."""
-        return any(parameter.requires_grad for parameter in self.parameters())
+        return any(map(attrgetter("requires_grad"), self.parameters()))
 
     def set_centering(
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
@@ -203,7 +206,8 @@ class Encoder(nn.Module):
         """Return a copy in evaluation mode that no training reaches."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
-    def _check_input(self, observations: Tensor) -> None:
+    def forward(self, observations: Tensor) -> Tensor:
+        """Encode (n, *observation_shape) into (n, feature_dim)."""
         expected = self.config.observation_shape
         dtype = str(observations.dtype).removeprefix("torch.")
         # Images that somebody has divided by 255 would be divided once more, in silence.
@@ -213,15 +217,20 @@ class Encoder(nn.Module):
                 f"{', '.join(map(str, expected))}), not scaled, and was given {dtype} of shape "
                 f"{tuple(observations.shape)}: check the environment's observation option"
             )
-
-    def _normalize(self, features: Tensor) -> Tensor:
-        if self.config.output_relu:
+        features = self._encode(observations)
+        # Networks alone: the features of other kinds are as they are, whatever their config says.
+        is_network = self.config.kind in ("mlp", "conv")
+        if is_network and self.config.output_relu:
             features = F.relu(features)
-        if self.config.normalization == "none":
+        if not is_network or self.config.normalization == "none":
             return features
         # By a norm with a floor, since ReLU can leave a vector of zeros, which has no direction.
         order = 2.0 if self.config.normalization == "l2" else 1.0
         return F.normalize(features, p=order, dim=-1, eps=_NORM_FLOOR)
+
+    @abstractmethod
+    def _encode(self, observations: Tensor) -> Tensor:
+        """Features (n, feature_dim) of observations of the right form, before normalisation."""
 
 
 class _MLPEncoder(Encoder):
@@ -243,9 +252,7 @@ class _MLPEncoder(Encoder):
             layer = make_linear(fan_in, fan_out, bias_std=bias_std, gain=gain, generator=generator)
             self.layers.append(layer)
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Encode (n, *observation_shape) into (n, feature_dim) float32."""
-        self._check_input(observations)
+    def _encode(self, observations: Tensor) -> Tensor:
         if self.config.observation_shape == ():
             # Here and not in the buffer, where a state is one number.
             hidden = F.one_hot(observations, self.config.n_states or -1).float()
@@ -253,7 +260,7 @@ class _MLPEncoder(Encoder):
             hidden = (observations.flatten(1).float() - self.center) / self.scale
         for number, layer in enumerate(self.layers):
             hidden = layer(F.relu(hidden) if number else hidden)
-        return self._normalize(hidden)
+        return hidden
 
 
 class _ConvEncoder(Encoder):
@@ -291,9 +298,7 @@ class _ConvEncoder(Encoder):
         layer_norm = nn.LayerNorm(config.feature_dim, dtype=torch.float32)
         self.layer_norm = layer_norm if config.layer_norm else nn.Identity()
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Encode (n, height, width[, channels]) into (n, feature_dim) float32."""
-        self._check_input(observations)
+    def _encode(self, observations: Tensor) -> Tensor:
         images = observations if observations.ndim == 4 else observations[..., None]
         # Zeros where an image is as its center: sparse maps until they are too full.
         maps = deviation_maps(images, self.center, self.scale)
@@ -303,7 +308,8 @@ class _ConvEncoder(Encoder):
         if self.config.pool_to is not None:
             dense = F.adaptive_avg_pool2d(dense, self.config.pool_to)
         flat = dense.permute(0, 2, 3, 1).flatten(1)  # (n, h·w·c)
-        return self._normalize(self.layer_norm(self.output(flat)))
+        features: Tensor = self.layer_norm(self.output(flat))
+        return features
 
 
 class _RawEncoder(Encoder):
@@ -327,9 +333,7 @@ class _RawEncoder(Encoder):
         self.register_buffer("low", torch.from_numpy(low))
         self.register_buffer("width", torch.from_numpy(high - low))
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Return states (n,) as (n, 1), or map (n, *observation_shape) to (n, size) in [0, 1]."""
-        self._check_input(observations)
+    def _encode(self, observations: Tensor) -> Tensor:
         if self.config.kind == "identity":
             return observations.to(torch.float64)[:, None]
         return (observations.flatten(1).double() - self.low) / self.width
@@ -354,9 +358,7 @@ class _SlowEncoder(Encoder):
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
         self.width.fill_(1.0)
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Encode (n, height, width, channels) into (n, feature_dim)."""
-        self._check_input(observations)
+    def _encode(self, observations: Tensor) -> Tensor:
         slow = (coefficients(observations) - self.mean) @ self.projection
         return (slow - self.low) / self.width
 
@@ -368,8 +370,6 @@ class _CustomEncoder(Encoder):
         super().__init__(config, config.feature_dim)
         self.module = copy.deepcopy(module)
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Encode (n, *observation_shape) into (n, feature_dim)."""
-        self._check_input(observations)
+    def _encode(self, observations: Tensor) -> Tensor:
         features: Tensor = self.module(observations)
         return features

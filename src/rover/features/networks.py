@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from operator import attrgetter
+from operator import attrgetter, mul
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
             file.
     """
     shapes = list(itertools.pairwise(sizes))
-    n_weights = sum(fan_in * fan_out for fan_in, fan_out in shapes)
+    n_weights = sum(itertools.starmap(mul, shapes))
     if n_weights > _MAX_WEIGHTS:
         raise ConfigurationError(
             f"a network has {n_weights:,} weights, more than {_MAX_WEIGHTS:,}: its layers are too "
@@ -225,8 +225,9 @@ class Optimizer:
         Returns:
             Euclidean norms of the gradient (1 + others,): of this one's parameters, and theirs.
         """
-        groups = [self._learning, *(other._learning for other in others)]
+        groups = list(map(attrgetter("_learning"), (self, *others)))
         every = list(itertools.chain(*groups))
+        norms = torch.zeros(len(groups), dtype=torch.float32)
         # Into ``.grad``, which is laid out in memory as the parameter: the fused kernels assume
         # that, and the gradients that torch.autograd.grad returns need not be.
         for parameter in every:
@@ -237,12 +238,11 @@ class Optimizer:
             if parameter.grad is None:
                 # Zeros and not None: the fused kernel takes all parameters of a group at once.
                 parameter.grad = torch.zeros_like(parameter)
-        norms = [torch.zeros((), dtype=torch.float32) for _ in groups]
         for number, group in enumerate(groups):
             if group:  # the kernel: nn.utils.get_total_norm spends four times as long around it
                 each = torch._foreach_norm(list(map(attrgetter("grad"), group)))
                 norms[number] = torch.linalg.vector_norm(torch.stack(each))
-        return torch.stack(norms)
+        return norms
 
     @torch.no_grad()
     def apply(self) -> None:

@@ -66,7 +66,9 @@ class OfflineTraining(TaskRun):
             )
         self.run_config = run_config.model_copy(update={"data": digest.hexdigest()})
         # One reward everywhere, and no end, prefers no policy to any other.
-        differ = bool((self._rewards != self._rewards[0]).any())
+        rewards = self._buffer.rewards
+        assert rewards is not None
+        differ = bool((rewards != rewards[0]).any())
         self.is_rewarded = differ or bool(self._buffer.terminated.any())
         self._batch_rng = np.random.default_rng([run_config.seed, 1])
         learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG

@@ -6,13 +6,13 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
@@ -163,12 +163,6 @@ class TaskRun(Run):
         """Contents of config.json for a run of `total_timesteps` steps or updates."""
         return self.run_config.model_copy(update={"total_timesteps": total_timesteps})
 
-    @property
-    def _rewards(self) -> NDArray[np.float64]:
-        """Rewards (n,) of the buffer's transitions."""
-        assert self._buffer.rewards is not None
-        return self._buffer.rewards
-
     def _encoder_config(self) -> EncoderConfig:
         """The encoder of a learner's networks."""
         config: Any = self.config
@@ -178,7 +172,8 @@ class TaskRun(Run):
     def _draw(self) -> tuple[tuple[Batch, Tensor, Tensor], float]:
         """A batch with its n-step returns and discounts, and the unit of its rewards, > 0."""
         config: Any = self.config
-        rewards = self._rewards
+        rewards = self._buffer.rewards
+        assert rewards is not None
         # The largest |r| so far: step sizes, entropy bonuses and temperatures are meant for rewards
         # of size one, which a step of a sparse task has already.
         unit = float(np.abs(rewards).max()) if config.scale_rewards else 1.0
@@ -307,7 +302,8 @@ class OnlineRun(TaskRun):
         with self.stopwatch("collect"):
             done = self._collector.step(self._choose())
         self.num_timesteps += 1
-        rewards, terminated = self._rewards, self._buffer.terminated
+        rewards, terminated = self._buffer.rewards, self._buffer.terminated
+        assert rewards is not None
         # In the task's own units, which a curve of returns is read in.
         self._episode_return += float(rewards[-1])
         # Until there is anything to prefer a policy can only get worse.
@@ -372,7 +368,7 @@ def _curve_summary(
     ``"reached"``, the best of this curve, which says nothing of other runs. ``area_under_curve`` is
     the mean greedy return over the steps, by the trapezoidal rule.
     """
-    columns = [(record["step"], record["greedy_return"]) for record in curve]
+    columns = list(map(itemgetter("step", "greedy_return"), curve))
     steps, returns = np.array(columns, np.float64).T
     # A policy may visit the best return by luck: what counts is from when on it stays there.
     at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE

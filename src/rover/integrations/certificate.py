@@ -148,7 +148,7 @@ def _exact(
     exact = evaluator.exact_figures(tables, with_optimum=with_optimum)
     figures |= {name: exact[name] for name in ("objective", "optimality_ratio")}
     # Coverage of a handful of episodes has no closed form: it alone is sampled.
-    figures["coverage"] = mean_interval(evaluator.coverage(tables, repeats, rng))
+    figures["coverage"] = mean_interval(evaluator.coverage(tables, repeats, rng)[0])
     if data is not None:
         occupancy = policy_occupancy(problem.dynamics, tables, discount=evaluator.discount)
         figures["unseen"] = float(occupancy[~held].sum())

@@ -106,7 +106,8 @@ def merge_transitions(
 def _distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
     """First row (d,) and inverse (n,) of the distinct rows, in lexicographic order."""
     # One integer for each row of numbers ≥ 0: these sort ten times faster than rows do.
-    keys = np.ravel_multi_index(columns, [int(column.max(initial=0)) + 1 for column in columns])
+    table = np.stack(columns)
+    keys = np.ravel_multi_index(tuple(table), tuple(table.max(axis=1, initial=0) + 1))
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return first, inverse.reshape(-1)
 

@@ -68,27 +68,25 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
 
     More than a million steps are no limit.
     """
-    limits, repeat = [None if env.spec is None else env.spec.max_episode_steps], 1
+    # Steps that end an episode, and how many of them a decision takes.
+    limits: list[tuple[Any, int]] = [(env.spec and env.spec.max_episode_steps, 1)]
+    repeat, horizon = 1, _MAX_HORIZON + 1
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
         # A limit below a wrapper that repeats actions counts steps, and a horizon counts decisions.
-        limits.append(_decisions(getattr(env, "_max_episode_steps", None), repeat))
+        limits.append((getattr(env, "_max_episode_steps", None), repeat))
         repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
         env = env.env
-    limits += [_decisions(getattr(env, name, None), repeat) for name in ("horizon", "max_steps")]
-    return min(
-        (limit for limit in limits if limit is not None and limit <= _MAX_HORIZON),
-        default=_DEFAULT_HORIZON,
-    )
+    limits.append((getattr(env, "horizon", None), repeat))
+    limits.append((getattr(env, "max_steps", None), repeat))
+    for steps, per_decision in limits:
+        if isinstance(steps, int):
+            horizon = min(horizon, math.ceil(steps / per_decision))
+    return horizon if horizon <= _MAX_HORIZON else _DEFAULT_HORIZON
 
 
 def discount_of(env: gym.Env[Any, Any]) -> float:
     """Discount that the environment suggests, or else the default one."""
     return getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
-
-
-def _decisions(steps: Any, repeat: int) -> int | None:
-    """Decisions in so many environment steps, `repeat` of them each; None of what is no number."""
-    return math.ceil(steps / repeat) if isinstance(steps, int) else None
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,12 @@ from numpy.typing import NDArray
 from rover.data import Buffer
 from rover.envs import FiniteMDP, map_arrays
 from rover.errors import RoverWarning
-from rover.evaluation import FiniteEvaluator, episode_coverage, policy_occupancy
+from rover.evaluation import (
+    FiniteEvaluator,
+    episode_coverage,
+    policy_occupancy,
+    sample_trajectories,
+)
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.policies.policy import Policy
@@ -60,6 +65,8 @@ _EVALUATED = (
     ),
     *("uniform_coverage", "uniform_p_coverage_95", "optimal_coverage", "optimal_p_coverage_95"),
 )
+_T = TypeVar("_T")
+
 # Attributes that a checkpoint holds as they are.
 _STATE = ("milestones", "evaluated", "next_point", "left_out", "worse_than_random", "aliased")
 
@@ -363,7 +370,7 @@ class ExactMeasures(Measures):
         figures, trajectories = self.evaluator.report(tables, rng)
         number = max(self._snapshots, default=-1) + 1
         self._snapshots[number] = step, trajectories.astype(np.int16)
-        self._snapshots = {kept: self._snapshots[kept] for kept in thinned(self._snapshots)}
+        self._snapshots = _thinned(self._snapshots)
         is_enough = figures["coverage"] >= TARGET_COVERAGE
         if is_enough and self._milestones[_TARGET_REACHED] is None:
             self._milestones[_TARGET_REACHED] = step
@@ -406,7 +413,13 @@ class ExactMeasures(Measures):
         evaluator, tables = self.evaluator, policy.tables(self._observations)
         problem, n_states = evaluator.problem, evaluator.n_states
         rng = np.random.default_rng([self._seed, _RECORD_STREAM])
-        trajectories = evaluator.sample(tables, _RECORDED_TRAJECTORIES, rng)
+        trajectories = sample_trajectories(
+            problem.dynamics,
+            tables,
+            n_episodes=_RECORDED_TRAJECTORIES,
+            horizon=evaluator.horizon,
+            rng=rng,
+        )
         buffer_visits, visits = np.zeros(n_states, np.int64), self._buffer.visits()
         states = problem.states_of(self._buffer.observations.rows)
         # Noise may make one state look like several observations: their visits are added.
@@ -446,13 +459,13 @@ class ExactMeasures(Measures):
         self._snapshots = {number: (step, seen) for number, step, seen in state["snapshots"]}
 
 
-def thinned(numbers: Iterable[int]) -> list[int]:
-    """Numbers of at most twelve updates, spread evenly over all so far, and the latest.
+def _thinned(snapshots: Mapping[int, _T]) -> dict[int, _T]:
+    """Snapshots of at most twelve updates, spread evenly over all so far, and the latest.
 
     They follow from the number of updates alone, and not from how long the run is going to be.
     """
-    *earlier, latest = numbers
+    latest = max(snapshots)
     stride = 1
     while latest // stride >= MAX_SNAPSHOTS:
         stride *= 2
-    return [number for number in earlier if number % stride == 0] + [latest]
+    return {k: kept for k, kept in snapshots.items() if k % stride == 0 or k == latest}
