@@ -5,6 +5,7 @@ Each misuse is a call that has to be refused, with one wrong argument or one wro
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ _NAN, _INF, _HUGE = float("nan"), float("inf"), 10**400
 _MAZE = "rover/Maze-v0"
 _NO_COUNTS = ("10", None, -1, 0, 1.5, _NAN, _INF, _HUGE, [3], True, "1e3", b"3")
 _NO_PATHS = ("", "x" * 300, "a\x00b", "é" * 200, ".")
-_NO_ENVS = (None, 5, "", "nosuch-v0", gym.Env, object(), b"rover/Maze-v0", "x" * 10**5, "a\x00-v0")
+_NO_ENVS = (None, 5, "", "a:b:c", gym.Env, object(), b"rover/Maze-v0", "x" * 10**5, "a\x00-v0")
 _NO_SEEDS = ("0", None, -1, 1.5, 2**64, [1], _NAN, _HUGE)
 _VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float32)
 _IMAGE = spaces.Box(0, 255, (20, 20, 3), np.uint8)
@@ -169,6 +170,11 @@ MISUSES: Mapping[str, tuple[Callable[[_Here, Any], Any], Sequence[Any]]] = {
     "seed": (lambda here, x: here.agent(_MAZE, seed=x), _NO_SEEDS),
     "preset": (lambda here, x: here.agent(_MAZE, preset=x), ("fats", 5, ["a"])),
     "agent": (lambda _, x: rover.make_agent(x, _MAZE), ("", "rvoer", None, 5)),
+    "pickle": (lambda here, _: pickle.dumps(here.agent(_MAZE)), (None,)),
+    "env_kwargs of an environment": (
+        lambda here, x: here.agent(gym.make(_MAZE), env_kwargs=x),
+        ({"slip": 0.1},),
+    ),
     "env_kwargs": (
         lambda here, x: here.agent(_MAZE, env_kwargs=x),
         ({"x": 1}, {"slip": "a"}, {"layout": None, "goal": 5}),

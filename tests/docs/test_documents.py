@@ -1,27 +1,97 @@
-"""Every decision has a note, and every deviation a number."""
+"""Documents beside the code: deviations, the gallery, the figures of a run, and the reference."""
 
-from __future__ import annotations
-
+import importlib
+import inspect
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
+from grid_runs import make_grid
 
-DOCS = Path(__file__).parents[2] / "docs"
-NOTES = sorted(page for page in (DOCS / "design").glob("*.md") if page.stem != "index")
+import rover
+from rover.baselines import agent_class, agent_names
+from rover.baselines.random import Random
+from rover.cli.program import command_modules
+from rover.cli.values import setting_rows
+from rover.storage import JsonLines
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+EXTENSIONS = DOCS / "extensions"
+sys.path.insert(0, str(EXTENSIONS))
+
+from reference import (  # noqa: E402
+    agent_page,
+    command_page,
+    configurations,
+    explanation,
+    public_names,
+    settings_page,
+)
+
+NAMES = public_names()
 
 
-@pytest.mark.parametrize("page", NOTES, ids=lambda page: page.stem)
-def test_a_note_has_context_decision_and_measurement(page: Path) -> None:
-    if page.stem == "published-configurations":
-        pytest.skip("a list of what presets cannot say")
-    headings = re.findall(r"^## (.*)", page.read_text("utf-8"), flags=re.M)
-    assert headings == ["Context", "Decision", "Measurement"]
-
-
-def test_every_deviation_has_a_number_and_a_note() -> None:
+def test_every_deviation_has_a_number_and_a_note():
     index = (DOCS / "deviations.md").read_text("utf-8")
+    notes = {page.name for page in (DOCS / "design").glob("[0-9][0-9]-*.md")}
     rows = re.findall(r"^\| (\d+) \| \[.*\]\(design/((\d\d)-[\w-]+\.md)\) \|$", index, flags=re.M)
     assert [int(number) for number, _, _ in rows] == list(range(1, len(rows) + 1))
     assert all(int(number) == int(prefix) for number, _, prefix in rows)
-    assert {name for _, name, _ in rows} == {note.name for note in NOTES if note.stem[:2].isdigit()}
+    assert {name for _, name, _ in rows} == notes
+
+
+def test_every_example_has_a_committed_picture_with_a_text():
+    """Otherwise: an entry in gallery_pictures.toml, `make docs`, and run gallery_pictures.py."""
+    pytest.importorskip("sphinx")
+    from gallery_pictures import COMMITTED, PICTURES
+
+    names = {path.stem for path in (ROOT / "examples" / "gallery").glob("*.py")}
+    assert names == set(PICTURES) == {path.stem for path in COMMITTED.glob("*.png")}
+    assert all(len(picture.shows.split()) > 5 for picture in PICTURES.values())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_every_figure_of_a_run_is_explained(known, tmp_path):
+    folder = tmp_path / "run"
+    settings = {"run_dir": folder, "seed": 0, "evaluation_episodes": 2}
+    if known:
+        rover.Rover(make_grid(), policy_every=25, mirror_steps=5, **settings).learn(50)
+    else:
+        Random("MountainCar-v0", policy_every=25, measure_share=1000, **settings).learn(50)
+    explained = set(re.findall(r"`([a-z0-9_]+)`", (DOCS / "measures.md").read_text("utf-8")))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert {*summary} <= explained
+    for line in JsonLines.read(folder / "metrics.jsonl"):
+        assert {*line} <= explained
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_public_name_says_something(module):
+    assert inspect.getdoc(importlib.import_module(module))
+    for name in NAMES[module]:
+        first = explanation(module, name).partition("\n\n")[0]
+        assert len(first.split()) >= 3, f"{module}.{name} has no sentence of its own"
+
+
+def test_every_setting_has_an_effect_and_is_listed():
+    page = settings_page()
+    for _, words, presets in configurations():
+        assert f"``{words}``" in page
+        for name, kind, values, effect in setting_rows(presets):
+            assert f"``{name}``" in page
+            assert kind, name
+            assert effect, name
+            assert {*values} == {*presets}
+
+
+def test_every_command_and_agent_has_its_page():
+    page = command_page()
+    assert {*re.findall(r"^usage: rover ([a-z]+)", page.replace("   usage", "usage"), re.M)} >= {
+        *command_modules()
+    }
+    own = [name for name in agent_names() if agent_class(name).__module__.startswith("rover.")]
+    for name in own:  # and not those that other tests have added
+        assert f"--agent {name}" in agent_page(name, DOCS)

@@ -1,7 +1,5 @@
 """The notebook of the first guide is that page, and runs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -15,14 +13,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "extensions"))
 from notebook import NOTEBOOK, PAGE, notebook_of  # noqa: E402
 
 
-def test_the_notebook_is_the_page() -> None:
+def test_the_notebook_is_the_page():
     """Otherwise: python docs/extensions/notebook.py."""
     assert nbformat.read(NOTEBOOK, as_version=4) == notebook_of(PAGE.read_text("utf-8"))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     book = notebook_of(PAGE.read_text("utf-8"))
     resources = {"metadata": {"path": str(tmp_path)}}

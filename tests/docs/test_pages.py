@@ -5,8 +5,6 @@ of `rover` without a process of their own. A block that cannot run is marked by 
 reader sees, `<!-- skip: next "reason" -->`, with one of the reasons below.
 """
 
-from __future__ import annotations
-
 import glob
 import io
 import re
@@ -105,9 +103,7 @@ RUN = [page for page in WITH_BLOCKS if page.name != "first_result.md" or not NOT
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_blocks_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     (tmp_path / "reader").mkdir()
     monkeypatch.chdir(tmp_path / "reader")
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -120,7 +116,7 @@ def test_the_blocks_of_a_page_run(
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_block_of_a_page_is_of_an_unknown_kind(page: Path) -> None:
+def test_no_block_of_a_page_is_of_an_unknown_kind(page):
     """So that none is left out by its name: "text" is shown only, "{toctree}" lists pages."""
     opened = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
     assert len(opened) % 2 == 0

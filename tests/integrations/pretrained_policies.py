@@ -1,7 +1,5 @@
 """Small pretrained policies, made by hand, one for each kind of observation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,11 +1,8 @@
 """Certificates: exact where they say so, the same again, and refused where they do not fit."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import xml.etree.ElementTree
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -33,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*too few for a policy update")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     agent = rover.Rover(
         "rover/Corridor-v0", seed=3, run_dir=folder, env_kwargs={"length": 6}, policy_every=40
@@ -42,13 +39,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_known_policy_has_its_exact_figures() -> None:
+def test_a_known_policy_has_its_exact_figures():
     env = GridWorld("S..\n.#.\n...", horizon=12)
     agent = rover.Rover(env, seed=0, policy_every=50)
     agent.learn(100)
     certificate = certify(agent.policy, agent.buffer, env, discount=0.9)
     problem = finite_dynamics(env)
-    assert problem is not None
     moves = problem.dynamics.dense()  # (A, S, S)
     probs = agent.policy.probs(problem.observations)
     chain = np.einsum("xa,axy->xy", probs, moves)
@@ -72,7 +68,7 @@ def test_a_known_policy_has_its_exact_figures() -> None:
     assert 0 < interval["low"] <= interval["mean"] <= interval["high"]
 
 
-def test_data_alone_has_the_shares_of_its_arrivals(run: Path) -> None:
+def test_data_alone_has_the_shares_of_its_arrivals(run):
     certificate = certify_path(run / "buffer.safetensors", "rover/Corridor-v0", episodes=5)
     buffer = load_run_buffer(run)
     shares = buffer.visits() / buffer.visits().sum()
@@ -82,7 +78,7 @@ def test_data_alone_has_the_shares_of_its_arrivals(run: Path) -> None:
     assert "seen; J " in one_line(certificate)
 
 
-def test_the_command_of_a_run_makes_its_data_again(run: Path, tmp_path: Path) -> None:
+def test_the_command_of_a_run_makes_its_data_again(run, tmp_path):
     certificate = certify_path(run)
     words = shlex.split(certificate["command"])
     assert words[:2] == ["rover", "pretrain"]
@@ -93,7 +89,7 @@ def test_the_command_of_a_run_makes_its_data_again(run: Path, tmp_path: Path) ->
     assert certify_path(again) == certificate
 
 
-def test_states_that_are_unknown_are_counted_in_cells() -> None:
+def test_states_that_are_unknown_are_counted_in_cells():
     env = gym.make("MountainCar-v0", max_episode_steps=60)
     agent = rover.make_agent("random", env, seed=0)
     agent.learn(200)
@@ -110,9 +106,7 @@ def test_states_that_are_unknown_are_counted_in_cells() -> None:
     )
 
 
-def test_the_line_the_json_and_the_badge(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_line_the_json_and_the_badge(run, tmp_path, capsys):
     picture = tmp_path / "badge.svg"
     assert answer(["certify", str(run), "--badge", str(picture)]) == 0
     line = capsys.readouterr().out
@@ -135,7 +129,7 @@ def test_the_line_the_json_and_the_badge(
         certify(None, None, GridWorld("S.", horizon=2))
 
 
-def test_a_data_set_carries_its_certificate(run: Path) -> None:
+def test_a_data_set_carries_its_certificate(run):
     minari = pytest.importorskip("minari")
     from rover.integrations.minari import export_minari, load_minari, read_certificate
 

@@ -1,7 +1,5 @@
 """CoverageBonus: the reward that Stable-Baselines3 sees, worked out by hand, and learned from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -37,7 +35,7 @@ class Line(gym.Env[Any, Any]):
         return self.place, float(self.place), False, self.n_steps == 2, {}
 
 
-def test_counts_are_lambda_over_tries_plus_lambda() -> None:
+def test_counts_are_lambda_over_tries_plus_lambda():
     env = CoverageBonus(DummyVecEnv([Line]), "counts", extrinsic=0.0)
     env.reset()
     bonuses = [float(env.step(np.array([action]))[1][0]) for action in (1, 1, 1, 1, 0, 1)]
@@ -45,7 +43,7 @@ def test_counts_are_lambda_over_tries_plus_lambda() -> None:
     assert bonuses == [1.0, 1.0, 0.5, 0.5, 1.0, pytest.approx(1 / 3)]
 
 
-def test_extrinsic_and_scale_are_factors_and_info_has_the_bonus() -> None:
+def test_extrinsic_and_scale_are_factors_and_info_has_the_bonus():
     env = CoverageBonus(DummyVecEnv([Line]), extrinsic=2.0, scale=0.5, ridge=3.0)
     env.reset()
     _, reward, _, infos = env.step(np.array([1]))
@@ -53,7 +51,7 @@ def test_extrinsic_and_scale_are_factors_and_info_has_the_bonus() -> None:
     assert infos[0]["bonus"] == 1.0
 
 
-def test_a_bonus_sees_where_an_episode_ended_and_not_where_the_next_began() -> None:
+def test_a_bonus_sees_where_an_episode_ended_and_not_where_the_next_began():
     seen: list[tuple[list[int], ...]] = []
 
     def remember(x: Any, a: Any, y: Any, done: Any, /) -> Any:
@@ -67,7 +65,7 @@ def test_a_bonus_sees_where_an_episode_ended_and_not_where_the_next_began() -> N
     assert seen == [([0], [1], [1], [False]), ([1], [1], [2], [True]), ([0], [1], [1], [False])]
 
 
-def test_a_density_is_the_sum_of_the_visits_near_by() -> None:
+def test_a_density_is_the_sum_of_the_visits_near_by():
     rng = np.random.default_rng(0)
     novelty = DensityNovelty(units_after=60, width=0.5)
     walk = np.cumsum(rng.normal(size=(31, 2, 1)), axis=0)
@@ -90,7 +88,7 @@ def test_a_density_is_the_sum_of_the_visits_near_by() -> None:
 
 
 @pytest.mark.parametrize("name", ["counts", "density", "rnd", "apt", "maxent"])
-def test_a_seed_gives_the_same_bits(name: str) -> None:
+def test_a_seed_gives_the_same_bits(name):
     results = []
     for _ in range(2):
         venv = make_vec_env("CartPole-v1", n_envs=2, seed=3)
@@ -106,7 +104,7 @@ def test_a_seed_gives_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_dqn_learns_from_it() -> None:
+def test_dqn_learns_from_it():
     env = CoverageBonus(DummyVecEnv([Line]), "counts", extrinsic=0.0)
     model = DQN("MlpPolicy", env, learning_starts=20, train_freq=1, seed=0, device="cpu")
     model.learn(300)
@@ -116,7 +114,7 @@ def test_dqn_learns_from_it() -> None:
     assert stored.max() == 1.0
 
 
-def test_what_cannot_be_said_is_refused() -> None:
+def test_what_cannot_be_said_is_refused():
     with pytest.raises(ConfigurationError, match="bonus='density'"):
         CoverageBonus(make_vec_env("Pendulum-v1"), "rnd")
     line = DummyVecEnv([Line])
@@ -140,7 +138,7 @@ def test_what_cannot_be_said_is_refused() -> None:
         broken.step(np.array([0]))
 
 
-def test_observations_that_do_not_repeat_are_warned_of() -> None:
+def test_observations_that_do_not_repeat_are_warned_of():
     env = CoverageBonus(make_vec_env("CartPole-v1", n_envs=8, seed=0), "counts")
     env.reset()
     for _ in range(249):

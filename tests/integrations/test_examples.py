@@ -1,7 +1,5 @@
 """The scripts of examples/ run, and learn where the goal is near."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
@@ -22,15 +20,13 @@ N_STATES = 109  # of Multi-Rooms 5
 
 def load_example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture
-def policy_file(tmp_path: Path) -> str:
+def policy_file(tmp_path):
     """A uniform policy on exact states."""
     spec = EncoderConfig(
         kind="identity", observation_shape=(), observation_dtype="int64", n_states=N_STATES
@@ -47,7 +43,7 @@ def policy_file(tmp_path: Path) -> str:
     return str(tmp_path / "policy.safetensors")
 
 
-def test_plain_ppo_learns(policy_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_ppo_learns(policy_file, monkeypatch):
     example = load_example("cleanrl_ppo")
     monkeypatch.setattr(example, "GOAL", (3, 0))
     settings = {"n_envs": 2, "n_steps": 100}
@@ -55,9 +51,7 @@ def test_plain_ppo_learns(policy_file: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert example.train(policy_file, 1600, 0, **settings) > -4.0  # the best: −2
 
 
-def test_every_start_of_the_comparison(
-    policy_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_start_of_the_comparison(policy_file, monkeypatch, capsys):
     pytest.importorskip("stable_baselines3")
     example = load_example("sb3_multi_rooms")
     monkeypatch.setattr(example, "GOAL", (2, 0))
@@ -71,5 +65,5 @@ def test_every_start_of_the_comparison(
     assert all(-300.0 <= float(figure) <= -1.0 for row in rows for figure in row[-4:-1])
 
 
-def test_every_goal_of_a_goal_conditioned_environment() -> None:
+def test_every_goal_of_a_goal_conditioned_environment():
     assert load_example("goal_env").success_rate(steps=700, episodes=10, seed=1) == 1.0

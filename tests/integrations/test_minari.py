@@ -1,9 +1,7 @@
 """Buffers as Minari data sets and back, and what offline learners see of them."""
 
-from __future__ import annotations
-
+import warnings
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +14,8 @@ from rover.envs import GridWorld, reward_function
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
+    NonFiniteError,
+    UnsupportedSpaceError,
 )
 from rover.integrations.minari import export_minari, load_minari
 from rover.training.run_folder import load_run_buffer
@@ -38,7 +38,7 @@ def collected(kind: str, steps: int = 130, *, start: str | None = None) -> Any:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     """A finished run that no test may change."""
     folder = tmp_path_factory.mktemp("minari") / "run"
     kwargs = {"layout": MAP, "observation": "onehot", "horizon": 20}
@@ -56,7 +56,7 @@ def same_bits(first: Buffer, second: Buffer) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("state", 120), ("onehot", 130), ("pixels", 130)])
-def test_a_round_trip_is_exact(kind: str, steps: int) -> None:
+def test_a_round_trip_is_exact(kind, steps):
     # The run stops within an episode, and at the end of one.
     env, buffer = collected(kind, steps, start="random")
     dataset = export_minari(buffer, f"rover/{kind}-v0", env=env)
@@ -72,7 +72,7 @@ def test_a_round_trip_is_exact(kind: str, steps: int) -> None:
     assert same_bits(without_env, buffer)
 
 
-def test_a_run_says_where_its_transitions_are_from(run: Path) -> None:
+def test_a_run_says_where_its_transitions_are_from(run):
     dataset = export_minari(run, "rover/maze-v0", author="Ada", author_email="ada@example.org")
     back, _ = load_minari(dataset)
     assert same_bits(back, load_run_buffer(run))
@@ -87,7 +87,7 @@ def test_a_run_says_where_its_transitions_are_from(run: Path) -> None:
     assert from_file.env_spec is None
 
 
-def test_the_environment_is_recovered(tmp_path: Path) -> None:
+def test_the_environment_is_recovered(tmp_path):
     file = tmp_path / "map.txt"
     file.write_text(MAP)
     env = gym.make("rover/Grid-v0", layout=str(file), observation="onehot", horizon=9, slip=0.1)
@@ -97,12 +97,11 @@ def test_the_environment_is_recovered(tmp_path: Path) -> None:
     recovered = minari.load_dataset("maze-v0").recover_environment()
     assert recovered.spec.id == "rover/Grid-v0"
     world = recovered.unwrapped
-    assert isinstance(world, GridWorld)
     assert (world.layout.text, world.horizon, world.slip) == (MAP, 9, 0.1)
     assert recovered.observation_space == dataset.observation_space
 
 
-def test_a_task_labels_what_it_would_have_made() -> None:
+def test_a_task_labels_what_it_would_have_made():
     env, buffer = collected("onehot", 400)
     task = gym.make("rover/Grid-v0", layout=MAP, observation="onehot", goal=(2, 1))
     dataset = export_minari(buffer, "maze-v0", env=env, task=task)
@@ -123,7 +122,7 @@ def test_a_task_labels_what_it_would_have_made() -> None:
     assert dataset.recover_environment().unwrapped.goal is None
 
 
-def test_transitions_that_cannot_be_exported(tmp_path: Path) -> None:
+def test_transitions_that_cannot_be_exported(tmp_path):
     _, buffer = collected("state")
     other = gym.make("rover/Grid-v0", layout=MAP, observation="onehot")
     with pytest.raises(ConfigurationError, match=r"another environment: .* and 4 actions"):
@@ -139,7 +138,7 @@ def test_transitions_that_cannot_be_exported(tmp_path: Path) -> None:
         export_minari(tmp_path / "run", "maze-v0")
 
 
-def test_data_sets_that_are_damaged_or_newer(root: Path) -> None:
+def test_data_sets_that_are_damaged_or_newer(root):
     env, buffer = collected("state")
     export_minari(buffer, "maze-v0", env=env)
     metadata = root / "maze-v0" / "data" / "metadata.json"
@@ -152,3 +151,92 @@ def test_data_sets_that_are_damaged_or_newer(root: Path) -> None:
     (root / "maze-v0" / "data" / "main_data.hdf5").write_bytes(b"no such thing")
     with pytest.raises(ArtefactError, match=r"'maze-v0' cannot be read .*delete it"):
         load_minari("maze-v0")
+
+
+def made_by_others(episodes: list[dict[str, Any]], name: str = "other-v0", **spaces: Any) -> Any:
+    """A data set as other programs make it."""
+    given = {
+        "observation_space": gym.spaces.Box(-9, 9, (2,), np.float64),
+        "action_space": gym.spaces.Discrete(2),
+    } | spaces
+    buffers = [minari.data_collector.EpisodeBuffer(infos={}, **episode) for episode in episodes]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an author, an e-mail address, ... that are missing
+        return minari.create_dataset_from_buffers(name, buffers, **given)
+
+
+def an_episode(length: int = 3, **changes: Any) -> dict[str, Any]:
+    observations = np.arange(2.0 * length + 2).reshape(length + 1, 2) / 8
+    flags = np.zeros(length, bool)
+    return {
+        "observations": observations,
+        "actions": np.arange(length) % 2,
+        "rewards": np.arange(length) / 4,
+        "terminations": flags,
+        "truncations": flags,
+    } | changes
+
+
+def test_data_sets_of_others():
+    ended = np.array([False, True])
+    first = an_episode()  # ends without saying how
+    second = an_episode(2, terminations=ended)
+    both = an_episode(
+        4, terminations=np.array([False, True, False, False])
+    )  # goes on behind an end
+    buffer, rewards = load_minari(made_by_others([first, second, both]))
+    assert rewards.tolist() == [0, 0.25, 0.5, 0, 0.25, 0, 0.25, 0.5, 0.75]
+    assert buffer.terminated.tolist() == [False] * 4 + [True, False, True, False, False]
+    assert buffer.truncated.tolist() == [False, False, True] + [False] * 5 + [True]
+    assert buffer.episode_starts.tolist() == [0, 0, 0, 2]
+    assert np.array_equal(buffer.observations.rows[buffer.inputs[:3]], first["observations"][:-1])
+    some, _ = load_minari(minari.load_dataset("other-v0").filter_episodes(lambda e: len(e) == 2))
+    assert some.terminated.tolist() == [False, True]
+
+
+BOX, DISCRETE = gym.spaces.Box, gym.spaces.Discrete
+LONG, NAN, TENTHS = np.zeros((3, 2)), np.full((4, 2), np.nan), np.full((4, 2), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "spaces", "error", "message"),
+    [
+        ({}, {"observation_space": BOX(0, 1, (2, 2))}, UnsupportedSpaceError, "observation space"),
+        ({"observations": LONG}, {}, ArtefactError, r"episode 0 of .* of shape \(3, 2\)"),
+        ({"observations": NAN}, {}, NonFiniteError, "observations that are NaN"),
+        (
+            {"observations": TENTHS},
+            {"observation_space": BOX(0, 1, (2,), np.float32)},
+            ArtefactError,
+            "observations of dtype float64 that its Box",
+        ),
+        (
+            {"observations": np.array([0, 1, 2, 5])},
+            {"observation_space": DISCRETE(5)},
+            ArtefactError,
+            r"its Discrete\(5\) does not hold",
+        ),
+        ({"actions": np.array([0, 1, 2])}, {}, ArtefactError, r"not all whole numbers in 0\.\.1"),
+        ({"rewards": np.array([0, np.inf, 0])}, {}, NonFiniteError, "rewards that are NaN or inf"),
+    ],
+)
+def test_data_sets_that_are_refused(changes, spaces, error, message):
+    made_by_others([an_episode(**changes)], **spaces)
+    with pytest.raises(error, match=message):
+        load_minari("other-v0")
+
+
+def test_exact_values_of_a_wider_dtype_are_taken():
+    space = gym.spaces.Box(-9, 9, (2,), np.float32)
+    buffer, _ = load_minari(made_by_others([an_episode()], observation_space=space))
+    assert buffer.observations.dtype == np.float32
+
+
+def test_data_sets_that_are_missing_or_empty():
+    with pytest.raises(
+        ArtefactError, match=r"no Minari data set 'maze-v0' on this machine.*download"
+    ):
+        load_minari("maze-v0")
+    made_by_others([])
+    with pytest.raises(ArtefactError, match="'other-v0' holds no transitions"):
+        load_minari("other-v0")

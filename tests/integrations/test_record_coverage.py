@@ -1,7 +1,5 @@
 """RecordCoverage: what was seen, in the info of whatever learner there is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -19,7 +17,7 @@ N_STATES = 11
 RIGHT = 3
 
 
-def test_states_and_their_share_are_counted_over_episodes() -> None:
+def test_states_and_their_share_are_counted_over_episodes():
     env = RecordCoverage(GridWorld(MAP, horizon=3))
     env.reset(seed=0)
     for _ in range(2):
@@ -32,7 +30,7 @@ def test_states_and_their_share_are_counted_over_episodes() -> None:
     assert info["coverage"] == {"steps": 6, "states": 7, "share": 7 / N_STATES}
 
 
-def test_copies_can_record_together() -> None:
+def test_copies_can_record_together():
     first = RecordCoverage(GridWorld(MAP, horizon=1))
     second = RecordCoverage(GridWorld(MAP, horizon=1), together_with=first)
     for env in (first, second):
@@ -43,10 +41,9 @@ def test_copies_can_record_together() -> None:
         RecordCoverage(GridWorld("S..", horizon=1), together_with=first)
 
 
-def test_the_objective_of_a_policy_is_exact() -> None:
+def test_the_objective_of_a_policy_is_exact():
     world = GridWorld(MAP, horizon=2)
     problem = finite_dynamics(world)
-    assert problem is not None
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(4), size=N_STATES)
     env = RecordCoverage(world, policy=lambda _: table.astype(np.float32), every=2, discount=0.9)
@@ -64,7 +61,7 @@ def test_the_objective_of_a_policy_is_exact() -> None:
     assert seen[2]["objective"] != seen[0]["objective"]
 
 
-def test_vectors_are_counted_by_cells_of_a_net() -> None:
+def test_vectors_are_counted_by_cells_of_a_net():
     env = RecordCoverage(gym.make("MountainCar-v0", max_episode_steps=200))
     env.reset(seed=0)
     rng = np.random.default_rng(0)
@@ -81,7 +78,7 @@ def test_vectors_are_counted_by_cells_of_a_net() -> None:
     assert info["coverage"]["cells"] > 1.5 * first
 
 
-def test_nothing_passes_changed_and_nothing_is_drawn() -> None:
+def test_nothing_passes_changed_and_nothing_is_drawn():
     def walk(env: gym.Env[Any, Any]) -> list[Any]:
         rng = np.random.default_rng(0)
         rows = [env.reset(seed=5)[0]]

@@ -1,7 +1,5 @@
 """The pretrained encoder as a features extractor of Stable-Baselines3's own policies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -39,7 +37,7 @@ def features_of(model: PPO, observations: np.ndarray) -> torch.Tensor:
 
 @pytest.mark.parametrize("images", [True, False])
 @pytest.mark.parametrize("kind", ["onehot", "pixels"])
-def test_features_are_the_encoders_on_raw_observations(kind: str, images: bool) -> None:
+def test_features_are_the_encoders_on_raw_observations(kind, images):
     env, policy = make_env(kind), make_policy(kind)
     model = make_model(env, policy, images=images)
     expected = torch.as_tensor(policy.encoder.features(env.observations()))
@@ -49,7 +47,7 @@ def test_features_are_the_encoders_on_raw_observations(kind: str, images: bool) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_linear_in_the_regressors(kind: str) -> None:
+def test_logits_are_linear_in_the_regressors(kind):
     env, policy = make_env(kind), make_policy(kind)
     found = features_of(make_model(env, policy, features="regressors"), env.observations())
     centred = policy.weights.detach() - policy.weights.detach().mean(dim=1, keepdim=True)
@@ -60,7 +58,7 @@ def test_logits_are_linear_in_the_regressors(kind: str) -> None:
         assert torch.equal(found, torch.eye(11))
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     env = make_env("onehot")
     with pytest.raises(ConfigurationError, match="'regressors' are of ROVER's own"):
         make_model(make_env("state"), make_policy("state"))

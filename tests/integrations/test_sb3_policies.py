@@ -1,7 +1,5 @@
 """PPO and A2C start from a pretrained policy, train what they should, and come back."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import cache
@@ -61,7 +59,7 @@ def outputs(policy: Any, env: GridWorld) -> np.ndarray:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_probabilities_are_at_first_the_pretrained_ones(algorithm: str, kind: str) -> None:
+def test_the_probabilities_are_at_first_the_pretrained_ones(algorithm, kind):
     env, policy = make_env(kind), make_policy(kind)
     before = {k: v.clone() for k, v in policy.state_dict().items()}
     model = make_model(policy, env, algorithm)
@@ -88,7 +86,7 @@ def solved(kind: str) -> ValuePolicy:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_solved_policy_is_what_learning_starts_from(kind: str, tmp_path: Path) -> None:
+def test_a_solved_policy_is_what_learning_starts_from(kind, tmp_path):
     env, policy = make_env(kind), solved(kind)
     model, seen = make_model(policy, env), env.observations()
     before = policy.trainable().probs(seen)
@@ -104,7 +102,7 @@ def test_a_solved_policy_is_what_learning_starts_from(kind: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("make", [make_mixture, make_skilled])
-def test_mixtures_and_skills(make: Any) -> None:
+def test_mixtures_and_skills(make):
     env, policy = make_env("onehot"), make("onehot")
     observations = env.observations()
     mean = make_model(rover_policy(policy), env)
@@ -116,11 +114,10 @@ def test_mixtures_and_skills(make: Any) -> None:
     np.testing.assert_allclose(fine_tuned(one).probs(observations), expected, atol=1e-12)
 
 
-def test_gradients_reach_the_weights_with_the_scale_asked_for() -> None:
+def test_gradients_reach_the_weights_with_the_scale_asked_for():
     env, policy = make_env("onehot"), make_policy("onehot")
     raw = torch.as_tensor(env.observations())
     torch.log_softmax(policy(raw), dim=1)[:, 0].sum().backward()
-    assert policy.weights.grad is not None
     for scale in (1.0, 30.0):
         model = make_model(rover_policy(policy, weight_scale=scale), env)
         tensor, _ = model.policy.obs_to_tensor(env.observations())
@@ -137,7 +134,7 @@ def test_gradients_reach_the_weights_with_the_scale_asked_for() -> None:
 
 @pytest.mark.parametrize("freeze", [True, False])
 @pytest.mark.parametrize("kind", ["onehot", "pixels"])
-def test_what_learning_changes(kind: str, freeze: bool) -> None:
+def test_what_learning_changes(kind, freeze):
     policy_class = rover_policy(make_policy(kind), freeze_encoder=freeze)
     model = make_model(policy_class, make_env(kind))
     before = {k: v.clone() for k, v in model.policy.state_dict().items()}
@@ -152,7 +149,7 @@ def test_what_learning_changes(kind: str, freeze: bool) -> None:
     assert not [name for name in changed if name.rpartition(".")[2] in constants]
 
 
-def test_saved_models_come_back_here_and_in_another_process(tmp_path: Path) -> None:
+def test_saved_models_come_back_here_and_in_another_process(tmp_path):
     env = make_env("onehot")
     path = tmp_path / "policy.safetensors"
     make_policy("onehot").save(path)
@@ -178,7 +175,7 @@ def test_saved_models_come_back_here_and_in_another_process(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_back_to_a_policy_of_this_package(kind: str, tmp_path: Path) -> None:
+def test_back_to_a_policy_of_this_package(kind, tmp_path):
     env, policy = make_env(kind), make_policy(kind)
     model, observations = make_model(policy, env), env.observations()
     expected = policy.probs(observations)
@@ -202,19 +199,19 @@ def test_back_to_a_policy_of_this_package(kind: str, tmp_path: Path) -> None:
         (DiscreteActions(gym.make("Pendulum-v1")), r"4 actions and the .*: make it with Discrete"),
     ],
 )
-def test_other_spaces_are_refused(env: gym.Env[Any, Any], words: str) -> None:
+def test_other_spaces_are_refused(env, words):
     with pytest.raises(ConfigurationError, match=words):
         make_model(make_policy("onehot"), env)
 
 
-def test_what_is_no_pretrained_policy() -> None:
+def test_what_is_no_pretrained_policy():
     policy, env = make_policy("onehot"), make_env("onehot")
     with pytest.raises(ConfigurationError, match="component 3 was asked for, of a policy with 3"):
         rover_policy(make_mixture(), component=3)
     with pytest.raises(ConfigurationError, match="weight_scale must be positive and finite"):
         rover_policy(policy, weight_scale=0.0)
     with pytest.raises(ConfigurationError, match="not a Linear: see"):
-        rover_policy(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+        rover_policy(torch.nn.Linear(2, 2))
     with pytest.raises(ArtefactError, match="nowhere"):
         rover_policy("nowhere.safetensors")
     with pytest.raises(ConfigurationError, match=r"policy_kwargs net_arch: .* rover_policy\(\)"):
@@ -223,7 +220,7 @@ def test_what_is_no_pretrained_policy() -> None:
         fine_tuned(make_model("MlpPolicy", env))
 
 
-def test_logits_that_are_not_finite() -> None:
+def test_logits_that_are_not_finite():
     model = make_model(make_policy("onehot"), make_env("onehot"))
     with pytest.raises(NonFiniteError, match="logits are not finite: look at the observations"):
         model.predict(np.full((1, 11), np.nan, dtype=np.float32))

@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +29,7 @@ def plain_user() -> Iterator[None]:
 
 
 @pytest.fixture
-def unwritable_folder() -> Iterator[Path]:
+def unwritable_folder():
     """A folder in which this process may not write, and a file in it that it may not read."""
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are private to their owner
         folder = Path(name, "theirs")
@@ -46,7 +44,7 @@ def unwritable_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def refuse_writes(monkeypatch):
     """Let every second ``os.write`` fail with an error number, after half of the data went out."""
 
     def refuse(code: int) -> None:
@@ -64,6 +62,6 @@ def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.fixture(params=_DISK_ERRORS, ids=lambda code: errno.errorcode[code])
-def disk_error(request: pytest.FixtureRequest) -> tuple[int, str]:
+def disk_error(request):
     """An error number and the words that it has to become."""
     return request.param, _DISK_ERRORS[request.param]

@@ -1,8 +1,11 @@
-from __future__ import annotations
+"""Files that are replaced, and the lock of a folder, whatever becomes of disk and processes."""
 
 import errno
+import fcntl
 import os
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from rover.storage import JsonLines, RunLock, check_writable, replace_file
 from rover.storage.files import read_file
 
 
-def test_replaces_a_file_or_a_link_with_ordinary_permissions(tmp_path: Path) -> None:
+def test_replaces_a_file_or_a_link_with_ordinary_permissions(tmp_path):
     path, other = tmp_path / "a", tmp_path.parent / "theirs"
     other.write_bytes(b"old content that is longer")
     path.symlink_to(other)
@@ -26,8 +29,8 @@ def test_replaces_a_file_or_a_link_with_ordinary_permissions(tmp_path: Path) -> 
 
 
 def test_any_refusal_keeps_the_old_file_and_leaves_nothing_else(
-    tmp_path: Path, refuse_writes: Callable[[int], None], disk_error: tuple[int, str]
-) -> None:
+    tmp_path, refuse_writes, disk_error
+):
     code, words = disk_error
     path = tmp_path / "checkpoint"
     path.write_bytes(b"old")
@@ -44,9 +47,7 @@ def test_any_refusal_keeps_the_old_file_and_leaves_nothing_else(
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(errno.EDQUOT, "quota"), KeyboardInterrupt()])
-def test_refusals_after_the_last_byte_count_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
-) -> None:
+def test_refusals_after_the_last_byte_count_too(tmp_path, monkeypatch, call, error):
     def refuse(*_: object) -> None:
         raise error  # network file systems report a full disk this late
 
@@ -68,9 +69,7 @@ def append(path: Path) -> None:
     [(lambda path: replace_file(path, b"new"), ()), (append, ("link",))],
     ids=["replace", "append"],
 )
-def test_destinations_that_are_not_files(
-    tmp_path: Path, write: Callable[[Path], None], links: tuple[str, ...]
-) -> None:
+def test_destinations_that_are_not_files(tmp_path, write, links):
     (tmp_path / "file").write_bytes(b"theirs")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "folder" / "inside").mkdir(parents=True)
@@ -100,12 +99,12 @@ def test_destinations_that_are_not_files(
         lambda folder: read_file(folder / "secret"),
     ],
 )
-def test_without_permission(unwritable_folder: Path, write: Callable[[Path], object]) -> None:
+def test_without_permission(unwritable_folder, write):
     with pytest.raises(StorageError, match="permission denied; change the permissions"):
         write(unwritable_folder)
 
 
-def test_files_that_are_not_read(tmp_path: Path) -> None:
+def test_files_that_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(2**42)  # takes no room on the disk
@@ -116,3 +115,91 @@ def test_files_that_are_not_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(ArtefactError, match=words):
             read_file(tmp_path / name)
+
+
+_HOLD = """
+import sys, time
+from rover.storage import RunLock
+with RunLock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+_FORK = """
+import os, signal, sys, time
+from rover.storage import RunLock
+lock = RunLock(sys.argv[1])
+lock.__enter__()
+ready, tell = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(tell, b"x")
+    time.sleep(60)
+os.read(ready, 1)
+try:
+    RunLock(sys.argv[1]).__enter__()
+except OSError:
+    print("held", end=" ")  # the child closing its copy does not release ours
+lock.__exit__(None, None, None)
+with RunLock(sys.argv[1]):
+    print("free")  # although the child lives
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+"""
+
+
+def run_python(code: str, folder: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", code, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_the_lock_of_a_killed_process_is_free(tmp_path):
+    holder = run_python(_HOLD, tmp_path)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        words = rf"another process .* in use by process {holder.pid} on"
+        with pytest.raises(StorageError, match=words), RunLock(tmp_path):
+            pass
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    lock, other = RunLock(tmp_path), RunLock(tmp_path)
+    for _ in range(2):  # can be taken again, and excludes this process too
+        with lock, pytest.raises(StorageError, match=f"by process {os.getpid()}"), other:
+            pass
+
+
+@pytest.mark.slow
+def test_forked_children_do_not_prolong_the_lock(tmp_path):
+    assert run_python(_FORK, tmp_path).communicate(timeout=60)[0] == "held free\n"
+
+
+def test_folders_that_cannot_be_locked(tmp_path, monkeypatch):
+    def assert_refused(folder: Path, words: str) -> None:
+        with pytest.raises(StorageError, match=words), RunLock(folder):
+            pass
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    assert_refused(tmp_path / "a", "create its folder first")
+    with monkeypatch.context() as broken:
+        broken.setattr(fcntl, "flock", refuse)
+        assert_refused(tmp_path, "no locks available; choose another folder")
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / ".lock").unlink()
+    (tmp_path / ".lock").symlink_to(tmp_path / "theirs")
+    assert_refused(tmp_path, "a symbolic link is not")
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+def test_orphans_go_once_nobody_can_be_writing_them(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    orphans = [tmp_path / ".a.1234.rover-tmp", tmp_path / "checkpoints" / ".step-1.9.rover-tmp"]
+    others = [tmp_path / name for name in (".a.tmp", "a.rover-tmp")]
+    for file in (*orphans, *others):
+        file.write_bytes(b"half")
+    with RunLock(tmp_path):
+        assert not any(file.exists() for file in orphans)
+    assert all(file.exists() for file in others)

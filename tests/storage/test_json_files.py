@@ -1,10 +1,6 @@
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pydantic
@@ -40,7 +36,7 @@ _SHARED_FOLDER = settings(
 @pytest.mark.slow
 @_SHARED_FOLDER
 @given(value=json_values)
-def test_round_trip(tmp_path: Path, value: Any) -> None:
+def test_round_trip(tmp_path, value):
     write_json(tmp_path / "a.json", value)
     lines = JsonLines(tmp_path / "lines")
     lines.append({"value": value})
@@ -48,14 +44,14 @@ def test_round_trip(tmp_path: Path, value: Any) -> None:
         assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
-def test_files_are_stable_and_made_for_people(tmp_path: Path) -> None:
+def test_files_are_stable_and_made_for_people(tmp_path):
     write_json(tmp_path / "a", {"b": [1], "a": "γ"})
     write_json(tmp_path / "b", {"a": "γ", "b": (np.int64(1),)})
     assert (tmp_path / "a").read_text() == '{\n  "a": "γ",\n  "b": [\n    1\n  ]\n}\n'
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_models_come_back_and_refuse_what_does_not_fit(tmp_path: Path) -> None:
+def test_models_come_back_and_refuse_what_does_not_fit(tmp_path):
     written = Settings(discount=0.99, shape=(4, 5))
     write_json(tmp_path / "a", written)
     assert read_json(tmp_path / "a", model=Settings) == written
@@ -78,7 +74,7 @@ def test_models_come_back_and_refuse_what_does_not_fit(tmp_path: Path) -> None:
         ([{2: 1}], r"^\[0\] is a dict, .* or has keys that are no strings"),
     ],
 )
-def test_values_that_json_does_not_have_are_refused(tmp_path: Path, value: Any, words: str) -> None:
+def test_values_that_json_does_not_have_are_refused(tmp_path, value, words):
     (tmp_path / "a").write_text("{}")
     with pytest.raises((NonFiniteError, ArtefactError), match=words):
         write_json(tmp_path / "a", value)
@@ -95,7 +91,7 @@ def test_values_that_json_does_not_have_are_refused(tmp_path: Path, value: Any, 
         (b"[" * 10**6, "recursion depth"),
     ],
 )
-def test_files_that_are_not_json_are_refused(tmp_path: Path, text: bytes, words: str) -> None:
+def test_files_that_are_not_json_are_refused(tmp_path, text, words):
     (tmp_path / "a.json").write_bytes(text)
     with pytest.raises(ArtefactError, match=words):
         read_json(tmp_path / "a.json")
@@ -114,7 +110,7 @@ def steps(path: Path) -> list[int]:
 
 @_SHARED_FOLDER
 @given(cut=st.integers(0, 10**6))
-def test_a_file_cut_anywhere_is_read_and_repaired(tmp_path: Path, cut: int) -> None:
+def test_a_file_cut_anywhere_is_read_and_repaired(tmp_path, cut):
     path = tmp_path / "a"
     write_steps(path, 5)
     content = path.read_bytes()
@@ -138,9 +134,7 @@ def test_a_file_cut_anywhere_is_read_and_repaired(tmp_path: Path, cut: int) -> N
         (b"\xff", "is not JSON"),
     ],
 )
-def test_a_torn_line_is_passed_over_at_the_end_and_an_error_in_the_middle(
-    tmp_path: Path, torn: bytes, words: str
-) -> None:
+def test_a_torn_line_is_passed_over_at_the_end_and_an_error_in_the_middle(tmp_path, torn, words):
     path = tmp_path / "a"
     write_steps(path, 2)
     content = path.read_bytes()
@@ -151,7 +145,7 @@ def test_a_torn_line_is_passed_over_at_the_end_and_an_error_in_the_middle(
         JsonLines.read(path)
 
 
-def test_lines_after_a_checkpoint_are_cut_off_and_missing_ones_are_an_error(tmp_path: Path) -> None:
+def test_lines_after_a_checkpoint_are_cut_off_and_missing_ones_are_an_error(tmp_path):
     path = tmp_path / "a"
     write_steps(path, 3)
     lines = JsonLines(path)
@@ -168,9 +162,7 @@ def test_lines_after_a_checkpoint_are_cut_off_and_missing_ones_are_an_error(tmp_
     assert not (tmp_path / "missing").exists()
 
 
-def test_a_refused_line_is_not_read(
-    tmp_path: Path, disk_error: tuple[int, str], refuse_writes: Callable[[int], None]
-) -> None:
+def test_a_refused_line_is_not_read(tmp_path, disk_error, refuse_writes):
     code, words = disk_error
     lines = JsonLines(tmp_path / "a")
     lines.append({"step": 0})

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -8,27 +6,19 @@ from grid_runs import begin
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "deep" / "run"
     begin(folder, 200)
     return folder
 
 
-@pytest.fixture(scope="session")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 50 steps with another discount."""
-    folder = tmp_path_factory.mktemp("runs") / "other"
-    begin(folder, 50, discount=0.5)
-    return folder
-
-
 @pytest.fixture
-def copy_of_finished(finished: Path, tmp_path: Path) -> Path:
+def copy_of_finished(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
 @pytest.fixture
-def stopped(copy_of_finished: Path) -> Path:
+def stopped(copy_of_finished):
     """The same run without its manifest, as of a run that was stopped."""
     (copy_of_finished / "manifest.json").unlink()
     return copy_of_finished

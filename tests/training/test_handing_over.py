@@ -1,7 +1,5 @@
 """What is measured of a policy, how many steps that takes, and what is handed over."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -78,7 +76,7 @@ class Stuck(Rover):
 
 
 @pytest.mark.parametrize(("share", "most"), [(0.2, 0.2), (1.0, 1.0), (0.0, 0.0)])
-def test_measuring_takes_its_share_of_the_steps(share: float, most: float) -> None:
+def test_measuring_takes_its_share_of_the_steps(share, most):
     Counted.n_steps = 0
     env = Counted(gym.make("MountainCar-v0"))
     agent = Random(env, measure_share=share, **QUICK).learn(3000)
@@ -91,7 +89,7 @@ def test_measuring_takes_its_share_of_the_steps(share: float, most: float) -> No
         assert "measure_share" in summary["left_out"]
 
 
-def test_exact_figures_take_no_steps() -> None:
+def test_exact_figures_take_no_steps():
     summary = Random("FrozenLake-v1", **QUICK).learn(100).summary()
     assert summary["measured_steps"] == 0
     assert summary["left_out"] is None
@@ -99,7 +97,7 @@ def test_exact_figures_take_no_steps() -> None:
 
 
 @pytest.mark.parametrize("env", ["numbers", "state"])
-def test_a_policy_worse_than_random_is_said_to_be(env: str, tmp_path: Path, capsys: Any) -> None:
+def test_a_policy_worse_than_random_is_said_to_be(env, tmp_path, capsys):
     agent = Still(ENVIRONMENTS[env](), measure_share=100, run_dir=tmp_path / "run", **QUICK)
     with pytest.warns(RoverWarning, match="covers less than uniformly random .* all the same"):
         agent.learn(300)
@@ -115,13 +113,13 @@ def run_stuck(folder: Path | None, n_steps: int = 300, **watched: Any) -> Stuck:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Stuck]:
+def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
     with pytest.warns(RoverWarning, match=r"the policy of step 300 covers less .*the policy of"):
         return folder, run_stuck(folder)
 
 
-def test_the_best_of_those_measured_is_handed_over(whole: tuple[Path, Stuck]) -> None:
+def test_the_best_of_those_measured_is_handed_over(whole):
     folder, agent = whole
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["worse_than_random"] is False
@@ -135,7 +133,7 @@ def test_the_best_of_those_measured_is_handed_over(whole: tuple[Path, Stuck]) ->
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_resumed_run_hands_over_the_same(whole: tuple[Path, Stuck], tmp_path: Path) -> None:
+def test_a_resumed_run_hands_over_the_same(whole, tmp_path):
     folder, agent = whole
     run_stuck(tmp_path, callback=lambda record: record["step"] < 200)
     again = Stuck.resume(tmp_path, env=ENVIRONMENTS["numbers"]()).finish()
@@ -146,9 +144,7 @@ def test_a_resumed_run_hands_over_the_same(whole: tuple[Path, Stuck], tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_longer_run_goes_on_with_its_plans_and_not_with_what_was_handed_over(
-    whole: tuple[Path, Stuck],
-) -> None:
+def test_a_longer_run_goes_on_with_its_plans_and_not_with_what_was_handed_over(whole):
     longer, at_once = run_stuck(None, 250).learn(50), whole[1]
     np.testing.assert_array_equal(longer.buffer.inputs, at_once.buffer.inputs)
     summaries = [
@@ -158,9 +154,7 @@ def test_a_longer_run_goes_on_with_its_plans_and_not_with_what_was_handed_over(
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
-def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy(
-    preset: str, tmp_path: Path
-) -> None:
+def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy(preset, tmp_path):
     options: dict[str, Any] = {} if preset == "default" else {"first_policy": 0, "seed_steps": 50}
     with pytest.warns(RoverWarning, match="covers less than uniformly random"):
         agent = Stuck(
@@ -170,7 +164,6 @@ def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy
             **{**QUICK, **options, "mirror_steps": 20},
         ).learn(300)
     summary, evaluator = agent.summary(), agent.measures.evaluator
-    assert evaluator is not None
     tables = agent.policy.tables(evaluator.problem.observations)
     exact = evaluator.exact_figures(tables)
     assert {name: summary[name] for name in exact} == exact
@@ -183,7 +176,7 @@ def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy
     assert {**again.summary(), "wall_seconds": 0} == {**summary, "wall_seconds": 0}
 
 
-def test_observations_that_hide_the_layout_are_said_to_be_aliased() -> None:
+def test_observations_that_hide_the_layout_are_said_to_be_aliased():
     class Layouts(Place):
         """Actions are permuted anew in each episode, which nothing shows."""
 
@@ -203,7 +196,7 @@ def test_observations_that_hide_the_layout_are_said_to_be_aliased() -> None:
     assert summary["aliased_observations"] is False
 
 
-def test_nothing_to_cover_and_nothing_to_choose_are_warned_of() -> None:
+def test_nothing_to_cover_and_nothing_to_choose_are_warned_of():
     same = Place(gym.spaces.Discrete(25), lambda x, y: 3)
     with pytest.warns(RoverWarning, match="all 51 observations so far are the same"):
         Random(same, **QUICK).learn(60)

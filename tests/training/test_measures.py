@@ -1,21 +1,22 @@
-"""What a run measures of its policies beside the figures of every update."""
-
-from __future__ import annotations
+"""What a run measures of its policies, and warnings of what cannot be measured or reached."""
 
 import json
 import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from grid_runs import make_grid
+from gymnasium.wrappers import FlattenObservation, TimeLimit
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rover import Rover
 from rover.baselines.random import Random
+from rover.envs import GridWorld
 from rover.errors import ConditioningWarning, RoverWarning
 from rover.operators.kernels import cholesky_factor
 from rover.storage import JsonLines
@@ -37,8 +38,8 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_the_optimal_policy(
-    finished: Path,
-) -> None:
+    finished,
+):
     summary = json.loads((finished / "summary.json").read_text())
     assert summary["mean_coverage"] > summary["uniform_coverage"]
     assert summary["optimal_coverage"] >= summary["uniform_coverage"]
@@ -53,9 +54,7 @@ def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_t
 
 
 @pytest.mark.slow
-def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(
-    tmp_path: Path,
-) -> None:
+def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(tmp_path):
     agent = Random("MountainCar-v0", run_dir=tmp_path / "car", **MOUNTAIN).learn(1200)
     summary, lines = agent.summary(), lines_of(tmp_path / "car")
     assert {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"} <= {*lines[0]}
@@ -70,7 +69,7 @@ def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(
     assert other["cell_radius"] == summary["cell_radius"]
 
 
-def test_few_of_many_starts_are_warned_of_and_one_start_is_not() -> None:
+def test_few_of_many_starts_are_warned_of_and_one_start_is_not():
     many = {"layout": "S" + 30 * ".", "start": "random", "horizon": 20}
     with pytest.warns(RoverWarning, match=r"4 episodes began in 4 .* 87% of further .* run more"):
         agent = Random("rover/Grid-v0", env_kwargs=many, seed=0, policy_every=25).learn(79)
@@ -81,7 +80,7 @@ def test_few_of_many_starts_are_warned_of_and_one_start_is_not() -> None:
         Random("MountainCar-v0", **MOUNTAIN).learn(60)  # a single episode says nothing of others
 
 
-def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:
+def test_a_warning_with_other_figures_is_said_once_in_a_run():
     class Anxious(Random):
         def _update(self) -> dict[str, Any]:
             row = torch.tensor([[1.0, 1.0, 1.0]]).double()
@@ -98,7 +97,7 @@ def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:
 
 
 @given(st.integers(1, 400))
-def test_snapshots_lie_evenly(n_updates: int) -> None:
+def test_snapshots_lie_evenly(n_updates):
     snapshots: dict[int, None] = {}
     for number in range(n_updates):
         snapshots = _thinned({**snapshots, number: None})
@@ -106,3 +105,37 @@ def test_snapshots_lie_evenly(n_updates: int) -> None:
     assert len(kept) <= MAX_SNAPSHOTS + 1
     assert (kept[0], kept[-1]) == (0, n_updates - 1)
     assert len({*np.diff(kept[:-1])}) <= 1
+
+
+class Logged(gym.Wrapper[Any, Any, Any, Any]):
+    """A user's wrapper that notes every step and changes nothing."""
+
+    def step(self, action: Any) -> Any:
+        self.latest = action
+        return self.env.step(action)
+
+
+ROOM = "S...\n....\n...."
+OUT_OF_REACH = [
+    (FlattenObservation(GridWorld(ROOM)), "FlattenObservation may change .* J/J. are not rep"),
+    (Logged(GridWorld(ROOM)), "Logged may change .* J/J. are not reported"),
+    (GridWorld(ROOM, horizon=4), r"1 of 12 states cannot .* of 4 steps: the farthest takes 5"),
+    (TimeLimit(GridWorld(ROOM), 3), "3 of 12 states cannot be reached within an episode of 3"),
+    (GridWorld("S.G..", goal="marked"), "2 of 5 states can only be reached through a state th"),
+]
+
+
+@pytest.mark.parametrize(("env", "message"), OUT_OF_REACH)
+def test_hidden_dynamics_and_states_out_of_reach_are_warned_of(env, message):
+    with pytest.warns(RoverWarning, match=message):
+        Random(env, policy_every=50)
+
+
+def test_what_can_be_reached_is_no_warning():
+    nothing_known = FlattenObservation(gym.make("CartPole-v1"))
+    for env in (
+        GridWorld(ROOM, horizon=5),
+        GridWorld(ROOM, horizon=1, start="random"),
+        nothing_known,
+    ):
+        Random(env, policy_every=50)  # warnings are errors in these tests

@@ -1,29 +1,24 @@
 """The folder of a run: what is in it, who may write it, and what a full disk leaves."""
 
-from __future__ import annotations
-
 import contextlib
-import errno
 import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from grid_runs import SETTINGS, begin, checkpoints, make_grid
-from same_files import assert_same
+from grid_runs import SETTINGS, checkpoints, make_grid
 from small_envs import ENVIRONMENTS
 
 import rover
 from rover import Rover
 from rover.data import Buffer
 from rover.errors import RoverWarning, StorageError
+from rover.policies.loading import load_policy
 from rover.storage import JsonLines, read_sealed
 
 pytestmark = pytest.mark.slow
@@ -38,7 +33,7 @@ NULL = {
 }
 
 
-def test_the_files_of_a_finished_run(finished: Path) -> None:
+def test_the_files_of_a_finished_run(finished):
     names = {path.name for path in finished.iterdir()} - {".lock"}
     assert names == {
         *("config.json", "metrics.jsonl", "summary.json", "policy.safetensors"),
@@ -64,8 +59,8 @@ def test_the_files_of_a_finished_run(finished: Path) -> None:
 
 
 def test_the_policy_and_the_buffer_are_those_of_an_agent_without_a_folder(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    finished, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     agent = Rover(make_grid(), seed=1, **SETTINGS).learn(200)
     assert list(tmp_path.iterdir()) == []
@@ -76,7 +71,7 @@ def test_the_policy_and_the_buffer_are_those_of_an_agent_without_a_folder(
         np.testing.assert_array_equal(stored[name], values)
 
 
-def _resume(folder: Path, said: Connection[str, str]) -> None:
+def _resume(folder: Path, said: Any) -> None:
     try:
         Rover.resume(folder).learn(25)
         said.send("nothing")
@@ -84,7 +79,7 @@ def _resume(folder: Path, said: Connection[str, str]) -> None:
         said.send(f"{type(error).__name__} {error}")
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_processes_do_not_share_a_folder(tmp_path):
     """The second one learns of the first by the lock, whether it begins or resumes."""
     folder = tmp_path / "run"
     said: list[str] = []
@@ -106,58 +101,9 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     assert Rover.resume(folder).num_timesteps == 25
 
 
-@pytest.fixture
-def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Refuse every write to files of a name, after half of the first one went out."""
-    real_open, real_write = os.open, os.write
-    full: set[int] = set()
-    names: list[str] = []
-
-    def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-        file = real_open(path, flags, *args, **kwargs)
-        full.discard(file)
-        if flags & os.O_WRONLY and any(name in os.fspath(path) for name in names):
-            full.add(file)
-        return file
-
-    def write(file: int, data: Any) -> int:
-        if file in full:
-            real_write(file, memoryview(data).cast("B")[: len(data) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real_write(file, data)
-
-    monkeypatch.setattr(os, "open", open_)
-    monkeypatch.setattr(os, "write", write)
-    yield names.append
-    names.clear()
-
-
-@pytest.mark.parametrize(
-    ("name", "step"), [("step-000000100", 50), ("metrics.jsonl", 0), ("buffer.safetensors", 150)]
-)
-def test_a_full_disk_loses_nothing_that_was_written(
-    name: str,
-    step: int,
-    finished: Path,
-    tmp_path: Path,
-    fill_disk: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    folder = tmp_path / "run"
-    fill_disk(name)
-    with pytest.raises(StorageError, match=r"the disk is full; free some space.*rover resume"):
-        begin(folder, 200)
-    monkeypatch.undo()
-    agent = Rover.resume(folder)
-    assert agent.num_timesteps == step
-    agent.finish()
-    names = ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "config.json")
-    assert_same(folder, finished, *names)
-
-
 def test_a_folder_that_cannot_hold_the_run_is_noticed_before_the_first_step(
-    tmp_path: Path, copy_of_finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, copy_of_finished, monkeypatch
+):
     with pytest.raises(StorageError, match=r"too little space: .* needed"):
         Rover.resume(copy_of_finished).learn(10**15)
     assert (copy_of_finished / "manifest.json").exists()
@@ -206,9 +152,7 @@ VECTORS = {"observations", "visits"}
     ],
     ids=["grid", "finite", "vector", "copied", "made only once"],
 )
-def test_pictures_can_be_drawn_of_every_kind_of_environment(
-    make: Callable[[], gym.Env[Any, Any]], keys: set[str], tmp_path: Path
-) -> None:
+def test_pictures_can_be_drawn_of_every_kind_of_environment(make, keys, tmp_path):
     env = make()
     agent = Rover(env, run_dir=tmp_path, measure_share=1000, **SETTINGS)
     with contextlib.ExitStack() as stack:
@@ -221,3 +165,18 @@ def test_pictures_can_be_drawn_of_every_kind_of_environment(
     assert ("rollouts" in arrays) == ("rollouts" in keys)
     if "occupancy" not in keys:
         assert {key for key in NULL if agent.summary()[key] is None} == NULL
+
+
+def test_a_policy_says_what_it_was_trained_on(tmp_path):
+    agent = Rover("rover/MiddleRoom-v0", "paper", seed=4, seed_steps=0, first_policy=10).learn(10)
+    agent.policy.save(tmp_path / "policy.safetensors")
+    assert load_policy(tmp_path / "policy.safetensors").details == {
+        "agent": "rover",
+        "style": {"label": "ROVER", "colour": "#0072B2", "dashes": "solid"},
+        "preset": "paper",
+        "seed": 4,
+        "env_id": "rover/MiddleRoom-v0",
+        "env_kwargs": {"layout": "middle_room"},
+        "steps": 10,
+        "discount": 0.9,
+    }

@@ -1,8 +1,8 @@
-"""What a release says of itself agrees, and its long description needs no other file."""
+"""What a release says of itself, what it packs, the language of docstrings, scripts beside it."""
 
-from __future__ import annotations
-
+import ast
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -16,7 +16,7 @@ import rover
 ROOT = Path(__file__).parents[2]
 
 
-def test_version_changelog_and_citation_agree() -> None:
+def test_version_changelog_and_citation_agree():
     headings = re.findall(r"^## (\S+) — (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
     cited = dict(re.findall(r"^(version|date-released): \"?([^\"\n]+)\"?$", citation, re.M))
@@ -26,20 +26,20 @@ def test_version_changelog_and_citation_agree() -> None:
     assert versions == sorted(versions, reverse=True)
 
 
-def test_the_long_description_links_nothing_that_is_not_packaged() -> None:
+def test_the_long_description_links_nothing_that_is_not_packaged():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     text = (ROOT / project["readme"]).read_text("utf-8")
     assert not re.findall(r"\]\((?!https://)", text)
 
 
-def test_the_files_that_the_readme_links_are_there() -> None:
+def test_the_files_that_the_readme_links_are_there():
     text = (ROOT / "README.md").read_text("utf-8")
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [path for path in linked if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.slow
-def test_the_packages_pass_their_check(tmp_path: Path) -> None:
+def test_the_packages_pass_their_check(tmp_path):
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
     pytest.importorskip("twine")
@@ -53,7 +53,7 @@ def test_the_packages_pass_their_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_image_gets_all_that_its_install_needs(tmp_path: Path) -> None:
+def test_the_image_gets_all_that_its_install_needs(tmp_path):
     """What the Dockerfile copies, past what .dockerignore leaves out, makes a wheel."""
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
@@ -70,3 +70,39 @@ def test_the_image_gets_all_that_its_install_needs(tmp_path: Path) -> None:
     made = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(tmp_path)]
     subprocess.run(made, check=True, capture_output=True)
     assert len([*(tmp_path / "dist").glob("*.whl")]) == 1
+
+
+SOURCES = ROOT / "src"
+CLAUSES = frozenset({"What", "Whether", "Where", "How", "Of", "That", "When", "Which"})
+
+
+def test_docstrings_begin_with_a_noun_or_an_imperative_verb():
+    wrong = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            # bare strings: docstrings, and those below constants
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                first = re.match(r"\s*(\w+)", str(node.value.value))
+                if first and first[1] in CLAUSES:
+                    wrong.append(f"{path.relative_to(SOURCES)}:{node.lineno}: {first[1]} …")
+    assert not wrong, "\n".join(wrong)
+
+
+SCRIPTS = [
+    path
+    for folder in ("benchmarks", "experiments")
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if path.stem != "arena_envs"  # registers environments; other tests use them
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_can_be_imported(script, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(script.parent), str(ROOT), *sys.path])
+    runpy.run_path(str(script), run_name="read_by_a_test")
+
+
+def test_the_lazy_names_of_the_package():
+    assert set(rover.__all__) <= set(dir(rover))
+    with pytest.raises(AttributeError, match=r"module 'rover' has no attribute 'Peer'"):
+        _ = rover.Peer

@@ -1,9 +1,11 @@
-"""Runs train, and end in the same bits, whatever a caller has set in torch."""
+"""One seed, one result, whatever a caller has set in torch, and the shell of threads."""
 
-from __future__ import annotations
-
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +14,7 @@ import pytest
 import torch
 from small_envs import SMALL_NET
 
+import rover
 from rover import finetune, make_agent, train_offline
 
 LEARNER = {"hidden_sizes": (16, 8), "batch_size": 24, "update_every": 3}
@@ -48,7 +51,7 @@ def pretrained(name: str, steps: int, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_every_agent_is_trained_in_the_same_bits(name: str) -> None:
+def test_every_agent_is_trained_in_the_same_bits(name):
     expected = weights(pretrained(name, 100).policy)
     assert expected != weights(pretrained(name, 50).policy)
     with as_a_caller_may_have_it():
@@ -57,7 +60,7 @@ def test_every_agent_is_trained_in_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("learner", ["ddpg", "sac", "offline"])
-def test_tasks_are_learned(learner: str) -> None:
+def test_tasks_are_learned(learner):
     buffer = pretrained("rover", 200).buffer
 
     def learned() -> dict[str, bytes]:
@@ -70,3 +73,48 @@ def test_tasks_are_learned(learner: str) -> None:
     expected = learned()
     with as_a_caller_may_have_it():
         assert learned() == expected
+
+
+PROGRAM = """
+import sys, warnings
+from pathlib import Path
+import numpy as np
+import rover
+from rover.baselines.maxent import _KernelDensity, _MaxentConfig
+from rover.coverage.trainer import check_collapse
+from rover.features.networks import torch_threads
+
+warnings.simplefilter("ignore")
+folder = Path(sys.argv[1])
+folder.mkdir()
+onehot = {"env_kwargs": {"observation": "onehot"}}
+for name, steps, env, keywords in (
+    ("rover", 60, "rover/TwoRooms-v0", onehot),
+    ("rnd", 120, "rover/TwoRooms-v0", {**onehot, "seed_steps": 100, "policy_every": 20}),
+    ("rover", 80, "MountainCar-v0", {"measure_share": 0.0}),
+):
+    keywords = {"evaluation_episodes": 2, **keywords}
+    agent = rover.make_agent(name, env, seed=3, **keywords).learn(steps)
+    agent.policy.save(folder / f"{name} in {agent.env.spec.name}")
+# As large as on images, where a library takes as many threads as there are cores.
+rows = np.random.default_rng(0).normal(size=(1000, 400))
+with torch_threads(1):
+    figures = check_collapse(rows)
+    density = _KernelDensity.fit(rows, np.ones(1000), _MaxentConfig())
+    mass = density.mass(rows[:200])
+content = repr(figures).encode() + density.points.tobytes() + mass.tobytes()
+(folder / "large matrices").write_bytes(content)
+"""
+
+
+@pytest.mark.slow
+def test_the_number_of_threads_in_the_shell_changes_no_bit(tmp_path):
+    results = []
+    for threads in ("1", "4"):
+        variables = {**os.environ, "OMP_NUM_THREADS": threads}
+        variables["PYTHONPATH"] = str(Path(rover.__file__).parents[1])
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / threads)]
+        subprocess.run(command, env=variables, check=True, timeout=300)
+        results.append({path.name: path.read_bytes() for path in (tmp_path / threads).iterdir()})
+    assert len(results[0]) == 4
+    assert results[0] == results[1]
