@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def corridor_run(tmp_path_factory) -> Path:
+def corridor_run(tmp_path_factory):
     """A complete run that no test may change."""
     folder = tmp_path_factory.mktemp("cli") / "corridor"
     assert main([*TINY, "60", "--run-dir", str(folder), "--set", "checkpoint_every=20"]) == 0
@@ -24,7 +21,7 @@ def corridor_run(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def mountain_run(tmp_path_factory) -> Path:
+def mountain_run(tmp_path_factory):
     """A complete run with unknown states that no test may change."""
     folder = tmp_path_factory.mktemp("cli") / "mountain"
     words = ["pretrain", "MountainCar-v0", "--env", "max_episode_steps=50"]
@@ -35,7 +32,7 @@ def mountain_run(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def refused(capsys) -> Callable[..., str]:
+def refused(capsys):
     """Run a command that must be refused with one line; returns the line."""
 
     def refuse(*words: str | Path) -> str:

@@ -1,7 +1,5 @@
 """Environments that a user registered, through every command, and modules that a file names."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -87,10 +85,11 @@ def _own_module(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_registered_environment_goes_through_the_commands(capsys, refused):
     env_id = "own/RingRecorded-v0"
-    pretrain = ("pretrain", env_id, "--env", "size=5", "--steps", "40", "--run-dir", "run", *TINY)
-    assert main([*pretrain, *IMPORT]) == 0
+    typed = f"own_envs:{env_id}"  # what a user types has its module imported
+    pretrain = ("pretrain", typed, "--env", "size=5", "--steps", "40", "--run-dir", "run", *TINY)
+    assert main([*pretrain]) == 0
     config = read_json(Path("run/config.json"))
-    assert (config["env_id"], config["env_kwargs"]) == (env_id, {"size": 5})
+    assert (config["env_id"], config["env_kwargs"]) == (typed, {"size": 5})
     assert read_json(Path("run/summary.json"))["optimality_ratio"] >= 1.0 - 1e-9
     learn = ("finetune", "run", "--steps", "60", *QUICK, "--run-dir", "tuned")
     label = ("offline", "run", "--updates", "40", *QUICK, "--run-dir", "labelled")
@@ -191,3 +190,13 @@ agent = "random"
             resume("tuned" if resume is rover.resume_task else "run")
     assert "evil" not in sys.modules
     assert not Path("imported").exists()
+
+
+def test_the_enumeration_of_an_environment_is_shown(capsys):
+    words = ["envs", "FrozenLake-v1", "--env", "is_slippery=false", "--enumerate"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "16 states with known dynamics" in said
+    assert "5 of them end an episode, the farthest takes 6 steps; J* " in said
+    assert main([*words, "--limit", "10"]) == 2
+    assert "more than 10 states" in capsys.readouterr().err

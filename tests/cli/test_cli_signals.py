@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM at any moment: one line, 128 + signal, no traceback, a run that goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -118,7 +116,6 @@ def test_while_runs_are_compared_every_process_ends():
     words += ["--jobs", "1", "--steps", "100000000"]
     # a session of its own, whose processes can be listed
     process = start("-m", "rover", *words, start_new_session=True)
-    assert process.stdout is not None
     assert process.stdout.readline() == "random-fast, seed 0: starts, 100,000,000 steps\n"
     deadline = time.monotonic() + 120
     while not Path("out/random-fast/seed-0/config.json").exists():

@@ -1,7 +1,5 @@
 """``rover compare``, ``sweep`` and ``reproduce`` from their words to their files."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 from pathlib import Path

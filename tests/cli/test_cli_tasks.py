@@ -1,7 +1,5 @@
 """``rover finetune``, ``rover offline``, their ``rover resume``, and ``rover export``."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -29,7 +27,7 @@ QUICK = (
 ENDS = ("--task", "goal=4,0", "--task", "horizon=12")
 
 
-def test_a_task_is_learned_from_a_run(corridor_run: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_task_is_learned_from_a_run(corridor_run, capsys):
     words = ("finetune", str(corridor_run), *ENDS, "--steps", "150", *QUICK)
     assert main([*words, "--set", "warmup_steps=20", "--set", "seed_steps=20"]) == 0
     shown = capsys.readouterr().out
@@ -56,9 +54,7 @@ def test_a_task_is_learned_from_a_run(corridor_run: Path, capsys: pytest.Capture
         (("offline", "RUN"), "has no reward until it has a goal, so there is no task"),
     ],
 )
-def test_wrong_input_is_one_line_with_exit_code_2(
-    refused, corridor_run: Path, words: tuple[str, ...], expected: str
-) -> None:
+def test_wrong_input_is_one_line_with_exit_code_2(refused, corridor_run, words, expected):
     before = sorted(p.name for p in corridor_run.rglob("*"))
     assert expected in refused(*(str(corridor_run) if word == "RUN" else word for word in words))
     assert os.listdir() == []
@@ -66,13 +62,7 @@ def test_wrong_input_is_one_line_with_exit_code_2(
 
 
 @pytest.mark.parametrize("kind", ["finetune", "offline"])
-def test_a_stopped_run_is_resumed(
-    refused,
-    corridor_run: Path,
-    capsys: pytest.CaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-) -> None:
+def test_a_stopped_run_is_resumed(refused, corridor_run, capsys, monkeypatch, kind):
     """It ends in the same bits, from its own source or from one that was moved."""
     from rover.finetuning import Finetuning
     from rover.finetuning.offline import OfflineTraining

@@ -1,7 +1,5 @@
 """Wrong words, and the help: answered in one line or on a page, before anything runs."""
 
-from __future__ import annotations
-
 import itertools
 import os
 
@@ -36,21 +34,15 @@ RND = (*MAZE, "--method", "rnd")
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
         ((*RND, "--batch-size", "8"), "unknown argument '--batch-size'; use --set learner.batch_"),
         ((*MAZE, "--slip=0.1"), "unknown argument '--slip'; use --env slip=0.1"),
-        (
-            ("plot", ".", "--format", "gif"),
-            "argument --format: invalid choice: 'gif' (choose from ",
-        ),
+        (("plot", ".", "--format", "gif"), "--format: invalid choice: 'gif' (choose from "),
         # numbers
         (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 100,000"),
         ((*MAZE, "--steps", "1.5"), "--steps: must be a whole number of at least 1, not '1.5'"),
         # settings
-        ((*MAZE, "--set", "discount=2"), "setting discount=2: Input should be less than 1"),
         ((*MAZE, "--set", "ridge=1", "--set", "ridge=2"), "--set ridge is given twice"),
-        ((*MAZE, "--set", "discout=1"), "unknown setting 'discout'; did you mean 'discount'?"),
         ((*MAZE, "--set", "seed=3"), "unknown setting 'seed'; use --seed"),
         # environments and their keywords
         (("pretrain", "no_such_module:X-v0"), "No module named 'no_such_module'"),
-        (("pretrain", "Pendulum-v1"), "ROVER needs a finite set of actions"),
         ((*MAZE, "--env", "slip=icy"), "--env slip='icy': must be a number"),
         ((*LAKE, "--env", "is_slipery=false"), "'is_slipery'; did you mean 'is_slippery'?"),
         (("pretrain", "CartPole-v1", "--observation", "onehot"), "has no keyword 'observation'"),
