@@ -1,7 +1,5 @@
 """Studies of short runs, and their bits when they are made on this machine without a break."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path

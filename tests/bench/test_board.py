@@ -1,7 +1,5 @@
 """The board: worlds, entries that cannot be altered, runs made again, and its page."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -54,7 +52,7 @@ EXAMPLES = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def suite(tmp_path, monkeypatch):
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "reward-free-1.toml").write_text(SUITE)
     monkeypatch.setattr(board, "_SUITES", tmp_path / "suites")
@@ -72,7 +70,7 @@ def entry_of(word: str = "random") -> Entry:
 
 
 @pytest.mark.parametrize("noise", [False, True])
-def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise: bool) -> None:
+def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise):
     size = 6
     dynamics = deep_sea(size, noise, mapping_seed=3).finite_mdp.dynamics
     treasure = size * (size + 1) // 2
@@ -86,7 +84,7 @@ def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise: bool) -> N
     assert reach[0, 0] == pytest.approx(best)
 
 
-def test_an_agent_sees_no_reward_and_no_step_beyond_its_budget() -> None:
+def test_an_agent_sees_no_reward_and_no_step_beyond_its_budget():
     env = RewardFree(gym.make("rover/TwoRooms-v0", goal=(6, 0)), 3)
     env.reset(seed=0)
     assert [env.step(3)[1] for _ in range(3)] == [0.0, 0.0, 0.0]
@@ -102,7 +100,7 @@ def test_an_agent_sees_no_reward_and_no_step_beyond_its_budget() -> None:
 # --- entries -------------------------------------------------------------------------------------
 
 
-def test_an_entry_that_was_altered_anywhere_is_refused(tmp_path: Path) -> None:
+def test_an_entry_that_was_altered_anywhere_is_refused(tmp_path):
     path = tmp_path / "entry.json"
     entry_of().write(path)
     assert Entry.read(path).label == entry_of().label
@@ -125,7 +123,7 @@ def forged(entry: Entry, **changes: Any) -> Entry:
     return Entry.model_validate(entry.model_dump() | changes).sealed()
 
 
-def test_an_entry_needs_every_run_of_its_suite(tmp_path: Path) -> None:
+def test_an_entry_needs_every_run_of_its_suite(tmp_path):
     entry, path = entry_of(), tmp_path / "entry.json"
     rows = [one.model_dump() for one in entry.results]
     lacking = copy.deepcopy(rows)
@@ -144,15 +142,13 @@ def test_an_entry_needs_every_run_of_its_suite(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_made_again_is_the_same_to_the_bit(tmp_path: Path) -> None:
+def test_a_run_made_again_is_the_same_to_the_bit(tmp_path):
     path = tmp_path / "entry.json"
     entry_of("rnd").write(path)
     assert verify(path, seed=0, jobs=1) == (1, 1)
 
 
-def test_figures_that_the_agent_does_not_have_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_that_the_agent_does_not_have_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(board, "_CHECKED_SHARE", 1.0)
     entry, path = entry_of(), tmp_path / "entry.json"
     rows = [one.model_dump() for one in entry.results]
@@ -171,7 +167,7 @@ def test_figures_that_the_agent_does_not_have_are_found(
     assert verify(path, jobs=1) == (6, 5)
 
 
-def test_no_file_has_anything_imported(tmp_path: Path) -> None:
+def test_no_file_has_anything_imported(tmp_path):
     (tmp_path / "outsider_module.py").write_text("raise SystemExit('imported')")
     path = tmp_path / "entry.json"
     forged(entry_of(), agent="outsider_module:Agent").write(path)
@@ -184,9 +180,7 @@ def test_no_file_has_anything_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "word", ["examples.board_outsider:CountingQ", "examples.board_sb3_rnd:PpoRnd"]
 )
-def test_agents_of_others_run_and_are_verified(
-    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agents_of_others_run_and_are_verified(word, tmp_path, monkeypatch):
     if "sb3" in word:
         pytest.importorskip("stable_baselines3")
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -195,9 +189,7 @@ def test_agents_of_others_run_and_are_verified(
     assert verify(path, agent=word, seed=1, jobs=1) == (1, 1)
 
 
-def test_an_agent_without_the_methods_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_without_the_methods_is_refused(tmp_path, monkeypatch):
     (tmp_path / "half_an_agent.py").write_text("class Half:\n    def learn(self): ...\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigurationError, match="lacks policy, act"):
@@ -211,7 +203,7 @@ def test_an_agent_without_the_methods_is_refused(
 # --- the page and the command --------------------------------------------------------------------
 
 
-def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(capsys):
     assert answer(["board", "run", "--agent", "random", "--jobs", "1", "--out", "a.json"]) == 0
     assert "entry:    a.json" in capsys.readouterr().out
     assert answer(["board", "verify", "a.json", "--jobs", "1", "--seed", "2"]) == 0

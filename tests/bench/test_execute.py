@@ -1,7 +1,5 @@
 """Runs brought to their end: processes, resumption, refusals, locks, records, the command."""
 
-from __future__ import annotations
-
 import csv
 import os
 import signal
@@ -266,7 +264,6 @@ def test_a_process_whose_parent_is_killed_before_it_has_a_call_ends(tmp_path):
     script = tmp_path / "orphan.py"
     script.write_text(ORPHAN)
     parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
     process = Path("/proc") / parent.stdout.readline().strip()
     assert process.exists()
     time.sleep(1.0)  # until it waits for its call

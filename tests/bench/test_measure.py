@@ -1,7 +1,5 @@
 """Figures of finished runs."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -31,12 +29,11 @@ def pretrained(folder: Path, *, steps: int = 60, **case: Any) -> Run:
     return Run(made, 0, folder)
 
 
-def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path: Path) -> None:
+def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path):
     settings: dict[str, Any] = {"policy_every": 30, "seed_steps": 10}
     settings["learner"] = {"batch_size": 8, "hidden_sizes": (8, 8)}
     run = pretrained(tmp_path / "run", agent="smm", settings=settings)
     known = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
-    assert known is not None
     problem, horizon = known
     assert horizon == 11
     figures = measure(run)[0]
@@ -87,12 +84,11 @@ def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) 
     return Run(Case(**CORRIDOR, steps=5, seeds=(0,), learn=task), 0, folder)
 
 
-def test_figures_of_a_task(tmp_path: Path) -> None:
+def test_figures_of_a_task(tmp_path):
     figures, curve = measure(task_run(tmp_path / "a", steps_to_best_return=70))
     assert figures["steps_to_best_return"] == 70.0
     assert figures["steps_to_first_success"] == math.inf
     assert (figures["at_best"], figures["goal_distance"]) == (1.0, 27.0)
-    assert curve is not None
     assert [values.tolist() for values in curve] == [[0.0, 100.0], [-300.0, -26.0]]
     dense = measure(task_run(tmp_path / "b", {"reward": "dense"}, greedy_return=-27.0))[0]
     assert dense["at_best"] == 0.0

@@ -1,7 +1,5 @@
 """OGBench's mazes as an arena: seeds repeat episodes, and numpy's generator stays as it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -18,11 +16,11 @@ def played(env: gym.Env[Any, Any], seed: int, n_steps: int = 40) -> np.ndarray:
 
 
 @pytest.fixture
-def maze() -> gym.Env[Any, Any]:
+def maze():
     return gym.make("arenas/OGPointMaze-v0", size="teleport")
 
 
-def test_a_seed_repeats_an_episode_whatever_else_is_drawn(maze: gym.Env[Any, Any]) -> None:
+def test_a_seed_repeats_an_episode_whatever_else_is_drawn(maze):
     first = played(maze, 3)
     np.random.seed(7)  # noqa: NPY002
     expected = np.random.random(3)  # noqa: NPY002

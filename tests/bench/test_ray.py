@@ -1,7 +1,5 @@
 """A sweep on Ray with two nodes, one of which is lost on the way. Run it by ``make test-ray``."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

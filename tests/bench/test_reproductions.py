@@ -1,10 +1,7 @@
 """The propositions on numbers, and runs looked at when their buffers cover the same."""
 
-from __future__ import annotations
-
 import csv
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +18,7 @@ from rover_bench.propositions import _riesz_energies
 
 
 @pytest.mark.parametrize(("exponent", "rest"), [(0.5, 1e-2), (0.75, 2e-2), (1.5, 1e-2)])
-def test_riesz_energies_are_those_of_occupancies_that_are_solved_for(
-    exponent: float, rest: float
-) -> None:
+def test_riesz_energies_are_those_of_occupancies_that_are_solved_for(exponent, rest):
     for right, energy in zip((1.0, 0.5), _riesz_energies(exponent, rest), strict=True):
         length = round(40 / (rest if right == 1.0 else math.sqrt(2 * rest)))
         x = np.arange(length)
@@ -37,7 +32,7 @@ def test_riesz_energies_are_those_of_occupancies_that_are_solved_for(
         assert energy == pytest.approx(float(solved), rel=1e-9)
 
 
-def test_the_page_of_propositions_says_what_holds_and_what_does_not(tmp_path: Path) -> None:
+def test_the_page_of_propositions_says_what_holds_and_what_does_not(tmp_path):
     report = reproduce("propositions", "smoke", out=tmp_path, command="rover reproduce x", jobs=2)
     assert report.files == (tmp_path / "propositions.md", tmp_path / "propositions.csv")
     page = report.files[0].read_text()
@@ -57,7 +52,7 @@ def test_the_page_of_propositions_says_what_holds_and_what_does_not(tmp_path: Pa
     ] == pytest.approx(0.5, abs=1e-3)
 
 
-def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path: Path) -> None:
+def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path):
     options = {"env_kwargs": {"length": 9}, "evaluation_episodes": 2}
     agent = Rover("rover/Corridor-v0", run_dir=tmp_path / "run", **options).learn(200)
     problem = agent.measures.evaluator.problem

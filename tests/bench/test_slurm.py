@@ -1,11 +1,9 @@
 """A sweep on a running Slurm whose jobs and whose own process end early: ``make test-slurm``."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,7 +48,7 @@ def in_mid_run(runs: Sequence[Run]) -> bool:
 
 
 @pytest.fixture
-def sweep(tmp_path, monkeypatch) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+def sweep(tmp_path, monkeypatch):
     """Starts the sweep; what is left of it, Slurm's jobs too, ends with the test."""
     assert "idle" in slurm("sinfo"), "start munged, slurmctld and slurmd, until sinfo says idle"
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,5 @@
 """Figures of several runs, and of several tasks, against hand-computed cases and SciPy."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -129,7 +127,7 @@ def test_laws(tasks):
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(FINITE, min_size=1, max_size=9))
-def test_estimates_lie_in_their_intervals_and_among_the_runs(values: list[float]) -> None:
+def test_estimates_lie_in_their_intervals_and_among_the_runs(values):
     found = Aggregate(tuple(values))
     assert (len(found.values), found.n_censored, found.bound) == (len(values), 0, "")
     middle = np.sort(values)[len(values) // 4 : len(values) - len(values) // 4]
@@ -143,7 +141,7 @@ def test_estimates_lie_in_their_intervals_and_among_the_runs(values: list[float]
             assert min(values) - 1e-6 <= interval.low <= interval.high <= max(values) + 1e-6
 
 
-def test_runs_that_did_not_get_there_count_with_the_limit() -> None:
+def test_runs_that_did_not_get_there_count_with_the_limit():
     found = Aggregate((100.0, math.inf, 300.0, 200.0, math.inf), limit=1000)
     assert (found.n_censored, found.bound) == (2, "> ")
     estimates = [found.estimate(name).value for name in ("mean", "iqm", "median")]

@@ -1,7 +1,5 @@
 """Learning a task by interacting, with the model that pretraining left."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,7 @@ def walked(env: gym.Env[Any, Any], steps: int, run_dir: Path | None = None) -> A
 
 
 @pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
-def test_the_best_return_as_soon_as_the_goal_was_met(observation: str) -> None:
+def test_the_best_return_as_soon_as_the_goal_was_met(observation):
     agent = walked(grid(observation=observation), 400)
     task = grid(observation=observation, goal=(4, 2))
     learned = rover.adapt(agent, task, total_timesteps=80, **QUICK)
@@ -45,11 +43,10 @@ def test_the_best_return_as_soon_as_the_goal_was_met(observation: str) -> None:
     assert summary["policy_return"] == summary["best_possible_return"] == -5.0
     # 13 states, each left for the nearest one that was not visited: no way back is longer than 4
     assert summary["steps_to_first_success"] <= 30
-    assert learned.policy is not None
     assert learned.policy.details["tasks"] == ["task"]
 
 
-def test_what_pretraining_did_not_try_is_tried() -> None:
+def test_what_pretraining_did_not_try_is_tried():
     """From a buffer of five steps the rest of the map is found by the task's own steps."""
     agent = walked(grid(), 5)
     learned = rover.adapt(agent, grid(goal=(4, 2)), total_timesteps=400, **QUICK)
@@ -75,7 +72,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], int]] = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("ignore:no reward was seen")
 @pytest.mark.slow
-def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
+def test_a_stopped_run_ends_in_the_same_bits(case, tmp_path):
     make, task, stop = CASES[case]
     source = tmp_path / "source"
     walked(make(), 150, source)
@@ -92,7 +89,7 @@ def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:no reward was seen")
-def test_a_source_that_is_gone_is_given(tmp_path: Path) -> None:
+def test_a_source_that_is_gone_is_given(tmp_path):
     agent, stop = walked(grid(), 100), {"callback": stop_at(20), "total_timesteps": 60, **QUICK}
     with pytest.raises(Stopped):
         rover.adapt(agent, grid(goal=(4, 2)), run_dir=tmp_path / "run", **stop)
@@ -102,14 +99,14 @@ def test_a_source_that_is_gone_is_given(tmp_path: Path) -> None:
     assert is_complete(tmp_path / "run")
 
 
-def test_no_reward_is_said() -> None:
+def test_no_reward_is_said():
     agent = walked(grid(), 100)
     dull = gym.wrappers.TransformReward(grid(goal=(4, 2)), lambda reward: 0.0)
     with pytest.warns(RoverWarning, match="no reward was seen"):
         rover.adapt(agent, dull, total_timesteps=20, **QUICK)
 
 
-def test_what_cannot_be_adapted() -> None:
+def test_what_cannot_be_adapted():
     agent = walked(grid(), 50)
     with pytest.raises(ConfigurationError, match="with the observations of pretraining"):
         rover.adapt(agent, grid(goal=(4, 2), observation="onehot"))

@@ -1,6 +1,5 @@
 """Offline learning: from labelled transitions, without a further step."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,7 @@ def quick(buffer: Buffer, updates: int = 600, **changes: Any) -> TaskResult:
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), [("cql", GreedyPolicy), ("ddpg", NetworkPolicy)])
-def test_the_corridor_is_learned_from_random_walks(
-    algorithm: str, kind: type, tmp_path: Path
-) -> None:
+def test_the_corridor_is_learned_from_random_walks(algorithm, kind, tmp_path):
     result = quick(walked(), 500, algorithm=algorithm, run_dir=tmp_path, source="runs/random")
     assert result.summary["best_possible_return"] == BEST
     assert result.summary["greedy_return"] == BEST
@@ -47,7 +44,7 @@ def test_the_corridor_is_learned_from_random_walks(
     assert read_run_config(tmp_path).kind == "offline"
 
 
-def test_one_seed_one_result_and_the_buffer_is_left_alone() -> None:
+def test_one_seed_one_result_and_the_buffer_is_left_alone():
     before = {name: array.copy() for name, array in walked().state().items()}
     first, again = (quick(walked(), 60, seed=3, evaluate_every=30) for _ in range(2))
     assert first.curve == again.curve
@@ -56,7 +53,7 @@ def test_one_seed_one_result_and_the_buffer_is_left_alone() -> None:
         np.testing.assert_array_equal(array, before[name])
 
 
-def test_tables_of_gymnasium_label_what_was_stored() -> None:
+def test_tables_of_gymnasium_label_what_was_stored():
     env = make_env("FrozenLake-v1", {"is_slippery": False})
     buffer = make_agent("random", env, seed=0, policy_every=500).learn(3000).buffer
     result = quick(buffer, 600, env=env)
@@ -67,7 +64,7 @@ def test_tables_of_gymnasium_label_what_was_stored() -> None:
         quick(other, 10, env=env)
 
 
-def test_refused_buffers_and_settings() -> None:
+def test_refused_buffers_and_settings():
     blank = Buffer((LENGTH,), np.dtype(np.float32), 4)
     with pytest.raises(ConfigurationError, match="the buffer is empty"):
         quick(blank)

@@ -1,7 +1,7 @@
-"""Fine-tuning: what is transferred, what learns when, what a run leaves."""
+"""Fine-tuning: what is transferred, what learns when, what a run leaves and hands over."""
 
 import copy
-from pathlib import Path
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -20,8 +20,10 @@ from transfer_cases import (
 )
 
 from rover.envs import make_env
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.evaluation import greedy_episodes
 from rover.finetuning import TaskResult, finetune
+from rover.finetuning.run import _curve_summary
 from rover.policies import CoveragePolicy, NetworkPolicy
 
 EYE = np.eye(9, dtype=np.float32)
@@ -45,13 +47,13 @@ def bits(result: TaskResult) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
-def test_the_corridor_is_learned_from_rovers_policy(algorithm: str) -> None:
+def test_the_corridor_is_learned_from_rovers_policy(algorithm):
     summary = quick(coverage_policy(), 1000, algorithm=algorithm).summary
     assert summary["best_possible_return"] == summary["best_greedy_return"] == BEST
     assert summary["steps_to_first_success"] < summary["steps_to_best_return"] <= 1000
 
 
-def test_what_has_learned_acts_as_it_did_while_it_learned() -> None:
+def test_what_has_learned_acts_as_it_did_while_it_learned():
     """Uniform actions that were mixed into the policy are not mixed into what it becomes."""
     policy = copy.deepcopy(coverage_policy())
     policy.epsilon = 0.5
@@ -63,15 +65,15 @@ def test_what_has_learned_acts_as_it_did_while_it_learned() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
-def test_what_was_solved_goes_on_learning(algorithm: str) -> None:
+def test_what_was_solved_goes_on_learning(algorithm):
     solved = solved_policy()
     result = quick(solved, 300, algorithm=algorithm)
     assert result.summary["best_greedy_return"] == BEST
     table: Any = result.actor.table
-    assert not torch.equal(table, solved.trainable().table)  # type: ignore[arg-type]
+    assert not torch.equal(table, solved.trainable().table)
 
 
-def test_the_corridor_is_learned_from_a_module_of_ones_own() -> None:
+def test_the_corridor_is_learned_from_a_module_of_ones_own():
     torch.manual_seed(0)
     result = quick(nn.Linear(9, 4), 1200)
     assert result.summary["best_greedy_return"] == BEST
@@ -79,7 +81,7 @@ def test_the_corridor_is_learned_from_a_module_of_ones_own() -> None:
     assert isinstance(result.actor, nn.Linear)
 
 
-def test_one_seed_one_result_and_evaluations_change_nothing() -> None:
+def test_one_seed_one_result_and_evaluations_change_nothing():
     first, again = quick(coverage_policy(), 300, seed=4), quick(coverage_policy(), 300, seed=4)
     assert first.curve == again.curve
     assert bits(first) == bits(again)
@@ -89,18 +91,18 @@ def test_one_seed_one_result_and_evaluations_change_nothing() -> None:
     assert first.curve != quick(coverage_policy(), 300, seed=5).curve
 
 
-def test_the_policy_given_is_never_changed_and_is_kept_during_the_warm_up() -> None:
+def test_the_policy_given_is_never_changed_and_is_kept_during_the_warm_up():
     policy = coverage_policy()
     before = policy.weights.detach().clone()
     warm = quick(policy, 140)  # seed steps and warm-up
-    assert torch.equal(warm.actor.weights, before)  # type: ignore[arg-type]
+    assert torch.equal(warm.actor.weights, before)
     learned = quick(policy, 200)
     assert torch.equal(policy.weights, before)
-    assert not torch.equal(learned.actor.weights, before)  # type: ignore[arg-type]
+    assert not torch.equal(learned.actor.weights, before)
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
-def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm: str) -> None:
+def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm):
     def learned(scale: float, **changes: Any) -> TaskResult:
         env = corridor().make_env()
         env = gym.wrappers.TransformReward(env, lambda reward: scale * float(reward))
@@ -115,20 +117,20 @@ def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm: str) -> N
     assert bits(small) != bits(learned(64.0, scale_rewards=False))
 
 
-def test_the_warm_up_lasts_until_returns_differ() -> None:
+def test_the_warm_up_lasts_until_returns_differ():
     away, start = corridor(goal=(8, 0)).make_env(), always(2)
     kept = quick(start, 300, env=away)
     assert kept.summary["steps_to_first_success"] is None
-    assert torch.equal(kept.actor.bias, start.bias)  # type: ignore[arg-type]
+    assert torch.equal(kept.actor.bias, start.bias)
     dense = corridor(goal=(8, 0), reward="dense").make_env()
-    assert not torch.equal(quick(start, 300, env=dense).actor.bias, start.bias)  # type: ignore[arg-type]
+    assert not torch.equal(quick(start, 300, env=dense).actor.bias, start.bias)
 
 
 @pytest.mark.parametrize(
     ("freeze", "encoder_moves", "weights_move"),
     [(None, False, True), ([], True, True), (["policy"], False, False)],
 )
-def test_what_is_frozen(freeze: list[str] | None, encoder_moves: bool, weights_move: bool) -> None:
+def test_what_is_frozen(freeze, encoder_moves, weights_move):
     policy = coverage_policy()
     actor = quick(policy, 300, freeze=freeze).actor
     assert isinstance(actor, CoveragePolicy)
@@ -141,19 +143,19 @@ def test_what_is_frozen(freeze: list[str] | None, encoder_moves: bool, weights_m
 
 
 @pytest.mark.parametrize("make_policy", [coverage_policy, network_policy])
-def test_the_encoder_alone_is_transferred(make_policy: Any) -> None:
+def test_the_encoder_alone_is_transferred(make_policy):
     policy = make_policy()
     source = policy.encoder if isinstance(policy, CoveragePolicy) else policy.networks[0].encoder
     for freeze, stays in (["encoder"], True), ([], False):
         tuned = quick(policy, 160, transfer="encoder", freeze=freeze).policy
         assert isinstance(tuned, NetworkPolicy)
-        weights: Any = tuned.networks[0].encoder.state_dict()  # type: ignore[union-attr,operator]
+        weights: Any = tuned.networks[0].encoder.state_dict()
         same = [torch.equal(weights[name], x) for name, x in source.state_dict().items()]
         assert all(same) == stays
 
 
 @pytest.mark.parametrize("settings", [{"n_networks": 3}, {"skills": 4}])
-def test_of_a_set_of_policies_one_learns(settings: dict[str, int]) -> None:
+def test_of_a_set_of_policies_one_learns(settings):
     policy = network_policy(**settings)
     result = quick(policy, 400)
     tuned = result.policy
@@ -162,16 +164,14 @@ def test_of_a_set_of_policies_one_learns(settings: dict[str, int]) -> None:
     assert not any(np.allclose(tuned.probs(EYE), table) for table in policy.tables(EYE))
 
 
-def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen() -> None:
+def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen():
     policy = network_policy(n_networks=3)
     for network, action in zip(policy.networks, (3, 2, 3), strict=True):  # the second goes left
-        network.head.biases[-1].data[..., action] = 30.0  # type: ignore[union-attr,operator]
+        network.head.biases[-1].data[..., action] = 30.0
     assert quick(policy, 240, warmup_steps=150).curve[-1]["greedy_return"] == BEST
 
 
-def test_what_a_person_can_watch_and_stop(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_person_can_watch_and_stop(tmp_path, capsys, monkeypatch):
     pytest.importorskip("tensorboard")
     monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
     watched: dict[str, Any] = {"progress_bar": True, "log": ["tensorboard"]}
@@ -183,7 +183,7 @@ def test_what_a_person_can_watch_and_stop(
     assert list((tmp_path / "tensorboard").iterdir())
 
 
-def test_any_environment_with_a_reward_and_discrete_actions() -> None:
+def test_any_environment_with_a_reward_and_discrete_actions():
     lake = quick(None, 800, env=make_env("FrozenLake-v1", {"is_slippery": False}))
     assert lake.summary["best_possible_return"] == 1.0
     cart = quick(nn.Linear(4, 2), 200, env=make_env("CartPole-v1"))
@@ -219,15 +219,124 @@ class Spoiled(gym.RewardWrapper):
         (solved_policy, {"transfer": "both"}, "a solved policy has no encoder that learns"),
     ],
 )
-def test_refused_starts_and_settings(policy: Any, settings: dict[str, Any], message: str) -> None:
+def test_refused_starts_and_settings(policy, settings, message):
     env = make_env(settings["env"]) if "env" in settings else None
     with pytest.raises(ConfigurationError, match=message):
         quick(policy and policy(), **{**settings, "env": env})
 
 
-def test_refused_environments() -> None:
+def test_refused_environments():
     spoiled = Spoiled(corridor().make_env())
     with pytest.raises(NonFiniteError, match=r"step 1 of episode 0.* the reward 'nan'"):
         quick(None, env=spoiled, evaluation_env=corridor().make_env())
     with pytest.raises(ConfigurationError, match="pass evaluation_env="):
         quick(None, env=Unique(corridor().make_env()))
+
+
+RETURNS = [-300, -26, -40, -26, -26, -26.0]
+
+
+@pytest.mark.parametrize(
+    ("returns", "best", "first", "stays"),
+    [
+        (RETURNS, -26.0, 100, 300),
+        (RETURNS[::-1], -26.0, 0, None),
+        (RETURNS, -25.0, None, None),
+        (RETURNS, None, 100, 300),
+        (RETURNS[:3], None, 100, None),
+        ([-26.0], -26.0, 0, 0),
+    ],
+)
+def test_events_of_a_curve_by_hand(returns, best, first, stays):
+    curve = [{"step": 100 * k, "greedy_return": r} for k, r in enumerate(returns)]
+    figures = _curve_summary(curve, best)
+    assert (figures["steps_to_best_return"], figures["steps_to_stay_at_best"]) == (first, stays)
+    assert figures["best_return_kind"] == ("reached" if best is None else "possible")
+    assert figures["greedy_return"] == returns[-1]
+
+
+def test_the_area_under_a_curve_weighs_by_steps():
+    uneven = [{"step": s, "greedy_return": r} for s, r in ((0, -10.0), (100, 0.0), (400, -4))]
+    assert _curve_summary(uneven)["area_under_curve"] == (-5.0 * 100 + -2.0 * 300) / 400
+
+
+class Endless(gym.Wrapper):
+    def step(self, action):
+        observation, reward, _, _, info = self.env.unwrapped.step(action)
+        self.env.unwrapped._episode_over = False
+        return observation, reward, False, False, info
+
+
+def test_an_episode_that_never_ends(monkeypatch):
+    monkeypatch.setattr("rover.evaluation.returns.MAX_EPISODE_STEPS", 50)
+    env = Endless(corridor().make_env())
+    with pytest.raises(ConfigurationError, match="did not end within 50 steps"):
+        greedy_episodes(env, always(0), seed=0, n_episodes=1)
+
+
+class Door(gym.Env[Any, Any]):
+    """Three cells in a row; action 1 goes on, action 0 stays; the last cell ends it with 1."""
+
+    observation_space = gym.spaces.Discrete(3)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.cell, self.steps = 0, 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.cell, self.steps = self.cell + int(action), self.steps + 1
+        is_there = self.cell == 2
+        return self.cell, float(is_there), is_there, self.steps == 8, {}
+
+
+class Preference(nn.Module):
+    """Prefers one action, whatever it sees."""
+
+    def __init__(self, *logits: float) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(logits))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(observations), -1)
+
+
+def through_the_door(start: nn.Module) -> TaskResult:
+    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50}
+    return finetune(start, Door(), total_timesteps=400, **settings)
+
+
+def test_of_several_best_policies_the_earliest_learned_one_is_handed_over():
+    result = through_the_door(Preference(0.0, 1.0))
+    assert [record["greedy_return"] for record in result.curve] == [1.0] * 9
+    assert result.summary["policy_step"] == 100  # the first evaluation after the warm-up
+    assert result.summary["policy_return"] == 1.0
+
+
+def test_the_best_policy_is_handed_over_and_a_worse_last_one_is_reported():
+    start = always(2, logit=0.3)
+    with pytest.warns(RoverWarning, match="the policy of step 0 is handed over"):
+        # learning leads to the right, and evaluations ask for the left
+        result = finetune(
+            start,
+            corridor(goal=(8, 0), reward="dense").make_env(),
+            evaluation_env=corridor().make_env(),
+            total_timesteps=400,
+            **{**QUICK, "warmup_steps": 0, "evaluate_every": 400},
+        )
+    assert [record["greedy_return"] for record in result.curve] == [BEST, -30.0]
+    assert (result.summary["policy_step"], result.summary["greedy_return"]) == (0, -30.0)
+    assert torch.equal(result.actor.bias, start.bias)
+
+
+def test_no_reward_is_said_once_while_it_runs_and_at_the_end():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        away = corridor(goal=(8, 0)).make_env()
+        result = finetune(always(2), away, total_timesteps=1000, **QUICK)
+    early, late = (str(warning.message) for warning in caught)
+    assert early.startswith("no reward was seen in 200 steps (6 episodes): every step earned -1;")
+    assert late.startswith("no reward was seen in 1,000 transitions, so nothing was learned")
+    assert "choose a task whose reward is met sooner" in late
+    assert result.summary["reward_seen"] is False

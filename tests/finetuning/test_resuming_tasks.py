@@ -36,6 +36,7 @@ pytestmark = [
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
 STEPS = 270
+SMALL_BATCH = {**QUICK["learner"], "batch_size": 8}
 
 CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "rover's policy": (coverage_policy, 120, {}),
@@ -45,6 +46,7 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 150}),
     "a solved policy": (solved_policy, 240, {}),
     "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
+    "images": (lambda: coverage_policy("pixels"), 60, {"transfer": "both", "learner": SMALL_BATCH}),
 }
 
 
@@ -70,27 +72,19 @@ def check_same(whole: Path, stopped: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
+def test_a_stopped_run_ends_in_the_same_bits(case, tmp_path):
     make_policy, stop, settings = CASES[case]
-    whole, stopped = whole_and_stopped(
-        tmp_path, make_policy(), corridor().make_env, stop=stop, **settings
-    )
+    env = corridor("pixels" if case == "images" else "onehot").make_env
+    whole, stopped = whole_and_stopped(tmp_path, make_policy(), env, stop=stop, **settings)
+    if stop < 240:
+        with pytest.raises(Stopped):
+            resume_task(stopped, callback=stop_at(240))
     resumed = resume_task(stopped)
     check_same(whole, stopped)
     assert list(resumed.curve) == content(whole / "metrics.jsonl")
 
 
-def test_images_and_a_second_stop(tmp_path: Path) -> None:
-    settings = {"transfer": "both", "learner": {**QUICK["learner"], "batch_size": 8}}
-    policy, env = coverage_policy("pixels"), corridor("pixels").make_env
-    whole, stopped = whole_and_stopped(tmp_path, policy, env, stop=60, **settings)
-    with pytest.raises(Stopped):
-        resume_task(stopped, callback=stop_at(240))
-    resume_task(stopped)
-    check_same(whole, stopped)
-
-
-def test_what_cannot_be_made_again_is_given(tmp_path: Path) -> None:
+def test_what_cannot_be_made_again_is_given(tmp_path):
     def env() -> gym.Env[Any, Any]:
         return gym.wrappers.TransformReward(corridor().make_env(), lambda reward: float(reward))
 
@@ -108,7 +102,7 @@ def test_what_cannot_be_made_again_is_given(tmp_path: Path) -> None:
     assert_same(whole, stopped, "metrics.jsonl")
 
 
-def test_what_cannot_be_resumed(tmp_path: Path) -> None:
+def test_what_cannot_be_resumed(tmp_path):
     policy = copy.deepcopy(coverage_policy())  # that of all tests is not to be changed
     whole, stopped = whole_and_stopped(tmp_path, policy, corridor().make_env, stop=180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
@@ -132,17 +126,17 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
         resume_task(stopped)
 
 
-@pytest.mark.parametrize("algorithm", ["cql", "ddpg"])
-def test_a_stopped_offline_run_ends_in_the_same_bits(algorithm: str, tmp_path: Path) -> None:
-    def learn(folder: Path, **changes: Any) -> None:
-        settings = {**OFFLINE, "evaluate_every": 50, "checkpoint_every": 50, **changes}
-        env = corridor().make_env()
-        train_offline(walked(), env, updates=120, algorithm=algorithm, run_dir=folder, **settings)
+def learn_offline(folder: Path, **changes: Any) -> None:
+    settings = {**OFFLINE, "evaluate_every": 50, "checkpoint_every": 50, **changes}
+    train_offline(walked(), corridor().make_env(), updates=120, run_dir=folder, **settings)
 
+
+@pytest.mark.parametrize("algorithm", ["cql", "ddpg"])
+def test_a_stopped_offline_run_ends_in_the_same_bits(algorithm, tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    learn(whole)
+    learn_offline(whole, algorithm=algorithm)
     with pytest.raises(Stopped):
-        learn(stopped, callback=stop_at(100))
+        learn_offline(stopped, algorithm=algorithm, callback=stop_at(100))
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
         resume_task(stopped)
     with pytest.raises(ConfigurationError, match="give the same buffer"):
@@ -152,13 +146,11 @@ def test_a_stopped_offline_run_ends_in_the_same_bits(algorithm: str, tmp_path: P
     assert [record["step"] for record in resumed.curve] == [50, 100, 120]
 
 
-def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path: Path) -> None:
-    walked().save(tmp_path / "buffer.safetensors")
-    source = str(tmp_path / "buffer.safetensors")
-    settings = {**OFFLINE, "evaluate_every": 20, "updates": 60}
-    env, run = corridor().make_env(), tmp_path / "run"
+def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path):
+    source, run = tmp_path / "buffer.safetensors", tmp_path / "run"
+    walked().save(source)
     with pytest.raises(Stopped):
-        train_offline(walked(), env, run_dir=run, source=source, callback=stop_at(40), **settings)
+        learn_offline(run, source=str(source), callback=stop_at(100))
     resume_task(run)
     assert is_complete(run)
     # Without its manifest a whole run has nothing to go on from: it is refused and left alone.

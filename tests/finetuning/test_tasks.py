@@ -1,7 +1,5 @@
 """Tasks: named goals, best returns by exact induction, and what cannot be a task."""
 
-from pathlib import Path
-
 import gymnasium as gym
 import pytest
 from transfer_cases import corridor
@@ -30,13 +28,13 @@ BEST = {
 }
 
 
-def test_best_returns_of_all_named_goals_are_those_of_shortest_paths() -> None:
+def test_best_returns_of_all_named_goals_are_those_of_shortest_paths():
     assert {(env_id, name) for env_id, named in GOALS.items() for name in named} == set(BEST)
     for (env_id, goal), expected in BEST.items():
         assert best_return(make_task(env_id, goal=goal).make_env()) == expected
 
 
-def test_best_return_with_slips_is_the_value_of_the_best_policy() -> None:
+def test_best_return_with_slips_is_the_value_of_the_best_policy():
     """Two free cells beside each other: every step succeeds with probability 1 − 3s/4."""
     slip, horizon = 0.4, 50
     env = make_env(
@@ -47,7 +45,7 @@ def test_best_return_with_slips_is_the_value_of_the_best_policy() -> None:
     assert best_return(env) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_best_return_is_known_where_dynamics_and_rewards_are() -> None:
+def test_the_best_return_is_known_where_dynamics_and_rewards_are():
     task = make_task("rover/Grid-v0", {"layout": "S...."}, goal="4,0", reward="dense")
     assert best_return(task.make_env()) == -(3 + 2 + 1)
     assert best_return(gym.make("FrozenLake-v1")) == pytest.approx(0.744, abs=1e-3)
@@ -56,7 +54,7 @@ def test_the_best_return_is_known_where_dynamics_and_rewards_are() -> None:
         assert best_return(env) is None
 
 
-def test_where_one_episode_is_exact() -> None:
+def test_where_one_episode_is_exact():
     exact = corridor().make_env()
     assert is_deterministic(exact)
     for env in (
@@ -68,7 +66,7 @@ def test_where_one_episode_is_exact() -> None:
         assert not is_deterministic(env)
 
 
-def test_task_of_an_environment_makes_it_again() -> None:
+def test_task_of_an_environment_makes_it_again():
     for goal in ("room5", "21,4", (21, 4)):
         task = make_task("rover/MultiRooms-v0", {"observation": "onehot"}, goal=goal)
         assert (task.env_kwargs["goal"], task.name) == ([21, 4], "room5")
@@ -104,12 +102,12 @@ def test_task_of_an_environment_makes_it_again() -> None:
         ({"goal": "room5", "horizon": 26}, "27 steps away, but an episode ends after 26"),
     ],
 )
-def test_what_is_no_task(settings: dict[str, object], message: str) -> None:
+def test_what_is_no_task(settings, message):
     with pytest.raises(ConfigurationError, match=message):
-        make_task("rover/MultiRooms-v0", **settings).make_env()  # type: ignore[arg-type]
+        make_task("rover/MultiRooms-v0", **settings).make_env()
 
 
-def test_goals_in_walls_and_on_no_map() -> None:
+def test_goals_in_walls_and_on_no_map():
     with pytest.raises(LayoutError, match=r"\(0, 1\)"):
         make_task("rover/MultiRooms-v0", goal="0,1").make_env()
     with pytest.raises(LayoutError, match="cannot be reached from the start"):
@@ -118,7 +116,7 @@ def test_goals_in_walls_and_on_no_map() -> None:
         make_task("FrozenLake-v1", goal="1,1").make_env()
 
 
-def test_a_task_that_was_forgotten_is_an_error_before_the_first_step(tmp_path: Path) -> None:
+def test_a_task_that_was_forgotten_is_an_error_before_the_first_step(tmp_path):
     bare = make_env("rover/MultiRooms-v0", {"observation": "onehot"})
     buffer = make_agent("random", bare, seed=0, policy_every=10).learn(20).buffer
     named = r"no reward until it has a goal.*--task goal=room1 \(or room2, .*any cell as X,Y\)"

@@ -1,7 +1,5 @@
 """A corridor, policies that were pretrained on it, and settings of runs that take a second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any

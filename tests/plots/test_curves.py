@@ -1,32 +1,34 @@
-"""Curves: what is averaged with what, and what is drawn where."""
+"""Curves: what is averaged with what, what is drawn where, and in which colour."""
 
-from __future__ import annotations
-
+import itertools
+import subprocess
+import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import run_folders
+from matplotlib.colors import to_rgb
 from run_folders import read_run, unknown_records
 from scipy import stats
 
+from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
 from rover.plots import (
     AgentStyle,
     MeanCurve,
-    RunFiles,
     draw_learning_curves,
     make_figure,
 )
 from rover.plots.curves import measured_keys
+from rover.plots.style import assign_styles
 
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunFiles:
+def run(tmp_path):
     return read_run(tmp_path / "run")
 
 
@@ -34,7 +36,7 @@ def labels(legend: Any) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
 
 
-def test_the_interval_of_several_runs_is_the_bootstrap_and_stays_among_them() -> None:
+def test_the_interval_of_several_runs_is_the_bootstrap_and_stays_among_them():
     steps = np.array([1.0, 2.0])
     runs = [(steps, np.array([0.0, 5.0])), (steps, np.array([1.0, 5.0]))]
     pair = MeanCurve.of_runs(runs)
@@ -48,7 +50,7 @@ def test_the_interval_of_several_runs_is_the_bootstrap_and_stays_among_them() ->
     assert single.low.tolist() == single.high.tolist() == [0.0, 5.0]
 
 
-def test_runs_measured_at_different_steps_meet_where_both_are_known() -> None:
+def test_runs_measured_at_different_steps_meet_where_both_are_known():
     first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
     second = (np.array([5.0, 15.0, 30.0]), np.array([1.0, 3.0, 6.0]))
     curve = MeanCurve.of_runs([first, second])
@@ -59,7 +61,7 @@ def test_runs_measured_at_different_steps_meet_where_both_are_known() -> None:
         MeanCurve.of_runs(apart)
 
 
-def test_windows_average_a_curve_and_leave_its_start() -> None:
+def test_windows_average_a_curve_and_leave_its_start():
     mean = np.array([0.0, 2.0, 4.0, 6.0, 8.0, 20.0])
     found = MeanCurve(np.arange(6.0), mean, mean - 1.0, mean + 3.0, 7).averaged(2)
     assert found.steps.tolist() == [0.0, 1.5, 3.5, 5.0]
@@ -69,7 +71,7 @@ def test_windows_average_a_curve_and_leave_its_start() -> None:
     assert found.n_runs == 7
 
 
-def test_several_runs_have_a_band_and_reference_lines_say_what_is_possible(run: RunFiles) -> None:
+def test_several_runs_have_a_band_and_reference_lines_say_what_is_possible(run):
     figure = make_figure(9, 3)
     coverage, seen, ratio = draw_learning_curves(figure, {"rover": [run, run], "scratch": [run]})
     mean, single = coverage.lines[:2]
@@ -81,9 +83,7 @@ def test_several_runs_have_a_band_and_reference_lines_say_what_is_possible(run: 
     assert levels == {"all 9": 9, "uniform policy": 2.5, "optimal for J": 1.0}
 
 
-def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(
-    run: RunFiles,
-) -> None:
+def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(run):
     unknown = replace(run, records=unknown_records())
     assert measured_keys({"rover": [unknown, run]}) == [
         "coverage",
@@ -99,3 +99,58 @@ def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(
     assert cells.lines[0].get_xydata().tolist() == [[50.0, 60.0], [400.0, 211.0]]
     assert cells.lines[1].get_ydata()[0] == 54.0
     assert replace(car, is_complete=False).series("cells")[0].tolist() == [50.0]
+
+
+def looks(names: list[str], declared: dict[str, AgentStyle] | None = None) -> list[tuple[str, str]]:
+    return [(s.colour, s.dashes) for s in assign_styles(names, declared).values()]
+
+
+def test_every_agent_with_a_variant_and_strangers_can_be_told_apart():
+    agents = {
+        name: AgentStyle(cls.label, cls.colour, cls.dashes)
+        for name, cls in ((name, agent_class(name)) for name in agent_names())
+    }
+    names = [*agents, "scratch", *(f"{name}-paper" for name in agents), "mine", "yours"]
+    assert len(set(looks(names, agents))) == len(names)
+    assert list(assign_styles(names, agents)) == names
+
+
+# Of linear RGB, for a full deficiency (Machado, Oliveira & Fernandes, 2009, Table 1).
+VISIONS = {
+    "any": np.eye(3),
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+TO_XYZ = [[0.4339, 0.3762, 0.1899], [0.2127, 0.7152, 0.0722], [0.0178, 0.1095, 0.8729]]
+
+
+def lab(colour: str, vision: str) -> Any:
+    """CIE L*a*b* of a colour, as seen with a vision; relative to white."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt(TO_XYZ @ np.clip(VISIONS[vision] @ linear, 1e-3, 1.0))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_every_agent_has_a_colour_of_its_own_for_any_colour_vision(vision):
+    classes = map(agent_class, agent_names())
+    ours = [cls for cls in classes if cls.__module__.startswith("rover.")]  # and no test's
+    seen = {cls.name: lab(cls.colour, vision) for cls in ours}
+    pairs = itertools.combinations(seen, 2)
+    distances = {pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]])) for pair in pairs}
+    assert min(distances.values()) > 12.0, min(distances, key=distances.__getitem__)
+
+
+@pytest.mark.slow
+def test_drawing_touches_no_global_state_of_matplotlib():
+    program = (
+        "import sys, rover; assert 'matplotlib' not in sys.modules; import rover.plots as p;"
+        "import matplotlib as m, numpy as n; before = m.rcParams.copy(); f = p.make_figure(2, 2);"
+        "grid = p.GridMap(n.array([[0, 0]]), n.ones((2, 2), bool));"
+        "p.draw_panels(f, [p.MapPanel(values=n.ones(1))], grid);"
+        "f.savefig('/dev/null', format='png');"
+        "assert 'matplotlib.pyplot' not in sys.modules; assert m.rcParams.copy() == before"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,7 +1,5 @@
 """Maps and planes: where values, paths, arrows and states are drawn, from arrays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ def values_of(axes: Axes) -> Any:
     return axes.images[-1].get_array()[CELLS[:, 1], CELLS[:, 0]]
 
 
-def test_maps_share_a_scale_from_zero_or_logarithmic_from_one_to_the_largest_count() -> None:
+def test_maps_share_a_scale_from_zero_or_logarithmic_from_one_to_the_largest_count():
     drawn = draw(MapPanel(values=EVEN), MapPanel(values=STEEP), scale="occupancy")
     norm = drawn[0].images[-1].norm
     assert norm is drawn[1].images[-1].norm
@@ -54,7 +52,7 @@ SHARED = GridMap(
 """Two states share the first cell; there is a goal, a place with a letter and a thin wall."""
 
 
-def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn() -> None:
+def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn():
     (axes,) = draw(MapPanel(values=np.array([1, 2, 4, 8])), grid=SHARED)
     image = axes.images[-1]
     assert image.get_array()[CELLS[:3, 1], CELLS[:3, 0]].tolist() == [3, 4, 8]
@@ -71,7 +69,7 @@ def arrows_of(panel: MapPanel, **options: Any) -> Quiver:
     return next(found for found in axes.collections if isinstance(found, Quiver))
 
 
-def test_arrows_point_where_actions_lead_as_long_as_these_are_probable() -> None:
+def test_arrows_point_where_actions_lead_as_long_as_these_are_probable():
     probs = np.tile([0.1, 0.2, 0.3, 0.4], (N_STATES, 1))
     probs[0] = [0.0, 0.0, 0.0, 1.0]
     arrows = arrows_of(MapPanel(policy_probs=probs))
@@ -83,7 +81,3 @@ def test_arrows_point_where_actions_lead_as_long_as_these_are_probable() -> None
     for action, (x, y) in enumerate([(0, -1), (0, 1), (-1, 0), (1, 0)]):
         arrows = arrows_of(MapPanel(policy_probs=np.tile(np.eye(4)[action], (N_STATES, 1))))
         assert (set(np.sign(arrows.U)), set(np.sign(arrows.V))) == ({x}, {y})
-
-
-def axes() -> Axes:
-    return make_figure(4, 3).subplots()

@@ -1,11 +1,8 @@
-"""The pictures of run folders: which are drawn, what they show, and what is refused."""
-
-from __future__ import annotations
+"""Run folders and their pictures: what is read, what is drawn, and what is refused."""
 
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +20,7 @@ from run_folders import (
 )
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.plots import pictures, plot_runs
+from rover.plots import AgentStyle, RunFiles, pictures, plot_runs
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +33,12 @@ def names(paths: list[Path]) -> list[str]:
 
 
 @pytest.fixture
-def grid_run(tmp_path: Path) -> Path:
+def grid_run(tmp_path):
     return write_run(tmp_path / "run", records=finite_records(), arrays=grid_arrays())
 
 
 @pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+def figures(monkeypatch):
     """The figures that are drawn, by name; nothing is written."""
     found: dict[str, Figure] = {}
     keep: Callable[..., list[Path]] = lambda drawn, *_, **__: found.update(drawn) or []  # noqa: E731
@@ -53,7 +50,7 @@ def titles(figure: Figure) -> list[str]:
     return [axes.get_title() for axes in figure.axes if axes.get_title()]
 
 
-def test_grid_world_has_every_picture(grid_run: Path) -> None:
+def test_grid_world_has_every_picture(grid_run):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         written = plot_runs([grid_run], dpi=40)
@@ -63,9 +60,7 @@ def test_grid_world_has_every_picture(grid_run: Path) -> None:
     assert [path.read_bytes() for path in plot_runs([grid_run], dpi=40)] == drawn
 
 
-def test_pictures_of_a_grid_world_show_its_arrays(
-    tmp_path: Path, figures: dict[str, Figure]
-) -> None:
+def test_pictures_of_a_grid_world_show_its_arrays(tmp_path, figures):
     run = read_run(tmp_path / "run")
     plot_runs([run.path])
     title = "ROVER on rover/TwoRooms-v0, seed 3, 400 steps"
@@ -83,7 +78,7 @@ def test_pictures_of_a_grid_world_show_its_arrays(
     assert titles(figures["snapshots"])[0] == f"step 100: {seen:.0%}"
 
 
-def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str, Figure]) -> None:
+def test_finite_problem_without_a_map_has_bars(tmp_path, figures):
     arrays = finite_arrays(16)
     plot_runs(
         [write_run(tmp_path / "run", records=finite_records(), arrays=arrays, env_id="Other")]
@@ -94,7 +89,7 @@ def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str
     assert axes.lines[1].get_ydata().tolist() == arrays["optimal_occupancy"].tolist()
 
 
-def test_stopped_run_has_curves_and_says_so(tmp_path: Path) -> None:
+def test_stopped_run_has_curves_and_says_so(tmp_path):
     run = write_run(tmp_path / "run", records=finite_records(), arrays=None, finished=False)
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step":999')  # what a killed process leaves
@@ -103,9 +98,7 @@ def test_stopped_run_has_curves_and_says_so(tmp_path: Path) -> None:
     assert "200 of 400 steps (not finished)" in (run / "pictures/sink_mass.svg").read_text()
 
 
-def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
-    tmp_path: Path, figures: dict[str, Figure]
-) -> None:
+def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(tmp_path, figures):
     near = {**TASK, "env_kwargs": {"goal": [6, 4], "reward": "dense"}, "goal_name": None}
     runs = [
         write_task_run(tmp_path / "a", (-300.0, -26.0)),
@@ -127,7 +120,7 @@ def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
     assert len(dense.lines) == 2
 
 
-def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) -> None:
+def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path):
     run = write_task_run(tmp_path / "a", kind="offline", algorithm="cql", transfer=None, task=None)
     (picture,) = plot_runs([run], formats="svg")
     assert picture == run / "pictures" / "task_curves.svg"
@@ -150,9 +143,7 @@ def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) ->
         ({"kind": "offline"}, "is a run of `rover finetune`, and others are not"),
     ],
 )
-def test_runs_that_cannot_be_one_curve(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_runs_that_cannot_be_one_curve(changes, message, tmp_path):
     runs = [
         write_task_run(tmp_path / "a"),
         write_task_run(tmp_path / "b", **{"seed": 1, **changes}),
@@ -162,7 +153,7 @@ def test_runs_that_cannot_be_one_curve(
     assert not (tmp_path / "out").exists()
 
 
-def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path: Path, grid_run: Path) -> None:
+def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path, grid_run):
     run = write_task_run(tmp_path / "a")
     with pytest.raises(ConfigurationError, match="the picture of 2 runs belongs to none of them"):
         plot_runs([run, run])
@@ -177,3 +168,62 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path: Path, grid_run: Pa
     (run / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
     with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: a record of"):
         plot_runs([run])
+
+
+def test_a_run_says_what_it_started_from_and_what_it_learned(tmp_path):
+    run = read_run(tmp_path / "run", style={"label": "Mine", "colour": "red"})
+    assert (run.is_task, run.is_complete, run.agent) == (False, True, "rover")
+    assert run.environment == "rover/TwoRooms-v0"
+    assert RunFiles.styles_of({"rover": [run]}) == {"rover": AgentStyle("Mine", "red")}
+    run = RunFiles.read(write_task_run(tmp_path / "a"))
+    assert (run.is_task, run.agent, run.environment) == (True, "rover", "MultiRooms-v0, goal room5")
+    assert run.settings["learner.batch_size"] == 64
+    near = {**TASK, "env_kwargs": {"goal": [6, 4], "reward": "dense"}, "goal_name": None}
+    run = RunFiles.read(write_task_run(tmp_path / "b", task=near, transfer="both"))
+    assert (run.agent, run.environment) == (
+        "rover-both",
+        "MultiRooms-v0, goal (6, 4), dense reward",
+    )
+    unnamed = write_task_run(tmp_path / "c", agent=None, source=None, transfer="encoder", task=None)
+    run = RunFiles.read(unnamed)
+    assert (run.agent, run.environment) == ("own policy-encoder", "an environment without an id")
+
+
+def test_the_agent_is_read_from_the_source_where_the_run_does_not_say_it(tmp_path):
+    source = tmp_path / "apt-run"
+    write_task_run(tmp_path / "a", agent=None, source=str(source))
+    assert RunFiles.read(tmp_path / "a").agent == "apt-run"
+    style = {"label": "APT", "colour": "red"}
+    write_run(source, "apt", records=[], arrays=None, style=style)
+    run = RunFiles.read(tmp_path / "a")
+    assert run.agent == "apt"
+    assert RunFiles.styles_of({"apt": [run]})["apt"].label == "APT"
+
+
+def test_sampled_occupancy_weighs_time_and_stops_at_the_end(tmp_path):
+    arrays = grid_arrays() | {"trajectories": np.array([[0, 1, 1], [0, 2, -1]])}
+    run = read_run(tmp_path / "a", arrays=arrays, settings={"discount": 0.5})
+    expected = np.array([2.0, 0.5 + 0.25, 0.5, *[0.0] * 6])
+    assert run.sampled_occupancy() == pytest.approx(expected / expected.sum())
+
+
+def test_damaged_files_are_named(tmp_path):
+    run = write_run(tmp_path / "a", records=finite_records(), arrays=grid_arrays())
+    evaluation = run / "evaluation.safetensors"
+    evaluation.write_bytes(evaluation.read_bytes()[:-10])
+    with pytest.raises(ArtefactError, match=r"holds no run: it has no config\.json"):
+        RunFiles.read(tmp_path)
+    with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
+        RunFiles.read(run)
+    (run / "manifest.json").unlink()  # as of a run that was stopped
+    with pytest.raises(ArtefactError, match=r"evaluation\.safetensors is not a file of rover"):
+        RunFiles.read(run)
+    evaluation.unlink()
+    for file, content, message in (
+        ("metrics.jsonl", 'nonsense\n{"step":1}\n', r"metrics\.jsonl, line 1, is not JSON"),
+        ("config.json", "{", r"config\.json is not JSON"),
+        ("config.json", "[]", r"config\.json does not fit"),
+    ):
+        (run / file).write_text(content)
+        with pytest.raises(ArtefactError, match=message):
+            RunFiles.read(run)

@@ -1,21 +1,17 @@
-"""The documented program that makes the table of the arenas, on whatever runs there are."""
-
-from __future__ import annotations
+"""The documented programs that make tables: of the arenas, and of J/J* by the sink's mass."""
 
 import csv
-from pathlib import Path
 
-import pytest
+import pandas as pd
 
 from rover import make_agent
 from rover.training.run_folder import load_run_buffer
 from rover_bench import load_study
 from rover_bench.arena_table import STUDY, main
+from rover_bench.sink_mass import table
 
 
-def test_the_table_its_file_and_its_pictures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_its_file_and_its_pictures(tmp_path, capsys):
     wanted = {("random", "mountain-car"), ("random", "frozen-lake-8x8")}
     for case in load_study(STUDY).cases():
         if (case.agent, case.labels["problem"]) in wanted:
@@ -40,3 +36,14 @@ def test_the_table_its_file_and_its_pictures(
     places = buffer.observations.rows[buffer.successors].tolist()
     cells = {(int((x + 1.2) / 0.09), int((v + 0.07) / 0.007)) for x, v in places}
     assert car["cells"] == str(len(cells))
+
+
+def test_a_line_for_each_number_of_rooms_by_hand():
+    columns = ["rooms", "sink_mass", "new_states", "optimality_ratio"]
+    policies = [(7, 0.05, 12, 2.0), (7, 0.3, 0, 8.0), (7, 0.2, 5, 4.0), (2, 0.1, 2, 1.0)]
+    text = table(pd.DataFrame(policies, columns=columns))
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n")]
+    assert lines[2:] == [
+        ["2", "–", "1.00 (1.00), 1", "–", "–", "1.00 (1.00), 1"],
+        ["7", "2.00 (2.00), 1", "–", "6.00 (8.00), 2", "2.00 (2.00), 1", "8.00 (8.00), 1"],
+    ]
