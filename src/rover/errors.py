@@ -21,11 +21,7 @@ class RoverError(Exception):
 
 
 class ConfigurationError(RoverError, ValueError):
-    """A setting is unknown, out of range, or contradicts another one."""
-
-
-class LayoutError(RoverError, ValueError):
-    """A grid map cannot be used; the message names the cell."""
+    """A setting is unknown, out of range, or contradicts another one; or a map cannot be used."""
 
 
 class UnsupportedSpaceError(RoverError, TypeError):
@@ -37,11 +33,7 @@ class NonFiniteError(RoverError, ArithmeticError):
 
 
 class SingularSolveError(RoverError, ArithmeticError):
-    """A linear system has no trustworthy solution."""
-
-
-class ConvergenceError(RoverError, ArithmeticError):
-    """An iterative solver stopped short of the accuracy that was asked of it."""
+    """A linear system, or the program of an optimum, has no trustworthy solution."""
 
 
 class ArtefactError(RoverError, ValueError):
@@ -57,19 +49,7 @@ class ReplayMismatchError(RoverError, RuntimeError):
 
 
 class RoverWarning(UserWarning):
-    """Base class of every warning that this package issues."""
-
-
-class CollapsedFeaturesWarning(RoverWarning):
-    """The representation maps different observations to nearly the same features."""
-
-
-class ConditioningWarning(RoverWarning):
-    """A linear system was solved, but with few correct digits or with added jitter."""
-
-
-class MissingGoalWarning(RoverWarning):
-    """Recorded transitions never reach what a task rewards, so nothing can be learned from them."""
+    """Every warning that this package issues."""
 
 
 def shorten(word: object) -> str:

@@ -13,7 +13,7 @@ from same_files import assert_same
 
 from rover.cli import main
 from rover.coverage.agent import Rover
-from rover.errors import CollapsedFeaturesWarning
+from rover.errors import RoverWarning
 from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
@@ -102,7 +102,7 @@ def test_our_warnings_are_one_line_each_and_others_are_left_alone(capsys, monkey
     def warn(self, *arguments, **options):
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            warnings.warn("features\ncollapsed", CollapsedFeaturesWarning, stacklevel=1)
+            warnings.warn("features\ncollapsed", RoverWarning, stacklevel=1)
             warnings.warn("of another package", UserWarning, stacklevel=1)
         raise KeyboardInterrupt
 

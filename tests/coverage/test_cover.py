@@ -23,7 +23,7 @@ from rover.planning.model import PlaceModel
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coverage, J and"),
-    pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning"),
+    pytest.mark.filterwarnings("ignore:.*(not positive definite|planning again)"),
 ]
 
 

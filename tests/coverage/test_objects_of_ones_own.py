@@ -18,8 +18,8 @@ from rover import Rover
 from rover.errors import ConfigurationError
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::rover.errors.CollapsedFeaturesWarning"),
-    pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning"),
+    pytest.mark.filterwarnings("ignore:the features of"),
+    pytest.mark.filterwarnings("ignore:.*(not positive definite|planning again)"),
 ]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rover.coverage.config import RoverConfig
 from rover.coverage.trainer import RepresentationTrainer, check_collapse
-from rover.errors import CollapsedFeaturesWarning, ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
     Observations,
@@ -269,6 +269,6 @@ def test_equal_features_are_collapsed_and_the_warning_says_what_to_try(value: fl
     message = (
         r"5 distinct .* mean cosine of 1\.000 .* rank of 1\.0: .* more encoder updates .* lower"
     )
-    with pytest.warns(CollapsedFeaturesWarning, match=message):
+    with pytest.warns(RoverWarning, match=message):
         found = check_collapse(np.full((5, 3), value))
     assert found == pytest.approx({"feature_cosine": 1.0, "feature_rank": 1.0})

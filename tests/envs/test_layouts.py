@@ -12,7 +12,7 @@ from rover.envs.views import (
     FLOOR_COLOUR,
     WALL_COLOUR,
 )
-from rover.errors import ConfigurationError, LayoutError
+from rover.errors import ConfigurationError
 
 PAPER_MAPS = {
     "two_rooms": "S......#.......\n.......#.......\n" + "." * 15 + 4 * "\n.......#.......",
@@ -65,7 +65,7 @@ def test_distances_agree_with_an_independent_search(case):
     ],
 )
 def test_bad_maps_name_the_cell_and_the_remedy(text, message):
-    with pytest.raises(LayoutError, match=message):
+    with pytest.raises(ConfigurationError, match=message):
         parse_layout(text)
 
 
@@ -79,7 +79,7 @@ def test_bad_maps_name_the_cell_and_the_remedy(text, message):
     ],
 )
 def test_bad_options_of_layouts_are_explained(name, options, message):
-    with pytest.raises((ConfigurationError, LayoutError), match=message):
+    with pytest.raises(ConfigurationError, match=message):
         make_layout(name, **options)
 
 
@@ -87,10 +87,14 @@ def test_errors_of_map_files_name_the_file(tmp_path):
     files = {name: tmp_path / f"{name}.txt" for name in ("bad", "binary", "none")}
     files["bad"].write_text("S?\n", encoding="utf-8")
     files["binary"].write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(LayoutError, match=r"in the map file '.*bad.txt': unknown character '\?'"):
+    with pytest.raises(
+        ConfigurationError, match=r"in the map file '.*bad.txt': unknown character '\?'"
+    ):
         make_layout(files["bad"])
     for unreadable in (files["binary"], files["none"], tmp_path):
-        with pytest.raises(LayoutError, match=f"in the map file '{re.escape(str(unreadable))}': "):
+        with pytest.raises(
+            ConfigurationError, match=f"in the map file '{re.escape(str(unreadable))}': "
+        ):
             make_layout(unreadable)
 
 
@@ -116,12 +120,12 @@ def test_maps_that_no_memory_holds_are_refused_before_they_are_made(source, opti
     words = (
         r"but a map can have 1,000,000 cells: make it smaller|a whole number from . to 1,000,000"
     )
-    with pytest.raises((LayoutError, ConfigurationError), match=words):
+    with pytest.raises(ConfigurationError, match=words):
         make_layout(source, **options)
     path = tmp_path / "large.txt"
     with path.open("wb") as file:
         file.truncate(10**10)  # takes no space
-    with pytest.raises(LayoutError, match=r"in the map file .* make it smaller"):
+    with pytest.raises(ConfigurationError, match=r"in the map file .* make it smaller"):
         make_layout(path)
 
 

@@ -7,7 +7,7 @@ from transfer_cases import corridor
 from rover.baselines import make_agent
 from rover.envs import GOALS, make_env
 from rover.envs.layouts import parse_layout
-from rover.errors import ConfigurationError, LayoutError
+from rover.errors import ConfigurationError
 from rover.finetuning import Task, finetune, make_task, train_offline
 from rover.finetuning.tasks import best_return, is_deterministic
 
@@ -108,9 +108,9 @@ def test_what_is_no_task(settings, message):
 
 
 def test_goals_in_walls_and_on_no_map():
-    with pytest.raises(LayoutError, match=r"\(0, 1\)"):
+    with pytest.raises(ConfigurationError, match=r"\(0, 1\)"):
         make_task("rover/MultiRooms-v0", goal="0,1").make_env()
-    with pytest.raises(LayoutError, match="cannot be reached from the start"):
+    with pytest.raises(ConfigurationError, match="cannot be reached from the start"):
         make_task("rover/Grid-v0", {"layout": "S#."}, goal="2,0").make_env()
     with pytest.raises(ConfigurationError, match="FrozenLake-v1 has no map"):
         make_task("FrozenLake-v1", goal="1,1").make_env()

@@ -11,12 +11,7 @@ import pytest
 from rover.baselines.random import Random
 from rover.data import Buffer, relabel
 from rover.envs import GridWorld, reward_function
-from rover.errors import (
-    ArtefactError,
-    ConfigurationError,
-    NonFiniteError,
-    UnsupportedSpaceError,
-)
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, UnsupportedSpaceError
 from rover.integrations.minari import export_minari, load_minari
 from rover.training.run_folder import load_run_buffer
 

@@ -222,5 +222,5 @@ def test_what_is_no_pretrained_policy():
 
 def test_logits_that_are_not_finite():
     model = make_model(make_policy("onehot"), make_env("onehot"))
-    with pytest.raises(NonFiniteError, match="logits are not finite: look at the observations"):
+    with pytest.raises(NonFiniteError, match="NaN or infinite; look at the observations"):
         model.predict(np.full((1, 11), np.nan, dtype=np.float32))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from rover.errors import ConditioningWarning, NonFiniteError, SingularSolveError
+from rover.errors import NonFiniteError, RoverWarning, SingularSolveError
 from rover.operators import (
     DenseOperator,
     Dirac,
@@ -87,7 +87,7 @@ def test_overflow_while_factoring_is_named():
 def test_jitter_is_announced_unless_rounding_explains_it():
     matrix = torch.ones(3, 3).double()
     matrix[1, 1] -= 1e-13  # indefinite by rounding
-    with pytest.warns(ConditioningWarning, match="K was not positive definite; added 1e-"):
+    with pytest.warns(RoverWarning, match="K was not positive definite; added 1e-"):
         factor = cholesky_factor(matrix, "K")
     assert torch.allclose(factor @ factor.T, matrix, atol=1e-7)
 

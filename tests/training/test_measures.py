@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rover import Rover
 from rover.baselines.random import Random
 from rover.envs import GridWorld
-from rover.errors import ConditioningWarning, RoverWarning
+from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
 from rover.storage import JsonLines
 from rover.training.measures import MAX_SNAPSHOTS, _thinned
@@ -91,7 +91,7 @@ def test_a_warning_with_other_figures_is_said_once_in_a_run():
 
     agent = Anxious(make_grid(), seed=0)
     for _ in range(2):  # and once again when it goes on
-        with pytest.warns(ConditioningWarning, match="set a larger ridge") as caught:
+        with pytest.warns(RoverWarning, match="set a larger ridge") as caught:
             agent.learn(40)
         assert len(caught) == 1
 

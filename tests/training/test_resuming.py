@@ -15,12 +15,7 @@ from small_envs import numbered_place
 
 import rover
 from rover import Rover
-from rover.errors import (
-    ArtefactError,
-    ConfigurationError,
-    ReplayMismatchError,
-    RoverError,
-)
+from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError, RoverError
 from rover.storage import read_sealed, write_manifest, write_sealed
 from rover.training.run_folder import load_run_buffer
 

@@ -30,12 +30,7 @@ from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.coverage.trainer import check_collapse
 from rover.data import draw_transitions
-from rover.errors import (
-    ConditioningWarning,
-    ConfigurationError,
-    RoverWarning,
-    SingularSolveError,
-)
+from rover.errors import ConfigurationError, RoverWarning, SingularSolveError
 from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
     Interpolation,
@@ -333,7 +328,7 @@ class Rover(Agent[RoverConfig]):
                 warnings.warn(
                     f"step {step}: {problem}; planning again with {growth:g} x ridge "
                     "(a larger ridge from the start saves the repeated plans)",
-                    ConditioningWarning,
+                    RoverWarning,
                     stacklevel=2,
                 )
             try:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.coverage.config import RoverConfig
-from rover.errors import CollapsedFeaturesWarning, ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import (
     ActionPredictor,
     Encoder,
@@ -182,7 +182,7 @@ def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
         NonFiniteError: a feature is NaN or infinite.
 
     Warns:
-        CollapsedFeaturesWarning: the mean cosine is above 0.95.
+        RoverWarning: the mean cosine is above 0.95.
     """
     rows = np.linspace(0, len(features) - 1, min(len(features), 1024)).astype(np.int64)
     points = features[rows].astype(np.float64)  # (m, z)
@@ -205,7 +205,7 @@ def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
             f"effective rank of {rank:.1f}: the representation has collapsed, or has not come "
             "apart yet, and the model will take different states for one. Try more encoder updates "
             "per step, a lower temperature, or the 'info_nce' objective",
-            CollapsedFeaturesWarning,
+            RoverWarning,
             stacklevel=2,
         )
     return {"feature_cosine": cosine, "feature_rank": rank}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
 from rover.envs import RewardFunction
-from rover.errors import ConfigurationError, MissingGoalWarning, NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray, IntArray
 
 # Observations are gathered for so many transitions at a time: images fill memory quickly.
@@ -41,7 +41,7 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
         NonFiniteError: a reward that is NaN or infinite.
 
     Warns:
-        MissingGoalWarning: all rewards are equal and no transition terminates: the buffer never
+        RoverWarning: all rewards are equal and no transition terminates: the buffer never
             reached what the task rewards.
     """
     rewards, terminated = label(buffer, reward)
@@ -50,7 +50,7 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
             f"none of the {len(buffer)} transitions reaches what the task rewards: every reward is "
             f"{rewards[0]:g} and none terminates, so nothing can be learned from them; collect "
             "more steps, or choose another goal",
-            MissingGoalWarning,
+            RoverWarning,
             stacklevel=2,
         )
     # Where the task is over, it has no further step: pretraining walked on through its goal.

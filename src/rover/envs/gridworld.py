@@ -22,7 +22,7 @@ from rover.envs.layouts import (
     make_layout,
 )
 from rover.envs.views import OBSERVATIONS, render_rgb
-from rover.errors import ConfigurationError, LayoutError, whole_number
+from rover.errors import ConfigurationError, whole_number
 
 DEFAULT_HORIZON = 100
 DEFAULT_DISCOUNT = 0.99
@@ -82,7 +82,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
       ``"multi_rooms"``.
 
     Raises ``ConfigurationError`` for a setting that is unknown, out of range or contradicts
-    another, and ``LayoutError`` for a map, goal or start that cannot be used, naming the cell.
+    another, and for a map, goal or start that cannot be used, naming the cell.
 
     ## Attributes
     - ``layout``: the map.
@@ -216,7 +216,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
         Raises:
             ConfigurationError: The start is no cell.
-            LayoutError: The start is a wall or outside the map.
+            ConfigurationError: The start is a wall or outside the map.
         """
         super().reset(seed=seed)
         starts = self.start_states
@@ -286,7 +286,9 @@ def _goal_state(layout: Layout, goal: tuple[int, int] | str | None) -> int | Non
         return None
     if isinstance(goal, str) and goal == "marked":
         if layout.marked_goal is None:
-            raise LayoutError("goal is 'marked', but no cell of the map is marked 'G'; mark one")
+            raise ConfigurationError(
+                "goal is 'marked', but no cell of the map is marked 'G'; mark one"
+            )
         return layout.index(layout.marked_goal)
     words = "'marked' for the cell the map marks 'G', or None for the reward-free mode"
     return layout.index(_as_cell(goal, "goal", words), role="goal")

@@ -22,7 +22,7 @@ import numpy as np
 import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
-from rover.errors import ConfigurationError, LayoutError, shorten, whole_number
+from rover.errors import ConfigurationError, shorten, whole_number
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
@@ -95,7 +95,7 @@ class Layout:
         # By ranges too: −1 would be read from the other end of the map.
         if not (0 <= x < self.width and 0 <= y < self.height and self.free[y, x]):
             near_x, near_y = self.cells[np.argmin(np.abs(self.cells - (x, y)).sum(axis=1))]
-            raise LayoutError(
+            raise ConfigurationError(
                 f"{role} ({x}, {y}) is no free cell of the map, which has {self.width} columns and "
                 f"{self.height} rows; the nearest free cell is ({near_x}, {near_y})"
             )
@@ -120,7 +120,7 @@ def parse_layout(text: str) -> Layout:
     """Read a map. Common indentation, blank lines around the map and trailing blanks are dropped.
 
     Raises:
-        LayoutError: The map is ragged or larger than 1,000,000 cells, has an unknown
+        ConfigurationError: The map is ragged or larger than 1,000,000 cells, has an unknown
             character, no start, more than one start or goal mark, or free cells that cannot be
             reached from the start. The message names the cell as (x, y).
     """
@@ -136,7 +136,7 @@ def parse_layout(text: str) -> Layout:
     cells = np.argwhere(free)[:, ::-1].astype(np.int64)
     if start is None:
         example = f", for example ({cells[0][0]}, {cells[0][1]})" if len(cells) else ""
-        raise LayoutError(
+        raise ConfigurationError(
             f"the map of {len(lines)} rows and {len(lines[0])} columns has no start; mark one free "
             f"cell with '{START}'{example}"
         )
@@ -158,7 +158,7 @@ def _check_size(rows: int, columns: int) -> None:
     """Raise where there are more cells than a map may have."""
     if rows * columns > MAX_CELLS:
         size = f"{rows} rows and {columns} columns" if rows > 1 else f"{columns} cells or more"
-        raise LayoutError(
+        raise ConfigurationError(
             f"the map has {size}, but a map can have {MAX_CELLS:,} cells: make it smaller"
         )
 
@@ -169,12 +169,12 @@ def _check_characters(lines: list[str]) -> None:
     for y, line in enumerate(lines):
         unknown = next((x for x, letter in enumerate(line) if letter not in _MAP_CHARACTERS), None)
         if unknown is not None:
-            raise LayoutError(
+            raise ConfigurationError(
                 f"unknown character {line[unknown]!r} at cell ({unknown}, {y}); a map is made of "
                 f"'{WALL}' (wall), '{FREE}' (free), '{START}' (start) and '{GOAL}' (goal)"
             )
         if len(line) != width:
-            raise LayoutError(
+            raise ConfigurationError(
                 f"row {y} has {len(line)} cells and row 0 has {width}: fill the shorter one up "
                 f"with '{WALL}'"
             )
@@ -184,7 +184,7 @@ def _only_mark(characters: NDArray[np.str_], mark: str) -> tuple[int, int] | Non
     """(x, y) of the one cell with ``mark``, or None; raise where there are several."""
     marked = [(int(x), int(y)) for y, x in np.argwhere(characters == mark)]
     if len(marked) > 1:
-        raise LayoutError(
+        raise ConfigurationError(
             f"'{mark}' marks both cell {marked[0]} and cell {marked[1]}; keep one of them and make "
             f"the others '{FREE}'"
         )
@@ -196,7 +196,7 @@ def _check_reachable(layout: Layout) -> None:
     cut_off = np.flatnonzero(layout.distances(layout.index(layout.start)) < 0)
     if len(cut_off):
         x, y = layout.cells[cut_off[0]]
-        raise LayoutError(
+        raise ConfigurationError(
             f"cell ({x}, {y}) is free but cannot be reached from the start {layout.start}, the "
             f"first of {len(cut_off)}; open a way to it or make it a wall ('{WALL}')"
         )
@@ -302,7 +302,7 @@ def make_layout(source: Any, **options: int) -> Layout:
 
     Raises:
         ConfigurationError: An option is unknown or out of range, or something else was given.
-        LayoutError: The file is missing, unreadable or not text, or its map cannot be used.
+        ConfigurationError: The file is missing, unreadable or not text, or its map cannot be used.
     """
     # A name before a map: no name of a family is made of the characters of a map only.
     is_name = isinstance(source, str) and source in LAYOUT_FAMILIES
@@ -330,12 +330,12 @@ def _read_layout(source: Any) -> Layout:
         return parse_layout(source)
     # isfile is false, and no error, for names that no file can have.
     if not (isinstance(source, Path) or (isinstance(source, str) and os.path.isfile(source))):
-        raise LayoutError(
+        raise ConfigurationError(
             f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor the "
             f"path of a file, nor a Layout, nor a name ({', '.join(LAYOUT_FAMILIES)})"
         )
     try:
         _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character
         return parse_layout(Path(source).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, LayoutError) as error:
-        raise LayoutError(f"in the map file {str(source)!r}: {error}") from error
+    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+        raise ConfigurationError(f"in the map file {str(source)!r}: {error}") from error

@@ -79,8 +79,7 @@ def compare_finite(
         seen, as of :func:`_quartiles`; and :meth:`FiniteEvaluator.exact_figures`.
 
     Raises:
-        ConfigurationError: shapes, probabilities, the discount or n_repeats out of range.
-        ConvergenceError: the solver for J* did not reach its tolerance.
+        SingularSolveError: the solver for J* did not reach its tolerance.
     """
     evaluator = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
 

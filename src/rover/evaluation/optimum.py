@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, vstack
 
 from rover.envs import FiniteDynamics
-from rover.errors import ConvergenceError
+from rover.errors import SingularSolveError
 
 FloatArray = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
         discount: γ in [0, 1).
 
     Raises:
-        ConvergenceError: the solver did not reach its tolerance.
+        SingularSolveError: the solver did not reach its tolerance.
     """
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
@@ -67,7 +67,7 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
     solution = clarabel.DefaultSolver(*_flow_program(dynamics, discount), settings).solve()
     status = str(solution.status)
     if status != "Solved":
-        raise ConvergenceError(
+        raise SingularSolveError(
             f"the quadratic program of the optimal occupancy ({n_states} states, {n_actions} "
             f"actions, discount {discount:g}) ended as {status!r} after {solution.iterations} "
             "iterations; a smaller discount conditions it better"

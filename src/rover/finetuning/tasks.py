@@ -85,7 +85,7 @@ class Task(BaseModel):
 
         Raises:
             ConfigurationError: no such environment, or the goal cannot be reached in time.
-            LayoutError: the goal is a wall or outside the map.
+            ConfigurationError: the goal is a wall or outside the map.
         """
         # Made without its goal first: another environment would refuse the word in its own way.
         without = {k: v for k, v in self.env_kwargs.items() if k not in ("goal", "reward")}

@@ -113,7 +113,7 @@ def export_minari(
 
     Warns:
         RoverWarning: the environment cannot be described so that others can make it.
-        MissingGoalWarning: no transition reaches what the task rewards.
+        RoverWarning: no transition reaches what the task rewards.
     """
     minari = _import_minari()
     # Before the transitions are read, which may take a while.

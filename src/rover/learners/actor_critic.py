@@ -168,10 +168,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         # Values and policy, once for each distinct row; a transition's are read from them.
-        rows = EvaluatedRows.of(batch)
-        features = self._critic_features(batch)
-        q = self.critics.heads(features, rows.at, batch.skills)  # (2, r, A)
-        taken = q.flatten(1).index_select(1, rows.row * self.n_actions + batch.actions)  # (2, n)
+        rows, features, q, taken = self._evaluate(batch)
         log_probs, next_log_probs = self._log_policy(batch, rows, features)  # (r, A)
         temperature = self.temperature
         with torch.no_grad():

@@ -139,12 +139,17 @@ class CriticLearner(Generic[ConfigT]):
         own = {name: x for name, x in named if x is not tensors[f"critics.{name}"]}
         return tensors | {f"target_critics.{name}": x for name, x in own.items()}
 
-    def _critic_features(self, batch: Batch) -> Tensor:
-        """Features (m, f) that the critics read of a batch's observations."""
+    def _evaluate(self, batch: Batch) -> tuple[EvaluatedRows, Tensor, Tensor, Tensor]:
+        """Rows on which a batch is evaluated, the features (m, f) that the critics read of its
+        observations, Q (2, r, A) of these rows, and Q (2, n) of the actions taken."""
+        rows = EvaluatedRows.of(batch)
         if self._frozen_features is not None:
-            return self._frozen_features(batch.observations, batch.rows)
-        features: Tensor = self.critics.encoder(batch.observations)
-        return features
+            features = self._frozen_features(batch.observations, batch.rows)
+        else:
+            features = self.critics.encoder(batch.observations)
+        q: Tensor = self.critics.heads(features, rows.at, batch.skills)
+        taken = q.flatten(1).index_select(1, rows.row * self.n_actions + batch.actions)
+        return rows, features, q, taken
 
     @torch.no_grad()
     def _target_q(self, batch: Batch, rows: EvaluatedRows, features: Tensor) -> Tensor:
@@ -225,10 +230,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         # Values once for each distinct row; a transition's are read from them.
-        rows = EvaluatedRows.of(batch)
-        features = self._critic_features(batch)
-        q = self.critics.heads(features, rows.at, batch.skills)  # (2, r, A)
-        taken = q.flatten(1).index_select(1, rows.row * self.n_actions + batch.actions)  # (2, n)
+        rows, features, q, taken = self._evaluate(batch)
         with torch.no_grad():
             next_q = q
             if rows.at_next is not None:

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -145,14 +146,11 @@ class ParallelMLP(nn.Module):
         return output
 
 
-class PolicyNetwork(nn.Module):
-    """π(a|x, z) = softmax_a of logits, one head on the features of an encoder.
+class _HeadedNetwork(nn.Module):
+    """Heads on the features of an encoder."""
 
-    Args:
-        config: what to build.
-        encoder: the encoder to stand on; None: a new one of ``config.encoder``.
-        generator: source of the initial weights.
-    """
+    n_heads: ClassVar[int]
+    output_gain: ClassVar[float]
 
     def __init__(
         self,
@@ -164,10 +162,29 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
-        # So small a gain that a new policy is nearly uniform.
-        self.head = ParallelMLP(
-            1, self.encoder.feature_dim, config, output_gain=0.01, generator=generator
+        heads = ParallelMLP(
+            self.n_heads,
+            self.encoder.feature_dim,
+            config,
+            output_gain=self.output_gain,
+            generator=generator,
         )
+        # Files of policies name it so.
+        self.add_module("head" if self.n_heads == 1 else "heads", heads)
+
+
+class PolicyNetwork(_HeadedNetwork):
+    """π(a|x, z) = softmax_a of logits, one head on the features of an encoder.
+
+    Args:
+        config: what to build.
+        encoder: the encoder to stand on; None: a new one of ``config.encoder``.
+        generator: source of the initial weights.
+    """
+
+    n_heads = 1
+    output_gain = 0.01  # so small that a new policy is nearly uniform
+    head: ParallelMLP
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k).
@@ -179,26 +196,16 @@ class PolicyNetwork(nn.Module):
         return logits.squeeze(0)
 
 
-class TwinCritics(nn.Module):
+class TwinCritics(_HeadedNetwork):
     """Q1 and Q2 of all actions, two heads on the features of one encoder.
 
     Args:
         config, encoder, generator: as of :class:`PolicyNetwork`.
     """
 
-    def __init__(
-        self,
-        config: PolicyNetworkConfig,
-        *,
-        encoder: Encoder | None = None,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
-        self.heads = ParallelMLP(
-            2, self.encoder.feature_dim, config, output_gain=1.0, generator=generator
-        )
+    n_heads = 2
+    output_gain = 1.0
+    heads: ParallelMLP
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""

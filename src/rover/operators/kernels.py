@@ -20,12 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.errors import (
-    ConditioningWarning,
-    ConfigurationError,
-    NonFiniteError,
-    SingularSolveError,
-)
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, SingularSolveError
 
 Array = TypeVar("Array", Tensor, NDArray[np.float64])
 
@@ -220,7 +215,7 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
     """Lower Cholesky factor (s, s) of a positive-definite `matrix` (s, s).
 
     If rounding made the matrix indefinite, a jitter of 1e-12 to 1e-8 of its mean diagonal is added.
-    A :class:`ConditioningWarning` says so. A Gram matrix (`is_gram`) is semi-definite by
+    A :class:`RoverWarning` says so. A Gram matrix (`is_gram`) is semi-definite by
     construction, so that nothing is said if the rounding of the factor explains it.
 
     Raises:
@@ -247,7 +242,7 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
             warnings.warn(
                 f"{what} was not positive definite; added {jitter:g} of its mean diagonal, which "
                 "is harmless unless the policy is poor; then set a larger ridge or anchor_spacing",
-                ConditioningWarning,
+                RoverWarning,
                 stacklevel=2,
             )
             return factor

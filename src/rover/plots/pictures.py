@@ -131,28 +131,22 @@ def write_pictures(
     Args:
         figures: names and figures; each is drawn and written before the next one is asked for.
         folder: is made if it does not exist.
-        formats: png, svg, pdf.
+        formats: png, svg, pdf, or another one that matplotlib writes.
         dpi: pixels per inch of png, and of the parts of svg and pdf that are pixels.
 
     Returns:
         The files written.
 
     Raises:
-        ConfigurationError: unknown format; nothing was written.
         StorageError: a picture cannot be written.
     """
     formats = (formats,) if isinstance(formats, str) else tuple(formats)
-    unknown = [name for name in formats or ("",) if name not in _UNDATED]
-    if unknown:
-        raise ConfigurationError(
-            f"there is no picture format {unknown[0]!r}; use one or more of {', '.join(_UNDATED)}"
-        )
     folder, written = Path(folder), []
     for name, figure in figures:
         check_writable(folder)  # here, so that a refusal of what is drawn leaves no folder
         for kind in formats:
             stream = io.BytesIO()
-            figure.savefig(stream, format=kind, dpi=dpi, metadata=dict(_UNDATED[kind]))
+            figure.savefig(stream, format=kind, dpi=dpi, metadata=_UNDATED.get(kind))
             if kind == "png" and stream.tell() > _LARGE:  # thousands of strokes: a palette
                 shown = Image.open(stream).convert("RGB").quantize(256, dither=Dither.NONE)
                 stream = io.BytesIO()

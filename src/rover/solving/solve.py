@@ -80,7 +80,7 @@ def solve(
     Raises:
         ConfigurationError: a goal or reward that the data says nothing of, a source without
             transitions or with those of another environment, or a setting out of range.
-        LayoutError: a goal that is no free cell of the map.
+        ConfigurationError: a goal that is no free cell of the map.
         NonFiniteError: a reward that is NaN or infinite.
 
     Example:

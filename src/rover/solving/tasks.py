@@ -75,7 +75,7 @@ def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str
 
     Raises:
         ConfigurationError: no such name.
-        LayoutError: the cell is a wall or outside the map.
+        ConfigurationError: the cell is a wall or outside the map.
     """
     world = env.unwrapped
     assert isinstance(world, GridWorld)

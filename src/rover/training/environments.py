@@ -114,9 +114,6 @@ def observations_of(env: gym.Env[Any, Any]) -> Observations:
     """Description of an environment's observations for the networks of a learner.
 
     Vectors are taken for one-hot where the environment's states are known and say so.
-
-    Raises:
-        ConfigurationError: observations of a dtype that encoders do not take.
     """
     space = env.observation_space
     one_hot = False

@@ -14,8 +14,9 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError
 from rover.features import Encoder, EncoderConfig
+from rover.operators.kernels import require_finite
 from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
 
 PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
@@ -241,11 +242,8 @@ class PretrainedLogits(BaseFeaturesExtractor):
             logits = self.policy.component_logits(raw, 0)
         else:
             logits = self.policy(raw) * self.scale
-        if not bool(torch.isfinite(logits).all()):
-            raise NonFiniteError(
-                "the policy's logits are not finite: look at the observations, or train with a "
-                "smaller learning rate"
-            )
+        advice = "look at the observations, or train with a smaller learning rate"
+        require_finite(logits, "the policy's logits", advice)
         return logits.float()
 
     def current(self) -> PretrainedPolicy:
