@@ -9,7 +9,7 @@ import torch
 from small_agents import BONUS_AGENTS, small_agent
 from torch import Tensor
 
-from rover.data import Batch
+from rover.data import Batch, n_step_batch, sample_windows
 from rover.errors import ConfigurationError
 from rover.features import Observations
 
@@ -122,26 +122,15 @@ def test_the_learner_gets_n_step_returns(n_steps, monkeypatch):
     agent.learn(41)  # 40 seed steps; the only episode end is after step 30
     rng = np.random.Generator(type(agent._batch_rng.bit_generator)())
     rng.bit_generator.state = agent._batch_rng.bit_generator.state
-    starts = rng.integers(41, size=24)
+    rows, lengths = sample_windows(agent.buffer, 24, rng, n_steps=n_steps)
     agent._learn()
     batch, returns, discounts = given[-1]
-    buffer = agent.buffer
-    states = buffer.observations.rows
-    n_counted = 0
-    for i, start in enumerate(starts):
-        total, row = 0.0, int(start)
-        for j in range(n_steps):
-            row = int(start) + j
-            total += 0.9**j * float(states[buffer.successors[row]])
-            n_counted += 1
-            if buffer.truncated[row] or row == 40:
-                break
-        assert float(returns[i]) == pytest.approx(total, rel=1e-6)
-        assert float(discounts[i]) == pytest.approx(0.9 ** (row - start + 1), rel=1e-6)
-        assert int(batch.observations[batch.next_index[i]]) == states[buffer.successors[row]]
-        assert int(batch.observations[batch.index[i]]) == states[buffer.inputs[start]]
-        assert int(batch.actions[i]) == buffer.actions[start]
-    assert agent._reward.seen[-1] == n_counted  # nothing is learned twice to fill a window up
+    reached = torch.from_numpy(agent.buffer.observations.rows[agent.buffer.successors[rows]])
+    expected = n_step_batch(agent.buffer, rows, lengths, reached.float(), discount=0.9)
+    torch.testing.assert_close((returns, discounts), expected[1:])
+    for name in ("index", "next_index", "observations", "actions"):
+        assert torch.equal(getattr(batch, name), getattr(expected[0], name)), name
+    assert agent._reward.seen[-1] == lengths.sum()  # nothing is learned twice to fill a window up
 
 
 @pytest.mark.parametrize("window", ["first", "last"])

@@ -67,21 +67,6 @@ def test_estimates_are_those_of_brute_force(seed, n, p, share, sharpness):
     assert near.divergence(log_weights).item() == pytest.approx(divergence, abs=1e-9)
 
 
-def test_entropies_of_known_densities():
-    rng = np.random.default_rng(0)
-    n, k = 4000, 10
-    cases = [
-        (rng.random((n, 2)) * [2.0, 5.0], math.log(10.0)),
-        (rng.normal(size=(n, 1)) * 3.0, 0.5 * math.log(2 * math.pi * math.e * 9.0)),
-        (rng.normal(size=(n, 3)), 1.5 * math.log(2 * math.pi * math.e)),
-    ]
-    equal = torch.full((n,), -math.log(n), dtype=torch.float64)
-    for points, entropy in cases:
-        near = _Neighbourhoods(points, k)
-        assert near.entropy(equal).item() == pytest.approx(entropy, abs=0.08)
-        assert near.divergence(equal).item() == pytest.approx(0.0, abs=1e-12)
-
-
 def test_importance_weights_by_hand_and_far_from_the_behaviour_policy():
     log_ratios = torch.log(torch.tensor([2.0, 3.0, 0.5, 1.0, 4.0]))
     weights = _log_weights(log_ratios, [2, 3]).exp()

@@ -1,9 +1,6 @@
 """``rover solve``: goals and rewards from a run, on the command line."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,19 +16,16 @@ MAP = "S...\n.#.#\n...."
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("solve")
     kwargs = {"layout": MAP, "horizon": 30}
     env = rover.envs.make_env("rover/Grid-v0", kwargs)
-    assert isinstance(env.unwrapped, GridWorld)
     settings = {"policy_every": 100, "evaluation_episodes": 2, "mirror_steps": 5}
     rover.Rover(env, run_dir=folder / "run", **settings).learn(150)
     return folder / "run"
 
 
-def test_a_goal_is_solved_measured_and_saved(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_goal_is_solved_measured_and_saved(run, tmp_path, capsys):
     assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path / "a")]) == 0
     shown = capsys.readouterr().out
     said = "Planned for 3,2: mean return -4.00, exactly; best possible -4.00."
@@ -45,9 +39,7 @@ def test_a_goal_is_solved_measured_and_saved(
     assert "holds a policy already" in capsys.readouterr().err
 
 
-def test_values_and_a_path_to_the_goal_are_drawn(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_and_a_path_to_the_goal_are_drawn(run, tmp_path, monkeypatch):
     shown: list[MapPanel] = []
 
     def record(figure: object, panels: list[MapPanel], grid: GridMap, **how: object) -> None:
@@ -61,29 +53,26 @@ def test_values_and_a_path_to_the_goal_are_drawn(
     values, path, _ = shown
     np.testing.assert_array_equal(values.values, [*policy.value(np.arange(9)), np.nan])
     layout = GridWorld(MAP).layout
-    assert path.trajectories is not None
     distances = layout.distances(9)[path.trajectories[0]]
     np.testing.assert_array_equal(distances, np.arange(5, -1, -1))
     assert {one.name for one in (tmp_path / "pictures").iterdir()} == {"values.png", "steps.png"}
 
 
-def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_goals(run, tmp_path, capsys):
     assert main(["solve", str(run), "--goals", "all", "--run-dir", str(tmp_path)]) == 0
     assert "10 of 10 goals at the best possible return" in capsys.readouterr().out
     assert (tmp_path / "pictures" / "regret.png").exists()
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lake") / "run"
     rover.make_agent("random", "FrozenLake-v1", seed=0, run_dir=folder).learn(3000)
     return folder
 
 
 @pytest.mark.parametrize("words", [["--goals", "all"], ["--reward-from-env"]])
-def test_what_a_policy_was_planned_for_is_evaluated(
-    words: list[str], lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_policy_was_planned_for_is_evaluated(words, lake, tmp_path, capsys):
     assert main(["solve", str(lake), *words, "--run-dir", str(tmp_path)]) == 0
     file = tmp_path / "policy.safetensors"
     capsys.readouterr()

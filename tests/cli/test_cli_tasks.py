@@ -128,19 +128,11 @@ def test_a_run_becomes_a_data_set_that_is_not_overwritten(
     assert dataset.storage.metadata["author"] == {"Ada"}
     assert dataset.recover_environment().unwrapped.layout.n_states == 5
     assert "there is a Minari data set 'rover/corridor-v0' already" in refused(*words)
+    words[2] = "rover/corridor-end-v0"
+    assert "is no free cell of the map" in refused(*words, "--task", "goal=9,9")
+    assert main([*words, "--task", "goal=4,0"]) == 0
+    dataset = minari.load_dataset("rover/corridor-end-v0")
+    assert {reward for episode in dataset for reward in episode.rewards} == {-1.0, 0.0}
+    assert dataset.recover_environment(eval_env=True).unwrapped.goal == (4, 0)
     monkeypatch.setitem(sys.modules, "minari", None)
     assert "Minari is not installed" in refused(*words)
-
-
-def test_a_task_labels_the_data(capsys, refused, corridor_run):
-    minari = pytest.importorskip("minari")
-    words = ["export", str(corridor_run), "rover/corridor-end-v0", "--task"]
-    assert main([*words, "goal=4,0"]) == 0
-    assert "rover/corridor-end-v0: " in capsys.readouterr().out
-    dataset = minari.load_dataset("rover/corridor-end-v0")
-    rewards = [reward for episode in dataset for reward in episode.rewards]
-    assert set(rewards) == {-1.0, 0.0}
-    ends = [episode for episode in dataset if episode.terminations[-1]]
-    assert len(ends) == rewards.count(0.0)
-    assert dataset.recover_environment(eval_env=True).unwrapped.goal == (4, 0)
-    assert "is no free cell of the map" in refused(*words, "goal=9,9")

@@ -1,20 +1,23 @@
-"""Settings: presets, mistakes, and what the environment decides."""
-
-from __future__ import annotations
+"""Settings: mistakes, what the environment decides, and presets beside what was published."""
 
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rover import Rover
+from rover import Rover, load_policy
 from rover.coverage.config import RoverConfig
 from rover.coverage.resolve import choose_encoder, resolve
+from rover.data import Buffer, draw_transitions
 from rover.envs import GridWorld
-from rover.errors import ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError
+from rover.features import EncoderConfig, make_encoder
+from rover.policies import policy as policies
+from rover.storage import JsonLines, write_sealed
 from rover.training.config import DEFAULT_DISCOUNT, validate_settings
 
 STATES = spaces.Discrete(9)
@@ -37,7 +40,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_the_space_decides_what_the_user_did_not(name: str) -> None:
+def test_the_space_decides_what_the_user_did_not(name):
     config = resolve(make_config("default"), SPACES[name])
     representation, kernel, encoder = KINDS[name]
     assert (config.representation, config.kernel) == (representation, kernel)
@@ -47,7 +50,7 @@ def test_the_space_decides_what_the_user_did_not(name: str) -> None:
         assert getattr(config, field) is not None
 
 
-def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word() -> None:
+def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word():
     assert Rover(GridWorld("S..")).config.discount == DEFAULT_DISCOUNT
     assert Rover(GridWorld("middle_room")).config.discount == 0.9
     assert Rover(GridWorld("middle_room"), discount=0.5).config.discount == 0.5
@@ -64,7 +67,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_named(name: str) -> None:
+def test_mistakes_are_named(name):
     overrides, words = MISTAKES[name]
     with pytest.raises(ConfigurationError, match=words):
         make_config("default", **overrides)
@@ -78,14 +81,14 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradictions_are_named(name: str) -> None:
+def test_contradictions_are_named(name):
     space, overrides, words = CONTRADICTIONS[name]
     with pytest.raises(ConfigurationError, match=words):
         resolve(make_config("default", **overrides), SPACES[space])
 
 
 @given(st.sampled_from(sorted(RoverConfig.model_fields)), st.integers(-3, 3))
-def test_a_setting_is_taken_or_refused_by_name(name: str, value: int) -> None:
+def test_a_setting_is_taken_or_refused_by_name(name, value):
     try:
         config = make_config("default", **{name: value})
     except ConfigurationError as error:
@@ -96,22 +99,135 @@ def test_a_setting_is_taken_or_refused_by_name(name: str, value: int) -> None:
     assert name in refusal
 
 
-def test_every_setting_is_described() -> None:
-    assert all(field.description for field in RoverConfig.model_fields.values())
-
-
 @pytest.mark.parametrize(
     ("low", "size", "representation"),
     [(0, 8, "identity"), (0, 9, "info_nce"), (-1, 10, "identity"), (-1, 11, "info_nce")],
 )
 def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_encoded(
-    low: int, size: int, representation: str
-) -> None:
+    low, size, representation
+):
     space = spaces.Box(float(low), 1.0, (size,), np.float32)
     assert resolve(RoverConfig(), space).representation == representation
 
 
-def test_a_long_wrong_value_is_shown_in_part() -> None:
-    with pytest.raises(ConfigurationError, match=r"setting ridge='x{99}\.\.\.: ") as caught:
-        make_config("default", ridge="x" * 10**6)
-    assert len(str(caught.value)) < 300
+def paper_encoder(space: spaces.Space[Any]) -> EncoderConfig:
+    return choose_encoder(resolve(RoverConfig(**Rover.presets["paper"]), space), space)
+
+
+def test_the_image_head_of_the_paper():
+    config = paper_encoder(spaces.Box(0, 255, (84, 84, 3), np.uint8))
+    encoder = make_encoder(config, torch.Generator().manual_seed(0), gain=1.0)
+    assert encoder.output.weight.shape == (200, 32 * 49)
+    torch.testing.assert_close(
+        torch.linalg.svdvals(encoder.output.weight.detach()), torch.ones(200)
+    )
+    features = encoder.features(np.random.default_rng(0).integers(0, 256, (2, 84, 84, 3), np.uint8))
+    np.testing.assert_allclose(np.abs(features).sum(axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("side", "padded"), [(14, True), (15, False)])
+def test_images_that_nothing_would_be_left_of_are_padded(side, padded):
+    space = spaces.Box(0, 255, (side, 40, 3), np.uint8)
+    config = paper_encoder(space)
+    assert config.padding == padded
+    encoder = make_encoder(config, torch.Generator().manual_seed(0))
+    assert encoder.features(np.zeros((1, side, 40, 3), np.uint8)).shape == (1, 200)
+
+
+def buffer_of(lengths: list[int], unfinished: int = 0) -> Buffer:
+    """Episodes of these lengths, in which each transition has an observation of its own."""
+    buffer = Buffer((), np.int64, 2)
+    ends = np.cumsum(lengths) - 1
+    for row in range(sum(lengths) + unfinished):
+        here, there = buffer.observations.intern(np.int64(row)), row
+        buffer.add(here, row % 2, there, False, row in ends)
+    return buffer
+
+
+def test_draws_by_episodes_are_of_finished_ones_each_alike():
+    buffer, rng = buffer_of([2, 6, 2], unfinished=5), np.random.default_rng(0)
+    drawn = draw_transitions(buffer, 30_000, "episodes", rng)
+    expected = np.repeat([1 / 6, 1 / 18, 1 / 6, 0.0], [2, 6, 2, 5])
+    np.testing.assert_allclose(np.bincount(drawn, minlength=15) / 30_000, expected, atol=0.01)
+    drawn = draw_transitions(buffer, 1000, "episodes", rng, window=9)  # the second from its end
+    assert set(drawn) == set(range(6, 10))
+    assert set(draw_transitions(buffer_of([], 4), 100, "episodes", rng)) == {0, 1, 2, 3}
+
+
+SMALL: dict[str, Any] = {
+    "hidden_sizes": (8,),
+    "feature_dim": 6,
+    "predictor_width": 5,
+    "batch_size": 16,
+    "encoder_every": 20,
+    "mirror_steps": 3,
+    "evaluation_episodes": 2,
+    "plan_transitions": 50,
+}
+
+
+def corridor(preset: str, **settings: Any) -> Rover:
+    where = {"observation": "onehot", "length": 9, "horizon": 10}
+    return Rover("rover/Corridor-v0", preset, env_kwargs=where, **{**SMALL, **settings})
+
+
+@pytest.mark.parametrize(
+    ("first", "steps"), [(7, [27, 50, 75]), (5, [25, 50, 75]), (None, [25, 50, 75]), (0, [20, 25])]
+)
+def test_the_first_policy(first, steps):
+    lines: list[int] = []
+    agent = corridor("paper", seed_steps=20, policy_every=25, first_policy=first)
+    agent.learn(steps[-1], callback=lambda line: lines.append(line["step"]) is None)
+    assert lines == steps
+
+
+def test_policies_become_rarer_as_the_data_grows():
+    lines: list[int] = []
+    quick = {"policy_every": 10, "mirror_steps": 3, "evaluation_episodes": 2}
+    agent = Rover("rover/Corridor-v0", policy_share=0.25, **quick)
+    agent.learn(130, callback=lambda line: lines.append(line["step"]) is None)
+    assert lines == [10, 20, 30, 40, 50, 60, 70, 80, 100, 120]
+
+
+def test_encoder_batches_by_finished_episodes():
+    agent = corridor("code-2026-06", seed_steps=5, first_policy=5).learn(38)
+    counts, drawn = agent._representation._draw_batch()
+    finished = {*zip(agent.buffer.inputs[:30], agent.buffer.actions[:30], strict=True)}
+    assert drawn.sum() == 16
+    assert {*zip(counts.inputs, counts.actions, strict=True)} <= finished
+
+
+def test_a_policy_keeps_its_share_of_uniform_actions(tmp_path):
+    agent = corridor("code-2026-06", seed_steps=20, first_policy=10).learn(40)
+    policy, observations = agent.policy, np.eye(9, dtype=np.float32)
+    shares = torch.softmax(policy.regressors(torch.from_numpy(observations)) @ policy.weights, 1)
+    expected = 0.85 * shares.detach().numpy() + 0.15 / 4
+    np.testing.assert_allclose(policy.probs(observations), expected, rtol=1e-12)
+    policy.save(tmp_path / "policy")
+    assert np.array_equal(
+        load_policy(tmp_path / "policy").probs(observations), policy.probs(observations)
+    )
+    for stored, words in ((None, None), (2.0, "share of uniform actions is 2"), ("x", "float")):
+        content = {"type": policy.file_type, "details": {}, **policy.content(), "epsilon": stored}
+        if words is None:  # a file of version 0.2
+            del content["epsilon"]
+        write_sealed(tmp_path / "other", content, kind=policies.POLICY_KIND)
+        if words is None:
+            assert load_policy(tmp_path / "other").epsilon == 0.0
+            continue
+        with pytest.raises(ArtefactError, match=words):
+            load_policy(tmp_path / "other")
+
+
+def test_one_grid_of_measurements(tmp_path):
+    corridor(
+        "paper",
+        seed_steps=0,
+        first_policy=15,
+        policy_every=20,
+        evaluation_every=40,
+        run_dir=tmp_path / "run",
+    ).learn(140)
+    lines = JsonLines.read(tmp_path / "run" / "metrics.jsonl")
+    measured = [line for line in lines if "mean_coverage" in line]
+    assert [line["step"] for line in measured] == [15, 40, 80, 120]

@@ -1,9 +1,6 @@
 """Worlds that change with every episode: recognised, explored, and what is handed over."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -38,7 +35,7 @@ def rooms(**changes: Any) -> gym.Env[Any, Any]:
 
 def random_walk(env: gym.Env[Any, Any], steps: int, seed: int = 0) -> Buffer:
     space = env.observation_space
-    n_actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    n_actions = int(env.action_space.n)
     buffer = Buffer(space.shape or (), space.dtype, n_actions)
     collector = Collector(env, buffer, seed=seed)
     collector.start_episode()
@@ -61,11 +58,11 @@ def explored(steps: int, seed: int = 0) -> tuple[ContextExplorer, Buffer]:
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple[ContextExplorer, Buffer]:
+def trained():
     return explored(1500)
 
 
-def test_changing_worlds_are_told_from_those_that_stay() -> None:
+def test_changing_worlds_are_told_from_those_that_stay():
     assert changes_with_episodes(random_walk(rooms(), 2000))
     # States that are seen as such, and one layout in every episode, whatever its starts.
     assert not changes_with_episodes(random_walk(rooms(observation="map"), 2000))
@@ -75,13 +72,9 @@ def test_changing_worlds_are_told_from_those_that_stay() -> None:
     assert due == [500, 1000, 2000, 4000]
 
 
-def test_an_explorer_is_a_function_of_the_buffer(
-    trained: tuple[ContextExplorer, Buffer],
-) -> None:
+def test_an_explorer_is_a_function_of_the_buffer(trained):
     explorer, buffer = trained
     again = ContextExplorer(buffer)
-    assert explorer.model is not None
-    assert again.model is not None
     assert np.array_equal(explorer.model.weights, again.model.weights)
     assert np.array_equal(explorer.model.inverses, again.model.inverses)
     assert np.array_equal(explorer.kept, again.kept)
@@ -92,12 +85,9 @@ def test_an_explorer_is_a_function_of_the_buffer(
     )
 
 
-def test_policies_with_and_without_a_memory_cover_more_than_random_actions(
-    trained: tuple[ContextExplorer, Buffer],
-) -> None:
+def test_policies_with_and_without_a_memory_cover_more_than_random_actions(trained):
     explorer, _ = trained
     with_memory = explorer.policy(has_memory=True)
-    assert with_memory is not None
 
     def uniform(_: np.random.Generator) -> Any:
         return lambda seen: np.full((len(seen), 4), 0.25)
@@ -118,11 +108,8 @@ def test_policies_with_and_without_a_memory_cover_more_than_random_actions(
     assert found["memory"]["episode_objective"] < found["uniform"]["episode_objective"]
 
 
-def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(
-    trained: tuple[ContextExplorer, Buffer], tmp_path: Path
-) -> None:
+def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(trained, tmp_path):
     policy = trained[0].policy(has_memory=True)
-    assert policy is not None
     path = tmp_path / "policy.safetensors"
     policy.save(path)
     stored = load_policy(path)
@@ -144,9 +131,8 @@ def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(
     assert policy.probs(everything).sum(axis=1) == pytest.approx(1.0)
 
 
-def test_a_reset_forgets_the_episode(trained: tuple[ContextExplorer, Buffer]) -> None:
+def test_a_reset_forgets_the_episode(trained):
     policy = trained[0].policy(has_memory=True)
-    assert policy is not None
     seen = trained[1].observations.rows[0]
     first = policy.act(seen, np.random.default_rng(0))
     # It came back to where it was: the action led nowhere, and another one is tried.
@@ -163,11 +149,8 @@ def test_a_reset_forgets_the_episode(trained: tuple[ContextExplorer, Buffer]) ->
         ("kept", lambda table: table[:2]),
     ],
 )
-def test_an_altered_policy_is_refused(
-    trained: tuple[ContextExplorer, Buffer], tmp_path: Path, name: str, change: Any
-) -> None:
+def test_an_altered_policy_is_refused(trained, tmp_path, name, change):
     policy = trained[0].policy(has_memory=True)
-    assert policy is not None
     path = tmp_path / "policy.safetensors"
     policy.save(path)
     content = read_sealed(path, kind="policy")
@@ -177,7 +160,7 @@ def test_an_altered_policy_is_refused(
         load_policy(path)
 
 
-def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path: Path) -> None:
+def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path):
     def make(folder: str) -> Rover:
         return Rover(rooms(), seed=3, run_dir=tmp_path / folder, checkpoint_every=200, **SELDOM)
 
@@ -197,7 +180,7 @@ def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path: Path) -> Non
         assert torch.equal(ours, theirs)
 
 
-def test_a_run_that_is_told_measures_within_episodes_and_hands_over_the_best() -> None:
+def test_a_run_that_is_told_measures_within_episodes_and_hands_over_the_best():
     agent = Rover(rooms(), seed=4, contexts=True, **QUICK).learn(1000)
     summary = agent.summary()
     assert isinstance(agent.policy, ContextPolicy)
@@ -207,12 +190,12 @@ def test_a_run_that_is_told_measures_within_episodes_and_hands_over_the_best() -
     assert summary["left_out"] is None
 
 
-def test_a_run_too_short_to_compare_says_what_is_missing() -> None:
+def test_a_run_too_short_to_compare_says_what_is_missing():
     agent = Rover(rooms(), seed=4, contexts=True, **QUICK | {"measure_share": 0.05}).learn(500)
     assert "measure_share=0.36" in agent.summary()["left_out"]
 
 
-def test_exact_figures_of_a_family_are_those_of_the_policy_without_its_memory() -> None:
+def test_exact_figures_of_a_family_are_those_of_the_policy_without_its_memory():
     env = RandomRooms(rooms=3, room_size=2, contexts=3, horizon=30)
     with pytest.warns(RoverWarning, match="without its memory"):
         agent = Rover(env, seed=1, contexts=True, **QUICK)

@@ -1,68 +1,16 @@
 """States that share nothing in the kernel are exact: sparse matrices, and the same numbers."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from rover import Rover
-from rover.coverage.plan import PlanningModel, fit_planning_model, start_distribution
-from rover.operators import DenseOperator, Gaussian, growing_steps, mirror_descend
+from rover.coverage.plan import fit_planning_model, start_distribution
+from rover.operators import Gaussian
 from rover.operators.sparse import SparseOperator
 
 
-def planned(agent: Rover, *, exact: bool) -> tuple[PlanningModel, np.ndarray, float]:
-    """The model, the policy at all observations, and the objective of some mirror steps."""
-    features = agent._representation.features()
-    model = fit_planning_model(
-        features,
-        agent.buffer.counts(),
-        start_distribution(agent.buffer, unseen=True),
-        agent._kernel,
-        agent.config,
-        n_actions=agent.buffer.n_actions,
-        ridge=1e-3,
-        exact=exact,
-    )
-    descent = mirror_descend(
-        model.operator,
-        model.start,
-        discount=0.95,
-        sink_norm=1.0,
-        n_steps=20,
-        step_rule=growing_steps(10.0),
-    )
-    logits = agent._kernel(features, model.basis) @ model.coefficients(descent.dual) * -0.95
-    return model, torch.softmax(logits, dim=1).numpy(), descent.occupancy.objective
-
-
-@pytest.mark.parametrize(
-    ("env_id", "where"),
-    [
-        ("rover/TwoRooms-v0", {"observation": "onehot", "slip": 0.2}),
-        ("rover/MultiRooms-v0", {"observation": "onehot", "start": "random"}),
-    ],
-)
-def test_the_sparse_model_is_the_dense_one(env_id: str, where: dict[str, Any]) -> None:
-    # trained until it shares less than the tolerances below
-    settings = {"mirror_steps": 5, "evaluation_episodes": 2, "encoder_tolerance": None}
-    agent = Rover(env_id, env_kwargs=where, seed=0, **settings)
-    agent.learn(200)
-    assert agent._representation.is_exact()
-    sparse, probs, objective = planned(agent, exact=True)
-    dense, same_probs, same_objective = planned(agent, exact=False)
-    assert isinstance(sparse.operator, SparseOperator)
-    assert isinstance(dense.operator, DenseOperator)
-    np.testing.assert_array_equal(sparse.anchors, dense.anchors)
-    assert objective == pytest.approx(same_objective, rel=1e-7)
-    np.testing.assert_allclose(probs, same_probs, atol=1e-6)
-    assert sparse.worst_column == pytest.approx(dense.worst_column, abs=1e-7)
-
-
-def test_states_that_are_alike_are_not_exact() -> None:
+def test_states_that_are_alike_are_not_exact():
     agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0, bandwidth=1.0)
     agent.learn(100)
     assert not agent._representation.is_exact()
@@ -81,9 +29,7 @@ def test_states_that_are_alike_are_not_exact() -> None:
         ({"kernel": "linear"}, True),
     ],
 )
-def test_an_encoder_is_trained_while_observations_share(
-    settings: dict[str, Any], trains: bool
-) -> None:
+def test_an_encoder_is_trained_while_observations_share(settings, trains):
     few = {"mirror_steps": 5, "evaluation_episodes": 2}
     one_hot = {"observation": "onehot"}
     agent = Rover("rover/TwoRooms-v0", env_kwargs=one_hot, seed=0, **few, **settings)
@@ -94,7 +40,7 @@ def test_an_encoder_is_trained_while_observations_share(
     assert any(not torch.equal(begun[name], learned[name]) for name in weights) is trains
 
 
-def test_an_encoder_that_is_far_enough_learns_again_when_it_no_longer_is() -> None:
+def test_an_encoder_that_is_far_enough_learns_again_when_it_no_longer_is():
     agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0)
     agent.learn(100)
     representation = agent._representation
@@ -114,7 +60,7 @@ def nearly_apart(agent: Rover, cosine: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("similarity", [0.0, 0.4, 1.0])
-def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity: float) -> None:
+def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity):
     agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0)
     agent.learn(200)
     kernel = Gaussian(bandwidth=0.1)
@@ -138,7 +84,6 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity: 
     if similarity == 1.0:  # no policy tells the two apart
         wanted[:2] = wanted[:2].mean(axis=0)
     taken = (kernel(features, model.basis) @ model.coefficients(values)).numpy()
-    assert model.basis is not None
     assert not model.operator.terminal.any()
     tolerance = 5e-3 * np.abs(wanted).max() if similarity > 0.0 else 1e-12
     np.testing.assert_allclose(taken, wanted, atol=tolerance)

@@ -1,7 +1,5 @@
 """Exploration plans over states: exact on small problems."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -14,6 +12,7 @@ from scipy.sparse import csr_array
 from rover.coverage.exploration import Explorer
 from rover.coverage.plan import start_distribution
 from rover.data import Buffer
+from rover.operators import merge_transitions
 from rover.planning.counts import Counts
 from rover.planning.rows import Rows
 from rover.planning.values import exploration_values
@@ -53,9 +52,7 @@ def distances(table: NDArray[np.int64], begin: int) -> dict[int, int]:
 
 
 @given(SEEDS, st.integers(2, 12))
-def test_the_plan_has_the_most_novelty_a_step_where_outcomes_are_certain(
-    seed: int, n_states: int
-) -> None:
+def test_the_plan_has_the_most_novelty_a_step_where_outcomes_are_certain(seed, n_states):
     rng = np.random.default_rng(seed)
     table = rng.integers(n_states, size=(n_states, N_ACTIONS))
     idle = rng.random(N_ACTIONS) < 0.5  # actions that lead nowhere
@@ -84,7 +81,7 @@ def test_the_plan_has_the_most_novelty_a_step_where_outcomes_are_certain(
 
 
 @given(SEEDS, st.integers(2, 8), st.booleans())
-def test_values_solve_the_problem_that_they_are_of(seed: int, n_states: int, once: bool) -> None:
+def test_values_solve_the_problem_that_they_are_of(seed, n_states, once):
     rng = np.random.default_rng(seed)
     dense = rng.dirichlet(np.full(n_states + 1, 0.3), size=(n_states, N_ACTIONS))
     novelty = rng.random((n_states, N_ACTIONS)) ** 4
@@ -100,7 +97,7 @@ def test_values_solve_the_problem_that_they_are_of(seed: int, n_states: int, onc
     np.testing.assert_allclose(values, actions, rtol=2e-4)
 
 
-def test_chance_makes_tried_pairs_worth_another_try_until_they_are_known() -> None:
+def test_chance_makes_tried_pairs_worth_another_try_until_they_are_known():
     """Two states; every action leads to either by chance, so one try of a pair says little."""
     rng, chance = np.random.default_rng(0), np.random.default_rng(1)
     buffer = state_buffer(2, [])
@@ -121,14 +118,14 @@ def test_chance_makes_tried_pairs_worth_another_try_until_they_are_known() -> No
     assert explorer.model.outcome_variance == pytest.approx(buffer.counts().outcome_variance)
 
 
-def test_a_new_start_is_a_state_nothing_is_known_of() -> None:
+def test_a_new_start_is_a_state_nothing_is_known_of():
     buffer = state_buffer(1, [(0, a, 0, False) for a in range(N_ACTIONS)])
     explorer, rng = explorer_of(buffer), np.random.default_rng(0)
     assert explorer.act(0, rng) is None
     assert explorer.act(buffer.observations.intern(np.int64(7)), rng) is not None
 
 
-def test_termination_leads_to_where_episodes_begin() -> None:
+def test_termination_leads_to_where_episodes_begin():
     """From state 1 nothing new can be reached but through the end of the episode."""
     moves = [(0, 0, 1, False), *((1, a, 1, a == 2) for a in range(N_ACTIONS))]
     explorer = explorer_of(state_buffer(2, moves))
@@ -137,18 +134,10 @@ def test_termination_leads_to_where_episodes_begin() -> None:
 
 @given(SEEDS)
 @settings(max_examples=40)
-def test_a_plan_made_from_a_stored_buffer_is_the_same(seed: int) -> None:
+def test_a_plan_made_from_a_stored_buffer_is_the_same(seed):
     rng = np.random.default_rng(seed)
-    moves = [
-        (int(x), int(a), int(y), bool(t))
-        for x, a, y, t in zip(
-            rng.integers(5, size=60),
-            rng.integers(N_ACTIONS, size=60),
-            rng.integers(5, size=60),
-            rng.random(60) < 0.1,
-            strict=True,
-        )
-    ]
+    columns = rng.integers([5, N_ACTIONS, 5, 10], size=(60, 4)).tolist()
+    moves = [(x, a, y, t == 0) for x, a, y, t in columns]
     grown = state_buffer(5, [])
     explorer = explorer_of(grown)
     for row, move in enumerate(moves):
@@ -156,30 +145,18 @@ def test_a_plan_made_from_a_stored_buffer_is_the_same(seed: int) -> None:
         explorer.observe(row, done=move[3])
     explorer.forget_plan()
     again = explorer_of(state_buffer(5, moves))
-    for state in range(5):
-        first, second = (e.act(state, np.random.default_rng(3)) for e in (explorer, again))
-        assert first == second
-        explorer.forget_plan()
-        again.forget_plan()
-    outcomes = np.zeros((5, N_ACTIONS, 6))  # the last one: the episode terminated
-    for x, a, y, terminated in moves:
-        outcomes[x, a, 5 if terminated else y] += 1
-    tries = outcomes.sum(axis=2)
-    share = outcomes / np.maximum(tries, 1)[:, :, None]
-    freedom = np.maximum(tries - 1, 0).sum()
-    variance = (tries * (1 - (share**2).sum(axis=2)))[tries > 0].sum() / max(freedom, 1)
-    values, novelties = [], []
+    planned = [one._planned().actions for one in (explorer, again)]
+    np.testing.assert_allclose(*planned, rtol=0, atol=1e-10)
+    tries = np.zeros((5, N_ACTIONS))
+    np.add.at(tries, (grown.inputs, grown.actions), 1)
+    outcomes = np.where(grown.terminated, 5, grown.successors)  # all ends are one
+    merged = merge_transitions(grown.inputs, grown.actions, outcomes, grown.terminated)
+    ridge = max(merged.outcome_variance, 1e-12)
     for one in (explorer, again):
-        assert one.model.outcome_variance == pytest.approx(variance, rel=1e-10)
-        values.append(one._planned().actions)
-        novelties.append(one._novelty)
-    np.testing.assert_allclose(*values, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(*novelties, rtol=0, atol=1e-10)
-    ridge = max(variance, 1e-12)
-    np.testing.assert_allclose(novelties[0], ridge / (tries + ridge), rtol=1e-9)
+        np.testing.assert_allclose(one._novelty, ridge / (tries + ridge), rtol=1e-9)
 
 
-def test_starts_that_were_seen_once_say_how_many_were_not() -> None:
+def test_starts_that_were_seen_once_say_how_many_were_not():
     buffer = state_buffer(4, [(0, 0, 1, False), (1, 0, 2, True)])
     states, weights = start_distribution(buffer, unseen=True)
     assert (states.tolist(), weights.tolist()) == ([0], [1.0])  # one episode says nothing

@@ -1,7 +1,5 @@
 """Kernels, encoders and representation losses that are objects of the user's own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,6 @@ class Small(nn.Module):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         states = Rover(ENVIRONMENTS["onehot"]()).measures.evaluator
-        assert states is not None
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.layer = nn.Linear(states.n_states, 8)
@@ -65,7 +62,7 @@ def learn(folder: Path | None = None, callback: Any = None, **objects: Any) -> R
     return agent.learn(75, callback=callback)
 
 
-def test_a_loss_of_ones_own_is_trained_however_far_apart_observations_are() -> None:
+def test_a_loss_of_ones_own_is_trained_however_far_apart_observations_are():
     losses: list[Tensor] = []
 
     def noted(*args: Tensor, **named: Tensor) -> Tensor:
@@ -79,22 +76,19 @@ def test_a_loss_of_ones_own_is_trained_however_far_apart_observations_are() -> N
     assert len(losses) == 2 * 2, "two rounds, though one-hot observations share nothing"
 
 
-OBJECTS: dict[str, dict[str, Any]] = {
-    "encoder": {"encoder": Small()},
-    "all": {"kernel": RationalQuadratic(0.2), "encoder": Small(), "representation": squared_error},
+OBJECTS: dict[str, Any] = {
+    "kernel": RationalQuadratic(0.2),
+    "encoder": Small(),
+    "representation": squared_error,
 }
 
 
-@pytest.mark.parametrize("name", ["encoder", "all"])
-def test_a_run_resumes_in_the_same_bits_when_they_are_given_again(
-    name: str, tmp_path: Path
-) -> None:
-    objects = OBJECTS[name]
-    whole = learn(tmp_path / "whole", **objects)
-    learn(tmp_path / "stopped", callback=lambda record: record["step"] < 50, **objects)
+def test_a_run_resumes_in_the_same_bits_when_they_are_given_again(tmp_path):
+    whole = learn(tmp_path / "whole", **OBJECTS)
+    learn(tmp_path / "stopped", callback=lambda record: record["step"] < 50, **OBJECTS)
     with pytest.raises(ConfigurationError, match="='custom' stands for an object of your own"):
         Rover.resume(tmp_path / "stopped", env=ENVIRONMENTS["onehot"]())
-    resumed = Rover.resume(tmp_path / "stopped", env=ENVIRONMENTS["onehot"](), **objects)
+    resumed = Rover.resume(tmp_path / "stopped", env=ENVIRONMENTS["onehot"](), **OBJECTS)
     assert resumed.num_timesteps == 50
     resumed.finish()
     batch = whole.buffer.observations.rows
@@ -103,8 +97,8 @@ def test_a_run_resumes_in_the_same_bits_when_they_are_given_again(
     assert np.abs(whole._policy.probs(batch) - 0.25).max() > 0.01, "the policy is still uniform"
 
 
-def test_their_policy_is_read_with_them(tmp_path: Path) -> None:
-    agent = learn(**OBJECTS["all"])
+def test_their_policy_is_read_with_them(tmp_path):
+    agent = learn(**OBJECTS)
     batch = agent.buffer.observations.rows
     path = tmp_path / "policy.safetensors"
     agent.policy.save(path)
@@ -117,7 +111,7 @@ def test_their_policy_is_read_with_them(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.probs(batch), agent.policy.probs(batch))
 
 
-def test_an_encoder_of_ones_own_is_neither_changed_nor_shared() -> None:
+def test_an_encoder_of_ones_own_is_neither_changed_nor_shared():
     module = Small()
     before = {k: v.clone() for k, v in module.state_dict().items()}
     first, second = (learn(encoder=module) for _ in range(2))
@@ -126,6 +120,6 @@ def test_an_encoder_of_ones_own_is_neither_changed_nor_shared() -> None:
     np.testing.assert_array_equal(first.policy.probs(batch), second.policy.probs(batch))
 
 
-def test_an_encoder_that_does_not_fit_the_observations_is_named() -> None:
+def test_an_encoder_that_does_not_fit_the_observations_is_named():
     with pytest.raises(ConfigurationError, match="the encoder Linear failed on observations"):
         learn(encoder=nn.Linear(3, 2))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -73,7 +71,7 @@ def _assert_equal(ours: _Trainer, theirs: _Trainer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
-def test_training_lowers_the_loss(name: str) -> None:
+def test_training_lowers_the_loss(name):
     rng = np.random.default_rng(0)
     trainer = _Trainer(representation=name, learning_rate=3e-3)
     losses = [trainer.update(*_ring_batch(rng)) for _ in range(150)]
@@ -81,7 +79,7 @@ def test_training_lowers_the_loss(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart() -> None:
+def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart():
     """With one target for each pair the loss tends to Σ_j m_j/B · log m_j, its least value."""
     rng = np.random.default_rng(0)
     trainer = _Trainer()
@@ -97,7 +95,7 @@ def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart()
     assert check_collapse(features)["feature_cosine"] < 0.9
 
 
-def test_merged_rows_train_as_the_batch_of_duplicates() -> None:
+def test_merged_rows_train_as_the_batch_of_duplicates():
     observations, inputs, actions, nexts, counts = _ring_batch(np.random.default_rng(2))
     rows = np.repeat(np.arange(len(counts)), counts)
     merged, plain = _Trainer(), _Trainer()
@@ -117,9 +115,7 @@ def test_merged_rows_train_as_the_batch_of_duplicates() -> None:
     name=st.sampled_from(LOSSES),
     predictor=st.sampled_from(["linear", "two_layer", "silu"]),
 )
-def test_a_restored_trainer_continues_with_the_same_bits(
-    seed: int, before: int, after: int, name: str, predictor: str
-) -> None:
+def test_a_restored_trainer_continues_with_the_same_bits(seed, before, after, name, predictor):
     settings: dict[str, Any] = {
         "representation": name,
         "predictor": predictor,
@@ -140,7 +136,7 @@ def test_a_restored_trainer_continues_with_the_same_bits(
     _assert_equal(whole, resumed)
 
 
-def test_a_predictor_without_decay_is_trained_with_adam() -> None:
+def test_a_predictor_without_decay_is_trained_with_adam():
     """Two steps of AdamW, of which the second is a tenth as large, for the encoder alone."""
     settings: dict[str, Any] = {"learning_rate": 0.1, "predictor": "silu", "predictor_width": 7}
     decays = {"weight_decay": 0.5, "cosine_updates": 1}
@@ -161,7 +157,7 @@ def test_a_predictor_without_decay_is_trained_with_adam() -> None:
     assert moved["encoder.layers.0.weight"] < 0.03 < moved["predictor.weight"]
 
 
-def test_cosine_schedule_falls_to_a_tenth() -> None:
+def test_cosine_schedule_falls_to_a_tenth():
     trainer = _Trainer(cosine_updates=2, learning_rate=0.01)
     rng, rates = np.random.default_rng(0), []
     for _ in range(4):
@@ -170,9 +166,8 @@ def test_cosine_schedule_falls_to_a_tenth() -> None:
     np.testing.assert_allclose(rates, [0.01, 0.0055, 0.001, 0.001])
 
 
-def test_byol_targets_move_slowly_towards_the_encoder() -> None:
+def test_byol_targets_move_slowly_towards_the_encoder():
     trainer = _Trainer(representation="byol")
-    assert trainer._target_encoder is not None
     old = [p.clone() for p in trainer._target_encoder.parameters()]
     trainer.encoder.set_centering(np.full(N_STATES, 0.1))
     trainer.update(*_ring_batch(np.random.default_rng(0)))
@@ -197,7 +192,7 @@ class _Attraction(nn.Module):
         return mean * (-self.log_scale).exp() + self.log_scale
 
 
-def test_a_loss_of_ones_own() -> None:
+def test_a_loss_of_ones_own():
     """That of latent self-prediction, as a function, is the built-in one to the bit."""
 
     def loss(
@@ -213,7 +208,7 @@ def test_a_loss_of_ones_own() -> None:
     _assert_equal(ours, builtin)
 
 
-def test_the_weights_of_a_loss_of_ones_own_learn_and_are_stored() -> None:
+def test_the_weights_of_a_loss_of_ones_own_learn_and_are_stored():
     batch = _ring_batch(np.random.default_rng(0))
     whole = _Trainer(loss=_Attraction())
     whole.update(*batch)
@@ -225,12 +220,12 @@ def test_the_weights_of_a_loss_of_ones_own_learn_and_are_stored() -> None:
 
 
 @pytest.mark.parametrize("value", [1.0, torch.zeros(()), torch.zeros(3, requires_grad=True)])
-def test_a_loss_of_ones_own_that_is_no_scalar_of_the_encoder(value: Any) -> None:
+def test_a_loss_of_ones_own_that_is_no_scalar_of_the_encoder(value):
     with pytest.raises(ConfigurationError, match="must return a scalar tensor that depends on the"):
         _Trainer(loss=lambda *_, **__: value).update(*_ring_batch(np.random.default_rng(0)))
 
 
-def test_a_module_of_ones_own_is_trained() -> None:
+def test_a_module_of_ones_own_is_trained():
     module = nn.Sequential(nn.Linear(N_STATES, 12), nn.Tanh())
     space = spaces.Box(0, 1, (N_STATES,), np.float32)
     trainer = _Trainer(0, custom_encoder(module, space), representation="byol")
@@ -253,7 +248,7 @@ def test_a_module_of_ones_own_is_trained() -> None:
         (np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), 1.0 / 3.0, None),
     ],
 )
-def test_known_cosines_and_ranks(features: NDArray[Any], cosine: float, rank: float | None) -> None:
+def test_known_cosines_and_ranks(features, cosine, rank):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = check_collapse(features)
@@ -265,7 +260,7 @@ def test_known_cosines_and_ranks(features: NDArray[Any], cosine: float, rank: fl
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_equal_features_are_collapsed_and_the_warning_says_what_to_try(value: float) -> None:
+def test_equal_features_are_collapsed_and_the_warning_says_what_to_try(value):
     message = (
         r"5 distinct .* mean cosine of 1\.000 .* rank of 1\.0: .* more encoder updates .* lower"
     )

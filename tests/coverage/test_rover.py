@@ -1,11 +1,8 @@
 """Whole runs: every kind of environment, determinism, mistakes, and what a run must reach."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import warnings
-from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -28,7 +25,7 @@ KNOWN_STATES = {"state", "onehot", "random starts and slip", "lake", "cliff"}
 
 
 @pytest.fixture(autouse=True)
-def _expected_warnings() -> Iterator[None]:
+def _expected_warnings():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the features of")
         warnings.filterwarnings("ignore", ".*(not positive definite|planning again)")
@@ -53,7 +50,7 @@ def learn(name: str, steps: int = 75, seed: int = 3, **changes: Any) -> Rover:
         for name in ENVIRONMENTS
     ],
 )
-def test_every_kind_of_environment_gets_a_policy(name: str) -> None:
+def test_every_kind_of_environment_gets_a_policy(name):
     agent = shared_run(name)
     batch = agent.buffer.observations.rows[:10]
     # The latest policy: after so few steps uniform actions may be handed over in its place.
@@ -68,7 +65,7 @@ def test_every_kind_of_environment_gets_a_policy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["state", "onehot", "vector", "mountain car", "lake"])
-def test_one_seed_gives_the_same_bits_and_another_one_does_not(name: str) -> None:
+def test_one_seed_gives_the_same_bits_and_another_one_does_not(name):
     first, second, other = shared_run(name), learn(name), learn(name, seed=5)
     for column, values in first.buffer.state().items():
         np.testing.assert_array_equal(second.buffer.state()[column], values)
@@ -81,7 +78,7 @@ def test_one_seed_gives_the_same_bits_and_another_one_does_not(name: str) -> Non
     )
 
 
-def test_global_random_state_is_neither_read_nor_moved() -> None:
+def test_global_random_state_is_neither_read_nor_moved():
     import random
 
     import torch
@@ -96,7 +93,7 @@ def test_global_random_state_is_neither_read_nor_moved() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_threads_are_as_they_were() -> None:
+def test_threads_are_as_they_were():
     import torch
 
     before = torch.get_num_threads()
@@ -104,33 +101,31 @@ def test_threads_are_as_they_were() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_the_reward_is_never_looked_at() -> None:
+def test_the_reward_is_never_looked_at():
     """`Place` pays NaN."""
     assert shared_run("numbers").num_timesteps == 75
 
 
-def test_a_run_too_short_for_a_policy_says_so() -> None:
+def test_a_run_too_short_for_a_policy_says_so():
     with pytest.warns(RoverWarning, match="10 steps were too few for a policy update.*uniform"):
         agent = Rover(GridWorld("S.."), **QUICK).learn(10)
     np.testing.assert_array_equal(agent.policy.probs(np.arange(3)), np.full((3, 4), 0.25))
     assert agent.summary()["objective"] is None
 
 
-def test_the_progress_bar_shows_coverage(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_progress_bar_shows_coverage(capsys, monkeypatch):
     for name, value in {"TTY_COMPATIBLE": "1", "NO_COLOR": "1", "COLUMNS": "200"}.items():
         monkeypatch.setenv(name, value)
     Rover(GridWorld("S.."), **QUICK).learn(50, progress_bar=True)
     assert "coverage 100%  J/J* 1.000" in capsys.readouterr().err
 
 
-def test_a_learning_rate_that_breaks_the_encoder_stops_the_run() -> None:
+def test_a_learning_rate_that_breaks_the_encoder_stops_the_run():
     with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower its learning rate"):
         learn("vector", learning_rate=1e12, encoder_tolerance=None)
 
 
-def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch):
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise SingularSolveError("the occupancy of the policy is not finite")
 
@@ -149,7 +144,7 @@ class Uneasy(GridWorld):
         return super().step(action)
 
 
-def test_errors_of_the_environment_are_its_own() -> None:
+def test_errors_of_the_environment_are_its_own():
     agent = Rover(Uneasy("S..."), **QUICK)
     with pytest.raises(ZeroDivisionError, match="own"):
         agent.learn(50)
@@ -157,7 +152,7 @@ def test_errors_of_the_environment_are_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["state", "onehot", "pixels", "vector"])
-def test_collecting_follows_the_policy_that_is_handed_over(name: str) -> None:
+def test_collecting_follows_the_policy_that_is_handed_over(name):
     """Where the plan stood its features are taken again, elsewhere the encoder's."""
     agent = shared_run(name)
     table, policy = agent.buffer.observations, cast(CoveragePolicy, agent._policy)
@@ -175,7 +170,7 @@ def test_collecting_follows_the_policy_that_is_handed_over(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_multi_rooms_is_covered_and_optimal() -> None:
+def test_multi_rooms_is_covered_and_optimal():
     summary = Rover("rover/MultiRooms-v0", seed=0).learn(700).summary()
     assert summary["states_seen"] == summary["states_total"] == 109
     assert summary["steps_to_full_coverage"] <= 700
@@ -190,7 +185,7 @@ def test_multi_rooms_is_covered_and_optimal() -> None:
     [({"start": "random"}, 1.1), ({"slip": 0.1, "start": "random"}, 1.3)],
     ids=["random starts", "and slips"],
 )
-def test_chance_is_handled(settings: dict[str, Any], ratio: float) -> None:
+def test_chance_is_handled(settings, ratio):
     """What is left to the optimum is the estimate: of the slips, or of where episodes begin."""
     env = GridWorld("two_rooms", **settings)
     summary = Rover(env, seed=0).learn(1000).summary()
@@ -201,7 +196,7 @@ def test_chance_is_handled(settings: dict[str, Any], ratio: float) -> None:
 
 
 @pytest.mark.parametrize("most", [5, None])
-def test_policies_that_discovery_replaces_are_planned_in_fewer_steps(most: int | None) -> None:
+def test_policies_that_discovery_replaces_are_planned_in_fewer_steps(most):
     settings: dict[str, Any] = {"policy_every": 25, "mirror_steps": 30, "mirror_tolerance": 0.0}
     lines: list[Any] = []
     where = {"length": 21, "horizon": 40}
@@ -221,14 +216,14 @@ def test_policies_that_discovery_replaces_are_planned_in_fewer_steps(most: int |
 
 
 @pytest.mark.slow
-def test_a_policy_follows_a_model_that_chance_changes() -> None:
+def test_a_policy_follows_a_model_that_chance_changes():
     """A warm start that is kept whole ended at 1.083, no warm start at 1.037."""
     where = {"rooms": 3, "observation": "state", "slip": 0.2}
     summary = Rover("rover/MultiRooms-v0", env_kwargs=where, seed=1).learn(1500).summary()
     assert summary["optimality_ratio"] <= 1.06
 
 
-def test_what_chance_leaves_open_goes_to_the_sink_and_nothing_else_does() -> None:
+def test_what_chance_leaves_open_goes_to_the_sink_and_nothing_else_does():
     def sink_masses(**where: Any) -> list[float]:
         settings: dict[str, Any] = {"env_kwargs": {"observation": "state", **where}, "seed": 1}
         runs = [Rover("rover/TwoRooms-v0", outcome_ridge=r, **settings) for r in (0.0, 0.02)]

@@ -1,8 +1,5 @@
 """Pictures that do not repeat: seen by slow features, by a function of the buffer alone."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -66,7 +63,7 @@ def _add(buffer: Buffer, step: Any) -> None:
     buffer.add(table.intern(before), action, table.intern(after), False, over)
 
 
-def test_features_are_a_function_of_the_buffer_however_often_it_was_looked_at() -> None:
+def test_features_are_a_function_of_the_buffer_however_often_it_was_looked_at():
     watched, late = (Buffer((16, 16, 3), np.uint8, 4) for _ in range(2))
     often = PictureFeatures(watched)
     for step in _filled(190):
@@ -81,7 +78,7 @@ def test_features_are_a_function_of_the_buffer_however_often_it_was_looked_at() 
     np.testing.assert_array_equal(encoded, once.points(every))
 
 
-def test_pairs_lie_within_episodes() -> None:
+def test_pairs_lie_within_episodes():
     buffer, pictures = Buffer((16, 16, 3), np.uint8, 4), []
     for step in _filled(168):  # of 60 steps, and a rest
         _add(buffer, step)
@@ -102,9 +99,7 @@ def test_pairs_lie_within_episodes() -> None:
     )
 
 
-def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(
-    tmp_path: Path,
-) -> None:
+def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp_path):
     agent = Rover(Disc(), seed=0, **QUICK).learn(200)
     assert not agent._representation.learns
     planned = agent._policy
@@ -119,7 +114,7 @@ def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(
     np.testing.assert_array_equal(load_policy(tmp_path / "solved").probs(rows), solved.probs(rows))
 
 
-def test_a_run_resumes_in_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_resumes_in_the_same_bits(tmp_path):
     def begin(name: str) -> Rover:
         return Rover(Disc(), seed=1, run_dir=tmp_path / name, checkpoint_every=50, **QUICK)
 
@@ -130,7 +125,7 @@ def test_a_run_resumes_in_the_same_bits(tmp_path: Path) -> None:
         assert_same(tmp_path / "whole", tmp_path / "stopped", name)
 
 
-def test_pictures_that_repeat_are_seen_as_before() -> None:
+def test_pictures_that_repeat_are_seen_as_before():
     with_them, without = (
         Rover(image_place(), seed=0, slow_features=choice, **QUICK).learn(150)
         for choice in (None, False)
@@ -141,7 +136,7 @@ def test_pictures_that_repeat_are_seen_as_before() -> None:
     np.testing.assert_array_equal(with_them.policy.probs(rows), without.policy.probs(rows))
 
 
-def test_slow_features_are_of_pictures_and_of_plans() -> None:
+def test_slow_features_are_of_pictures_and_of_plans():
     for env, settings in ((numbered_place(), {}), (image_place(), {"collect": "policy"})):
         with pytest.raises(ConfigurationError, match="slow_features=True is for uint8 images"):
             Rover(env, slow_features=True, **settings)

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import rover
 from rover.data import check_spaces
 from rover.envs import finite_dynamics, id_and_kwargs, make_env
 from rover.errors import RoverError
@@ -67,26 +66,6 @@ def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
 def test_what_cannot_be_made_finite_is_refused_with_what_to_do(env, settings, message):
     with pytest.raises(RoverError, match=message):
         DiscreteActions(env, **settings)
-
-
-@pytest.mark.slow
-def test_what_was_pretrained_acts_in_the_original_space():
-    """Held for `repeat` steps there, its actions lead through the same observations."""
-    env, original = (gym.make("Pendulum-v1") for _ in range(2))
-    env = DiscreteActions(env, levels=5, repeat=4)
-    policy = rover.Rover(env, seed=0, evaluation_episodes=1).learn(60).policy
-    rng, taken = np.random.default_rng(0), set()
-    wrapped, observation = env.reset(seed=3)[0], original.reset(seed=3)[0]
-    for _ in range(20):
-        index = policy.act(observation, rng)
-        action = env.action(index)
-        taken.add(float(action[0]))
-        assert original.action_space.contains(action)
-        for _ in range(env.repeat):
-            observation = original.step(action)[0]
-        wrapped = env.step(index)[0]
-        np.testing.assert_array_equal(observation, wrapped)
-    assert len(taken) > 1
 
 
 def test_it_survives_being_made_again_from_its_spec_and_from_keywords():

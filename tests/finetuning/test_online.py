@@ -171,18 +171,6 @@ def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen():
     assert quick(policy, 240, warmup_steps=150).curve[-1]["greedy_return"] == BEST
 
 
-def test_what_a_person_can_watch_and_stop(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("tensorboard")
-    monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
-    watched: dict[str, Any] = {"progress_bar": True, "log": ["tensorboard"]}
-    stop = {"callback": lambda record: record["step"] < 200}
-    result = quick(None, 600, run_dir=tmp_path, **watched, **stop)
-    assert result.summary["steps"] == 200
-    shown = capsys.readouterr().err
-    assert f"finetune: 200 of 600, greedy return {result.summary['greedy_return']:.1f}" in shown
-    assert list((tmp_path / "tensorboard").iterdir())
-
-
 def test_any_environment_with_a_reward_and_discrete_actions():
     lake = quick(None, 800, env=make_env("FrozenLake-v1", {"is_slippery": False}))
     assert lake.summary["best_possible_return"] == 1.0

@@ -21,8 +21,6 @@ The cost is that of the paper: K + λI is factored once, and an evaluation solve
 sides (2n³ operations), factors an (N+1)×(N+1) matrix (⅔n³), and uses that factor twice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch

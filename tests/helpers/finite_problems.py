@@ -1,7 +1,5 @@
 """Small finite problems with known dynamics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

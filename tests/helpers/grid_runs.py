@@ -1,7 +1,5 @@
 """Short runs on a small grid, for the tests of their folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

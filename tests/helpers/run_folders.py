@@ -1,7 +1,5 @@
 """Small run folders of every kind, written through rover.storage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

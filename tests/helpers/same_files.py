@@ -1,7 +1,5 @@
 """What two runs with one seed have in common: their files to the bit, but for the clock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

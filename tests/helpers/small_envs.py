@@ -1,7 +1,5 @@
 """Small environments of every supported kind, for the tests and the processes that they kill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small networks that act, away from the uniform policy that new ones begin with."""
 
-from __future__ import annotations
-
 import torch
 
 from rover.features import Observations, encoder_config

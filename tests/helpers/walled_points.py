@@ -1,7 +1,5 @@
 """Points among walls, whose float states happen to repeat: walls clip what a step would change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -118,20 +118,17 @@ def test_what_cannot_be_said_is_refused():
     with pytest.raises(ConfigurationError, match="bonus='density'"):
         CoverageBonus(make_vec_env("Pendulum-v1"), "rnd")
     line = DummyVecEnv([Line])
-    for bonus, message in {
-        "count": "did you mean 'counts'",
-        "smm": "needs no skill",
-        "rmax": "has no intrinsic reward",
-        "density": "bonus='counts'",
-    }.items():
+    for bonus, settings, message in (
+        ("count", {}, "did you mean 'counts'"),
+        ("smm", {}, "needs no skill"),
+        ("rmax", {}, "has no intrinsic reward"),
+        ("density", {}, "bonus='counts'"),
+        ("counts", {"ridge": 0.0}, "ridge must be positive"),
+        ("counts", {"width": 1.0}, "unexpected keyword"),
+        (CountNovelty(), {"ridge": 1.0}, "by its name"),
+    ):
         with pytest.raises(ConfigurationError, match=message):
-            CoverageBonus(line, bonus)
-    with pytest.raises(ConfigurationError, match="ridge must be positive"):
-        CoverageBonus(line, "counts", ridge=0.0)
-    with pytest.raises(ConfigurationError, match="unexpected keyword"):
-        CoverageBonus(line, "counts", width=1.0)
-    with pytest.raises(ConfigurationError, match="by its name"):
-        CoverageBonus(line, CountNovelty(), ridge=1.0)
+            CoverageBonus(line, bonus, **settings)
     broken = CoverageBonus(line, lambda *_: np.array([np.nan]))
     broken.reset()
     with pytest.raises(NonFiniteError, match="not finite"):

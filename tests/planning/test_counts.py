@@ -1,7 +1,5 @@
 """Runs on exact states, step by step what version 0.2 made of them, and counts against sums."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 
@@ -23,9 +21,7 @@ RUNS: list[tuple[str, str, dict[str, Any], int, str, float]] = [
 
 
 @pytest.mark.parametrize(("agent", "env", "where", "steps", "actions", "ratio"), RUNS)
-def test_runs_are_those_of_version_0_2(
-    agent: str, env: str, where: dict[str, Any], steps: int, actions: str, ratio: float
-) -> None:
+def test_runs_are_those_of_version_0_2(agent, env, where, steps, actions, ratio):
     made = rover.make_agent(agent, env, env_kwargs=where, seed=7).learn(steps)
     taken = made.buffer.actions.astype("<i8").tobytes()
     assert hashlib.blake2b(taken, digest_size=8).hexdigest() == actions
@@ -34,7 +30,7 @@ def test_runs_are_those_of_version_0_2(
 
 @given(st.integers(0, 2**31), st.integers(1, 80))
 @settings(max_examples=30, deadline=None)
-def test_counts_are_sums_over_the_buffer(seed: int, n: int) -> None:
+def test_counts_are_sums_over_the_buffer(seed, n):
     rng = np.random.default_rng(seed)
     buffer = Buffer((), np.int64, 2)
     for state in range(4):

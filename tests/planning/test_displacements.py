@@ -1,7 +1,5 @@
 """Displacements: closed forms against brute force, sums from scratch, contacts bend nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -37,7 +35,7 @@ def free_motion(points: FloatArray, forces: FloatArray) -> FloatArray:
 
 
 @given(SEEDS, st.integers(2, 9), st.integers(1, 5))
-def test_errors_in_closed_form_are_those_of_rows_left_out(seed: int, n: int, size: int) -> None:
+def test_errors_in_closed_form_are_those_of_rows_left_out(seed, n, size):
     rng = np.random.default_rng(seed)
     design, targets = rng.normal(size=(n, size)), rng.normal(size=(n, 2))
     penalty, weights = rng.uniform(0.1, 2.0, size), rng.uniform(0.1, 2.0, n)
@@ -51,7 +49,7 @@ def test_errors_in_closed_form_are_those_of_rows_left_out(seed: int, n: int, siz
         np.testing.assert_allclose(errors[row], targets[row] - design[row] @ solution, atol=1e-6)
 
 
-def test_sums_that_grow_are_those_from_scratch() -> None:
+def test_sums_that_grow_are_those_from_scratch():
     points, controls, changes, _ = pushed(0, 400)
     model = Displacements(points[:100], controls[:100], changes[:100], rng=np.random.default_rng(0))
     basis, length = model._basis, model.smoothness.length
@@ -71,7 +69,7 @@ def test_sums_that_grow_are_those_from_scratch() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_contacts_do_not_bend_free_motion(seed: int) -> None:
+def test_contacts_do_not_bend_free_motion(seed):
     points, controls, changes, hits = pushed(seed, 300)
     assert 0.05 < hits.mean() < 0.25
     model = Displacements(points, controls, changes, rng=np.random.default_rng(0))
@@ -90,7 +88,7 @@ def test_contacts_do_not_bend_free_motion(seed: int) -> None:
     assert np.median(errors.abs().numpy()[~hits]) > 4 * np.median(np.abs(missed))
 
 
-def test_torques_between_those_tried_are_predicted() -> None:
+def test_torques_between_those_tried_are_predicted():
     rng = np.random.default_rng(3)
     points, torques = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(-1.0, 1.0, (300, 1))
     model = Displacements(
@@ -103,7 +101,7 @@ def test_torques_between_those_tried_are_predicted() -> None:
         assert np.abs(change[index] - truth).max() < 0.01
 
 
-def test_errors_left_out_are_larger_than_those_of_what_was_fitted() -> None:
+def test_errors_left_out_are_larger_than_those_of_what_was_fitted():
     points, controls, changes, hits = pushed(4, 60)
     changes = changes + np.random.default_rng(0).normal(size=changes.shape) * 0.05
     model = Displacements(points, controls, changes, rng=np.random.default_rng(0))

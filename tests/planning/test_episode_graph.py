@@ -1,7 +1,5 @@
 """Plans on an episode's graph against brute force."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,9 +13,7 @@ ONCE = np.array([1.0] + [0.0] * MAX_TRIES)
 
 @given(st.integers(0, 2**31), st.integers(1, 150))
 @settings(max_examples=25)
-def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(
-    seed: int, n: int
-) -> None:
+def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(seed, n):
     rng = np.random.default_rng(seed)
     graph = EpisodeGraph(3, discount=0.9)
     assert [graph.add_node() for _ in range(n)] == list(range(n))
@@ -37,7 +33,7 @@ def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(
     assert graph.values(prices, ONCE).max(axis=1) == pytest.approx(best, abs=2e-3)
 
 
-def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most() -> None:
+def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
     graph = EpisodeGraph(1, discount=0.5)
     for _ in range(3):
         graph.add_node()
@@ -51,7 +47,7 @@ def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most() -> None:
     assert graph.values(prices, ONCE)[0, 0] == 0.0
 
 
-def test_an_nth_try_is_worth_its_share() -> None:
+def test_an_nth_try_is_worth_its_share():
     graph = EpisodeGraph(2, discount=0.9)
     graph.add_node()
     kept = np.linspace(1.0, 0.0, MAX_TRIES + 1)

@@ -1,7 +1,5 @@
 """Motion: what it says of a ball between walls, and plans on it, to the bit from the buffer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -50,7 +48,7 @@ def moved(ball: FloatArray, force: float) -> FloatArray:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed: int) -> None:
+def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
     buffer, grown = rolled(seed, 400)
     grown.fit()
     motion = grown.motion
@@ -77,9 +75,7 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed: int) -
 
 @given(SEEDS, st.integers(55, 260), st.integers(3, 30))
 @settings(max_examples=8, deadline=None)
-def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(
-    seed: int, n_steps: int, price_every: int
-) -> None:
+def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(seed, n_steps, price_every):
     """To the bit: a run that was resumed makes it anew."""
     buffer, grown = rolled(seed, n_steps, price_every=price_every)
     stored = Buffer((2,), np.float64, 3)
@@ -102,7 +98,7 @@ def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(
         np.testing.assert_array_equal(first, second)
 
 
-def test_what_was_predicted_and_did_not_come_is_less_novel() -> None:
+def test_what_was_predicted_and_did_not_come_is_less_novel():
     buffer, _ = rolled(0, 300)
     model = place_model(buffer)
     model.fit()

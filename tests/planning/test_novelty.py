@@ -1,7 +1,5 @@
 """Novelty of pairs of features: tables against sums over all arrivals."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(SEEDS, st.integers(1, 4))
-def test_novelty_is_that_of_all_arrivals_by_pairs(seed: int, d: int) -> None:
+def test_novelty_is_that_of_all_arrivals_by_pairs(seed, d):
     """Up to the bins, which are half a width."""
     rng = np.random.default_rng(seed)
     arrivals, widths, scales = (
@@ -36,7 +34,7 @@ def test_novelty_is_that_of_all_arrivals_by_pairs(seed: int, d: int) -> None:
 
 
 @given(SEEDS, st.integers(1, 3))
-def test_the_order_of_arrivals_changes_no_bit(seed: int, d: int) -> None:
+def test_the_order_of_arrivals_changes_no_bit(seed, d):
     rng = np.random.default_rng(seed)
     arrivals = rng.normal(size=(20, d))
     at_once, one_by_one = (PairNovelty(np.zeros(d), np.ones(d), np.ones(d)) for _ in range(2))
@@ -46,7 +44,7 @@ def test_the_order_of_arrivals_changes_no_bit(seed: int, d: int) -> None:
     np.testing.assert_array_equal(at_once(arrivals), one_by_one(arrivals))
 
 
-def test_slow_features_decide_and_those_without_a_time_scale_do_not() -> None:
+def test_slow_features_decide_and_those_without_a_time_scale_do_not():
     novelty = PairNovelty(np.zeros(3), np.ones(3), np.array([30.0, 20.0, 0.0]))
     novelty.add(np.zeros((100, 3)))
     assert novelty(np.array([[0.0, 0.0, 50.0]])) < 0.05

@@ -1,7 +1,5 @@
 """The model of places: its pieces by brute force, one that grew, plans that create no mass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -27,7 +25,7 @@ N_ACTIONS = 3
 
 @given(SEEDS, st.integers(1, 60), st.floats(0.05, 2.0))
 @settings(deadline=None)
-def test_a_net_covers_its_points_and_only_grows_with_them(seed: int, n: int, radius: float) -> None:
+def test_a_net_covers_its_points_and_only_grows_with_them(seed, n, radius):
     rng = np.random.default_rng(seed)
     points, half = rng.normal(size=(n, 2)), int(rng.integers(n + 1))
     whole, grown = Net(points[:0], radius), Net(points[:0], radius)
@@ -48,7 +46,7 @@ def test_a_net_covers_its_points_and_only_grows_with_them(seed: int, n: int, rad
 
 
 @given(SEEDS, st.integers(1, 7))
-def test_units_are_the_change_within_episodes(seed: int, lag: int) -> None:
+def test_units_are_the_change_within_episodes(seed, lag):
     rng = np.random.default_rng(seed)
     paths = [rng.normal(size=(int(rng.integers(8, 15)), 2)).cumsum(axis=0) for _ in range(4)]
     points = np.concatenate([path[:-1] for path in paths])
@@ -61,7 +59,7 @@ def test_units_are_the_change_within_episodes(seed: int, lag: int) -> None:
 
 
 @given(SEEDS, st.integers(1, 40), st.integers(1, 30))
-def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed: int, d: int, m: int) -> None:
+def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed, d, m):
     rng = np.random.default_rng(seed)
     points, others, k = rng.normal(size=(7, d)), rng.normal(size=(m, d)), min(m, 3)
     everything = np.linalg.norm(points[:, None] - others[None], axis=2)
@@ -109,8 +107,8 @@ def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, Plac
 @given(SEEDS, st.integers(20, 300), st.sampled_from([model.MAX_CELLS, 12]), st.integers(7, 30))
 @settings(max_examples=12, deadline=None)
 def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
-    seed: int, n_steps: int, largest: int, fit_every: int
-) -> None:
+    seed, n_steps, largest, fit_every
+):
     """To the bit: a run that was resumed makes it anew."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "MAX_CELLS", largest)
@@ -143,7 +141,7 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_predictions_by_brute_force(seed: int) -> None:
+def test_predictions_by_brute_force(seed):
     """The law, and what it misses in the cells near by, shrunk to nothing far from them."""
     _, grown = wander(seed, 150)
     grown.fit()
@@ -171,7 +169,7 @@ def test_predictions_by_brute_force(seed: int) -> None:
 
 @given(SEEDS, st.integers(50, 200), st.integers(1, 5), st.floats(0.0, 0.3))
 @settings(max_examples=25, deadline=None)
-def test_no_plan_is_made_with_negative_mass(seed: int, n: int, width: int, ends: float) -> None:
+def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
     """Whatever the data, rows are probabilities, and so are the occupancies of a plan."""
     rng, buffer = np.random.default_rng(seed), Buffer((width,), np.float64, N_ACTIONS)
     points = rng.normal(size=(n, width)) * rng.choice([1e-3, 1.0, 1e3], size=width)
@@ -211,7 +209,7 @@ def test_no_plan_is_made_with_negative_mass(seed: int, n: int, width: int, ends:
     assert (np.diff(descent.objectives) <= 0.0).all()
 
 
-def test_a_plan_is_worth_what_policy_iteration_says() -> None:
+def test_a_plan_is_worth_what_policy_iteration_says():
     buffer, grown = wander(0, 150)
     explorer = Explorer(grown, buffer, discount=0.9, every=10)
     action = explorer.act(0, np.random.default_rng(0))
@@ -225,7 +223,6 @@ def test_a_plan_is_worth_what_policy_iteration_says() -> None:
         at = np.arange(size), policy
         values = np.linalg.solve(np.eye(size) - gamma * moves[at], gains[at])
         policy = (gains + gamma * moves @ values).argmax(axis=1)
-    assert explorer._plan is not None
     short = (values - explorer._plan.states) / values.max()
     assert short.min() > -1e-9, "values grow from zero"
     assert short.max() <= gamma / (1.0 - gamma) * 1e-3
@@ -238,7 +235,6 @@ class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):
     def __init__(self, env: gym.Env[NDArray[np.float32], int], n_noise: int) -> None:
         super().__init__(env)
         space, self._n_noise = env.observation_space, n_noise
-        assert isinstance(space, gym.spaces.Box)
         low, high = np.append(space.low, [0.0] * n_noise), np.append(space.high, [1.0] * n_noise)
         self.observation_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))
         self._rng = np.random.default_rng(0)
@@ -252,11 +248,11 @@ class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):
 
     def step(self, action: int) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
         observation, *rest = self.env.step(action)
-        return (self._append(observation), *rest)  # type: ignore[return-value]
+        return (self._append(observation), *rest)
 
 
 @pytest.mark.slow
-def test_an_agent_sees_through_noise() -> None:
+def test_an_agent_sees_through_noise():
     """Data and policy are those of the environment without its dimensions of noise."""
     plain, noisy = (Rover(Noisy(gym.make("MountainCar-v0"), n), seed=2).learn(150) for n in (0, 2))
     np.testing.assert_array_equal(plain.buffer.actions, noisy.buffer.actions)
@@ -267,7 +263,7 @@ def test_an_agent_sees_through_noise() -> None:
 
 
 @pytest.mark.slow
-def test_mountain_car_is_seen_without_a_reward() -> None:
+def test_mountain_car_is_seen_without_a_reward():
     agent = Rover("MountainCar-v0", seed=3, policy_every=200).learn(1200)
     rows = agent.buffer.observations.rows
     cells = np.unique(((rows - [-1.2, -0.07]) / [1.8, 0.14] * 20).astype(int), axis=0)

@@ -1,7 +1,5 @@
 """Prices of untried actions against the dense regression, and what effects depend on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,7 +19,7 @@ def dense(features: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @given(st.integers(0, 2**31), st.integers(1, 30))
 @settings(max_examples=25)
-def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed: int, n: int) -> None:
+def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed, n):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n, 6)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -42,7 +40,7 @@ def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed: int, n: int) 
     assert sinks[:, 0] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states() -> None:
+def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states():
     """One-hot features are the Dirac kernel: λ / (n + λ), and the mean is shrunk by as much."""
     tried = np.eye(3, dtype=np.float32)[[0, 0, 0, 1]]
     inverse = ridge_inverse(tried, RIDGE)
@@ -65,7 +63,7 @@ def doors(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.
     return seen, actions, effects.astype(bool)
 
 
-def test_what_effects_depend_on_is_found() -> None:
+def test_what_effects_depend_on_is_found():
     seen, actions, effects = doors(600, np.random.default_rng(3))
     assert set(relevant_numbers(seen, actions, effects, 3).tolist()) == {3, 5}
     # Nothing is found where effects are a coin's.
@@ -73,7 +71,7 @@ def test_what_effects_depend_on_is_found() -> None:
     assert len(relevant_numbers(seen, actions, coin, 3)) == 0
 
 
-def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known() -> None:
+def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known():
     rng = np.random.default_rng(5)
     seen = rng.integers(2, size=(400, 6)).astype(np.uint8)
     apart = seen[~((seen[:, 1] == 1) & (seen[:, 4] == 1))]

@@ -1,9 +1,6 @@
 """The policy that is handed over: softmax, differentiable, and the same when loaded."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +31,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def agents() -> dict[str, Rover]:
+def agents():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
@@ -50,9 +47,7 @@ def batch_of(agent: Rover, n: int = 12) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_softmax_that_learns_and_is_the_same_from_its_file(
-    agents: dict[str, Rover], name: str, tmp_path: Path
-) -> None:
+def test_a_softmax_that_learns_and_is_the_same_from_its_file(agents, name, tmp_path):
     policy = agents[name].policy
     batch = batch_of(agents[name])
     probs = policy.probs(batch)
@@ -77,9 +72,7 @@ def test_a_softmax_that_learns_and_is_the_same_from_its_file(
 
 
 @pytest.mark.parametrize("kernel", ["dirac", "gaussian", "linear"])
-def test_the_policy_is_what_was_planned_at_the_anchors(
-    agents: dict[str, Rover], kernel: str
-) -> None:
+def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
     agent = agents["state"]
     buffer, config = agent.buffer, agent.config
     values = torch.from_numpy(buffer.observations.rows.copy()).double()[:, None]  # (N, 1)
@@ -97,7 +90,6 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
         ridge=1e-4,
         exact=kernel == "dirac",
     )
-    assert config.discount is not None
     descent = mirror_descend(
         model.operator,
         model.start,
@@ -118,7 +110,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
     )
 
 
-def test_the_handed_over_policy_does_not_follow_later_training() -> None:
+def test_the_handed_over_policy_does_not_follow_later_training():
     agent = Rover(ENVIRONMENTS["onehot"](), seed=1, **QUICK, **SMALL_NET).learn(150)
     policy, batch = agent.policy, batch_of(agent, 4)
     before = policy.probs(batch)
@@ -127,7 +119,7 @@ def test_the_handed_over_policy_does_not_follow_later_training() -> None:
     assert np.abs(agent.policy.probs(batch) - before).max() > 0
 
 
-def test_read_only_observations_and_python_numbers(agents: dict[str, Rover]) -> None:
+def test_read_only_observations_and_python_numbers(agents):
     batch = batch_of(agents["onehot"]).copy()
     batch.flags.writeable = False
     assert agents["onehot"].policy.probs(batch).shape == (len(batch), 4)
@@ -136,7 +128,7 @@ def test_read_only_observations_and_python_numbers(agents: dict[str, Rover]) -> 
     assert agents["onehot"].policy.probs(batch[:0]).shape == (0, 4)
 
 
-def test_loading_something_else(tmp_path: Path) -> None:
+def test_loading_something_else(tmp_path):
     file = tmp_path / "policy.safetensors"
     write_sealed(file, {"weights": torch.zeros(2, 2)}, kind="checkpoint")
     with pytest.raises(ArtefactError, match="checkpoint"):

@@ -1,9 +1,6 @@
 """Policies that are networks: mixtures, skills, gradients, and the same bits from a file."""
 
-from __future__ import annotations
-
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +37,7 @@ STATES = np.arange(N_STATES)
 
 
 @pytest.mark.parametrize(("kind", "n"), [("one", 1), ("mixture", 3), ("skills", 4)])
-def test_probabilities_are_the_mean_of_the_components_and_have_gradients(kind: str, n: int) -> None:
+def test_probabilities_are_the_mean_of_the_components_and_have_gradients(kind, n):
     policy, states = make_policy(kind), torch.from_numpy(STATES)
     assert (policy.n_components, policy.n_actions) == (n, N_ACTIONS)
     tables = policy.tables(STATES)
@@ -65,7 +62,7 @@ def test_probabilities_are_the_mean_of_the_components_and_have_gradients(kind: s
 
 
 @pytest.mark.parametrize("kind", ["mixture", "skills"])
-def test_actions_of_a_component_and_of_the_mixture(kind: str) -> None:
+def test_actions_of_a_component_and_of_the_mixture(kind):
     policy, rng, n = make_policy(kind), np.random.default_rng(0), 400
     tables = policy.tables(STATES)
     for component in (1, None):
@@ -79,7 +76,7 @@ def test_actions_of_a_component_and_of_the_mixture(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_bits_from_a_file(kind: str, tmp_path: Path) -> None:
+def test_the_same_bits_from_a_file(kind, tmp_path):
     policy = make_policy(kind)
     policy.save(tmp_path / "policy.safetensors")
     loaded = rover.load_policy(tmp_path / "policy.safetensors")
@@ -93,7 +90,7 @@ def test_the_same_bits_from_a_file(kind: str, tmp_path: Path) -> None:
     ).read_bytes()
 
 
-def test_what_cannot_be_asked() -> None:
+def test_what_cannot_be_asked():
     policy = make_policy("mixture")
     with pytest.raises(ConfigurationError, match="component 3 was asked for, of a policy with 3"):
         policy.act(0, np.random.default_rng(0), 3)
@@ -119,9 +116,7 @@ def claims(policy: dict[str, Any], **changes: Any) -> dict[str, Any]:
         ({"type": ["network"]}, "cannot build: unhashable"),
     ],
 )
-def test_claims_are_checked_before_anything_of_their_size_is_made(
-    changes: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_claims_are_checked_before_anything_of_their_size_is_made(changes, words, tmp_path):
     path = tmp_path / "policy.safetensors"
     make_policy("one").save(path)
     write_sealed(path, claims(read_sealed(path, kind="policy"), **changes), kind="policy")
@@ -135,7 +130,7 @@ def test_claims_are_checked_before_anything_of_their_size_is_made(
         tracemalloc.stop()
 
 
-def test_missing_skills_and_weights_that_are_not_finite(tmp_path: Path) -> None:
+def test_missing_skills_and_weights_that_are_not_finite(tmp_path):
     path = tmp_path / "policy.safetensors"
     make_policy("skills").save(path)
     stored = read_sealed(path, kind="policy")

@@ -1,7 +1,5 @@
 """The model of states that do not repeat, and the interpolation below it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import cast
 
@@ -25,7 +23,7 @@ from rover.solving import net_model
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
 @settings(deadline=None)
-def test_weights_are_a_mean_at_the_point(seed: int, width: int) -> None:
+def test_weights_are_a_mean_at_the_point(seed, width):
     """Inside of a cloud of neighbours the weights reproduce every linear function."""
     rng = np.random.default_rng(seed)
     corners = np.stack(np.meshgrid(*[[-1.0, 1.0]] * width), axis=-1).reshape(-1, width)
@@ -58,7 +56,7 @@ def drift_buffer(n: int, rng: np.random.Generator, noise: int = 0) -> Buffer:
     return buffer
 
 
-def test_a_plan_is_in_doubt_at_a_wall_alone() -> None:
+def test_a_plan_is_in_doubt_at_a_wall_alone():
     """Of two actions one is taken alike with the other as often as transitions contradict it."""
     rng, buffer = np.random.default_rng(0), Buffer((1,), np.float64, 2)
     row = buffer.observations.intern(np.array([0.5]))
@@ -76,12 +74,11 @@ def test_a_plan_is_in_doubt_at_a_wall_alone() -> None:
     assert free[0] < 0.5 * wall[0]
     assert 0.02 < wall[0] < 0.5
     assert wall.sum() == pytest.approx(1.0)
-    assert policy.doubts is not None
     assert 0.0 <= float(policy.doubts.min()) <= float(policy.doubts.max()) <= 1.0
 
 
 @pytest.mark.parametrize("noise", [0, 2])
-def test_values_of_a_drift(noise: int) -> None:
+def test_values_of_a_drift(noise):
     """The way up is the better the nearer it is to its end, and noise is left out."""
     buffer = drift_buffer(4000, np.random.default_rng(0), noise)
     model = net_model(buffer, ridge=0.0)
@@ -120,9 +117,7 @@ def taken_by(
 
 @given(st.integers(0, 2**16), st.integers(1, 3), st.integers(2, 60))
 @settings(deadline=None, max_examples=25)
-def test_transitions_near_by_and_what_they_contradict_by_brute_force(
-    seed: int, width: int, n: int
-) -> None:
+def test_transitions_near_by_and_what_they_contradict_by_brute_force(seed, width, n):
     rng = np.random.default_rng(seed)
     begins, ends, law = (
         rng.normal(size=(n, width)),
@@ -152,9 +147,7 @@ def test_transitions_near_by_and_what_they_contradict_by_brute_force(
 
 @given(st.integers(0, 2**16), st.integers(10, 60), st.floats(0.0, 0.5))
 @settings(deadline=None, max_examples=25)
-def test_walls_that_no_other_transition_shows_by_brute_force(
-    seed: int, n: int, share: float
-) -> None:
+def test_walls_that_no_other_transition_shows_by_brute_force(seed, n, share):
     rng = np.random.default_rng(seed)
     begins, actions, changes = (
         rng.normal(size=(n, 2)),
@@ -173,7 +166,7 @@ def test_walls_that_no_other_transition_shows_by_brute_force(
         assert _unforeseen(drift, taken, begins) == pytest.approx(count / n)
 
 
-def test_no_plan_creeps_through_a_wall() -> None:
+def test_no_plan_creeps_through_a_wall():
     """Where all transitions near by stand still a plan does, though its mean passes in steps."""
     begins = np.stack([np.zeros(20), np.linspace(0.0, 1.0, 20)], axis=1)
     law = np.array([[1.0, 0.0], [0.0, 1.0]])
@@ -188,7 +181,7 @@ def test_no_plan_creeps_through_a_wall() -> None:
     assert held.doubts.reshape(3, 2).tolist() == [[pytest.approx(1.0), 0.0]] * 3
 
 
-def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink() -> None:
+def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
     """On a line with one action everywhere and another in the left half alone."""
     rng, buffer = np.random.default_rng(0), Buffer((1,), np.float32, 2)
     for x in rng.random(1000):
@@ -206,7 +199,7 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink() -> None:
     assert not trusting.sink.any()
 
 
-def test_held_outcomes_add_up_rewards_and_ends() -> None:
+def test_held_outcomes_add_up_rewards_and_ends():
     buffer = drift_buffer(1000, np.random.default_rng(1))
     model = net_model(buffer, ridge=0.0)
     ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
@@ -218,7 +211,7 @@ def test_held_outcomes_add_up_rewards_and_ends() -> None:
 
 
 @pytest.mark.parametrize("side", [4, 84])
-def test_images_that_never_repeat_are_states_of_their_own(side: int) -> None:
+def test_images_that_never_repeat_are_states_of_their_own(side):
     """A walk through 60 pictures: the plan for its end repeats it, in little memory."""
     images = np.random.default_rng(0).integers(0, 256, (61, side, side, 3), np.uint8)
     actions = np.random.default_rng(1).integers(0, 3, 60)
@@ -240,7 +233,7 @@ def test_images_that_never_repeat_are_states_of_their_own(side: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the Gram matrix of the Nyström anchors")
-def test_mountain_car_is_solved_at_first_sight() -> None:
+def test_mountain_car_is_solved_at_first_sight():
     agent = rover.Rover("MountainCar-v0", seed=3, policy_every=1000, measure_share=0.0)
     agent.learn(2000)
     env = gym.make("MountainCar-v0")
@@ -249,7 +242,7 @@ def test_mountain_car_is_solved_at_first_sight() -> None:
     assert returns.mean() >= -150.0, "random actions earn -200"
 
 
-def test_a_goal_between_observations_is_planned_for() -> None:
+def test_a_goal_between_observations_is_planned_for():
     """Steps of 0.05 from near multiples of it pass 0.525, where none of them ends."""
     rng, buffer = np.random.default_rng(0), Buffer((1,), np.float64, 2)
     for _ in range(20):

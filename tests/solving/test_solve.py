@@ -1,8 +1,5 @@
 """Any reward at first sight, from agents, run folders and buffers."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -34,12 +31,12 @@ def pretrained(observation: str = "state", steps: int = 150, **options: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def agent() -> Agent[Any]:
+def agent():
     return pretrained()
 
 
 @pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
-def test_every_goal_at_the_best_return(observation: str) -> None:
+def test_every_goal_at_the_best_return(observation):
     agent = pretrained(observation)
     policy = rover.solve(agent, goals="all")
     found = goal_regret(policy, agent.env)
@@ -48,19 +45,17 @@ def test_every_goal_at_the_best_return(observation: str) -> None:
     np.testing.assert_allclose(found.returns, found.best)
 
 
-def test_the_value_is_the_discounted_chance_of_arriving(agent: Agent[Any]) -> None:
+def test_the_value_is_the_discounted_chance_of_arriving(agent):
     policy = rover.solve(agent, goal=(3, 2), discount=0.9)
     world = agent.env.unwrapped
-    assert isinstance(world, GridWorld)
     state = int(np.flatnonzero((world.layout.cells == (3, 2)).all(axis=1))[0])
     distance = world.layout.distances(state).astype(float)
     expected = np.where(distance > 0, 0.9 ** (distance - 1), policy.value(np.array([state])))
     np.testing.assert_allclose(policy.value(np.arange(10)), expected, rtol=1e-6)
 
 
-def test_forms_of_one_reward_agree(agent: Agent[Any]) -> None:
+def test_forms_of_one_reward_agree(agent):
     buffer, world = agent.buffer, agent.env.unwrapped
-    assert isinstance(world, GridWorld)
     goal = world.observations()[9]
     arrived = buffer.observations.rows[buffer.successors] == goal
     by_goal = rover.solve(agent, goal=goal)
@@ -75,11 +70,8 @@ def test_forms_of_one_reward_agree(agent: Agent[Any]) -> None:
 
 
 @pytest.mark.parametrize("discount", [0.5, 1.0])
-def test_a_discounted_return_is_the_sum_of_a_geometric_series(
-    agent: Agent[Any], discount: float
-) -> None:
+def test_a_discounted_return_is_the_sum_of_a_geometric_series(agent, discount):
     policy, problem = rover.solve(agent, goal=(3, 2)), finite_dynamics(agent.env)
-    assert problem is not None
     tasks = goal_tasks(problem.dynamics, goal_states(policy, agent.env))
     tables = policy.tables(problem.observations)
     found = expected_returns(
@@ -88,12 +80,11 @@ def test_a_discounted_return_is_the_sum_of_a_geometric_series(
     assert found == pytest.approx(-sum(discount**t for t in range(4)))  # five steps, the last is 0
 
 
-def test_regret_where_episodes_end_elsewhere() -> None:
+def test_regret_where_episodes_end_elsewhere():
     """On slippery ice with holes a return is minus the expected steps before arrival."""
     lake = rover.make_agent("random", "FrozenLake-v1", seed=0).learn(3000)
     policy = rover.solve(lake, goals="all")
     found, problem = goal_regret(policy, lake.env), finite_dynamics(lake.env)
-    assert problem is not None
     np.testing.assert_array_equal(goal_states(policy, lake.env), [int(t) for t in policy.tasks])
     matrices = np.stack([matrix.toarray() for matrix in problem.dynamics.transition])
     for k, goal in enumerate(goal_states(policy, lake.env)):
@@ -110,7 +101,7 @@ def test_regret_where_episodes_end_elsewhere() -> None:
         goal_states(rover.solve(lake, goal=lambda seen: seen > 3), lake.env)
 
 
-def test_an_environments_own_reward(agent: Agent[Any]) -> None:
+def test_an_environments_own_reward(agent):
     env = GridWorld(MAP, goal=(3, 2), horizon=30)
     policy = rover.solve(agent, env)
     found = reward_regret(policy, env)
@@ -118,7 +109,7 @@ def test_an_environments_own_reward(agent: Agent[Any]) -> None:
     assert float(found.best[0]) == greedy_episodes(env, policy, seed=0, n_episodes=1)[0][0]
 
 
-def test_a_reward_is_told_by_playing_the_run_again() -> None:
+def test_a_reward_is_told_by_playing_the_run_again():
     class Bonus(gym.RewardWrapper[Any, Any]):
         def reward(self, reward: Any) -> float:
             return float(reward) + 1.0
@@ -132,7 +123,7 @@ def test_a_reward_is_told_by_playing_the_run_again() -> None:
         rover.solve(agent, moved)
 
 
-def test_from_a_run_folder_of_any_agent(tmp_path: Path) -> None:
+def test_from_a_run_folder_of_any_agent(tmp_path):
     run = tmp_path / "run"
     agent = rover.make_agent("random", GridWorld(MAP, horizon=30), seed=0, run_dir=run)
     agent.learn(300)
@@ -146,7 +137,7 @@ def test_from_a_run_folder_of_any_agent(tmp_path: Path) -> None:
     assert again.details["tasks"] == ["3,2"]
 
 
-def test_a_policy_of_a_net_survives_its_file(tmp_path: Path) -> None:
+def test_a_policy_of_a_net_survives_its_file(tmp_path):
     agent = rover.make_agent("random", "MountainCar-v0", seed=0).learn(300)
     policy = rover.solve(agent, lambda o, a, n: n[:, 0], temperature=0.5)
     policy.save(tmp_path / "policy.safetensors")
@@ -161,10 +152,10 @@ def test_a_policy_of_a_net_survives_its_file(tmp_path: Path) -> None:
         rover.load_policy(tmp_path / "empty.safetensors")
 
 
-def test_one_policy_for_many_goals(agent: Agent[Any]) -> None:
+def test_one_policy_for_many_goals(agent):
     policy = rover.solve(agent, goals=[(0, 2), (3, 0)])
     assert policy.component_of("3,0") == 1
-    assert policy.component_of(agent.env.unwrapped.observations()[3]) == 1  # type: ignore[attr-defined]
+    assert policy.component_of(agent.env.unwrapped.observations()[3]) == 1
     for k in range(2):
         alone = policy.single(k)
         np.testing.assert_array_equal(
@@ -187,7 +178,7 @@ def _line(dtype: type) -> Buffer:
     return buffer
 
 
-def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric() -> None:
+def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric():
     policy = rover.solve(_line(np.uint8), goal=np.array([4, 0], np.uint8))
     far = np.array([[50, 3]], np.uint8)
     np.testing.assert_allclose(policy.probs(far), 1.0 / 3.0)
@@ -198,7 +189,7 @@ def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric() 
         warn_of_unseen(0.4, policy)
 
 
-def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path: Path) -> None:
+def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
     policy = rover.solve(_line(np.float32), goal=np.array([4.0, 0.0], np.float32))
     policy.save(tmp_path / "policy.safetensors")
     near, seen = np.array([[2.01, 0.0], [50.0, 3.0]]), np.array([[2.0, 0.0]])
@@ -212,7 +203,7 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARENAS)
-def test_plans_hold_from_perturbed_starts(name: str) -> None:
+def test_plans_hold_from_perturbed_starts(name):
     buffer = random_walk(ARENAS[name](), 8000, 3)  # so many reach the goal
     policy = rover.solve(buffer, buffer.rewards)
     make = ARENAS[name]
@@ -221,15 +212,14 @@ def test_plans_hold_from_perturbed_starts(name: str) -> None:
     assert min(perturbed) >= 0.8
 
 
-def test_expected_values_of_the_coverage_policy(agent: Agent[Any]) -> None:
+def test_expected_values_of_the_coverage_policy(agent):
     """By the true dynamics: the resolvent of the policy, applied to the reward of each state."""
     problem = finite_dynamics(agent.env)
-    assert problem is not None
     rng, discount = np.random.default_rng(0), 0.9
     rewards = rng.normal(size=(2, 10))
     found = expected_values(
         agent,
-        [lambda o, a, n, r=r: r[n] for r in rewards],  # type: ignore[misc]
+        [lambda o, a, n, r=r: r[n] for r in rewards],
         discount=discount,
     )
     probs = agent.policy.probs(problem.observations)
@@ -256,15 +246,13 @@ def test_expected_values_of_the_coverage_policy(agent: Agent[Any]) -> None:
         ({"goal": (3, 2), "ridge": np.inf}, "ridge"),
     ],
 )
-def test_what_cannot_be_solved_is_one_line(
-    agent: Agent[Any], wanted: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_solved_is_one_line(agent, wanted, message):
     with pytest.raises(ConfigurationError, match=message) as caught:
         rover.solve(agent, **wanted)
     assert "\n" not in str(caught.value)
 
 
-def test_rewards_that_are_not_finite(agent: Agent[Any]) -> None:
+def test_rewards_that_are_not_finite(agent):
     bad = np.zeros(len(agent.buffer))
     bad[7] = np.nan
     with pytest.raises(NonFiniteError, match="transition 7"):
@@ -285,9 +273,7 @@ def test_rewards_that_are_not_finite(agent: Agent[Any]) -> None:
         (GridWorld(MAP, goal=(3, 2)), [9], "the goal 3,2 was never seen"),
     ],
 )
-def test_a_goal_that_was_never_seen_says_how_near_the_data_came(
-    goal: Any, states: list[int], message: str
-) -> None:
+def test_a_goal_that_was_never_seen_says_how_near_the_data_came(goal, states, message):
     world = GridWorld(MAP, horizon=30)
     early = rover.make_agent("random", world, seed=0).learn(12)
     table = early.buffer.observations.rows
@@ -301,10 +287,10 @@ def test_a_goal_that_was_never_seen_says_how_near_the_data_came(
         rover.solve(early, goal=lambda seen: seen > 99)
 
 
-def test_sources_without_transitions(agent: Agent[Any], tmp_path: Path) -> None:
+def test_sources_without_transitions(agent, tmp_path):
     agent.policy.save(tmp_path / "policy.safetensors")
     with pytest.raises(ConfigurationError, match="says nothing of where"):
-        rover.solve(agent.policy, goal=(3, 2))  # type: ignore[arg-type]
+        rover.solve(agent.policy, goal=(3, 2))
     with pytest.raises(ArtefactError):
         rover.solve(tmp_path, goal=(3, 2))
     with pytest.raises(ConfigurationError, match="empty"):

@@ -1,7 +1,5 @@
 """Rewards planned for in layouts that were never seen."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -24,7 +22,7 @@ def at_the_right(observations: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def agent() -> Rover:
+def agent():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Rover(RandomRooms(**ROOMS), seed=1, contexts=True, measure_share=1).learn(1500)
@@ -45,7 +43,7 @@ def arrivals(policy: Policy | None, env: gym.Env[Any, Any], n: int = 25) -> floa
     return float(np.mean(steps))
 
 
-def test_a_goal_is_reached_sooner_in_layouts_that_were_never_seen(agent: Rover) -> None:
+def test_a_goal_is_reached_sooner_in_layouts_that_were_never_seen(agent):
     fresh = RandomRooms(**ROOMS, family=7)
     by_goal = solve_in_contexts(agent, goal=at_the_right)
     reached = at_the_right(agent.buffer.observations.rows)[agent.buffer.successors]
@@ -68,7 +66,7 @@ def test_a_goal_is_reached_sooner_in_layouts_that_were_never_seen(agent: Rover) 
     assert by_goal.details["tasks"] == ["at_the_right"]
 
 
-def test_what_cannot_be_planned_for_is_refused(agent: Rover) -> None:
+def test_what_cannot_be_planned_for_is_refused(agent):
     n = len(agent.buffer)
     with pytest.raises(ConfigurationError, match="one of reward= and goal="):
         solve_in_contexts(agent)

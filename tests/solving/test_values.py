@@ -1,7 +1,5 @@
 """Values of rewards on a model: against policy iteration, dense solves and closed forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,9 +53,7 @@ def dense_oracle(
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60), st.integers(1, 4))
 @settings(deadline=None, max_examples=40)
-def test_values_are_those_of_policy_iteration(
-    seed: int, n_states: int, n: int, n_rewards: int
-) -> None:
+def test_values_are_those_of_policy_iteration(seed, n_states, n, n_rewards):
     rng = np.random.default_rng(seed)
     buffer, model = random_model(rng, n_states, n)
     rewards = rng.normal(size=(n, n_rewards))
@@ -72,7 +68,7 @@ def test_values_are_those_of_policy_iteration(
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60))
 @settings(deadline=None, max_examples=40)
-def test_values_of_a_policy_are_those_of_iterating_it(seed: int, n_states: int, n: int) -> None:
+def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
     rng = np.random.default_rng(seed)
     buffer, model = random_model(rng, n_states, n)
     rewards, sink = rng.normal(size=(n, 2)), rng.normal(size=2)
@@ -89,7 +85,7 @@ def test_values_of_a_policy_are_those_of_iterating_it(seed: int, n_states: int, 
     np.testing.assert_allclose(found, values.T, atol=1e-9)
 
 
-def test_values_that_do_not_converge_are_warned_of() -> None:
+def test_values_that_do_not_converge_are_warned_of():
     loop = Buffer((), np.int64, 1)
     loop.add(loop.observations.intern(np.int64(0)), 0, 0, False, False)
     model = state_model(loop, ridge=0.0)
