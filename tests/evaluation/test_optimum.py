@@ -12,7 +12,6 @@ from rover.errors import SingularSolveError
 from rover.evaluation import optimal_occupancy, policy_occupancy
 
 FloatArray = NDArray[np.float64]
-START = np.array([1.0, 0.0, 0.0])
 
 
 def random_problem(seed: int, n_states: int, n_actions: int) -> FiniteDynamics:
