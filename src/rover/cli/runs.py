@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rover.cli.signals import advised, raise_if_stopped
+from rover.cli.signals import advised
 from rover.cli.tables import shell
 from rover.training.monitor import Log
 
@@ -40,7 +40,7 @@ def watched(folder: Path, watching: Watching, *, unit: str = "step") -> Iterator
             return f" at {unit} {reached} before anything was written"
         return f" at {unit} {reached}; continue with: {shell('rover', 'resume', folder)}"
 
-    with advised(advice):
+    with advised(advice) as raise_if_stopped:
         progress_bar = not watching.no_progress
         yield {"progress_bar": progress_bar, "log": watching.log, "callback": note}
 

@@ -46,11 +46,15 @@ def stopped_by_signals(command: Callable[[], int]) -> int:
 
 
 @contextmanager
-def advised(advice: Callable[[], str]) -> Iterator[None]:
-    """Tell an interrupted user, inside a `with` block, how far it came and how to go on."""
+def advised(advice: Callable[[], str]) -> Iterator[Callable[[], None]]:
+    """Tell an interrupted user, inside a `with` block, how far it came and how to go on.
+
+    What the block is given raises the exception of a signal again, if it was lost in a finaliser or
+    a library.
+    """
     _advice.append(advice)
     try:
-        yield
+        yield _raise_if_stopped
     except BaseException as error:
         if _is_stop(error):
             raise KeyboardInterrupt(advice()) from None
@@ -59,8 +63,7 @@ def advised(advice: Callable[[], str]) -> Iterator[None]:
         _advice.pop()
 
 
-def raise_if_stopped() -> None:
-    """Raise the exception of a signal again, if it was lost in a finaliser or a library."""
+def _raise_if_stopped() -> None:
     if _received:
         raise KeyboardInterrupt
 

@@ -91,13 +91,14 @@ class RunningEpisode:
 
     Attributes:
         observation: the first one, of the shape and dtype of its space.
+        n_steps: taken so far.
     """
 
     # By environment, so that an episode knows that a later one of the same environment ended it.
     _latest: ClassVar[WeakValueDictionary[int, RunningEpisode]] = WeakValueDictionary()
 
     def __init__(self, env: gym.Env[Any, Any], *, seed: int, number: int = 0) -> None:
-        self._env, self._number, self._n_steps = env, number, 0
+        self._env, self._number, self.n_steps = env, number, 0
         self._key = id(env.unwrapped)
         self._latest[self._key] = self
         first, _ = env.reset(seed=seed)
@@ -105,7 +106,7 @@ class RunningEpisode:
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
-        return f"step {self._n_steps} of episode {self._number}"
+        return f"step {self.n_steps} of episode {self._number}"
 
     def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
         """Take an action: observation, reward as it was returned, terminated, truncated.
@@ -123,7 +124,7 @@ class RunningEpisode:
             )
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         observation, reward, terminated, truncated, _ = self._env.step(action)
-        self._n_steps += 1
+        self.n_steps += 1
         row = _as_observation(observation, self._env.observation_space, self)
         return row, reward, bool(terminated), bool(truncated)
 
@@ -149,13 +150,11 @@ class Collector:
         self._seed = seed
         self.episode = -1
         self.observation = -1
-        self._n_steps = 0  # of the episode in progress
         self._running: RunningEpisode
 
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
         self.episode += 1
-        self._n_steps = 0
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
         self.observation = self._buffer.observations.intern(self._running.observation)
@@ -177,7 +176,6 @@ class Collector:
             reward=kept_reward,
             skill=skill,
         )
-        self._n_steps += 1
         # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
             self.start_episode()
@@ -185,7 +183,7 @@ class Collector:
 
     def state(self) -> dict[str, int]:
         """Number of the episode and its steps so far; transitions are in the buffer."""
-        return {"episode": self.episode, "episode_steps": self._n_steps}
+        return {"episode": self.episode, "episode_steps": self._running.n_steps}
 
     def load_state(self, state: Mapping[str, int]) -> None:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
@@ -193,8 +191,8 @@ class Collector:
         Raises:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
-        buffer, self.episode, self._n_steps = self._buffer, state["episode"], state["episode_steps"]
-        rows = slice(len(buffer) - self._n_steps, len(buffer))
+        buffer, self.episode = self._buffer, state["episode"]
+        rows = slice(len(buffer) - state["episode_steps"], len(buffer))
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
         reached, is_over = self._running.observation, False

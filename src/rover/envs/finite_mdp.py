@@ -57,21 +57,6 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             probabilities of a state and an action do not sum to one, or a state ends the episode
             on some arrivals and not on others.
     """
-    below, opaque = _look_through(env)
-    return _known_problem(below) if opaque is None else None
-
-
-def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
-    """The wrapper that hides dynamics which are known of the environment below it, if any."""
-    _, opaque = _look_through(env)
-    try:
-        return None if _known_problem(env.unwrapped) is None else opaque
-    except ConfigurationError:
-        return None
-
-
-def _look_through(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], str | None]:
-    """Environment below wrappers that may state dynamics, and the first that may change them."""
     while isinstance(env, gym.Wrapper) and not hasattr(type(env), "finite_mdp"):
         cls = type(env)
         # A wrapper that overrides step or reset may do anything, and is not tried out.
@@ -83,13 +68,8 @@ def _look_through(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], str | None
         )
         # The exact classes only: a subclass of a transparent wrapper may do anything.
         if cls not in _TRANSPARENT_WRAPPERS and not leaves_steps:
-            return env, cls.__name__
+            return None
         env = env.env
-    return env, None
-
-
-def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
-    """The problem of an environment without wrappers, or of a wrapper that says what it is."""
     # Of the class, since asking the object would already enumerate what has not been asked for.
     if hasattr(type(env), "finite_mdp"):
         stated: FiniteMDP | None = env.finite_mdp  # type: ignore[attr-defined]
@@ -106,6 +86,18 @@ def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     if getattr(env, "fickle_passenger", False):
         return None
     return _toy_text_mdp(outcomes, np.asarray(start, dtype=np.float64))
+
+
+def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
+    """The wrapper that hides dynamics which are known of the environment below it, if any."""
+    while isinstance(env, gym.Wrapper):
+        try:
+            if finite_dynamics(env) is None and finite_dynamics(env.env) is not None:
+                return type(env).__name__
+        except ConfigurationError:  # tables that contradict themselves
+            return None
+        env = env.env
+    return None
 
 
 def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:

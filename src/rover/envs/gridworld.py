@@ -177,7 +177,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     def observations(self) -> NDArray[Any]:
         """(S, *observation shape): the observation of every state."""
-        return np.array(list(map(self.observation_map.encode, range(self.layout.n_states))))
+        return np.array(list(map(self.observation_map.encode, range(len(self.terminal)))))
 
     @cached_property
     def finite_mdp(self) -> FiniteMDP | None:
@@ -189,7 +189,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     def dynamics(self) -> FiniteDynamics:
         """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
         # Alike for all starts, as reset draws them.
-        start = np.zeros(self.layout.n_states)
+        start = np.zeros(len(self.terminal))
         start[self.start_states] = 1.0 / len(self.start_states)
         exact = FiniteDynamics.from_table(self.layout.successor, start, self.terminal)
         if self.slip == 0.0:

@@ -182,8 +182,11 @@ def encoder_config(
     observations = space if isinstance(space, Observations) else Observations.from_space(space)
     if kind is None:
         kind = "conv" if observations.is_image else "mlp"
-    changes = {name: value for name, value in settings.items() if value is not None}
-    for name, value in changes.items():
+    changes = dict[str, Any]()
+    for name, value in settings.items():
+        if value is None:
+            continue
+        changes[name] = value
         # A setting that does nothing would mislead whoever compares two values of it.
         if kind in ("identity", "scale") or (kind == "conv" and name in ("hidden_sizes", "bias")):
             raise ConfigurationError(

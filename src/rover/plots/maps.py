@@ -1,4 +1,4 @@
-"""Pictures on the map of a grid world, of states by number, and of observations in a plane.
+"""Pictures on the map of a grid world, and of observations in a plane.
 
 :func:`draw_panels` draws any number of maps beside each other, each with the values of its states,
 with paths, or with the arrows of a policy; values share one colour scale.
@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
@@ -27,7 +26,6 @@ from rover.plots.style import (
     BLUE,
     GREY,
     LEGEND,
-    ORANGE,
     SEQUENTIAL,
     TEXT_COLOUR,
     VERMILLION,
@@ -357,22 +355,4 @@ def make_phase_planes(
             paths = rollouts[:, :, pair]
             draw_phase_plane(row[1], observations[:, pair], names=names, rollouts=paths)
             label_axes(row[1], title=f"{len(rollouts)} episodes of the policy", y="")
-    return figure
-
-
-def make_state_bars(occupancies: Mapping[str, FloatArray], title: str) -> Figure:
-    """The first occupancy as bars over the numbers of the states, the others as marks on them."""
-    figure = make_figure(8.0, 3.6, title)
-    axes, states = figure.subplots(), np.arange(len(next(iter(occupancies.values()))))
-    size = 6.0 if len(states) <= 60 else 2.5  # marks no wider than bars
-    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white", "markersize": size}
-    (name, values), *others = occupancies.items()
-    drawn: list[Any] = [axes.bar(states, values, width=0.8, color=BLUE, label=name, zorder=2)]
-    for (name, values), marker, colour in zip(others, "oD", (ORANGE, VERMILLION), strict=True):
-        drawn += axes.plot(states, values, marker, color=colour, label=name, zorder=3, **mark)
-    label_axes(axes, x="state", y="discounted occupancy (probability)", grid=True)
-    axes.grid(visible=False, axis="x")
-    axes.set(xlim=(-0.7, len(states) - 0.3), ylim=(0.0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
-    axes.legend(handles=drawn, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, **LEGEND)
     return figure

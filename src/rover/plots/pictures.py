@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from PIL.Image import Dither
 
@@ -28,12 +29,16 @@ from rover.plots.maps import (
     Scale,
     draw_panels,
     make_phase_planes,
-    make_state_bars,
     panel_size,
 )
-from rover.plots.runs import ENDED, RunFiles
+from rover.plots.runs import ENDED, FloatArray, RunFiles
 from rover.plots.style import (
+    BLUE,
+    LEGEND,
+    ORANGE,
     TICK_SIZE,
+    VERMILLION,
+    label_axes,
     make_figure,
 )
 from rover.storage import check_writable, fitting, replace_file
@@ -197,7 +202,7 @@ def _evaluation_figures(run: RunFiles, title: str) -> Figures:
         "optimal for J": arrays["optimal_occupancy"],
     }
     if run.grid is None:
-        yield "occupancy", make_state_bars(occupancies, title)
+        yield "occupancy", _state_bars(occupancies, title)
         return
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
     yield "trajectories", map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
@@ -258,6 +263,24 @@ def draw_snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
     figure = map_figure(first, panels, title, columns=columns)
     for axes in figure.axes:
         axes.title.set_fontsize(TICK_SIZE)
+    return figure
+
+
+def _state_bars(occupancies: Mapping[str, FloatArray], title: str) -> Figure:
+    """The first occupancy as bars over the numbers of the states, the others as marks on them."""
+    figure = make_figure(8.0, 3.6, title)
+    axes, states = figure.subplots(), np.arange(len(next(iter(occupancies.values()))))
+    size = 6.0 if len(states) <= 60 else 2.5  # marks no wider than bars
+    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white", "markersize": size}
+    (name, values), *others = occupancies.items()
+    drawn: list[Any] = [axes.bar(states, values, width=0.8, color=BLUE, label=name, zorder=2)]
+    for (name, values), marker, colour in zip(others, "oD", (ORANGE, VERMILLION), strict=True):
+        drawn += axes.plot(states, values, marker, color=colour, label=name, zorder=3, **mark)
+    label_axes(axes, x="state", y="discounted occupancy (probability)", grid=True)
+    axes.grid(visible=False, axis="x")
+    axes.set(xlim=(-0.7, len(states) - 0.3), ylim=(0.0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
+    axes.legend(handles=drawn, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, **LEGEND)
     return figure
 
 

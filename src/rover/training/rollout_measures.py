@@ -43,20 +43,6 @@ _FEWEST_SETS = 3
 _REFERENCE_SEED = 7
 
 
-def affordable_sets(steps: int, longest_set: int, *, at_the_end: bool, is_paid: bool) -> int:
-    """Whole sets of a policy that `steps` suffice for; 0 where there are too few.
-
-    The sets of random actions are paid for before, unless that is done: one for the net, and those
-    of the reference. On the way one set of a policy is enough, which nothing is chosen by.
-    """
-    if not is_paid:
-        steps -= (1 + MEASURED_SETS) * longest_set
-    # As many sets as are left to pay for, since the errors of means need several.
-    fewest, most = (_FEWEST_SETS, MEASURED_SETS) if at_the_end else (1, 1)
-    n_sets = min(most, steps // longest_set)
-    return n_sets if n_sets >= fewest else 0
-
-
 class RolloutMeasures(Measures):
     """Measures policies now and then by roll-outs, beside uniformly random actions."""
 
@@ -90,10 +76,20 @@ class RolloutMeasures(Measures):
         )
 
     def _affordable_sets(self, step: int, *, at_the_end: bool) -> int:
-        is_paid = self._on_the_way.has_reference
-        is_paid |= at_the_end and self._at_the_end.has_reference
+        """Whole sets of a policy that there are steps for; 0 where there are too few.
+
+        The sets of random actions are paid for before, unless that is done: one for the net, and
+        those of the reference. On the way one set of a policy is enough, which nothing is chosen
+        by.
+        """
         steps = self._allowed(step, at_the_end=at_the_end)
-        return affordable_sets(steps, self._longest_set, at_the_end=at_the_end, is_paid=is_paid)
+        is_paid = self._on_the_way.has_reference
+        if not (is_paid or (at_the_end and self._at_the_end.has_reference)):
+            steps -= (1 + MEASURED_SETS) * self._longest_set
+        # As many sets as are left to pay for, since the errors of means need several.
+        fewest, most = (_FEWEST_SETS, MEASURED_SETS) if at_the_end else (1, 1)
+        n_sets = min(most, steps // self._longest_set)
+        return n_sets if n_sets >= fewest else 0
 
     def _measure(
         self, policy: Policy, step: int, *, is_point: bool

@@ -111,7 +111,7 @@ class DensityNovelty:
         self._units_after, self._width = units_after, width
         self._first: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
         self._units: FloatArray | None = None
-        self._net = Net(np.empty((0, 0)), _CELL, _MAX_CELLS)
+        self._net: Net  # there as soon as there are units
         self._visits: FloatArray = np.empty(0)
 
     def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
