@@ -202,13 +202,14 @@ def _check_reachable(layout: Layout) -> None:
         )
 
 
-def _two_rooms(room_size: int = 7, door: int = 2) -> Layout:
+def _two_rooms(room_size: int = 7) -> Layout:
     """Two square rooms side by side, joined by a one-cell door; the start is the upper left corner.
 
-    2 room_size² + 1 states; ``door`` is the door's row. 99 states by default (paper, section 4).
+    2 room_size² + 1 states, 99 by default (paper, section 4).
     """
     _check_size(room_size, 2 * room_size + 1)  # before the text is made, which no memory may hold
     room = FREE * room_size
+    door = min(2, room_size - 1)
     rows = [room + (FREE if y == door else WALL) + room for y in range(room_size)]
     return parse_layout("\n".join([START + rows[0][1:], *rows[1:]]))
 
@@ -296,9 +297,9 @@ def make_layout(source: Any, **options: int) -> Layout:
 
     Args:
         source: one of :data:`LAYOUT_FAMILIES`, a map, the path of one, or a layout.
-        options: The family's own keyword arguments: ``room_size`` ≥ 1 and ``door`` in
-            [0, room_size) of ``two_rooms``, ``rooms`` ≥ 1 and ``room_size`` of ``multi_rooms``,
-            ``room_size`` of ``four_rooms``, ``length`` ≥ 1 of ``corridor``.
+        options: The family's own keyword arguments, all ≥ 1: ``room_size`` of ``two_rooms``,
+            ``rooms`` and ``room_size`` of ``multi_rooms``, ``room_size`` of ``four_rooms``,
+            ``length`` of ``corridor``.
 
     Raises:
         ConfigurationError: An option is unknown or out of range, or something else was given.
@@ -314,11 +315,7 @@ def make_layout(source: Any, **options: int) -> Layout:
             f"horizon, reward, slip and render_mode{own}"
         )
     if is_name:
-        minima = {"door": 0}
-        checked = {
-            k: whole_number(k, v, least=minima.get(k, 1), most=LARGEST_NUMBER)
-            for k, v in options.items()
-        }
+        checked = {k: whole_number(k, v, most=LARGEST_NUMBER) for k, v in options.items()}
         return LAYOUT_FAMILIES[source].make(**checked)
     return source if isinstance(source, Layout) else _read_layout(source)
 
