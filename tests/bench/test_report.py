@@ -10,11 +10,7 @@ import pytest
 
 from rover.errors import ArtefactError, StorageError
 from rover.plots import MeanCurve, make_figure, write_pictures
-from rover_bench import (
-    load_study,
-    redraw,
-    write_html,
-)
+from rover_bench import load_study, redraw, write_html
 from rover_bench.files import write_report
 from rover_bench.html import _across_tasks, _comparable, _render
 from rover_bench.load import study_in

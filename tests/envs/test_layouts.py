@@ -7,11 +7,7 @@ from hypothesis import given, settings
 
 from rover.envs import OBSERVATIONS
 from rover.envs.layouts import make_layout, parse_layout
-from rover.envs.views import (
-    AGENT_COLOUR,
-    FLOOR_COLOUR,
-    WALL_COLOUR,
-)
+from rover.envs.views import AGENT_COLOUR, FLOOR_COLOUR, WALL_COLOUR
 from rover.errors import ConfigurationError
 
 PAPER_MAPS = {
@@ -62,35 +58,31 @@ def test_distances_agree_with_an_independent_search(case):
         ("##\n#.", r"has no start; mark one free cell with 'S', for example \(1, 1\)"),
         ("S.\n.S", r"'S' marks both cell \(0, 0\) and cell \(1, 1\); keep one of them"),
         ("S#.\n##.", r"cell \(2, 0\) is free .* the first of 2; open a way to it or make it a"),
+        (("multi_rooms", {"rooms": 0}), "rooms is 0, but must be a whole number from 1 to 1,0"),
+        (("maze", {"rooms": 2}), "unknown keyword 'rooms': .*, and maze nothing"),
+        (("multi_rooms", {"room": 2}), "'room': .*, and multi_rooms rooms, room_size"),
+        # none of these is made before it is refused
+        (("multi_rooms", {"rooms": 10**6}), "a map can have 1,000,000 cells: make it smaller"),
+        (("two_rooms", {"room_size": 30_000}), "a map can have 1,000,000 cells: make it smaller"),
+        ("\n".join(["S" + "." * 2_999] + ["." * 3_000] * 999), "1,000,000 cells: make it smaller"),
     ],
 )
-def test_bad_maps_name_the_cell_and_the_remedy(text, message):
+def test_bad_maps_and_options_name_the_remedy(text, message):
     with pytest.raises(ConfigurationError, match=message):
-        parse_layout(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("multi_rooms", {"rooms": 0}, "rooms is 0, but must be a whole number from 1 to 1,000,000"),
-        ("maze", {"rooms": 2}, "unknown keyword 'rooms': .*, and maze nothing"),
-        ("multi_rooms", {"room": 2}, "'room': .*, and multi_rooms rooms, room_size"),
-    ],
-)
-def test_bad_options_of_layouts_are_explained(name, options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        make_layout(name, **options)
+        make_layout(text[0], **text[1]) if isinstance(text, tuple) else parse_layout(text)
 
 
 def test_errors_of_map_files_name_the_file(tmp_path):
-    files = {name: tmp_path / f"{name}.txt" for name in ("bad", "binary", "none")}
+    files = {name: tmp_path / f"{name}.txt" for name in ("bad", "binary", "none", "large")}
     files["bad"].write_text("S?\n", encoding="utf-8")
     files["binary"].write_bytes(b"\xff\xfe\x00")
     with pytest.raises(
         ConfigurationError, match=r"in the map file '.*bad.txt': unknown character '\?'"
     ):
         make_layout(files["bad"])
-    for unreadable in (files["binary"], files["none"], tmp_path):
+    with files["large"].open("wb") as file:
+        file.truncate(10**10)  # takes no space
+    for unreadable in (files["binary"], files["none"], files["large"], tmp_path):
         with pytest.raises(
             ConfigurationError, match=f"in the map file '{re.escape(str(unreadable))}': "
         ):
@@ -105,27 +97,6 @@ def test_maps_of_other_editors_are_read(end, begin, before, tmp_path):
     path = tmp_path / "map.txt"
     path.write_bytes(text.encode())
     assert make_layout(path).text == "S..\n#.G"
-
-
-@pytest.mark.parametrize(
-    ("source", "options"),
-    [
-        ("\n".join(["S" + "." * 2_999] + ["." * 3_000] * 999), {}),
-        ("two_rooms", {"room_size": 30_000}),
-        ("multi_rooms", {"rooms": 10**6}),
-    ],
-)
-def test_maps_that_no_memory_holds_are_refused_before_they_are_made(source, options, tmp_path):
-    words = (
-        r"but a map can have 1,000,000 cells: make it smaller|a whole number from . to 1,000,000"
-    )
-    with pytest.raises(ConfigurationError, match=words):
-        make_layout(source, **options)
-    path = tmp_path / "large.txt"
-    with path.open("wb") as file:
-        file.truncate(10**10)  # takes no space
-    with pytest.raises(ConfigurationError, match=r"in the map file .* make it smaller"):
-        make_layout(path)
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.operators import (
-    Dirac,
-    solve_occupancy,
-    sparse_operator_from_dynamics,
-)
+from rover.operators import Dirac, solve_occupancy, sparse_operator_from_dynamics
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,11 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.displacements import (
-    Displacements,
-    contact_weights,
-    leave_one_out,
-)
+from rover.planning.displacements import Displacements, contact_weights, leave_one_out
 
 SEEDS = st.integers(0, 2**32 - 1)
 ACTIONS = np.array([-1.0, 0.0, 1.0])

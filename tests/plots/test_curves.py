@@ -15,12 +15,7 @@ from scipy import stats
 
 from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
-from rover.plots import (
-    AgentStyle,
-    MeanCurve,
-    draw_learning_curves,
-    make_figure,
-)
+from rover.plots import AgentStyle, MeanCurve, draw_learning_curves, make_figure
 from rover.plots.curves import measured_keys
 from rover.plots.style import assign_styles
 
