@@ -1,4 +1,4 @@
-"""PPO and A2C start from a pretrained policy, train what they should, and come back."""
+"""PPO and A2C start from a pretrained policy or its features, train them, and come back."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ pytest.importorskip("stable_baselines3")
 
 from stable_baselines3 import A2C, PPO
 
-from rover.integrations.sb3 import fine_tuned, rover_policy
+from rover.integrations.sb3 import RoverFeatures, fine_tuned, rover_policy
 
 pytestmark = [
     pytest.mark.slow,
@@ -224,3 +224,50 @@ def test_logits_that_are_not_finite():
     model = make_model(make_policy("onehot"), make_env("onehot"))
     with pytest.raises(NonFiniteError, match="NaN or infinite; look at the observations"):
         model.predict(np.full((1, 11), np.nan, dtype=np.float32))
+
+
+def with_features(env: GridWorld, policy: Any, *, images: bool = True, **kwargs: Any) -> PPO:
+    policy_kwargs = {
+        "features_extractor_class": RoverFeatures,
+        "features_extractor_kwargs": {"policy": policy, "scaled_images": images, **kwargs},
+        "normalize_images": images,
+    }
+    return PPO("MlpPolicy", env, policy_kwargs=policy_kwargs, seed=0, device="cpu", **PPO_SETTINGS)
+
+
+def features_of(model: PPO, observations: np.ndarray) -> torch.Tensor:
+    tensor, _ = model.policy.obs_to_tensor(observations)
+    with torch.no_grad():
+        features: torch.Tensor = model.policy.extract_features(tensor)
+    return features
+
+
+@pytest.mark.parametrize("images", [True, False])
+@pytest.mark.parametrize("kind", ["onehot", "pixels"])
+def test_features_are_the_encoders_on_raw_observations(kind, images):
+    env, policy = make_env(kind), make_policy(kind)
+    model = with_features(env, policy, images=images)
+    expected = torch.as_tensor(policy.encoder.features(env.observations()))
+    assert model.policy.features_dim == expected.shape[1]
+    # Bit for bit, also after the initialisation that overwrites other extractors.
+    assert torch.equal(features_of(model, env.observations()), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_linear_in_the_regressors(kind):
+    env, policy = make_env(kind), make_policy(kind)
+    found = features_of(with_features(env, policy, features="regressors"), env.observations())
+    centred = policy.weights.detach() - policy.weights.detach().mean(dim=1, keepdim=True)
+    logits = found.double() @ centred
+    expected = torch.as_tensor(policy.probs(env.observations()))
+    torch.testing.assert_close(torch.softmax(logits, dim=1), expected, atol=1e-5, rtol=0.0)
+    if kind == "state":
+        assert torch.equal(found, torch.eye(11))
+
+
+def test_features_that_are_refused():
+    env = make_env("onehot")
+    with pytest.raises(ConfigurationError, match="'regressors' are of ROVER's own"):
+        with_features(make_env("state"), make_policy("state"))
+    with pytest.raises(ConfigurationError, match="no features='both'"):
+        with_features(env, make_policy("onehot"), features="both")

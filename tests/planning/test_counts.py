@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import rover
 from rover.data import Buffer
 from rover.planning.counts import ENDED, Counts
+from rover.planning.novelty import PairNovelty
 
 RUNS: list[tuple[str, str, dict[str, Any], int, str, float]] = [
     ("rover", "rover/MultiRooms-v0", {}, 300, "d60c51ba21273383", 1.5654247443423601),
@@ -60,3 +61,47 @@ def test_counts_are_sums_over_the_buffer(seed, n):
     for one, other in zip(vars(buffer.counts()).values(), vars(merged).values(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert buffer.counts().n_pairs == len(grown)
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(SEEDS, st.integers(1, 4))
+def test_novelty_is_that_of_all_arrivals_by_pairs(seed, d):
+    """Up to the bins, which are half a width."""
+    rng = np.random.default_rng(seed)
+    arrivals, widths, scales = (
+        rng.normal(size=(60, d)),
+        rng.uniform(0.5, 1.0, d),
+        rng.uniform(1, 9, d),
+    )
+    novelty = PairNovelty(np.zeros(d), widths, scales)
+    novelty.add(arrivals)
+    centres = (rng.integers(-4, 5, (20, d)) + 0.5) * widths / 2.0  # of bins
+    offsets = (centres[:, None] - arrivals) / widths
+    near = np.exp(-0.5 * offsets**2) * (np.abs(offsets) < 2.6)
+    pairs = [(i, j) for i in range(d) for j in range(i + 1, d)] or [(0, 0)]
+    weights = np.array([scales[i] * scales[j] for i, j in pairs])
+    densities = [(near[:, :, i] * near[:, :, j]).sum(axis=1) for i, j in pairs]
+    expected = sum(
+        weight / (1.0 + density)
+        for weight, density in zip(weights / weights.sum(), densities, strict=True)
+    )
+    np.testing.assert_allclose(novelty(centres), expected, atol=0.02)
+
+
+@given(SEEDS, st.integers(1, 3))
+def test_the_order_of_arrivals_changes_no_bit(seed, d):
+    rng = np.random.default_rng(seed)
+    arrivals = rng.normal(size=(20, d))
+    at_once, one_by_one = (PairNovelty(np.zeros(d), np.ones(d), np.ones(d)) for _ in range(2))
+    at_once.add(arrivals)
+    for arrival in rng.permutation(arrivals):
+        one_by_one.add(arrival[None])
+    np.testing.assert_array_equal(at_once(arrivals), one_by_one(arrivals))
+
+
+def test_slow_features_decide_and_those_without_a_time_scale_do_not():
+    novelty = PairNovelty(np.zeros(3), np.ones(3), np.array([30.0, 20.0, 0.0]))
+    novelty.add(np.zeros((100, 3)))
+    assert novelty(np.array([[0.0, 0.0, 50.0]])) < 0.05
