@@ -12,20 +12,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from small_agents import SMALL
 from small_envs import SMALL_NET
 
 import rover
 from rover import finetune, make_agent, train_offline
 
-LEARNER = {"hidden_sizes": (16, 8), "batch_size": 24, "update_every": 3}
-BONUS = {"seed_steps": 40, "policy_every": 25, "evaluation_skills": 2, "learner": LEARNER}
-AGENTS: dict[str, dict[str, Any]] = {
+AGENTS: dict[str, Any] = {
     "rover": {"policy_every": 25, "encoder_every": 25, "encoder_tolerance": None, **SMALL_NET},
-    "rnd": {**BONUS, "intrinsic": {"hidden_sizes": (16,), "feature_dim": 8}},
-    "smm": {**BONUS, "intrinsic": {"latent_dim": 4, "density_hidden": 8, "image_features": 8}},
-    "apt": {**BONUS, "intrinsic": {"feature_dim": 8, "hidden": 16, "k": 4}},
-    "cic": {**BONUS, "intrinsic": {"skill_dim": 6, "hidden": 16, "k": 4}},
-    "mepol": {"n_trajectories": 2, "n_neighbors": 5, "hidden_sizes": (16, 16)},
+    **{name: SMALL[name] for name in ("rnd", "smm", "apt", "cic", "mepol")},
 }
 GRID = {"layout": "S..#..\n......\n...#..", "horizon": 20, "observation": "onehot"}
 

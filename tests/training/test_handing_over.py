@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from same_files import assert_same
 from small_envs import ENVIRONMENTS, Place
 
@@ -18,8 +17,6 @@ from rover.coverage.improvement import Improvement
 from rover.coverage.plan import PlanningModel
 from rover.errors import RoverWarning
 from rover.features import Encoder
-from rover.operators import Dirac
-from rover.policies import CoveragePolicy
 from rover.storage import JsonLines
 
 QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
@@ -33,33 +30,6 @@ class Counted(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         Counted.n_steps += 1
         return self.env.step(action)
-
-
-class Still(Random):
-    """Plans to do nothing but the first action, after 100 steps of random ones."""
-
-    name = "still"
-
-    def _update(self) -> dict[str, Any] | None:
-        figures = super()._update()
-        if figures is not None and self.num_timesteps > 100:
-            self._policy = first_action(self._policy)
-        return figures
-
-
-def first_action(policy: Any) -> CoveragePolicy:
-    """A policy that always does the first action."""
-    basis = torch.ones(1, policy.encoder.feature_dim, dtype=torch.float64)
-    weights = torch.zeros(1, policy.n_actions, dtype=torch.float64)
-    weights[0, 0] = 50.0
-    return CoveragePolicy(policy.encoder, _One(), basis, weights)
-
-
-class _One(Dirac):
-    """A kernel that is 1 everywhere."""
-
-    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.ones(len(x), len(y), dtype=torch.float64)
 
 
 class Stuck(Rover):
@@ -98,7 +68,8 @@ def test_exact_figures_take_no_steps():
 
 @pytest.mark.parametrize("env", ["numbers", "state"])
 def test_a_policy_worse_than_random_is_said_to_be(env, tmp_path, capsys):
-    agent = Still(ENVIRONMENTS[env](), measure_share=100, run_dir=tmp_path / "run", **QUICK)
+    settings = {"first_policy": 0, "seed_steps": 50, "mirror_steps": 20, "measure_share": 100}
+    agent = Stuck(ENVIRONMENTS[env](), "paper", run_dir=tmp_path / "run", **QUICK, **settings)
     with pytest.warns(RoverWarning, match="covers less than uniformly random .* all the same"):
         agent.learn(300)
     assert agent.summary()["worse_than_random"] is True

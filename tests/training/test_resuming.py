@@ -64,21 +64,6 @@ def test_a_finished_run_is_complete_and_its_buffer_is_read_from_folder_or_file(c
             load_run_buffer(path)
 
 
-def interrupt(record: Any) -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.slow
-def test_a_run_that_is_made_longer_is_that_run_from_the_start(finished, tmp_path):
-    agent = begin(tmp_path, 110)
-    with pytest.raises(KeyboardInterrupt):
-        agent.learn(90, callback=interrupt)
-    again = Rover.resume(tmp_path)
-    assert (again.num_timesteps, again.total_timesteps) == (100, 200)
-    again.finish()
-    assert_same(tmp_path, finished, *SAME_FILES)
-
-
 @pytest.mark.slow
 def test_the_callback_sees_every_line_and_can_stop_the_run(tmp_path):
     seen: list[int] = []
@@ -103,19 +88,6 @@ def test_the_earlier_checkpoint_leads_to_the_same_bits(copy_of_finished, finishe
     assert agent.num_timesteps == 150
     agent.finish()
     assert_same(copy_of_finished, finished, *SAME_FILES)
-
-
-def test_a_run_that_was_killed_before_its_summary_writes_it_when_it_goes_on(stopped, finished):
-    """The last checkpoint is there, with two before it, the summary is of an earlier one."""
-    earlier, _ = checkpoints(stopped)
-    shutil.copy(earlier, earlier.with_name("step-000000100.safetensors"))
-    (stopped / "summary.json").write_text("{}")
-    agent = Rover.resume(stopped)
-    assert agent.num_timesteps == agent.total_timesteps
-    agent.finish()
-    assert_same(stopped, finished, "summary.json", *SAME_FILES)
-    assert (stopped / "manifest.json").exists()
-    assert [p.name for p in checkpoints(stopped)] == [p.name for p in checkpoints(finished)]
 
 
 @pytest.mark.slow
