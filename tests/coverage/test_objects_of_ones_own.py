@@ -1,12 +1,12 @@
 """Kernels, encoders and representation losses that are objects of the user's own."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from own_kernel import RationalQuadratic
 from same_files import assert_same
 from small_envs import ENVIRONMENTS, QUICK
 from torch import Tensor, nn
@@ -19,20 +19,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:the features of"),
     pytest.mark.filterwarnings("ignore:.*(not positive definite|planning again)"),
 ]
-
-
-@dataclass(frozen=True)
-class RationalQuadratic:
-    """k(x, y) = (1 + ‖x − y‖² / (2 σ²))⁻¹."""
-
-    scale: float
-    name = "rational quadratic"
-
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        return 1.0 / (1.0 + torch.cdist(x, y).square() / (2.0 * self.scale**2))
-
-    def diagonal(self, x: Tensor) -> Tensor:
-        return x.new_ones(len(x))
 
 
 class Small(nn.Module):
@@ -77,7 +63,7 @@ def test_a_loss_of_ones_own_is_trained_however_far_apart_observations_are():
 
 
 OBJECTS: dict[str, Any] = {
-    "kernel": RationalQuadratic(0.2),
+    "kernel": RationalQuadratic(1.0, 0.2),
     "encoder": Small(),
     "representation": squared_error,
 }
@@ -107,7 +93,7 @@ def test_their_policy_is_read_with_them(tmp_path):
     with pytest.raises(ConfigurationError, match="author's own kernel: pass one like it"):
         rover.load_policy(path, encoder=Small())
     # the weights are those of the file, not of the module
-    loaded = rover.load_policy(path, encoder=Small(seed=5), kernel=RationalQuadratic(0.2))
+    loaded = rover.load_policy(path, encoder=Small(seed=5), kernel=RationalQuadratic(1.0, 0.2))
     np.testing.assert_array_equal(loaded.probs(batch), agent.policy.probs(batch))
 
 

@@ -262,44 +262,12 @@ def test_an_episode_that_never_ends(monkeypatch):
         greedy_episodes(env, always(0), seed=0, n_episodes=1)
 
 
-class Door(gym.Env[Any, Any]):
-    """Three cells in a row; action 1 goes on, action 0 stays; the last cell ends it with 1."""
-
-    observation_space = gym.spaces.Discrete(3)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.cell, self.steps = 0, 0
-        return 0, {}
-
-    def step(self, action: Any) -> Any:
-        self.cell, self.steps = self.cell + int(action), self.steps + 1
-        is_there = self.cell == 2
-        return self.cell, float(is_there), is_there, self.steps == 8, {}
-
-
-class Preference(nn.Module):
-    """Prefers one action, whatever it sees."""
-
-    def __init__(self, *logits: float) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.tensor(logits))
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        return self.logits.expand(len(observations), -1)
-
-
-def through_the_door(start: nn.Module) -> TaskResult:
-    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50}
-    return finetune(start, Door(), total_timesteps=400, **settings)
-
-
 def test_of_several_best_policies_the_earliest_learned_one_is_handed_over():
-    result = through_the_door(Preference(0.0, 1.0))
-    assert [record["greedy_return"] for record in result.curve] == [1.0] * 9
+    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50}
+    result = finetune(always(2), corridor().make_env(), total_timesteps=400, **settings)
+    assert [record["greedy_return"] for record in result.curve] == [BEST] * 9
     assert result.summary["policy_step"] == 100  # the first evaluation after the warm-up
-    assert result.summary["policy_return"] == 1.0
+    assert result.summary["policy_return"] == BEST
 
 
 def test_the_best_policy_is_handed_over_and_a_worse_last_one_is_reported():

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from dense_form import DenseEvaluation, DenseReference
 from numpy.typing import NDArray
+from own_kernel import RationalQuadratic
 from torch import Tensor
 
 from rover.operators import (
@@ -28,22 +29,6 @@ from rover.operators import (
 
 N_OBSERVATIONS = 24
 N_NEW = 5
-
-
-@dataclass(frozen=True)
-class RationalQuadratic:
-    """(1 + ‖x − y‖² / (2 a ℓ²))^(−a) of Rasmussen & Williams (2006), eq. 4.19: a user's own."""
-
-    shape: float
-    length: float
-    name: str = "rational quadratic"
-
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        squares = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") ** 2
-        return (1.0 + squares / (2.0 * self.shape * self.length**2)) ** -self.shape
-
-    def diagonal(self, x: Tensor) -> Tensor:
-        return x.new_ones(len(x))
 
 
 KERNELS: dict[str, tuple[Kernel, int]] = {  # kernel and width of the features
