@@ -119,11 +119,12 @@ def greedy_episodes(
     """
     import torch  # with what follows: the other figures do without
 
-    from rover.data import ObservationTable, RunningEpisode, as_reward, check_spaces, episode_seed
+    from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
     from rover.operators.kernels import require_finite
 
-    shape, dtype, _ = check_spaces(env)
-    table, returns, decisions = ObservationTable(shape, dtype), np.zeros(n_episodes), []
+    space: Any = env.observation_space
+    table, returns = ObservationTable(space.shape, space.dtype), np.zeros(n_episodes)
+    decisions: list[int] = []
 
     @functools.cache  # episodes repeat most of their observations
     def greedy(row: int) -> int:

@@ -25,7 +25,8 @@ from rover.policies import load_policy
 from rover.policies.policy import Policy
 from rover.storage import fitting, flatten
 from rover.training.config import validate_settings
-from rover.training.environments import discount_of, horizon_of
+from rover.training.environments import MAX_EVALUATED_STATES, discount_of, horizon_of
+from rover.training.rollout_measures import MEASURED_SETS
 from rover.training.run_folder import (
     BUFFER_FILE,
     POLICY_FILE,
@@ -50,8 +51,6 @@ _FIGURES = (
     *("states", "share", "objective", "optimality_ratio", "coverage", "unseen"),
     *("cells", "uniform_cells", "data_cells"),
 )
-_MOST_STATES = 3000
-_SETS = 5
 
 
 def certify(
@@ -136,7 +135,7 @@ def _exact(
         held[states] = True
         figures["share"] = float(held[reachable].mean())
     # The optimum is a convex program over all pairs, which takes minutes beyond.
-    with_optimum = evaluator.n_states <= _MOST_STATES
+    with_optimum = evaluator.n_states <= MAX_EVALUATED_STATES
     if policy is None:
         assert data is not None
         # The best that data can be: J of the shares that its arrivals have of the states.
@@ -168,7 +167,7 @@ def _sampled(
         int(env.action_space.n),  # type: ignore[attr-defined]
         horizon=horizon_of(env),
         n_episodes=episodes,
-        n_sets=max(2, min(repeats, _SETS)),
+        n_sets=max(2, min(repeats, MEASURED_SETS)),
         rng=np.random.default_rng([seed, 0]),
     )
     # The net is made of random actions of another stream, so that no policy has a net of its own.

@@ -156,15 +156,14 @@ def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
             "the unit of a net of cells is taken from random actions in a second instance of the "
             "environment, and this one can neither be copied nor be made by its id: register it"
         )
-    rng = np.random.default_rng(_SEEDS)
+    rng, (_, _, n_actions) = np.random.default_rng(_SEEDS), check_spaces(other)
     visited: list[NDArray[Any]] = []
     while len(visited) < 1000:
         episode = RunningEpisode(other, seed=int(rng.integers(2**31)))
         visited.append(np.ravel(episode.observation))
         ended = False
         while not ended and len(visited) < 1000:
-            action = int(rng.integers(check_spaces(other)[2]))
-            observation, _, terminated, truncated = episode.step(action)
+            observation, _, terminated, truncated = episode.step(int(rng.integers(n_actions)))
             visited.append(np.ravel(observation))
             ended = terminated or truncated
     points = np.array(visited, np.float64)

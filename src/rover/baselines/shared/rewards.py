@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import NonFiniteError
 from rover.features import (
     Encoder,
     Observations,
@@ -25,6 +24,7 @@ from rover.features import (
     make_encoder,
 )
 from rover.features.networks import make_linear
+from rover.operators.kernels import require_finite
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -119,12 +119,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         rewards, figures = self._learn(batch)
         rewards = rewards.detach().to(torch.float32)
         # Here, for all rewards: a return that is not finite would name the learner, not its cause.
-        if not bool(torch.isfinite(rewards).all()):
-            raise NonFiniteError(
-                f"{type(self).__name__} gave {int((~torch.isfinite(rewards)).sum())} of "
-                f"{len(rewards)} rewards that are not finite: check that the observations are "
-                "finite, and lower its learning rate"
-            )
+        advice = "check that the observations are finite, and lower its learning rate"
+        require_finite(rewards, f"the rewards of {type(self).__name__}", advice)
         return rewards, figures
 
     def state(self) -> dict[str, Any]:
