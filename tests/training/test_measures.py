@@ -20,7 +20,7 @@ from rover.envs import GridWorld
 from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
 from rover.storage import JsonLines
-from rover.training.measures import MAX_SNAPSHOTS, _thinned
+from rover.training.measures import MAX_SNAPSHOTS, _thin
 
 MOUNTAIN: dict[str, Any] = {
     "seed": 0,
@@ -100,7 +100,8 @@ def test_a_warning_with_other_figures_is_said_once_in_a_run():
 def test_snapshots_lie_evenly(n_updates):
     snapshots: dict[int, None] = {}
     for number in range(n_updates):
-        snapshots = _thinned({**snapshots, number: None})
+        snapshots[number] = None
+        _thin(snapshots)
     kept = list(snapshots)
     assert len(kept) <= MAX_SNAPSHOTS + 1
     assert (kept[0], kept[-1]) == (0, n_updates - 1)

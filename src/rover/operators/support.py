@@ -51,7 +51,7 @@ class TransitionCounts:
     def n_pairs(self) -> int:
         """Number of distinct pairs (x, a)."""
         change = (np.diff(self.inputs) != 0) | (np.diff(self.actions) != 0)
-        return min(len(self), 1) + int(np.count_nonzero(change))
+        return min(len(self.counts), 1) + int(np.count_nonzero(change))
 
     def __add__(self, others: TransitionCounts) -> TransitionCounts:
         """Counts of the transitions of both together."""

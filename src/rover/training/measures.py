@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -65,8 +65,6 @@ _EVALUATED = (
     ),
     *("uniform_coverage", "uniform_p_coverage_95", "optimal_coverage", "optimal_p_coverage_95"),
 )
-_T = TypeVar("_T")
-
 # Attributes that a checkpoint holds as they are.
 _STATE = ("milestones", "evaluated", "next_point", "left_out", "worse_than_random", "aliased")
 
@@ -370,7 +368,7 @@ class ExactMeasures(Measures):
         figures, trajectories = self.evaluator.report(tables, rng)
         number = max(self._snapshots, default=-1) + 1
         self._snapshots[number] = step, trajectories.astype(np.int16)
-        self._snapshots = _thinned(self._snapshots)
+        _thin(self._snapshots)
         is_enough = figures["coverage"] >= TARGET_COVERAGE
         if is_enough and self._milestones[_TARGET_REACHED] is None:
             self._milestones[_TARGET_REACHED] = step
@@ -459,8 +457,8 @@ class ExactMeasures(Measures):
         self._snapshots = {number: (step, seen) for number, step, seen in state["snapshots"]}
 
 
-def _thinned(snapshots: Mapping[int, _T]) -> dict[int, _T]:
-    """Snapshots of at most twelve updates, spread evenly over all so far, and the latest.
+def _thin(snapshots: dict[int, Any]) -> None:
+    """Keep the snapshots of at most twelve updates, spread evenly over all so far, and the latest.
 
     They follow from the number of updates alone, and not from how long the run is going to be.
     """
@@ -468,4 +466,6 @@ def _thinned(snapshots: Mapping[int, _T]) -> dict[int, _T]:
     stride = 1
     while latest // stride >= MAX_SNAPSHOTS:
         stride *= 2
-    return {k: kept for k, kept in snapshots.items() if k % stride == 0 or k == latest}
+    for number in list(snapshots):
+        if number % stride != 0 and number != latest:
+            del snapshots[number]
