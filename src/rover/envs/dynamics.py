@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ class FiniteDynamics:
 
     def __post_init__(self) -> None:
         # One matrix of the wrong shape would be broadcast, or fail in a solver without a word.
-        shapes = set(map(attrgetter("shape"), self.transition))
+        shapes = {matrix.shape for matrix in self.transition}
         if self.start.ndim != 1 or self.terminal.shape != self.start.shape:
             shapes.clear()
         if shapes != {(len(self.start),) * 2}:
@@ -140,7 +139,7 @@ class FiniteMDP:
         state_of, dtype = self._state_of.get(observations.dtype), observations.dtype
         if state_of is None:
             rows = self.observations.astype(dtype, copy=False)
-            state_of = dict(zip(map(methodcaller("tobytes"), rows), range(len(rows)), strict=True))
+            state_of = {row.tobytes(): state for state, row in enumerate(rows)}
             self._state_of[dtype] = state_of
         states = np.empty(len(observations), np.int64)
         for number, row in enumerate(observations):

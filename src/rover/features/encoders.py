@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from abc import abstractmethod
-from operator import attrgetter
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -150,7 +149,7 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
     return _CustomEncoder(config, module)
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, ABC):
     """Base of all encoders: input checks, centring, normalisation, and numpy in and out.
 
     Encoders come from :func:`make_encoder`, or from a torch module of your own by
@@ -180,7 +179,7 @@ class Encoder(nn.Module):
     @property
     def is_trainable(self) -> bool:
         """True if the encoder has weights that learn."""
-        return any(map(attrgetter("requires_grad"), self.parameters()))
+        return any(parameter.requires_grad for parameter in self.parameters())
 
     def set_centering(
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
