@@ -1,22 +1,28 @@
-"""Kernels, encoders and representation losses that are objects of the user's own."""
+"""Kernels, encoders, losses, and what is to be covered, as objects of the user's own."""
 
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from own_kernel import RationalQuadratic
 from same_files import assert_same
-from small_envs import ENVIRONMENTS, QUICK
+from small_envs import ENVIRONMENTS, QUICK, image_place, numbered_place
 from torch import Tensor, nn
 
 import rover
 from rover import Rover
-from rover.errors import ConfigurationError
+from rover.coverage.plan import fit_planning_model, start_distribution
+from rover.envs import finite_dynamics
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.evaluation import policy_occupancy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the features of"),
+    pytest.mark.filterwarnings("ignore:coverage, J and"),
     pytest.mark.filterwarnings("ignore:.*(not positive definite|planning again)"),
 ]
 
@@ -109,3 +115,134 @@ def test_an_encoder_of_ones_own_is_neither_changed_nor_shared():
 def test_an_encoder_that_does_not_fit_the_observations_is_named():
     with pytest.raises(ConfigurationError, match="the encoder Linear failed on observations"):
         learn(encoder=nn.Linear(3, 2))
+
+
+class Walk(gym.Env[Any, Any]):
+    """Numbers that four actions move up or down, each pair of actions its own; noise beside."""
+
+    action_space = spaces.Discrete(4)
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.age = self.np_random.normal(size=2), 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> Any:
+        self.place[int(action) // 2] += 1.0 - 2.0 * (int(action) % 2)
+        self.place += 0.05 * self.np_random.normal(size=2)
+        self.age += 1
+        return self._look(), 0.0, False, self.age == 50, {}
+
+    def _look(self) -> Any:
+        return np.append(self.place, self.np_random.random())
+
+
+def room(rows: Any) -> Any:
+    """Which half of the corridor."""
+    return np.asarray(rows)[:, None] >= 3
+
+
+def halves(**settings: Any) -> tuple[Rover, np.ndarray]:
+    env = gym.make("rover/Corridor-v0", length=9, observation="state")
+    agent = Rover(env, seed=0, **settings).learn(150)
+    problem = finite_dynamics(env)
+    (probs,) = agent.policy.tables(problem.observations)
+    occupancy = policy_occupancy(problem.dynamics, probs, discount=agent.config.discount)
+    return agent, np.bincount(room(problem.observations)[:, 0], occupancy)
+
+
+def test_exact_states_share_the_places_that_they_cover():
+    agent, wanted = halves(cover=room)
+    _, alike = halves()
+    np.testing.assert_allclose(wanted, 0.5, atol=0.01)
+    assert alike.max() > 0.6
+
+    buffer, config = agent.buffer, agent.config
+    labels = room(buffer.observations.rows)
+    covered = agent._representation.covered()
+    model = fit_planning_model(
+        agent._representation.features(),
+        buffer.counts(),
+        start_distribution(buffer, unseen=True),
+        agent._kernel,
+        config,
+        n_actions=buffer.n_actions,
+        ridge=1e-6,
+        exact=True,
+        covered=covered,
+    ).operator
+    weights = np.random.default_rng(0).random(model.n_states)
+    shares = labels[model.states] == labels[model.states].T
+    np.testing.assert_allclose(model.apply_gram(torch.from_numpy(weights)), shares @ weights)
+
+
+@pytest.mark.parametrize("cover", [(0,), lambda rows: rows[:, :1]])
+def test_a_net_prices_novelty_by_what_is_covered(cover):
+    agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
+    model = agent._explorer.model
+    model.priced()
+    here = model.net.places[:3].copy()
+    there = here.copy()
+    there[:, 1] += 7.0
+    novelty = model.motion.novelty
+    np.testing.assert_array_equal(novelty(here), novelty(there))
+    if cover == (0,):
+        there[:, 0] += 7.0
+        assert (novelty(there) > novelty(here)).all()
+    first, second = np.ptp(agent.buffer.observations.rows[:, :2], axis=0)
+    assert first > 1.5 * second, (first, second)
+
+
+def test_a_run_with_a_function_resumes_in_the_same_bits(tmp_path):
+    def begin(folder: Path) -> Rover:
+        settings = {"checkpoint_every": 50, "mirror_steps": 5, "evaluation_episodes": 2}
+        return Rover(Walk(), seed=1, run_dir=folder, cover=lambda rows: rows[:, 1:2], **settings)
+
+    begin(tmp_path / "whole").learn(150)
+    begin(tmp_path / "stopped").learn(150, callback=lambda record: record["step"] < 100)
+    with pytest.raises(ConfigurationError, match="cover='custom' stands for"):
+        Rover.resume(tmp_path / "stopped", env=Walk())
+    Rover.resume(tmp_path / "stopped", env=Walk(), cover=lambda rows: rows[:, 1:2]).finish()
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert_same(tmp_path / "whole", tmp_path / "stopped", name)
+
+
+@pytest.mark.parametrize(
+    ("env", "cover", "message"),
+    [
+        (Walk, (3,), r"different dimensions from 0 to 2, not \[3\]"),
+        (Walk, (), "different dimensions"),
+        (Walk, (1, 1), "different dimensions"),
+        (image_place, (0,), "needs vector observations; pass a function"),
+        (numbered_place, (0,), "needs vector observations; pass a function"),
+        (Walk, "nosuch", "cover"),
+    ],
+)
+def test_wrong_dimensions(env, cover, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Rover(env(), cover=cover)
+
+
+def test_wrong_functions():
+    for cover in (lambda rows: rows[:, 0], lambda rows: rows[:1], lambda rows: rows.astype("U9")):
+        with pytest.raises(ConfigurationError, match="cover must make an array of"):
+            Rover(Walk(), cover=cover).learn(100)
+    with pytest.raises(NonFiniteError, match="what cover returned"):
+        Rover(Walk(), cover=lambda rows: rows[:, :1] * np.nan).learn(100)
+
+
+def test_what_cannot_be_covered_is_said():
+    with pytest.warns(RoverWarning, match="nothing of what cover names follows from the step"):
+        Rover(Walk(), cover=(2,), mirror_steps=5, evaluation_episodes=2).learn(120)
+    with pytest.warns(RoverWarning, match="are those of all states, whatever cover names"):
+        Rover("rover/Corridor-v0", env_kwargs={"length": 5}, cover=room)
+
+
+def test_the_buffer_is_not_handed_out():
+    def spoil(rows: Any) -> Any:
+        rows[:] = 0.0
+        return rows[:, :1]
+
+    agent = Rover(Walk(), cover=spoil, mirror_steps=5, evaluation_episodes=2).learn(60)
+    assert np.ptp(agent.buffer.observations.rows[:, 0]) > 0.0

@@ -37,7 +37,11 @@ REASONS = {
 }
 GENERATED = {"api", "agents", "gallery", "project"}
 """Folders of docs/ that `make docs` writes."""
-SHORTER = {r"\b1[12]00\b": "300", r"env\)\.learn\(2048\)": "env, n_steps=64).learn(64)"}
+SHORTER = {
+    r"\b1[12]00\b": "200",
+    r"\.learn\(1500\)": ".learn(500)",
+    r"env\)\.learn\(2048\)": "env, n_steps=64).learn(64)",
+}
 PAGES = [ROOT / "README.md"] + [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))

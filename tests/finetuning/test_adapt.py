@@ -107,14 +107,18 @@ def test_no_reward_is_said():
 
 
 def test_what_cannot_be_adapted():
-    agent = walked(grid(), 50)
-    with pytest.raises(ConfigurationError, match="with the observations of pretraining"):
-        rover.adapt(agent, grid(goal=(4, 2), observation="onehot"))
-    with pytest.raises(ConfigurationError, match="no reward until it has a goal"):
-        rover.adapt(agent, grid())
-    with pytest.raises(ConfigurationError, match="says nothing of where"):
-        rover.adapt(agent.policy, grid(goal=(4, 2)))
-    with pytest.raises(ConfigurationError, match="empty"):
-        rover.adapt(Buffer((), "int64", 4), grid(goal=(4, 2)))
-    with pytest.raises(ConfigurationError, match="learner"):
-        rover.adapt(agent, grid(goal=(4, 2)), learner={"batch_size": 3})
+    agent, task = walked(grid(), 50), grid(goal=(4, 2))
+    for source, env, settings, words in (
+        (
+            agent,
+            grid(goal=(4, 2), observation="onehot"),
+            {},
+            "with the observations of pretraining",
+        ),
+        (agent, grid(), {}, "no reward until it has a goal"),
+        (agent.policy, task, {}, "says nothing of where"),
+        (Buffer((), "int64", 4), task, {}, "empty"),
+        (agent, task, {"learner": {"batch_size": 3}}, "learner"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            rover.adapt(source, env, **settings)

@@ -4,10 +4,115 @@ import pytest
 from gymnasium import spaces
 from small_envs import ROOMS
 
-from rover.envs import GridWorld, enumerate_dynamics, finite_dynamics
+from rover.data import check_spaces
+from rover.envs import GridWorld, enumerate_dynamics, finite_dynamics, id_and_kwargs, make_env
 from rover.errors import ConfigurationError, RoverError
 from rover.evaluation import optimal_occupancy
-from rover.wrappers import Enumerated
+from rover.training.environments import horizon_of
+from rover.wrappers import DiscreteActions, Enumerated
+
+
+class Cart(gym.Env):
+    """Sums the actions it is given; an episode ends when the first number exceeds 3."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def __init__(self, low=(-1.0, 0.5), high=(1.0, 2.0), shape=None):
+        shape = np.shape(low) if shape is None else shape
+        bounds = [np.broadcast_to(bound, shape).astype(np.float32) for bound in (low, high)]
+        self.action_space = spaces.Box(*bounds, dtype=np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = np.zeros(2)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.place += action.ravel()[:2]
+        return self.place.copy(), 1.0, bool(self.place[0] > 3.0), False, {}
+
+
+def test_bang_bang_is_every_combination_of_the_ends_and_of_zero_between_them():
+    env = DiscreteActions(Cart(), "bang-bang")
+    expected = [(-1, 0.5), (-1, 2), (0, 0.5), (0, 2), (1, 0.5), (1, 2)]
+    np.testing.assert_array_equal(env.actions, expected)
+    assert env.actions.dtype == np.float32
+    assert env.action_space == spaces.Discrete(6)
+    assert check_spaces(env)[2] == 6
+    np.testing.assert_array_equal(env.action(3), [0.0, 2.0])
+
+
+def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
+    env = DiscreteActions(Cart(), repeat=3)
+    env.reset(seed=0)
+    observation, reward, terminated, _, _ = env.step(4)
+    np.testing.assert_allclose(observation, [3.0, 1.5])
+    assert (reward, terminated) == (3.0, False)
+    observation, reward, terminated, _, _ = env.step(4)
+    np.testing.assert_allclose(observation, [4.0, 2.0])
+    assert (reward, terminated) == (1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "message"),
+    [
+        (Cart(), {"actions": "bang"}, "actions='bang' and levels=None: give actions='bang-bang', "),
+        (Cart(), {"levels": 1}, "levels is 1, but must be a whole number from 2"),
+        (Cart(), {"levels": 40}, "makes 1,600 actions of 2 numbers.*: give fewer levels"),
+        (Cart((-1.0, -np.inf), (1.0, 1.0)), {}, "for bounded Box actions.*gives bounds"),
+        (Cart(-1.0, 1.0, (4,)), {}, "of one to 3 numbers, and this environment has Box"),
+        (gym.make("FrozenLake-v1"), {}, "for bounded Box actions.*leave it out where"),
+    ],
+)
+def test_what_cannot_be_made_finite_is_refused_with_what_to_do(env, settings, message):
+    with pytest.raises(RoverError, match=message):
+        DiscreteActions(env, **settings)
+
+
+def test_it_survives_being_made_again_from_its_spec_and_from_keywords():
+    env = DiscreteActions(gym.make("Pendulum-v1", g=9.0), levels=3, repeat=4)
+    again = gym.make(env.spec)
+    keywords = {"base": "Pendulum-v1", "g": 9.0, "levels": 3, "repeat": 4}
+    assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
+    by_id = make_env("rover/Wrapped-v0", keywords)
+    assert id_and_kwargs(by_id) == id_and_kwargs(env)
+    gym.register("Torques-v0", lambda: DiscreteActions(gym.make("Pendulum-v1")))
+    try:  # an id that wraps by itself is its own name
+        assert id_and_kwargs(gym.make("Torques-v0")) == ("Torques-v0", {})
+    finally:
+        del gym.registry["Torques-v0"]
+    env.reset(seed=3)
+    for other in (again, by_id):
+        other.reset(seed=3)
+        assert other.unwrapped.g == 9.0
+        np.testing.assert_array_equal(other.step(2)[0], env.step(2)[0])
+        env.reset(seed=3)
+        assert horizon_of(other) == horizon_of(env) == 50  # decisions
+
+
+def test_an_environment_can_be_discretised_and_enumerated_by_keywords():
+    keywords = {"base": "rover/Corridor-v0", "length": 5, "limit": 10}
+    env = make_env("rover/Wrapped-v0", keywords)
+    assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
+    problem = finite_dynamics(env)
+    assert problem.dynamics.n_states == 5
+    own = Enumerated(gym.make("rover/Corridor-v0", length=5), 10)
+    made_from = id_and_kwargs(own)
+    assert id_and_kwargs(make_env(*made_from)) == made_from
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({}, "wraps another environment: give its id, --env base="),
+        ({"base": "nowhere_at_all:Made-v0"}, "no file can have a module imported"),
+        ({"base": "Pendulum-v1", "levels": 0}, "levels is 0"),
+    ],
+)
+def test_keywords_that_make_no_environment_are_explained(keywords, message):
+    with pytest.raises(RoverError, match=message):
+        make_env("rover/Wrapped-v0", keywords)
 
 
 class Counter(gym.Env):
