@@ -15,7 +15,8 @@ car's flag, the acrobot's swing), `policy` the cells of a net over what uniform 
 in sets of episodes of the policy that is handed over and of uniform actions. `goals` plans for
 cells of the maze and counts arrivals from perturbed starts. `maze` is a point of the dynamics
 of OGBench's PointMaze: eight directions, held for five frames of 0.2 each, slide along the
-walls of the large maze; `--env medium` is the medium one.
+walls of the large maze; `--env medium` is the medium one, `--env torques/Hopper-v5` an environment
+with torques as they are, of which others have a list of least, no and largest ones.
 """
 
 from __future__ import annotations
@@ -129,6 +130,12 @@ CELLS: dict[str, Callable[[Any], tuple[int, ...]]] = {
     "InvertedPendulum-v5": _grid([-1.0, -0.2], [1.0, 0.2], lambda u: u.data.qpos),
 }
 
+TORQUES = {
+    # Two numbers of each contact would be four fifths of what is seen.
+    "torques/Ant-v5": {"include_cfrc_ext_in_observation": False, "terminate_when_unhealthy": False},
+}
+"""Keywords of environments with torques."""
+
 COLUMNS = ("what", "env", "agent", "steps", "seed", "figure", "value")
 SECONDS, MEMORY, FOUND = "CPU seconds per 1,000 steps", "resident MB", "cells"
 ASKED = {
@@ -152,6 +159,8 @@ def make(name: str) -> Any:
         return Maze(LARGE if name == "maze" else MEDIUM)
     if name.startswith("arenas/"):
         import rover_bench.arena_envs  # noqa: F401  # registers it
+    if name.startswith("torques/"):
+        return gym.make(name.removeprefix("torques/"), **TORQUES.get(name, {}))
     env = gym.make(name)
     return DiscreteActions(env) if isinstance(env.action_space, spaces.Box) else env
 

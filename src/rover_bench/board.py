@@ -96,7 +96,7 @@ class _OurAgent:
         self._component = self._agent.policy.draw_component(rng)
 
     def act(self, observation: Any, rng: np.random.Generator) -> int:
-        return self._agent.policy.act(observation, rng, self._component)
+        return int(self._agent.policy.act(observation, rng, self._component))
 
 
 # --- a suite -------------------------------------------------------------------------------------

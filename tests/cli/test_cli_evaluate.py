@@ -89,7 +89,7 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
         ("rover/Corridor-v0 --env start=random", "the farthest state – steps from the start –"),
         ("FrozenLake-v1", "16 states with known dynamics: coverage and J/J* exact"),
         ("MountainCar-v0", "its states are unknown"),
-        ("Pendulum-v1", "cannot work with it: action space Box"),
+        ("Blackjack-v1", "cannot work with it: observation space Tuple"),
     ],
 )
 def test_environments_are_described(words, said, capsys):

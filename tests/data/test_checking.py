@@ -58,8 +58,8 @@ ACTIONS: list[spaces.Space[Any]] = [
     spaces.MultiDiscrete([2, 3]),
     spaces.MultiDiscrete([[2, 3], [1, 2]]),
     spaces.MultiBinary(3),
-    spaces.Box(-1, 1, (2,)),
-    spaces.Box(0, 2, (2, 3)),
+    spaces.Box(-np.inf, np.inf, (2,)),
+    spaces.Box(0, 2, (3, 3)),
 ]
 
 

@@ -234,3 +234,21 @@ def test_data_sets_that_are_missing_or_empty():
     made_by_others([])
     with pytest.raises(ArtefactError, match="'other-v0' holds no transitions"):
         load_minari("other-v0")
+
+
+def test_torques_are_stored_as_numbers_and_read_as_the_actions_of_their_set():
+    env = gym.make("Pendulum-v1")
+    buffer = Random(env, seed=3).learn(50).buffer
+    for number, stored_with in enumerate((env, None)):
+        export_minari(buffer, f"torques{number}-v0", env=stored_with)
+        dataset = minari.load_dataset(f"torques{number}-v0")
+        actions = np.concatenate([episode.actions for episode in dataset.iterate_episodes()])
+        assert np.array_equal(actions, buffer.taken(buffer.actions))
+        read, _ = load_minari(dataset)
+        assert np.array_equal(read.actions, buffer.actions)
+        assert np.array_equal(read.action_set, buffer.action_set)
+    other = Buffer(buffer.observations.shape, np.float32, 5, action_set=buffer.action_set * 0.5)
+    other.load_state(buffer.state())
+    export_minari(other, "other-v0", env=env)
+    with pytest.raises(UnsupportedSpaceError, match="other actions than the 5"):
+        load_minari("other-v0")

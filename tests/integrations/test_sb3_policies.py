@@ -204,6 +204,30 @@ def test_other_spaces_are_refused(env, words):
         make_model(make_policy("onehot"), env)
 
 
+def test_torques_are_chosen_in_their_own_space_by_the_same_probabilities(tmp_path):
+    policy = rover.Rover("Pendulum-v1", seed=0, measure_share=0.0).learn(100).policy
+    env = gym.make("Pendulum-v1")
+    model = PPO(rover_policy(policy), env, n_steps=32, batch_size=32)
+    observations = np.stack([env.reset(seed=seed)[0] for seed in range(20)])
+    tensor, _ = model.policy.obs_to_tensor(observations)
+    with torch.no_grad():
+        probs = model.policy.get_distribution(tensor).distribution.probs.numpy()
+        action, _, log_prob = model.policy(tensor)
+        assert torch.allclose(model.policy.evaluate_actions(tensor, action)[1], log_prob)
+    np.testing.assert_allclose(probs, policy.probs(observations), atol=1e-5)
+    taken = (action.numpy()[:, None] == policy.action_set).all(axis=2).argmax(axis=1)
+    np.testing.assert_allclose(log_prob.exp(), probs[np.arange(20), taken], atol=1e-5)
+    model.learn(64)
+    assert all(env.action_space.contains(model.predict(row)[0]) for row in observations)
+    model.save(tmp_path / "model")
+    again = PPO.load(tmp_path / "model", env=env)
+    assert np.array_equal(again.predict(observations[0])[0], model.predict(observations[0])[0])
+    assert np.array_equal(fine_tuned(model).action_set, policy.action_set)
+    other = gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), *np.float32([-1.0, 1.0]))
+    with pytest.raises(ConfigurationError, match="make it with the actions of pretraining"):
+        PPO(rover_policy(policy), other)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -111,7 +111,7 @@ def test_what_was_predicted_and_did_not_come_is_less_novel():
     before = Motion(
         lambda rows: (points[rows], actions[rows], changes[rows]),
         300,
-        3,
+        np.eye(3),
         coverage=np.ones(2),
         time_scales=np.ones(2),
     )

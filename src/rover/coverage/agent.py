@@ -62,8 +62,9 @@ class Rover(Agent[RoverConfig]):
     """Reward-free pretraining by occupancy coverage.
 
     Args:
-        env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
-            Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
+        env: a Gymnasium environment, or the id of one. Actions must be Discrete, or a bounded Box
+            of up to eight numbers; observations Discrete, a vector Box or a uint8 image Box. Its
+            reward is never looked at.
         preset: ``"default"``, the best settings known; ``"paper"``, what its text says; or what the
             authors published, ``"code-2026-06"``.
         env_kwargs: keyword arguments of an environment given by its id.

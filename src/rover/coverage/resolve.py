@@ -18,6 +18,9 @@ from rover.operators.support import IntArray
 _SMALL_VECTOR = 10
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
+_PHYSICAL_VECTOR = 128
+"""The same of vectors of which an element has no bounds, unlike one-hot vectors and pictures."""
+
 _SMALL_UNIT_VECTOR = 8
 """The same of vectors whose elements all lie in [0, 1], which may be one-hot."""
 
@@ -109,8 +112,10 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
 
 
 def _is_small(space: spaces.Box) -> bool:
-    is_unit = bool((space.low == 0.0).all() and (space.high == 1.0).all())
-    return space.shape[0] <= (_SMALL_UNIT_VECTOR if is_unit else _SMALL_VECTOR)
+    if (space.low == 0.0).all() and (space.high == 1.0).all():
+        return space.shape[0] <= _SMALL_UNIT_VECTOR
+    is_bounded = bool((np.maximum(np.abs(space.low), np.abs(space.high)) <= _UNBOUNDED).all())
+    return space.shape[0] <= (_SMALL_VECTOR if is_bounded else _PHYSICAL_VECTOR)
 
 
 def _check_cover(config: RoverConfig, space: spaces.Space[Any]) -> None:

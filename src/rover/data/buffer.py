@@ -106,6 +106,8 @@ class Buffer:
         n_actions: A, ≤ 65,536.
         rewards: whether there is a column of rewards; reward-free pretraining has none.
         skill_dim: width k of the column of skills; 0: no such column.
+        action_set: (A, *action shape), what the actions are where the environment takes numbers;
+            None: they are Discrete.
 
     Attributes:
         observations: the table of distinct observations.
@@ -135,10 +137,12 @@ class Buffer:
         *,
         rewards: bool = False,
         skill_dim: int = 0,
+        action_set: NDArray[Any] | None = None,
     ) -> None:
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
         self.skill_dim = skill_dim
+        self.action_set = action_set
         self._columns: dict[str, NDArray[Any]] = {
             **dict.fromkeys(("inputs", "actions", "successors"), np.empty(0, np.int64)),
             **dict.fromkeys(("terminated", "truncated"), np.empty(0, np.bool_)),
@@ -197,6 +201,19 @@ class Buffer:
     def episode_starts(self) -> IntArray:
         """Observation index in which each episode began, in order, (e,)."""
         return np.array(self._starts, np.int64)
+
+    def taken(self, actions: IntArray) -> NDArray[Any]:
+        """Actions (n,) as the environment takes them: (n, *action shape) of its set."""
+        return actions if self.action_set is None else self.action_set[actions]
+
+    @property
+    def controls(self) -> FloatArray:
+        """Actions as numbers of which displacements are an affine function, (A, k): those of the
+        set, in units of the largest; or one-hot rows, where actions are but names."""
+        if self.action_set is None:
+            return np.eye(self.n_actions)
+        controls = self.action_set.reshape(self.n_actions, -1).astype(np.float64)
+        return np.asarray(controls / np.maximum(np.abs(controls).max(axis=0), 1e-300))
 
     def starts(self) -> tuple[IntArray, FloatArray]:
         """Distinct initial observations (q,) and how often episodes began there (q,)."""
@@ -274,11 +291,22 @@ class Buffer:
         if sizes["episodes"] > np.count_nonzero(state["terminated"] | state["truncated"]) + 1:
             raise ArtefactError("a stored buffer has more beginnings of episodes than ends")
 
+    def _check_action_set(self) -> None:
+        actions = self.action_set
+        if actions is not None and not (
+            actions.dtype.kind == "f"
+            and actions.ndim > 0
+            and len(actions) == self.n_actions
+            and np.isfinite(actions).all()
+        ):
+            raise ArtefactError("a stored buffer's actions are no finite numbers for each")
+
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""
-        write_sealed(
-            Path(path), {"n_actions": self.n_actions, "columns": self.state()}, kind="buffer"
-        )
+        content = {"n_actions": self.n_actions, "columns": self.state()}
+        if self.action_set is not None:
+            content["action_set"] = self.action_set
+        write_sealed(Path(path), content, kind="buffer")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -303,7 +331,9 @@ class Buffer:
                 n_actions,
                 rewards="rewards" in columns,
                 skill_dim=columns["skills"].shape[1] if "skills" in columns else 0,
+                action_set=stored.get("action_set"),
             )
+            buffer._check_action_set()
             buffer.load_state(columns)
         if len(buffer) == 0:
             raise ArtefactError(f"{path} holds no transitions; make a run of at least one step")

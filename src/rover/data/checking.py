@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rover.data.buffer import MAX_ACTIONS, Buffer
 from rover.data.rollout import RunningEpisode, as_reward, episode_seed
-from rover.envs.discrete_actions import DiscreteActions
+from rover.envs.action_sets import MOST_NUMBERS, action_set
 from rover.errors import ConfigurationError, RoverWarning, UnsupportedSpaceError
 
 # Distance by which rounding takes an observation beyond its bounds, relative to its size.
@@ -35,8 +35,10 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
 
     Raises:
         ConfigurationError: no environment, its class, or many at once.
-        UnsupportedSpaceError: anything but discrete actions with Discrete or Box observations; the
-            message has the line that wraps the environment, where there is one.
+        UnsupportedSpaceError: other observations than Discrete or Box, or other actions than
+            Discrete or a bounded Box of up to eight numbers, of which there are as many as
+            :func:`~rover.envs.action_set` has; the message has the line that wraps the
+            environment, where there is one.
     """
     kind = None
     if inspect.isclass(env):
@@ -62,6 +64,8 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
             pass
         case space:
             raise _unsupported("observation", space, _line_for_observations)
+    if (actions := action_set(env.action_space)) is not None:
+        return shape, dtype, len(actions)
     match env.action_space:
         case spaces.Discrete(start=0, n=n_actions) if n_actions <= MAX_ACTIONS:
             return shape, dtype, int(n_actions)
@@ -98,8 +102,11 @@ def _line_for_actions(space: gym.Space[Any]) -> str:
             f"gymnasium.spaces.Discrete({n}))"
         )
     if isinstance(space, spaces.Box):
-        if DiscreteActions.accepts(space):
-            return f"{needed}; choose among a few with rover.wrappers.DiscreteActions(env)"
+        if math.prod(space.shape) <= MOST_NUMBERS and not space.is_bounded():
+            return (
+                "give its numbers bounds, your own in the place of -1 and 1, with "
+                f"{_ACTION}(env, lambda a: a, gymnasium.spaces.Box(-1, 1, {space.shape}))"
+            )
         n = 2 * math.prod(space.shape) + 1
         if not (1 < n <= MAX_ACTIONS and space.is_bounded()):
             return few
@@ -268,7 +275,9 @@ def _check_interface(env: gym.Env[Any, Any], seed: int) -> None:
     _check_form(returned, "reset", "(observation, info)")
     # Names a first observation that is wrong, before a step is asked for.
     RunningEpisode(env, seed=episode_seed(seed, 0), number=0)
-    _check_form(env.step(0), "step", "(observation, reward, terminated, truncated, info)")
+    actions = action_set(env.action_space)
+    first: Any = 0 if actions is None else actions[0]
+    _check_form(env.step(first), "step", "(observation, reward, terminated, truncated, info)")
 
 
 def _check_form(returned: Any, method: str, form: str) -> None:

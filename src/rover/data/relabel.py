@@ -78,7 +78,11 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
     keys = (inputs * buffer.n_actions + actions) * len(buffer.observations) + successors
     _, first, index = np.unique(keys, return_index=True, return_inverse=True)
     rewards, terminated = _evaluate(
-        reward, buffer.observations.rows, inputs[first], actions[first], successors[first]
+        reward,
+        buffer.observations.rows,
+        inputs[first],
+        buffer.taken(actions[first]),
+        successors[first],
     )
     return rewards[index], terminated[index]
 
@@ -96,7 +100,11 @@ def _restrict(
         truncated[-1] = False  # the last episode is unfinished, and not cut
     # The same table of observations, whose rows keep their numbers.
     task = Buffer(
-        buffer.observations.shape, buffer.observations.dtype, buffer.n_actions, rewards=True
+        buffer.observations.shape,
+        buffer.observations.dtype,
+        buffer.n_actions,
+        rewards=True,
+        action_set=buffer.action_set,
     )
     rows = np.flatnonzero(kept)
     task.load_state(
@@ -118,7 +126,7 @@ def _evaluate(
     reward: RewardFunction,
     table: NDArray[Any],
     inputs: IntArray,
-    actions: IntArray,
+    actions: NDArray[Any],
     successors: IntArray,
 ) -> tuple[FloatArray, BoolArray]:
     """Rewards (d,) and terminations (d,) of d transitions between rows of `table`."""

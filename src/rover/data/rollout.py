@@ -19,6 +19,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
+from rover.envs.action_sets import action_set
 from rover.errors import ConfigurationError, NonFiniteError, ReplayMismatchError, shorten
 
 
@@ -99,6 +100,7 @@ class RunningEpisode:
 
     def __init__(self, env: gym.Env[Any, Any], *, seed: int, number: int = 0) -> None:
         self._env, self._number, self.n_steps = env, number, 0
+        self._actions = action_set(env.action_space)
         self._key = id(env.unwrapped)
         self._latest[self._key] = self
         first, _ = env.reset(seed=seed)
@@ -111,6 +113,9 @@ class RunningEpisode:
     def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
         """Take an action: observation, reward as it was returned, terminated, truncated.
 
+        Args:
+            action: its number, in the environment's set of actions where they are not Discrete.
+
         Raises:
             ConfigurationError: another episode of the same environment has begun, or the
                 observation is not of its space.
@@ -122,8 +127,9 @@ class RunningEpisode:
                 "another agent or evaluation has reset this environment in the middle of an "
                 "episode: give each an environment object of its own"
             )
+        taken = action if self._actions is None else self._actions[action]
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
-        observation, reward, terminated, truncated, _ = self._env.step(action)
+        observation, reward, terminated, truncated, _ = self._env.step(taken)
         self.n_steps += 1
         row = _as_observation(observation, self._env.observation_space, self)
         return row, reward, bool(terminated), bool(truncated)

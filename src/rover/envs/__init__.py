@@ -1,5 +1,6 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
+from rover.envs.action_sets import action_set
 from rover.envs.discrete_actions import DiscreteActions
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.enumeration import Enumerated, enumerate_dynamics
@@ -36,6 +37,7 @@ __all__ = [
     "GridWorld",
     "RandomRooms",
     "RewardFunction",
+    "action_set",
     "enumerate_dynamics",
     "finite_dynamics",
     "id_and_kwargs",

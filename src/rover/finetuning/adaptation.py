@@ -56,7 +56,12 @@ class _Planner:
 
     def __init__(self, experience: Experience, seen: Buffer, config: AdaptConfig) -> None:
         old = experience.buffer
-        self._all = Buffer(old.observations.shape, old.observations.dtype, old.n_actions)
+        self._all = Buffer(
+            old.observations.shape,
+            old.observations.dtype,
+            old.n_actions,
+            action_set=old.action_set,
+        )
         columns = old.state()  # without rewards or skills
         self._all.load_state({name: columns[name] for name in self._all.state()})
         self._n_old = len(old)

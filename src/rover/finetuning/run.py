@@ -17,6 +17,7 @@ from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
 from rover.data import Batch, Buffer, Collector, check_spaces, n_step_batch, sample_windows
+from rover.envs import action_set
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.features import EncoderConfig, encoder_config
@@ -123,6 +124,12 @@ class TaskRun(Run):
         A :class:`rover.policies.Policy` where it can be saved, else the user's module.
         """
 
+    def _as_handed_over(self, module: nn.Module) -> nn.Module:
+        actor, actions = self._package(module), self._buffer.action_set
+        if isinstance(actor, Policy) and actions is not None:
+            actor.details = {**actor.details, "action_set": actions.tolist()}
+        return actor
+
     def learn(
         self,
         *,
@@ -155,7 +162,7 @@ class TaskRun(Run):
                 RoverWarning,
                 stacklevel=3,
             )
-        actor = self._package(module)
+        actor = self._as_handed_over(module)
         policy = actor if isinstance(actor, Policy) else None
         return TaskResult(actor, policy, tuple(self.curve), self.summary())
 
@@ -241,7 +248,7 @@ class TaskRun(Run):
         return module
 
     def _save_results(self, folder: Path) -> None:
-        policy = self._package(self._best[2])
+        policy = self._as_handed_over(self._best[2])
         if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
 
@@ -275,7 +282,9 @@ class OnlineRun(TaskRun):
             )
         super().__init__(run_config, env, evaluation_env, run_dir)
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
-        self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
+        self._buffer = Buffer(
+            shape, dtype, n_actions, rewards=True, action_set=action_set(env.action_space)
+        )
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
         # Two streams: how often batches are drawn must not change how the agent acts.
         acting, drawing = np.random.SeedSequence([run_config.seed, 0]).spawn(2)

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from rover.baselines import agent_class, agent_names
-from rover.data import Buffer, check_same_spaces
+from rover.data import Buffer, check_same_spaces, check_spaces
 from rover.envs import finite_dynamics, known_id, make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, mean_interval, policy_occupancy
@@ -164,7 +164,7 @@ def _sampled(
 ) -> dict[str, Any]:
     evaluator = RolloutEvaluator(
         env,
-        int(env.action_space.n),  # type: ignore[attr-defined]
+        check_spaces(env)[2],
         horizon=horizon_of(env),
         n_episodes=episodes,
         n_sets=max(2, min(repeats, MEASURED_SETS)),

@@ -22,7 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from rover.data import Buffer, check_same_spaces, check_spaces, episode_bounds, relabel
-from rover.envs import RewardFunction, known_id, make_env, reward_function
+from rover.envs import RewardFunction, action_set, known_id, make_env, reward_function
 from rover.envs.registration import portable_kwargs
 from rover.errors import (
     ArtefactError,
@@ -31,6 +31,7 @@ from rover.errors import (
     RoverError,
     RoverWarning,
     StorageError,
+    UnsupportedSpaceError,
 )
 from rover.integrations.certificate import certify, check_certificate, pretraining_command
 from rover.operators.support import FloatArray, IntArray
@@ -213,6 +214,11 @@ def _write(
     if env is None:
         observation_space = _narrowest_space(buffer.observations.rows)
         action_space: gym.Space[Any] = gym.spaces.Discrete(buffer.n_actions)
+        if buffer.action_set is not None:
+            actions = buffer.action_set
+            action_space = gym.spaces.Box(
+                actions.min(axis=0), actions.max(axis=0), dtype=actions.dtype.type
+            )
     else:
         observation_space, action_space = env.observation_space, env.action_space
     try:
@@ -318,7 +324,7 @@ def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
             id=episode,
             # n + 1 of them: where the episode began, and where each of its n steps led.
             observations=table[np.append(buffer.inputs[begin], buffer.successors[rows])],
-            actions=buffer.actions[rows].copy(),
+            actions=np.array(buffer.taken(buffer.actions[rows])),
             rewards=rewards[rows].copy(),
             terminations=terminated,
             truncations=truncated,
@@ -342,7 +348,8 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
 
     Raises:
         ConfigurationError: Minari is not installed.
-        UnsupportedSpaceError: actions that are not Discrete, or observations that are neither
+        UnsupportedSpaceError: actions that are neither Discrete nor of the set that stands for
+            their Box (:func:`rover.envs.action_set`), or observations that are neither
             Discrete nor a vector or image Box.
         ArtefactError: no such data set, a damaged one, one without transitions, or one with data
             that its spaces do not hold.
@@ -398,15 +405,21 @@ def read_certificate(dataset: Any) -> dict[str, Any]:
 def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
     """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,)."""
     shape, dtype, n_actions = check_spaces(dataset)
-    buffer, rewards = Buffer(shape, dtype, n_actions), list[FloatArray]()
+    actions = action_set(dataset.action_space)
+    buffer, rewards = Buffer(shape, dtype, n_actions, action_set=actions), list[FloatArray]()
     ending = _stored_ending(dataset)
     last = len(dataset.episode_indices) - 1
     for place, episode in enumerate(dataset.iterate_episodes()):
         where = f"episode {episode.id} of the Minari data set {dataset.id!r}"
-        observations = _checked(episode, dataset.observation_space, n_actions, where)
+        chosen = _numbered(np.asarray(episode.actions), actions, where)
+        observations = _checked(episode, chosen, dataset.observation_space, n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
         _add_episode(
-            buffer, episode, observations, unfinished=place == last and ending.get("unfinished")
+            buffer,
+            episode,
+            chosen,
+            observations,
+            unfinished=place == last and ending.get("unfinished"),
         )
     if len(buffer) == 0:
         raise ArtefactError(f"the Minari data set {dataset.id!r} holds no transitions")
@@ -431,9 +444,26 @@ def _stored_ending(dataset: Any) -> dict[str, Any]:
     return ending if whole and dataset.storage.total_episodes == ending["episodes"] else {}
 
 
-def _checked(episode: Any, space: gym.Space[Any], n_actions: int, where: str) -> NDArray[Any]:
+def _numbered(actions: NDArray[Any], action_set: NDArray[Any] | None, where: str) -> NDArray[Any]:
+    """Actions (n, ...) by their numbers, which Discrete ones are already."""
+    if action_set is None:
+        return actions
+    flat = actions.reshape(len(actions), -1)
+    same = (flat[:, None] == action_set.reshape(1, len(action_set), -1)).all(axis=2)
+    if not same.any(axis=1).all():
+        raise UnsupportedSpaceError(
+            f"{where} has other actions than the {len(action_set)} that stand for its space "
+            "(rover.envs.action_set): ROVER chooses among a finite set, and reads what was chosen "
+            "from it"
+        )
+    return np.asarray(same.argmax(axis=1))
+
+
+def _checked(
+    episode: Any, actions: NDArray[Any], space: gym.Space[Any], n_actions: int, where: str
+) -> NDArray[Any]:
     """Observations of an episode that is a sequence of transitions, in the dtype of `space`."""
-    stored, actions = np.asarray(episode.observations), np.asarray(episode.actions)
+    stored = np.asarray(episode.observations)
     columns = {name: getattr(episode, name) for name in ("rewards", "terminations", "truncations")}
     n, shape = len(actions), space.shape or ()
     counts = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
@@ -459,7 +489,12 @@ def _checked(episode: Any, space: gym.Space[Any], n_actions: int, where: str) ->
 
 
 def _add_episode(
-    buffer: Buffer, episode: Any, observations: NDArray[Any], *, unfinished: bool | None
+    buffer: Buffer,
+    episode: Any,
+    actions: NDArray[Any],
+    observations: NDArray[Any],
+    *,
+    unfinished: bool | None,
 ) -> None:
     terminated, truncated = (
         np.array(ends, np.bool_) for ends in (episode.terminations, episode.truncations)
@@ -473,7 +508,7 @@ def _add_episode(
     indices = [buffer.observations.intern(observation) for observation in observations]
     done = True
     # Data of others may go on behind an end, inside one episode: that is another start.
-    for step, action in enumerate(episode.actions.tolist()):
+    for step, action in enumerate(actions.tolist()):
         if done:
             buffer.add_start(indices[step])
         ends = bool(terminated[step]), bool(truncated[step])

@@ -103,7 +103,7 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     units = time_units(begins, ends, buffer.terminated[:n] | buffer.truncated[:n])
     kept = np.isfinite(units)
     begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
-    changes, controls = ends - begins, np.eye(buffer.n_actions)[buffer.actions[:n]]
+    changes, controls = ends - begins, buffer.controls[buffer.actions[:n]]
     law = Displacements(begins, controls, changes, rng=np.random.default_rng(0))
     by_law = law.left_out(begins[some], controls[some], changes[some])
     # What the others of a pair changed on average is known from their sum.

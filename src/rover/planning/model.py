@@ -152,7 +152,7 @@ class PlaceModel:
         self.motion = Motion(
             self._moves,
             n_rows,
-            buffer.n_actions,
+            buffer.controls,
             coverage=slow / self.scale,
             time_scales=np.where(covered, slow / fast, 0.0),
         )

@@ -46,7 +46,7 @@ class Motion:
     Args:
         moves: the transitions.
         n_rows: of which the law is chosen.
-        n_actions: A.
+        controls: (A, k) of the actions, of which displacements are an affine function.
         coverage: (d,) the units of coverage, in units of the model.
         time_scales: (d,) as of :class:`~rover.planning.novelty.PairNovelty`.
 
@@ -58,17 +58,17 @@ class Motion:
         self,
         moves: Moves,
         n_rows: int,
-        n_actions: int,
+        controls: FloatArray,
         *,
         coverage: FloatArray,
         time_scales: FloatArray,
     ) -> None:
-        self._moves, self._controls = moves, np.eye(n_actions)
+        self._moves, self._controls = moves, controls
         points, actions, changes = moves(slice(0, n_rows))
-        controls = self._controls[actions]
-        self._law = Displacements(points, controls, changes, rng=np.random.default_rng(0))
-        self._coefficients = self._law.coefficients(self._controls)
-        missed = self._law.left_out(points, controls, changes)
+        taken = controls[actions]
+        self._law = Displacements(points, taken, changes, rng=np.random.default_rng(0))
+        self._coefficients = self._law.coefficients(controls)
+        missed = self._law.left_out(points, taken, changes)
         ends = points + changes
         centre = (ends.min(axis=0) + ends.max(axis=0)) / 2.0
         some = np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64)

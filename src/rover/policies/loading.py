@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from rover.errors import ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError
 from rover.operators import Kernel
 from rover.policies.contexts import ContextPolicy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
@@ -35,6 +36,7 @@ class _Details(BaseModel):
     env_kwargs: dict[str, Any] = {}
     steps: int | None = None
     discount: float | None = Field(None, gt=0, lt=1)
+    action_set: list[Any] | None = None
 
 
 def load_policy(
@@ -73,5 +75,12 @@ def load_policy(
         _Details.model_validate(stored["details"])
         own_parts = {"encoder": encoder, "kernel": kernel}
         policy = _TYPES[stored["type"]].from_content(stored, **own_parts)
-    policy.details = dict(stored["details"])
+        policy.details = dict(stored["details"])
+        actions = policy.action_set
+        if actions is not None and not (
+            len(actions) == policy.n_actions and np.isfinite(actions).all()
+        ):
+            raise ArtefactError(
+                f"it names no finite numbers for each of {policy.n_actions} actions"
+            )
     return policy

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.data import ObservationTable, check_spaces
+from rover.envs import action_set
 from rover.errors import ArtefactError, ConfigurationError
 from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
 from rover.operators import Kernel, make_kernel
@@ -44,7 +45,9 @@ class Policy(nn.Module, ABC):
         n_actions: number of actions A.
         observation_shape: shape of one observation.
         n_components: number K of stationary policies that episodes draw from.
-        details: anything JSON-able that should travel with the policy (environment, seed, …).
+        details: anything JSON-able that should travel with the policy (environment, seed, …);
+            ``action_set`` (A, *action shape) says what the actions are where the environment takes
+            numbers.
     """
 
     file_type: ClassVar[str]
@@ -66,6 +69,16 @@ class Policy(nn.Module, ABC):
         self.observation_shape = tuple(observation_shape)
         self.n_components = n_components
         self.details: dict[str, Any] = dict(details or {})
+
+    @property
+    def action_set(self) -> NDArray[Any] | None:
+        """What the actions are, (A, *action shape), where the environment takes numbers."""
+        stored = self.details.get("action_set")
+        if stored is None:
+            return None
+        actions = np.array(stored, np.float64)
+        single = actions.astype(np.float32)  # the dtype of most spaces, if it holds them
+        return single if np.array_equal(single, actions) else actions
 
     @abstractmethod
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
@@ -164,8 +177,8 @@ class Policy(nn.Module, ABC):
         observation: NDArray[Any] | int,
         rng: np.random.Generator,
         component: int | None = None,
-    ) -> int:
-        """One action sampled for one raw observation (*shape).
+    ) -> int | NDArray[Any]:
+        """One action sampled for one raw observation (*shape), as the environment takes it.
 
         Args:
             observation: what the agent sees.
@@ -178,7 +191,12 @@ class Policy(nn.Module, ABC):
             # choice.
             component = self.draw_component(rng) if self.n_components > 1 else 0
         probabilities = self.component_probs(np.asarray(observation)[None], component)[0]
-        return int(rng.choice(self.n_actions, p=probabilities))
+        return self._as_taken(int(rng.choice(self.n_actions, p=probabilities)))
+
+    def _as_taken(self, action: int) -> int | NDArray[Any]:
+        """The action with a number, as the environment takes it."""
+        actions = self.action_set
+        return action if actions is None else actions[action]
 
     def check_fits(self, env: gym.Env[Any, Any]) -> None:
         """Check that the policy is one for the observations and actions of an environment.
@@ -187,7 +205,10 @@ class Policy(nn.Module, ABC):
             ConfigurationError: it is for other shapes, or another number of actions.
         """
         shape, _, n_actions = check_spaces(env)
-        if (self.observation_shape, self.n_actions) != (shape, n_actions):
+        of_env, own = action_set(env.action_space), self.action_set
+        # A policy of few torques fits an environment that was given the same few as its actions.
+        same = of_env is None or own is None or np.array_equal(of_env, own)
+        if (self.observation_shape, self.n_actions) != (shape, n_actions) or not same:
             raise ConfigurationError(
                 f"the policy was pretrained on observations of shape {self.observation_shape} with "
                 f"{self.n_actions} actions, and this environment has observations of shape {shape} "

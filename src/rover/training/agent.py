@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector, check_spaces
-from rover.envs import finite_dynamics, id_and_kwargs, known_id, make_env
+from rover.envs import action_set, finite_dynamics, id_and_kwargs, known_id, make_env
 from rover.envs.registration import warn_of_unregistered
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
@@ -78,8 +78,9 @@ class Agent(Run, Generic[ConfigT]):
     """One run of a reward-free agent on one environment.
 
     Args:
-        env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
-            Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
+        env: a Gymnasium environment, or the id of one. Actions must be Discrete, or a bounded Box
+            of up to eight numbers; observations Discrete, a vector Box or a uint8 image Box. Its
+            reward is never looked at.
         preset: one of :attr:`presets`; None: the first.
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
@@ -144,7 +145,13 @@ class Agent(Run, Generic[ConfigT]):
             checkpoint_every=self.config.checkpoint_every,
             threads=self.config.threads,
         )
-        self.buffer = Buffer(shape, dtype, n_actions, skill_dim=self._skill_dim())
+        self.buffer = Buffer(
+            shape,
+            dtype,
+            n_actions,
+            skill_dim=self._skill_dim(),
+            action_set=action_set(self.env.action_space),
+        )
         self._collector = Collector(self.env, self.buffer, seed=self.seed)
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
@@ -213,7 +220,10 @@ class Agent(Run, Generic[ConfigT]):
         """Write into the current policy what it was trained on."""
         # On the policy itself, so that a file of it says where it comes from without its run.
         steps, discount = len(self.buffer), self.config.discount
-        self.policy.details = {**self._origin(), "steps": steps, "discount": discount}
+        details = {**self._origin(), "steps": steps, "discount": discount}
+        if self.buffer.action_set is not None:
+            details["action_set"] = self.buffer.action_set.tolist()
+        self.policy.details = details
 
     def _origin(self) -> dict[str, Any]:
         """Agent, seed and environment, as the policy and config.json name them."""

@@ -8,8 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
@@ -18,6 +22,7 @@ from stable_baselines3.common.torch_layers import (
 )
 from torch import Tensor, nn
 
+from rover.envs.action_sets import action_set
 from rover.errors import ConfigurationError
 from rover.integrations.sb3.features import (
     PretrainedLogits,
@@ -65,11 +70,15 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
                 f"policy_kwargs {', '.join(unknown)}: a pretrained policy takes optimizer_class "
                 "and optimizer_kwargs there; its networks are arguments of rover_policy()"
             )
-        n, space = self.pretrained.n_actions, action_space
-        if not (isinstance(space, spaces.Discrete) and space.n == n and space.start == 0):
+        n, space, actions = self.pretrained.n_actions, action_space, self.pretrained.action_set
+        is_discrete = isinstance(space, spaces.Discrete) and space.n == n and space.start == 0
+        of_space = action_set(space)
+        is_box = actions is not None and of_space is not None and np.array_equal(actions, of_space)
+        if not (is_discrete or is_box):
+            wanted = f"Discrete({n})" if actions is None else "the actions of pretraining"
             raise ConfigurationError(
                 f"the policy was pretrained with {n} actions and the environment has {space}: "
-                f"make it with Discrete({n})"
+                f"make it with {wanted}"
             )
         super().__init__(
             observation_space,
@@ -101,6 +110,8 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             activation_fn=self.activation_fn,
             device="cpu",
         )
+        if self.pretrained.action_set is not None and isinstance(self.action_space, spaces.Box):
+            self.action_dist = _OfActionSet(self.pretrained.action_set)
         self.action_net = nn.Identity()  # where the library would put a layer on features
         # As the library does, but without the orthogonal initialisation of what was pretrained.
         self.value_net = nn.Linear(self.mlp_extractor.latent_dim_vf, 1)
@@ -120,6 +131,33 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             space = self.observation_space
             return RoverFeatures(space, policy, freeze=freeze, scaled_images=False)
         return FlattenExtractor(self.observation_space)
+
+
+class _OfActionSet(CategoricalDistribution):
+    """A choice among the actions of a set, as the environment takes them.
+
+    Args:
+        actions: (A, *action shape).
+    """
+
+    def __init__(self, actions: NDArray[Any]) -> None:
+        super().__init__(len(actions))
+        self._actions = torch.from_numpy(actions.reshape(len(actions), -1))
+
+    def sample(self) -> Tensor:
+        """Actions (n, k), drawn."""
+        return self._actions[super().sample()]
+
+    def mode(self) -> Tensor:
+        """The likeliest actions (n, k)."""
+        return self._actions[super().mode()]
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Logarithm of the probability (n,) of actions (n, k) of the set."""
+        taken = actions.reshape(len(actions), 1, -1).to(self._actions.dtype)
+        numbers = (taken - self._actions).abs().sum(dim=2).argmin(dim=1)
+        log_probs: Tensor = super().log_prob(numbers)
+        return log_probs
 
 
 class _SolvedValues(PretrainedLogits):

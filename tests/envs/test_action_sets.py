@@ -1,0 +1,168 @@
+"""Bounded Box actions as agents choose among them: the set, collecting, policies, files, plans."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rover
+from rover.data import Buffer, check_spaces
+from rover.envs import action_set
+from rover.errors import ArtefactError, ConfigurationError
+from rover.storage import read_sealed, write_sealed
+
+
+class Cart(gym.Env):
+    """A point on a floor that is moved by what it is told."""
+
+    observation_space = spaces.Box(-9.0, 9.0, (2,), np.float32)
+    action_space = spaces.Box(-1.0, np.float32([1.0, 0.5]), (2,), np.float32)
+
+    def __init__(self) -> None:
+        self.taken: list[np.ndarray] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._place = self.np_random.uniform(-0.1, 0.1, 2)
+        return self._place.astype(np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.taken.append(action)
+        self._place = np.clip(self._place + 0.3 * action, -3.0, 3.0)
+        return self._place.astype(np.float32), 0.0, False, False, {}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    env = Cart()
+    folder = tmp_path_factory.mktemp("runs") / "cart"
+    agent = rover.Rover(env, seed=1, run_dir=folder, measure_share=0.0).learn(150)
+    return env, agent, folder
+
+
+@given(
+    size=st.integers(1, 8),
+    low=st.floats(-4.0, 0.0, width=32),
+    width=st.floats(0.125, 4.0, width=32),
+)
+def test_a_set_holds_the_extremes_of_every_number_and_repeats_nothing(size, low, width):
+    space = spaces.Box(low, np.float32(low + width), (size,), np.float32)
+    actions = action_set(space)
+    assert all(space.contains(action) for action in actions)
+    assert len(np.unique(actions, axis=0)) == len(actions) <= 32
+    assert np.array_equal(actions.min(axis=0), space.low)
+    assert np.array_equal(actions.max(axis=0), space.high)
+    assert np.array_equal(actions, action_set(spaces.Box(low, np.float32(low + width), (size,))))
+
+
+def test_the_best_of_a_linear_law_of_two_numbers_is_in_its_set():
+    space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    angles = np.linspace(0.0, 2.0 * np.pi, 37)
+    gain = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert np.allclose((action_set(space) @ gain.T).max(axis=0), np.abs(gain).sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3),
+        spaces.Box(-1.0, 1.0, (9,)),
+        spaces.Box(-np.inf, np.inf, (2,)),
+        spaces.Box(0, 5, (2,), np.int64),
+    ],
+)
+def test_other_spaces_have_no_set(space):
+    assert action_set(space) is None
+
+
+def test_the_environment_is_told_numbers_and_the_buffer_keeps_which(run):
+    env, agent, _ = run
+    taken, of_buffer = np.array(env.taken), agent.buffer.taken(agent.buffer.actions)
+    assert np.array_equal(taken[-150:], of_buffer)
+    assert check_spaces(env)[2] == agent.buffer.n_actions == 9
+    assert np.array_equal(agent.buffer.controls.max(axis=0), [1.0, 0.5])
+
+
+def test_one_law_that_is_affine_in_the_action_foretells_all_of_them(run):
+    _, agent, _ = run
+    model = agent._place_model()
+    model.fit()
+    points = model.points(agent.buffer.inputs[:20])
+    for number, action in enumerate(agent.buffer.action_set):
+        moved = model.motion.law(points, np.full(20, number)) * model.scale
+        assert np.median(np.abs(moved - 0.3 * action), axis=0).max() < 0.01
+
+
+def test_a_policy_acts_in_the_environments_own_space_wherever_it_comes_from(run, tmp_path):
+    env, agent, folder = run
+    observation, rng = env.reset(seed=0)[0], np.random.default_rng(0)
+    solved = rover.solve(agent, goal=lambda rows: rows[:, 0] > 2.0)
+    by_buffer = rover.solve(folder, goal=lambda rows: rows[:, 0] > 2.0)
+    agent.policy.save(tmp_path / "policy.safetensors")
+    for policy in (agent.policy, rover.load_policy(tmp_path / "policy.safetensors"), solved):
+        assert env.action_space.contains(policy.act(observation, rng))
+        policy.check_fits(env)
+    assert np.array_equal(solved.action_set, by_buffer.action_set)
+    for _ in range(60):
+        observation = env.step(solved.act(observation, rng))[0]
+    assert observation[0] > 1.5  # and the planned torques lead there
+
+
+def test_a_reward_is_asked_of_actions_as_they_were_taken(run):
+    _, agent, _ = run
+    asked = []
+
+    def reward(before, actions, after):
+        asked.append(actions)
+        return after[:, 0], np.zeros(len(after), bool)
+
+    rover.solve(agent, reward=reward)
+    assert asked[0].shape[1:] == (2,)
+
+
+def test_a_policy_of_another_set_of_numbers_is_refused(run):
+    _, agent, _ = run
+    other = Cart()
+    other.action_space = spaces.Box(-2.0, 2.0, (2,), np.float32)
+    with pytest.raises(ConfigurationError, match="make it with"):
+        agent.policy.check_fits(other)
+
+
+def test_a_buffer_keeps_its_set_in_its_file_and_a_wrong_one_is_refused(run, tmp_path):
+    _, agent, _ = run
+    agent.buffer.save(tmp_path / "buffer.safetensors")
+    loaded = Buffer.load(tmp_path / "buffer.safetensors")
+    assert np.array_equal(loaded.action_set, agent.buffer.action_set)
+    content = read_sealed(tmp_path / "buffer.safetensors", kind="buffer")
+    for wrong in (content["action_set"][1:], np.full_like(content["action_set"], np.nan)):
+        write_sealed(
+            tmp_path / "wrong.safetensors", {**content, "action_set": wrong}, kind="buffer"
+        )
+        with pytest.raises(ArtefactError, match="actions"):
+            Buffer.load(tmp_path / "wrong.safetensors")
+
+
+def test_a_task_is_learned_and_a_policy_from_nothing_acts_in_the_same_space():
+    class Task(Cart):
+        def step(self, action):
+            observation, *_ = super().step(action)
+            return observation, float(observation[0] > 1.0), False, False, {}
+
+    task = gym.wrappers.TimeLimit(Task(), 20)
+    result = rover.finetune(None, task, total_timesteps=60)
+    action = result.policy.act(task.reset(seed=0)[0], np.random.default_rng(0))
+    assert task.action_space.contains(action)
+
+
+def test_a_run_of_torques_resumes_to_the_bit(tmp_path):
+    settings = {"seed": 3, "measure_share": 0.0, "checkpoint_every": 50, "policy_every": 50}
+    whole = rover.Rover("Pendulum-v1", run_dir=tmp_path / "whole", **settings).learn(120)
+    rover.Rover("Pendulum-v1", run_dir=tmp_path / "part", **settings).learn(110)
+    rest = rover.Rover.resume(tmp_path / "part")
+    assert 0 < len(rest.buffer) < 120
+    rest.learn(120 - len(rest.buffer))
+    assert np.array_equal(rest.buffer.actions, whole.buffer.actions)
+    assert np.array_equal(rest.buffer.observations.rows, whole.buffer.observations.rows)
