@@ -119,7 +119,7 @@ def test_what_cannot_be_said_is_refused():
         CoverageBonus(make_vec_env("Pendulum-v1"), "rnd")
     line = DummyVecEnv([Line])
     for bonus, settings, message in (
-        ("count", {}, "did you mean 'counts'"),
+        ("couts", {}, "did you mean 'counts'"),
         ("smm", {}, "needs no skill"),
         ("rmax", {}, "has no intrinsic reward"),
         ("density", {}, "bonus='counts'"),
