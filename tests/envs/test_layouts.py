@@ -6,7 +6,7 @@ from grid_maps import connected_maps, search
 from hypothesis import given, settings
 
 from rover.envs import OBSERVATIONS
-from rover.envs.layouts import make_layout, parse_layout
+from rover.envs.layouts import make_layout
 from rover.envs.views import AGENT_COLOUR, FLOOR_COLOUR, WALL_COLOUR
 from rover.errors import ConfigurationError
 
@@ -40,7 +40,7 @@ def test_sizes_starts_and_farthest_states_of_the_paper(name, n_states, start, di
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):
     rows, start = case
-    layout = parse_layout("\n".join(rows))
+    layout = make_layout("\n".join(rows))
     expected = search(rows, start)
     assert layout.start == start
     assert {(x, y) for x, y in layout.cells.tolist()} == set(expected)
@@ -69,7 +69,7 @@ def test_distances_agree_with_an_independent_search(case):
 )
 def test_bad_maps_and_options_name_the_remedy(text, message):
     with pytest.raises(ConfigurationError, match=message):
-        make_layout(text[0], **text[1]) if isinstance(text, tuple) else parse_layout(text)
+        make_layout(text[0], **text[1]) if isinstance(text, tuple) else make_layout(text)
 
 
 def test_errors_of_map_files_name_the_file(tmp_path):
@@ -113,7 +113,7 @@ def test_every_state_is_seen_differently_and_always_the_same(name, kind):
 @given(connected_maps())
 def test_images_of_random_maps_differ_only_in_the_agent(case):
     rows, _ = case
-    layout = parse_layout("\n".join(rows))
+    layout = make_layout("\n".join(rows))
     images = np.array(list(map(OBSERVATIONS["pixels"](layout).encode, range(layout.n_states))))
     cell = 84 // max(layout.height, layout.width)
     red = (images == AGENT_COLOUR).all(axis=-1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rover.envs import GridWorld, id_and_kwargs, make_env
-from rover.envs.layouts import parse_layout
+from rover.envs.layouts import make_layout
 from rover.errors import ConfigurationError
 
 MAP = "S..\n.#.\n..G"
@@ -18,7 +18,7 @@ MAP = "S..\n.#.\n..G"
 def test_a_map_is_part_of_the_keywords(kind, tmp_path):
     path = tmp_path / "map.txt"
     path.write_text(MAP)
-    layout = {"text": MAP, "layout": parse_layout(MAP), "path": path}.get(kind, str(path))
+    layout = {"text": MAP, "layout": make_layout(MAP), "path": path}.get(kind, str(path))
     env = make_env("rover/Grid-v0", {"layout": layout, "goal": (2, 2), "max_episode_steps": 7})
     path.unlink()
     made_with = id_and_kwargs(env)

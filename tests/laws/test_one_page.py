@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from rover.envs import finite_dynamics
-from rover.envs.layouts import parse_layout
+from rover.envs.layouts import make_layout
 from rover.evaluation import optimal_occupancy
 from rover.operators import (
     SparseOperator,
@@ -85,7 +85,7 @@ def test_the_policy_is_that_of_the_library(n_steps):
 def test_the_world_and_its_optimum_are_those_of_the_library():
     env = gymnasium.make("rover/MultiRooms-v0")
     problem = finite_dynamics(env)
-    cells = parse_layout(PAGE.MAP).cells
+    cells = make_layout(PAGE.MAP).cells
     assert [tuple(cell) for cell in cells.tolist()] == PAGE.CELLS
     transition = np.stack([move.toarray() for move in problem.dynamics.transition], axis=1)
     assert np.array_equal(PAGE.dynamics(), transition)

@@ -39,7 +39,7 @@ ACTION_MOVES.flags.writeable = False
 
 @dataclass(frozen=True)
 class Layout:
-    """A checked grid map. Make one with :func:`parse_layout`; two are equal when their text is.
+    """A checked grid map. Make one with :func:`make_layout`; two are equal when their text is.
 
     Attributes:
         text: The map, one line per row, without a trailing newline.
@@ -116,7 +116,7 @@ class Layout:
         return np.where(np.isinf(lengths), -1, lengths).astype(np.int64)
 
 
-def parse_layout(text: str) -> Layout:
+def _parse_layout(text: str) -> Layout:
     """Read a map. Common indentation, blank lines around the map and trailing blanks are dropped.
 
     Raises:
@@ -211,7 +211,7 @@ def _two_rooms(room_size: int = 7) -> Layout:
     room = FREE * room_size
     door = min(2, room_size - 1)
     rows = [room + (FREE if y == door else WALL) + room for y in range(room_size)]
-    return parse_layout("\n".join([START + rows[0][1:], *rows[1:]]))
+    return _parse_layout("\n".join([START + rows[0][1:], *rows[1:]]))
 
 
 def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
@@ -226,7 +226,7 @@ def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
     # the row between corridor and rooms
     lines = [START + FREE * (width - 1), WALL.join([_wall_with_a_door(room_size)] * rooms)]
     lines += [WALL.join([FREE * room_size] * rooms)] * room_size
-    return parse_layout("\n".join(lines))
+    return _parse_layout("\n".join(lines))
 
 
 def _four_rooms(room_size: int = 5) -> Layout:
@@ -238,7 +238,7 @@ def _four_rooms(room_size: int = 5) -> Layout:
     wall = _wall_with_a_door(room_size)
     half = [FREE * room_size + between + FREE * room_size for between in wall]
     lines = [*half, wall + WALL + wall, *half]
-    return parse_layout("\n".join([START + lines[0][1:], *lines[1:]]))
+    return _parse_layout("\n".join([START + lines[0][1:], *lines[1:]]))
 
 
 def _wall_with_a_door(length: int) -> str:
@@ -248,7 +248,7 @@ def _wall_with_a_door(length: int) -> str:
 
 def _corridor(length: int = 21) -> Layout:
     """A straight corridor that starts in its middle (right of it where the length is even)."""
-    return parse_layout(FREE * (length // 2) + START + FREE * (length - length // 2 - 1))
+    return _parse_layout(FREE * (length // 2) + START + FREE * (length - length // 2 - 1))
 
 
 def _middle_room() -> Layout:
@@ -264,7 +264,7 @@ def _maze() -> Layout:
 def _packaged(name: str) -> Layout:
     """Read a map of the package's own folder (paper, section 4)."""
     file = resources.files("rover.envs").joinpath("layouts", f"{name}.txt")
-    return parse_layout(file.read_text(encoding="utf-8"))
+    return _parse_layout(file.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def _read_layout(source: Any) -> Layout:
     if isinstance(source, str) and (
         len(source.splitlines()) > 1 or not set(source.strip()) - _MAP_CHARACTERS
     ):
-        return parse_layout(source)
+        return _parse_layout(source)
     # isfile is false, and no error, for names that no file can have.
     if not (isinstance(source, Path) or (isinstance(source, str) and os.path.isfile(source))):
         raise ConfigurationError(
@@ -333,6 +333,6 @@ def _read_layout(source: Any) -> Layout:
         )
     try:
         _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character
-        return parse_layout(Path(source).read_text(encoding="utf-8"))
+        return _parse_layout(Path(source).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ConfigurationError) as error:
         raise ConfigurationError(f"in the map file {str(source)!r}: {error}") from error

@@ -16,7 +16,7 @@ from rover.envs.layouts import (
     START,
     WALL,
     Layout,
-    parse_layout,
+    make_layout,
 )
 from rover.envs.views import render_rgb
 from rover.errors import ConfigurationError, whole_number
@@ -206,4 +206,4 @@ def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Lay
     free = [(x, y) for y in range(size) for x in range(columns) if rows[y][x] == FREE]
     x, y = free[int(rng.integers(len(free)))]
     rows[y][x] = START
-    return parse_layout("\n".join("".join(row) for row in rows))
+    return make_layout("\n".join("".join(row) for row in rows))
