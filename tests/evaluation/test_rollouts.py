@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from rover.envs import GridWorld
 from rover.evaluation import (
     AliasingTest,
     CellNet,
@@ -32,30 +33,15 @@ def evaluator(env: gym.Env, n_actions: int, **options: Any) -> RolloutEvaluator:
     return RolloutEvaluator(env, n_actions, rng=np.random.default_rng(0), **options)
 
 
-class Countdown(gym.Env[Any, Any]):
-    """Ends after as many steps as its first observation says, unless action 1 stays."""
-
-    observation_space = gym.spaces.Discrete(8)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, Any]:
-        super().reset(seed=seed)
-        self.left = 4
-        return self.left, {}
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, Any]:
-        self.left -= action == 0
-        return self.left, 0.0, self.left == 0, False, {}
-
-
-@pytest.mark.parametrize(("action", "length", "cells"), [(0, 4, 5), (1, 6, 1)])
+@pytest.mark.parametrize(("action", "length", "cells"), [(3, 4, 5), (0, 6, 1)])
 def test_rollouts_count_steps_and_cells(action, length, cells):
-    one = evaluator(Countdown(), 2, horizon=6, n_episodes=3)
-    figures = one.measure(always(np.eye(2)[action].tolist()), np.random.default_rng(0))
+    """Four steps to the right until the goal, or none of six from the start."""
+    one = evaluator(GridWorld("S...G", goal="marked"), 4, horizon=6, n_episodes=3)
+    figures = one.measure(always(np.eye(4)[action].tolist()), np.random.default_rng(0))
     interval = figures["episode_length"]
     assert interval["mean"] == interval["high"] == length
     assert figures["cells"] == cells
-    assert figures["terminated"] == (action == 0)
+    assert figures["terminated"] == (action == 3)
     assert figures["n_steps"] == 3 * length
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
+from rover.envs import GridWorld
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 
 pytest.importorskip("stable_baselines3")
@@ -16,38 +16,27 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rover.integrations.sb3 import CountNovelty, CoverageBonus, DensityNovelty
 
-RIGHT, LEFT = 3, 2
+RIGHT = 3
 
 
-class Line(gym.Env[Any, Any]):
-    """Three places in a row; episodes of two steps; the reward is the place that is reached."""
-
-    observation_space = gym.spaces.Discrete(3)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[int, dict[str, Any]]:
-        self.place, self.n_steps = 0, 0
-        return 0, {}
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        self.place = int(np.clip(self.place + 2 * action - 1, 0, 2))
-        self.n_steps += 1
-        return self.place, float(self.place), False, self.n_steps == 2, {}
+def line() -> GridWorld:
+    """Three places in a row; episodes of two steps at most; each earns −1 but the last place."""
+    return GridWorld("S..", goal=(2, 0), horizon=2)
 
 
 def test_counts_are_lambda_over_tries_plus_lambda():
-    env = CoverageBonus(DummyVecEnv([Line]), "counts", extrinsic=0.0)
+    env = CoverageBonus(DummyVecEnv([line]), "counts", extrinsic=0.0)
     env.reset()
-    bonuses = [float(env.step(np.array([action]))[1][0]) for action in (1, 1, 1, 1, 0, 1)]
-    # (0,1) (1,1) reset (0,1) (1,1) reset (0,0) (0,1)
+    bonuses = [float(env.step(np.array([action]))[1][0]) for action in (3, 3, 3, 3, 2, 3)]
+    # right, right, reset, right, right, reset, left at the start, right
     assert bonuses == [1.0, 1.0, 0.5, 0.5, 1.0, pytest.approx(1 / 3)]
 
 
 def test_extrinsic_and_scale_are_factors_and_info_has_the_bonus():
-    env = CoverageBonus(DummyVecEnv([Line]), extrinsic=2.0, scale=0.5, ridge=3.0)
+    env = CoverageBonus(DummyVecEnv([line]), extrinsic=2.0, scale=0.5, ridge=3.0)
     env.reset()
-    _, reward, _, infos = env.step(np.array([1]))
-    assert reward[0] == 2.0 * 1.0 + 0.5 * 1.0
+    _, reward, _, infos = env.step(np.array([RIGHT]))
+    assert reward[0] == 2.0 * -1.0 + 0.5 * 1.0
     assert infos[0]["bonus"] == 1.0
 
 
@@ -58,11 +47,11 @@ def test_a_bonus_sees_where_an_episode_ended_and_not_where_the_next_began():
         seen.append((x.tolist(), a.tolist(), y.tolist(), done.tolist()))
         return np.zeros(1)
 
-    env = CoverageBonus(DummyVecEnv([Line]), remember)
+    env = CoverageBonus(DummyVecEnv([line]), remember)
     env.reset()
     for _ in range(3):
-        env.step(np.array([1]))
-    assert seen == [([0], [1], [1], [False]), ([1], [1], [2], [True]), ([0], [1], [1], [False])]
+        env.step(np.array([RIGHT]))
+    assert seen == [([0], [3], [1], [False]), ([1], [3], [2], [True]), ([0], [3], [1], [False])]
 
 
 def test_a_density_is_the_sum_of_the_visits_near_by():
@@ -105,7 +94,7 @@ def test_a_seed_gives_the_same_bits(name):
 
 @pytest.mark.slow
 def test_dqn_learns_from_it():
-    env = CoverageBonus(DummyVecEnv([Line]), "counts", extrinsic=0.0)
+    env = CoverageBonus(DummyVecEnv([line]), "counts", extrinsic=0.0)
     model = DQN("MlpPolicy", env, learning_starts=20, train_freq=1, seed=0, device="cpu")
     model.learn(300)
     assert model.num_timesteps == 300
@@ -117,7 +106,7 @@ def test_dqn_learns_from_it():
 def test_what_cannot_be_said_is_refused():
     with pytest.raises(ConfigurationError, match="bonus='density'"):
         CoverageBonus(make_vec_env("Pendulum-v1"), "rnd")
-    line = DummyVecEnv([Line])
+    places = DummyVecEnv([line])
     for bonus, settings, message in (
         ("couts", {}, "did you mean 'counts'"),
         ("smm", {}, "needs no skill"),
@@ -128,8 +117,8 @@ def test_what_cannot_be_said_is_refused():
         (CountNovelty(), {"ridge": 1.0}, "by its name"),
     ):
         with pytest.raises(ConfigurationError, match=message):
-            CoverageBonus(line, bonus, **settings)
-    broken = CoverageBonus(line, lambda *_: np.array([np.nan]))
+            CoverageBonus(places, bonus, **settings)
+    broken = CoverageBonus(places, lambda *_: np.array([np.nan]))
     broken.reset()
     with pytest.raises(NonFiniteError, match="not finite"):
         broken.step(np.array([0]))
