@@ -5,39 +5,24 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.data import Buffer, Collector, check_spaces
+from rover.envs import GridWorld
 from rover.errors import ConfigurationError, ReplayMismatchError
 
 
-class Walk(gym.Env[Any, Any]):
-    """A random walk on 0..9 that terminates at 9 and is truncated after six steps."""
-
-    observation_space = spaces.Discrete(10)
-    action_space = spaces.Discrete(2)
+class Walk(GridWorld):
+    """A slippery corridor that terminates at its end, cell 9, and is truncated after six steps."""
 
     def __init__(self, *, forgets_its_seed: bool = False) -> None:
-        self.place, self.age, self.resets = 0, 0, 0
-        self.forgets_its_seed = forgets_its_seed
-        self.noise = np.random.default_rng(0)
+        super().__init__("S........G", goal="marked", start="random", slip=0.3, horizon=6)
+        self.resets, self.forgets_its_seed = 0, forgets_its_seed
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         self.resets += 1
-        if not self.forgets_its_seed:
-            self.noise = self.np_random
-        self.place, self.age = int(self.noise.integers(9)), 0
-        return self.place, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.age += 1
-        self.place = min(9, max(0, self.place + int(action) + int(self.noise.integers(-1, 2))))
-        return self.place, 1.0, self.place == 9, self.age == 6, {}
+        return super().reset(seed=self.resets if self.forgets_its_seed else seed, options=options)
 
 
 def collect(env: gym.Env[Any, Any], n_steps: int, *, seed: int = 3) -> tuple[Collector, Buffer]:
@@ -65,8 +50,8 @@ def test_no_transition_crosses_a_reset(seed, n_steps):
         if row < len(buffer):
             assert buffer.inputs[row] == start
     assert len(starts) == collector.episode + 1 == env.resets == int(done.sum()) + 1
-    assert np.abs(table[buffer.successors] - table[buffer.inputs]).max(initial=0) <= 2
-    assert table[collector.observation] == env.place
+    assert np.abs(table[buffer.successors] - table[buffer.inputs]).max(initial=0) <= 1
+    assert table[collector.observation] == env.state
 
 
 def test_termination_and_truncation_are_kept_apart():

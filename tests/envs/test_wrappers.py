@@ -2,6 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import TransformObservation
 from small_envs import ROOMS
 
 from rover.data import check_spaces
@@ -115,28 +116,11 @@ def test_keywords_that_make_no_environment_are_explained(keywords, message):
         make_env("rover/Wrapped-v0", keywords)
 
 
-class Counter(gym.Env):
-    """Counts up or down from 0 to 5; what is seen and what happens can be chosen."""
-
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, look=lambda count: count, size=6, drift=0.0, starts=1):
-        self.observation_space = spaces.Discrete(size)
-        self.look, self.size, self.drift, self.starts = look, size, drift, starts
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count = int(self.np_random.integers(self.starts))
-        return self.look(self.count), {}
-
-    def step(self, action):
-        if self.np_random.random() < self.drift:
-            action = 1 - action
-        self.count = int(np.clip(self.count + (1 if action else -1), 0, self.size - 1))
-        return self.look(self.count), 0.0, False, False, {}
+LINE = "S....."
+HALF = [0, 0, 1, 1, 2, 2].__getitem__
 
 
-class Uncopied(Counter):
+class Uncopied(GridWorld):
     def __deepcopy__(self, memo):
         raise RuntimeError("a window is open")
 
@@ -183,11 +167,17 @@ def test_the_environment_itself_is_left_as_it_is():
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (Counter(size=20), "has more than 8 states: give a larger limit"),
-        (Counter(drift=0.3), r"action \d has a random outcome in state \d.*make it deterministic"),
-        (Counter(starts=3), "began in . different states.*: fix the start"),
-        (Counter(lambda count: count // 2), "stands for different states.*show all of its state"),
-        (Uncopied(), r"cannot be copied \(RuntimeError: a window is open\).*__deepcopy__"),
+        (GridWorld("S" + 19 * "."), "has more than 8 states: give a larger limit"),
+        (
+            GridWorld(LINE, slip=0.3),
+            r"action \d has a random outcome in state \d.*make it deterministic",
+        ),
+        (GridWorld(LINE, start="random"), "began in . different states.*: fix the start"),
+        (
+            TransformObservation(GridWorld(LINE), HALF, spaces.Discrete(6)),
+            "stands for different states.*show all of its state",
+        ),
+        (Uncopied(LINE), r"cannot be copied \(RuntimeError: a window is open\).*__deepcopy__"),
         (gym.make("Pendulum-v1"), "DiscreteActions makes a finite set"),
         (gym.make("Blackjack-v1"), "FlattenObservation turns Dict and Tuple"),
     ],
@@ -198,11 +188,11 @@ def test_what_cannot_be_enumerated_is_named_with_what_to_do(env, message):
 
 
 def test_a_wrapped_environment_is_enumerated_when_it_is_measured_and_hidden_by_what_changes_it():
-    env = Enumerated(Counter())
+    env = Enumerated(GridWorld(LINE))
     assert "finite_mdp" not in vars(env)
     problem = finite_dynamics(env)
     assert problem.dynamics.n_states == 6
-    flipped = gym.wrappers.TransformAction(env, lambda action: 1 - action, env.action_space)
+    flipped = gym.wrappers.TransformAction(env, lambda action: 3 - action, env.action_space)
     assert finite_dynamics(flipped) is None
     assert finite_dynamics(gym.wrappers.RecordEpisodeStatistics(env)) is not None
 
