@@ -64,11 +64,11 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
             pass
         case space:
             raise _unsupported("observation", space, _line_for_observations)
-    if (actions := action_set(env.action_space)) is not None:
-        return shape, dtype, len(actions)
     match env.action_space:
         case spaces.Discrete(start=0, n=n_actions) if n_actions <= MAX_ACTIONS:
             return shape, dtype, int(n_actions)
+        case space if (actions := action_set(space)) is not None:
+            return shape, dtype, len(actions)
         case space:
             raise _unsupported("action", space, _line_for_actions)
 

@@ -72,7 +72,7 @@ class Policy(nn.Module, ABC):
 
     @property
     def action_set(self) -> NDArray[Any] | None:
-        """What the actions are, (A, *action shape), where the environment takes numbers."""
+        """Actions by their indices, (A, *action shape), where the environment takes numbers."""
         stored = self.details.get("action_set")
         if stored is None:
             return None
