@@ -64,20 +64,6 @@ def test_every_kind_of_environment_gets_a_policy(name):
     assert (summary["states_total"] is not None) == (name in KNOWN_STATES)
 
 
-@pytest.mark.parametrize("name", ["state", "onehot", "vector", "mountain car", "lake"])
-def test_one_seed_gives_the_same_bits_and_another_one_does_not(name):
-    first, second, other = shared_run(name), learn(name), learn(name, seed=5)
-    for column, values in first.buffer.state().items():
-        np.testing.assert_array_equal(second.buffer.state()[column], values)
-    batch = first.buffer.observations.rows[:5]
-    np.testing.assert_array_equal(first.policy.probs(batch), second.policy.probs(batch))
-    assert (
-        len(first.buffer.observations) != len(other.buffer.observations)
-        or (first.buffer.actions != other.buffer.actions).any()
-        or (first.buffer.observations.rows != other.buffer.observations.rows).any()
-    )
-
-
 def test_global_random_state_is_neither_read_nor_moved():
     import random
 

@@ -47,25 +47,6 @@ def test_gymnasium_checks_every_id_and_the_same_seed_gives_the_same_episodes(env
     assert not data_equivalence(first, other, exact=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "rewards", "ends"),
-    [
-        ({"goal": (2, 2), "reward": "dense"}, [-3, -3, -2, -1, 0], (True, False)),
-        ({"goal": (2, 2), "horizon": 5}, [-1, -1, -1, -1, 0], (True, False)),  # not truncated
-        ({"goal": (2, 2), "horizon": 4}, [-1, -1, -1, -1], (False, True)),
-        ({"horizon": 5}, [0] * 5, (False, True)),
-    ],
-)
-def test_rewards_and_ends_on_the_way_to_the_goal(options, rewards, ends):
-    env = GridWorld(SMALL_MAP, **options)
-    env.reset()
-    steps = [env.step(action) for action in (3, 1, 3, 1, 1)[: len(rewards)]]  # one is blocked
-    assert [step[1] for step in steps] == rewards
-    assert not np.signbit(steps[-1][1]) or rewards[-1] < 0
-    assert steps[-1][2:4] == ends
-    assert not any(step[2] or step[3] for step in steps[:-1])
-
-
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_info_numbers_the_cell_and_no_observation_shows_the_goal(observation):
     env = GridWorld(SMALL_MAP, observation=observation)

@@ -90,19 +90,6 @@ def test_the_earlier_checkpoint_leads_to_the_same_bits(copy_of_finished, finishe
     assert_same(copy_of_finished, finished, *SAME_FILES)
 
 
-@pytest.mark.slow
-def test_two_agents_of_one_run_folder(finished, tmp_path):
-    folder = tmp_path / "run"
-    first = begin(folder, 110)
-    left_behind, taken_up = Rover.resume(folder), Rover.resume(folder)
-    taken_up.learn(100)  # from the checkpoint of step 100
-    for agent in (left_behind, first):
-        with pytest.raises(ConfigurationError, match=r"another agent has gone on .* resume\("):
-            agent.learn(25)
-    assert_same(folder, finished, "summary.json", *SAME_FILES)
-    assert Rover.resume(folder).learn(25).num_timesteps == 225
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

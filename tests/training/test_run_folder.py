@@ -1,30 +1,23 @@
-"""The folder of a run: what is in it, who may write it, and what a full disk leaves."""
+"""The folder of a run: what is in it, and who may write it."""
 
 import contextlib
 import json
-import multiprocessing
-import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
-from grid_runs import SETTINGS, checkpoints, make_grid
+from grid_runs import SETTINGS, begin, checkpoints, make_grid
 from small_envs import ENVIRONMENTS
 
 import rover
 from rover import Rover
-from rover.data import Buffer
 from rover.errors import RoverWarning, StorageError
 from rover.policies.loading import load_policy
 from rover.storage import JsonLines, read_sealed
 
 pytestmark = pytest.mark.slow
 
-# Forked from a server without threads, as torch has them here.
-FORKED = multiprocessing.get_context("forkserver")
 
 # Of the summary, where the states are unknown.
 NULL = {
@@ -58,47 +51,11 @@ def test_the_files_of_a_finished_run(finished):
     assert config["settings"]["representation"] == "identity"  # as it was resolved
 
 
-def test_the_policy_and_the_buffer_are_those_of_an_agent_without_a_folder(
-    finished, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    agent = Rover(make_grid(), seed=1, **SETTINGS).learn(200)
-    assert list(tmp_path.iterdir()) == []
-    policy, states = rover.load_policy(finished / "policy.safetensors"), np.arange(16)
-    np.testing.assert_array_equal(policy.probs(states), agent.policy.probs(states))
-    stored = Buffer.load(finished / "buffer.safetensors").state()
-    for name, values in agent.buffer.state().items():
-        np.testing.assert_array_equal(stored[name], values)
-
-
-def _resume(folder: Path, said: Any) -> None:
-    try:
-        Rover.resume(folder).learn(25)
-        said.send("nothing")
-    except Exception as error:
-        said.send(f"{type(error).__name__} {error}")
-
-
-def test_two_processes_do_not_share_a_folder(tmp_path):
-    """The second one learns of the first by the lock, whether it begins or resumes."""
-    folder = tmp_path / "run"
-    said: list[str] = []
-
-    def second_process(record: Any) -> bool:
-        receiver, sender = FORKED.Pipe(duplex=False)
-        process = FORKED.Process(target=_resume, args=(folder, sender))
-        process.start()
-        said.append(receiver.recv())
-        process.join()
-        return False
-
-    Rover(make_grid(), seed=1, run_dir=folder, **SETTINGS).learn(100, callback=second_process)
-    assert len(said) == 1
-    assert said[0].startswith("StorageError")
-    assert f"is in use by process {os.getpid()}" in said[0]
-    with pytest.raises(StorageError, match="is in use"):
-        Rover.resume(folder).learn(50, callback=lambda record: Rover.resume(folder).learn(25))
-    assert Rover.resume(folder).num_timesteps == 25
+def test_a_folder_has_one_writer_at_a_time(tmp_path):
+    begin(tmp_path, 25)
+    with pytest.raises(StorageError, match="is in use by process"):
+        Rover.resume(tmp_path).learn(50, callback=lambda record: Rover.resume(tmp_path).learn(25))
+    assert Rover.resume(tmp_path).num_timesteps == 25
 
 
 def test_a_folder_that_cannot_hold_the_run_is_noticed_before_the_first_step(
