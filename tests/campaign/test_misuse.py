@@ -193,7 +193,7 @@ MISUSES: Mapping[str, tuple[Callable[[_Here, Any], Any], Sequence[Any]]] = {
     "observation space": (lambda here, x: here.agent(_Faulty(x)).learn(20), _SPACES),
     "action space": (
         lambda here, x: here.agent(_Faulty(None, x)).learn(20),
-        (*_SPACES, _VECTOR, spaces.Discrete(4, start=1)),
+        (*_SPACES, spaces.Box(-1.0, np.inf, (2,)), spaces.Discrete(4, start=1)),
     ),
     "vector environment": (
         lambda here, x: here.agent(gym.make_vec(_MAZE, num_envs=x)).learn(20),

@@ -66,7 +66,7 @@ def long_vector_place() -> Place:
         vector[10:] = x / 5, y / 5
         return vector
 
-    return Place(spaces.Box(-np.inf, np.inf, (12,), np.float32), look)
+    return Place(spaces.Box(-1.0, 1.0, (12,), np.float32), look)
 
 
 def short_vector_place() -> Place:
