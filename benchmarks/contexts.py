@@ -7,8 +7,9 @@ Each row holds means over episodes of a whole run (`who` is run), or of the poli
 over in fresh layouts, and of uniformly random actions in the same ones: positions of the agent,
 doors opened, the shares of episodes with a door opened, a key picked up and a goal reached, and
 milliseconds of processor time a step, with those of the environment. Agents never see these facts.
-MultiRoom-N4-S5-v0 has six rooms and five doors, whatever its name says. The table that is printed
-has means and extremes over seeds. Needs the extra "arenas".
+MultiRoom-N4-S5-v0 has six rooms and five doors, whatever its name says. An agent with a preset
+that is not its first is NAME:PRESET, such as e3b:code. The table that is printed has means and
+extremes over seeds. Needs the extra "arenas".
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def rows_of(arena: str, name: str, seed: int, layouts: int) -> list[dict[str, An
     """The rows of one run: itself, its policy and random actions."""
     steps, env = STEPS.get(arena, 10_000), Facts(arena)
     settings = {"contexts": True} if name == "rover" else {}
-    agent = make_agent(name, env, seed=seed, **settings)
+    kind, _, preset = name.partition(":")
+    agent = make_agent(kind, env, preset or None, seed=seed, **settings)
     begun = time.process_time()
     agent.learn(steps)
     spent = 1000.0 * (time.process_time() - begun) / steps

@@ -215,7 +215,7 @@ def configurations() -> Iterator[tuple[str, str, dict[str, BaseModel]]]:
         for learner in config.learners:
             presets = {name: config.make(learner, name) for name in config.presets}
             words = "" if command == "adapt" else f" --algorithm {learner}"
-            heading = command if command == "adapt" else f"{command}, {learner.upper()}"
+            heading = f"{command}, {learner if command == 'adapt' else learner.upper()}"
             yield heading, f"rover {command} RUN{words}", presets
 
 

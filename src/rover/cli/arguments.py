@@ -125,6 +125,12 @@ BY_NAME: dict[str, dict[str, Any]] = {
         "metavar": None,
         "help": "file formats of the pictures, one or more [default: png]",
     },
+    "goal": {
+        "type": _own_function,
+        "metavar": "MODULE:FUNCTION",
+        "help": "function of yours, goal(observations) -> bool, that says which observations are "
+        "goals: arriving at one is worth 1 and ends the task",
+    },
     "jobs": {
         "type": _whole_number(1, 1024),
         "help": "runs side by side, each in a process and thread of its own [default: 2; Slurm: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,8 @@ from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rover.policies import ValuePolicy
+    from rover.finetuning import Task
+    from rover.policies import ContextPolicy, ValuePolicy
     from rover.solving import Regret
 
 _MOST_ROWS = 12  # of a table of goals
@@ -29,9 +31,10 @@ def _solve(
     *,
     task: list[str],
     goals: Literal["all", "named"] | None = None,
+    goal: Callable[..., Any] | None = None,
     reward: RewardFunction | None = None,
     reward_from_env: bool = False,
-    discount: float = 0.99,
+    discount: float | None = None,
     temperature: float = 0.0,
     episodes: int = 20,
     seed: int = 0,
@@ -43,11 +46,15 @@ def _solve(
     Where states repeat the plan is exact for what was seen; where they do not it is made on a net
     of the visited places. What was never tried is taken for the worst, so plans keep to the data.
 
+    Of a run that found that the world changes with every episode the reward is regressed on what
+    was seen, and the policy explores each layout with a memory of it, and goes for the reward.
+
     Args:
         path (RUN): run folder of `rover pretrain`
         goals: a policy for each goal: all that were ever arrived at, or those with names
         reward_from_env: the environment's own reward; so it is without --task, --goals and --reward
-        discount: of a reward one step later
+        discount: of a reward one step later [default: 0.99, or 0.9 where the world changes with
+            every episode]
         temperature: 0 for the best action, more for actions by softmax(value / temperature)
         episodes: roll-outs by which a policy is measured where that cannot be done exactly
         run_dir: folder for the policy [default: a new one under runs/]
@@ -57,51 +64,113 @@ def _solve(
         rover solve runs/rover-MultiRooms-v0-default-seed0 --goals all
         rover solve runs/FrozenLake-v1-default-seed0 --reward-from-env
         rover solve runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
+        rover solve runs/MultiRoom-v0-default-seed0 --goal my_goals:at_the_green_square
     """
-    if sum([bool(task), goals is not None, reward is not None, reward_from_env]) > 1:
-        raise ConfigurationError("give one of --task, --goals, --reward and --reward-from-env")
-    from rover.finetuning import check_rewarded
+    if sum([bool(task), reward_from_env, *(w is not None for w in (goals, goal, reward))]) > 1:
+        raise ConfigurationError(
+            "give one of --task, --goals, --goal, --reward and --reward-from-env"
+        )
     from rover.plots import write_pictures
-    from rover.solving import reward_regret, solve
+    from rover.policies import ContextPolicy, ValuePolicy, load_policy
+    from rover.solving import (
+        FunctionReward,
+        goal_reward,
+        reward_regret,
+        solve,
+        solve_in_contexts,
+    )
     from rover.solving.pictures import draw_solution
     from rover.solving.solve import warn_of_unseen
+    from rover.training.run_folder import POLICY_FILE, finished_file
 
     wanted = read_task_of(path, task)
     env, began = wanted.make_env(), time.perf_counter()
-    settings: dict[str, Any] = {"discount": discount, "temperature": temperature}
-    if goals is not None:
-        name, policy = f"{goals}-goals", solve(path, goals=goals, **settings)
-    elif reward is not None:
-        name, policy = getattr(reward, "__name__", "reward"), solve(path, reward, **settings)
+    start = load_policy(finished_file(path, POLICY_FILE))
+    name, asked = _asked(wanted, env, goals, goal, reward)
+    settings: dict[str, Any] = {} if discount is None else {"discount": discount}
+    policy: ValuePolicy | ContextPolicy
+    if isinstance(start, ContextPolicy):
+        if goals is not None or temperature > 0.0:
+            raise ConfigurationError(
+                "--goals and --temperature are of plans on states, and the world of this run "
+                "changes with every episode: give --goal, --reward or --reward-from-env"
+            )
+        policy = solve_in_contexts(path, **asked, **settings)
     else:
-        # Without a goal a grid world pays nothing, and any policy would be optimal.
-        check_rewarded(env)
-        name, policy = wanted.name, solve(path, env, **settings)
+        policy = solve(path, **asked, **settings, temperature=temperature)
     seconds = time.perf_counter() - began
     # A plan is a policy file and its pictures; there is no run to resume, and so no run folder.
     folder = run_dir or free_folder(path.name, name, "solve")
     file = folder / "policy.safetensors"
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
+    function = reward if goal is None else goal_reward(goal)
+    played = env if function is None else FunctionReward(env, function)
     if goals is None:
         say(f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step")
+    if isinstance(policy, ContextPolicy):
+        assert isinstance(start, ContextPolicy)
+        _say_contexts(name, policy, start, played, episodes=episodes, seed=seed)
+    elif goals is None:
         is_known = finite_dynamics(env) is not None
-        regret = reward_regret(policy, env, reward) if is_known else None
-        figures = task_figures(policy, env, regret, episodes=episodes, seed=seed)
+        regret = reward_regret(policy, env, function) if is_known else None
+        figures = task_figures(policy, played, regret, episodes=episodes, seed=seed)
         # It goes into the file: who is handed the policy should know how often it guesses.
         policy.details["unseen_share"] = figures["unseen_share"]
-        # Roll-outs have the environment's rewards, and not those of a function.
-        if is_known or reward is None:
-            say_task(figures, episodes)
+        say_task(figures, episodes)
         warn_of_unseen(figures["unseen_share"], policy)
     else:
         say_goals(policy, env, seconds)
     # Only now: a refusal above leaves no empty folder.
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
-    for picture in write_pictures(draw_solution(policy, env, path), folder / "pictures"):
-        say(f"picture: {picture}")
+    if isinstance(policy, ValuePolicy):
+        for picture in write_pictures(draw_solution(policy, env, path), folder / "pictures"):
+            say(f"picture: {picture}")
     say(f"policy: {file}", f"see:    {shell('rover', 'evaluate', file)}")
+
+
+def _asked(
+    wanted: Task,
+    env: gym.Env[Any, Any],
+    goals: str | None,
+    goal: Callable[..., Any] | None,
+    reward: RewardFunction | None,
+) -> tuple[str, dict[str, Any]]:
+    """Name of the task that is asked for, and the argument of :func:`rover.solve`."""
+    from rover.finetuning import check_rewarded
+
+    if goals is not None:
+        return f"{goals}-goals", {"goals": goals}
+    if goal is not None:
+        return getattr(goal, "__name__", "goal"), {"goal": goal}
+    if reward is not None:
+        return getattr(reward, "__name__", "reward"), {"reward": reward}
+    # Without a goal a grid world pays nothing, and any policy would be optimal.
+    check_rewarded(env)
+    return wanted.name, {"reward": env}
+
+
+def _say_contexts(
+    name: str,
+    policy: ContextPolicy,
+    start: ContextPolicy,
+    env: gym.Env[Any, Any],
+    *,
+    episodes: int,
+    seed: int,
+) -> None:
+    """Print what a policy earns in fresh layouts, beside the one that it was made of."""
+    from rover.evaluation import followed_episodes
+
+    earned = [
+        followed_episodes(env, one.sample_component, seed=seed, n_episodes=episodes)[0].mean()
+        for one in (policy, start)
+    ]
+    say(
+        f"Planned for {name}: mean return {earned[0]:.2f} over {episodes} episodes in worlds of "
+        f"their own; before, without a reward, {earned[1]:.2f}."
+    )
 
 
 def task_figures(

@@ -11,7 +11,7 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.returns import greedy_episodes
+from rover.evaluation.returns import followed_episodes, greedy_episodes
 from rover.evaluation.rollouts import (
     RolloutEvaluator,
     covers_less,
@@ -34,6 +34,7 @@ __all__ = [
     "covers_less",
     "episode_coverage",
     "evenly_spaced",
+    "followed_episodes",
     "greedy_episodes",
     "mean_interval",
     "optimal_occupancy",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,8 @@ from rover.evaluation.optimum import FloatArray
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from rover.evaluation.rollouts import SampleComponent
 
 MAX_EPISODE_STEPS = 100_000
 
@@ -119,27 +120,72 @@ def greedy_episodes(
     """
     import torch  # with what follows: the other figures do without
 
-    from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
     from rover.operators.kernels import require_finite
+
+    chosen: dict[bytes, int] = {}  # episodes repeat most of their observations
+
+    def greedy(observation: NDArray[Any]) -> int:
+        key = observation.tobytes()
+        if key not in chosen:
+            with torch.no_grad():
+                scores = logits(torch.from_numpy(observation[None]))
+            require_finite(scores, "the policy's logits", "look at the observations")
+            chosen[key] = int(scores.argmax())
+        return chosen[key]
+
+    return _play(env, lambda _: greedy, seed=seed, n_episodes=n_episodes)
+
+
+def followed_episodes(
+    env: gym.Env[Any, Any],
+    sample_component: SampleComponent,
+    *,
+    seed: int,
+    n_episodes: int,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Returns and decisions, as of :func:`greedy_episodes`, of a policy with a memory.
+
+    Args:
+        env, seed, n_episodes: as of :func:`greedy_episodes`.
+        sample_component: the policy of one episode, asked for each of its observations in order.
+
+    Raises:
+        ConfigurationError: an episode that does not end.
+    """
+
+    def begin(number: int) -> Callable[[NDArray[Any]], int]:
+        probs = sample_component(np.random.default_rng([seed, number]))
+        return lambda observation: int(probs(observation[None]).argmax())
+
+    return _play(env, begin, seed=seed, n_episodes=n_episodes)
+
+
+def _play(
+    env: gym.Env[Any, Any],
+    begin: Callable[[int], Callable[[NDArray[Any]], int]],
+    *,
+    seed: int,
+    n_episodes: int,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Returns of episodes and the observations of all decisions.
+
+    Args:
+        env, seed, n_episodes: as of :func:`greedy_episodes`.
+        begin: what acts in the episode of a number: an action for each observation (*shape).
+    """
+    from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
 
     space: Any = env.observation_space
     table, returns = ObservationTable(space.shape, space.dtype), np.zeros(n_episodes)
     decisions: list[int] = []
-
-    @functools.cache  # episodes repeat most of their observations
-    def greedy(row: int) -> int:
-        with torch.no_grad():
-            scores = logits(torch.from_numpy(table.rows[[row]]))
-        require_finite(scores, "the policy's logits", "look at the observations")
-        return int(scores.argmax())
-
     for number in range(n_episodes):
         # A seed for each episode and not one stream: the third is the same whatever the second did.
         episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
-        observation = episode.observation
+        observation, act = episode.observation, begin(number)
         for _ in range(MAX_EPISODE_STEPS):
             decisions.append(table.intern(observation))
-            observation, reward, terminated, truncated = episode.step(greedy(decisions[-1]))
+            action = act(table.rows[decisions[-1]])
+            observation, reward, terminated, truncated = episode.step(action)
             returns[number] += as_reward(reward, episode)
             if terminated or truncated:
                 break

@@ -116,13 +116,26 @@ class _PlanConfig(BaseModel):
     plan_every: int = Field(25, ge=1, description="steps after which plans are made anew")
 
 
+class _ContextsConfig(_PlanConfig):
+    """The same where the world changes with every episode."""
+
+    # A reward that is far away is left to exploring: no way through a new layout is known.
+    discount: float = Field(0.9, gt=0, lt=1, description="γ of the regression of rewards")
+    plan_every: int = Field(
+        25, ge=1, description="steps after which rewards are regressed anew, between episodes"
+    )
+
+
 class AdaptConfig(TaskConfig):
     """Settings of adapting to a task."""
 
-    learners: ClassVar[Mapping[str, type[BaseModel]]] = {"plan": _PlanConfig}
-    presets: ClassVar[_Presets] = {"fast": {"plan": {}}}
+    learners: ClassVar[Mapping[str, type[BaseModel]]] = {
+        "plan": _PlanConfig,
+        "contexts": _ContextsConfig,
+    }
+    presets: ClassVar[_Presets] = {"fast": {"plan": {}, "contexts": {}}}
 
-    learner: _PlanConfig = Field(description="settings of the plans")
+    learner: _PlanConfig | _ContextsConfig = Field(description="settings of the plans")
     evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")
 
 

@@ -17,7 +17,7 @@ from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, 
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import TaskResult, TaskRun
 from rover.finetuning.tasks import Task
-from rover.policies import Policy, load_policy
+from rover.policies import ContextPolicy, Policy, load_policy
 from rover.storage import fitting, is_complete
 from rover.training.agent import Agent
 from rover.training.monitor import Log
@@ -189,8 +189,9 @@ def adapt(
 
     Until a reward is met the agent goes to what it has not visited in the task, by the shortest
     ways that the model knows; then it plans for the rewards it has seen, on a model that takes in
-    every further step. The best policy of all that were evaluated is handed over, as of
-    :func:`finetune`.
+    every further step. Where pretraining found that the world changes with every episode, each one
+    is followed by a policy with its memory, and between two the rewards are regressed on what was
+    seen. The best policy of all that were evaluated is handed over, as of :func:`finetune`.
 
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent.
@@ -201,7 +202,8 @@ def adapt(
         overrides: single settings of :class:`rover.finetuning.AdaptConfig`.
 
     Raises:
-        ConfigurationError: transitions of other observations or actions, or wrong settings.
+        ConfigurationError: transitions of other observations or actions, or wrong settings; a
+            reward below 0 in a world that changes with every episode.
         NonFiniteError: a reward that is not finite.
         StorageError: the run folder cannot be written.
 
@@ -211,24 +213,32 @@ def adapt(
     """
     # Here and not above, since they bring the planner along.
     from rover.finetuning.adaptation import Adaptation
+    from rover.finetuning.contexts import ContextAdaptation
     from rover.solving.experience import Experience
 
     experience = Experience.of(source)
     details = {} if experience.policy is None else experience.policy.details
+    start = experience.policy
+    algorithm = "contexts" if isinstance(start, ContextPolicy) else "plan"
     run_config = _run_config(
-        AdaptConfig.make("plan", "fast", overrides),
+        AdaptConfig.make(algorithm, "fast", overrides),
         env,
         seed,
         run_dir,
         kind="adapt",
-        algorithm="plan",
+        algorithm=algorithm,
         preset="fast",
         agent=details.get("agent"),
         style=details.get("style"),
         source=str(source) if isinstance(source, str | Path) else None,
         total_timesteps=whole_number("total_timesteps", total_timesteps),
     )
-    run = Adaptation(run_config, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
+    places: dict[str, Any] = {"evaluation_env": evaluation_env, "run_dir": run_dir}
+    run: TaskRun
+    if isinstance(start, ContextPolicy):
+        run = ContextAdaptation(run_config, start, env, **places)
+    else:
+        run = Adaptation(run_config, experience, env, **places)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
@@ -291,6 +301,13 @@ def resume_task(
                 raise _not_stored("it began with a module of your own", path, "policy")
             policy = load_policy(path / START_FILE)
         run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=path)
+    elif run_config.kind == "adapt" and run_config.algorithm == "contexts":
+        from rover.finetuning.contexts import ContextAdaptation
+
+        start = load_policy(path / START_FILE)
+        if not isinstance(start, ContextPolicy):
+            raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
+        run = ContextAdaptation(run_config, start, env, evaluation_env=evaluation_env, run_dir=path)
     else:
         source = run_config.source
         if buffer is None and (source is None or not Path(source).exists()):

@@ -23,6 +23,7 @@ from rover.evaluation import greedy_episodes
 from rover.features import EncoderConfig, encoder_config
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
+from rover.operators.support import FloatArray
 from rover.policies import Policy, TabulatedPolicy
 from rover.storage import restore_tensors
 from rover.training.environments import fresh_copy, observations_of
@@ -196,13 +197,7 @@ class TaskRun(Run):
     def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Add a record to the curve, and keep the policy if it is the best."""
         with self.stopwatch("evaluate"):
-            returns, _ = greedy_episodes(
-                self._evaluation_env,
-                self._learner.policy_logits,
-                seed=self._evaluation_seed,
-                n_episodes=self._evaluation_episodes,
-            )
-            greedy = float(returns.mean())
+            greedy = float(self._returns().mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
             greatest, step, _ = self._best
@@ -212,6 +207,16 @@ class TaskRun(Run):
             if greedy > greatest or (greedy == greatest and replaces_start):
                 self._best = greedy, self.num_timesteps, self._learner.policy_module()
         return record
+
+    def _returns(self) -> FloatArray:
+        """Returns (n,) of the evaluation's episodes by the policy as it is now."""
+        returns, _ = greedy_episodes(
+            self._evaluation_env,
+            self._learner.policy_logits,
+            seed=self._evaluation_seed,
+            n_episodes=self._evaluation_episodes,
+        )
+        return returns
 
     def _figures(self) -> dict[str, Any]:
         figures = _curve_summary(self.curve, self._best_return, self.first_success)
@@ -338,9 +343,12 @@ class OnlineRun(TaskRun):
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
 
-    def _measure(self) -> dict[str, Any]:
-        # A run that goes on from here tabulates the policy anew, so this one does too.
+    def _forget_tables(self) -> None:
+        """Forget what is tabulated of policies, as a run that goes on from here has none of it."""
         self._acting.forget()
+
+    def _measure(self) -> dict[str, Any]:
+        self._forget_tables()
         recent, self._recent_returns = self._recent_returns, []
         return self._evaluate(
             {

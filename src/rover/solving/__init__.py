@@ -2,7 +2,15 @@
 
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.solving.contexts import solve_in_contexts
-from rover.solving.returns import Regret, goal_regret, goal_states, reward_regret, steps_to_end
+from rover.solving.returns import (
+    FunctionReward,
+    Regret,
+    goal_regret,
+    goal_reward,
+    goal_states,
+    reward_regret,
+    steps_to_end,
+)
 from rover.solving.solve import (
     expected_values,
     optimal_values,
@@ -13,6 +21,7 @@ from rover.solving.tasks import OWN_REWARD, Goal, Reward, TaskRewards, goal_stat
 
 __all__ = [
     "OWN_REWARD",
+    "FunctionReward",
     "Goal",
     "OutcomeModel",
     "Regret",
@@ -20,6 +29,7 @@ __all__ = [
     "TaskRewards",
     "expected_values",
     "goal_regret",
+    "goal_reward",
     "goal_state",
     "goal_states",
     "net_model",

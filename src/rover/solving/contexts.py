@@ -5,7 +5,9 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 
+from rover.data import Buffer
 from rover.errors import ConfigurationError
+from rover.operators.support import FloatArray
 from rover.planning.outcomes import state_model
 from rover.planning.prices import ridge_inverse
 from rover.policies import ContextPolicy
@@ -62,26 +64,51 @@ def solve_in_contexts(
     else:
         assert goal is not None
         tasks = GoalFinder(buffer, model, experience.env).rewards([goal])
-    rewards = tasks.rewards[:, 0].astype(np.float32)
+    check_rewards(tasks.rewards)
+    solved = reward_policy(policy, buffer, tasks.rewards[:, 0], tasks.ends[:, 0], discount)
+    solved.details = policy_details(experience, tasks.names, discount)
+    return solved
+
+
+def check_rewards(rewards: FloatArray) -> None:
+    """Refuse rewards below 0 with a ConfigurationError."""
     if rewards.min() < 0.0:
         raise ConfigurationError(
             "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
             "rewards of at least 0, such as 1 for what is wanted"
         )
-    goes_on = (discount * (1.0 - tasks.ends[:, 0])).astype(np.float32)
-    features = policy.features(buffer.observations.rows)
+
+
+def reward_policy(
+    policy: ContextPolicy, buffer: Buffer, earned: FloatArray, ends: FloatArray, discount: float
+) -> ContextPolicy:
+    """A policy with a memory that prices a reward, too, by fitted value iteration.
+
+    Args:
+        policy: pretraining's, of which features and prices are.
+        buffer: transitions, of which the first n ≥ 1 are regressed on.
+        earned: their rewards (n,), at least 0 and not all 0.
+        ends: (n,) 1 where the task ends, else 0.
+        discount: γ in (0, 1).
+    """
+    rewards = earned.astype(np.float32)
+    goes_on = (discount * (1.0 - ends)).astype(np.float32)
+    actions, inputs, successors = (
+        column[: len(earned)] for column in (buffer.actions, buffer.inputs, buffer.successors)
+    )
+    # No more rows than these transitions have: a product's last bits may depend on its size.
+    n_observations = 1 + int(max(inputs.max(), successors.max()))
+    features = policy.features(buffer.observations.rows[:n_observations])
     weights = np.zeros((features.shape[1], buffer.n_actions), np.float32)
-    rows = [np.flatnonzero(buffer.actions == action) for action in range(buffer.n_actions)]
-    begins = [features[buffer.inputs[mine]] for mine in rows]
+    rows = [np.flatnonzero(actions == action) for action in range(buffer.n_actions)]
+    begins = [features[inputs[mine]] for mine in rows]
     # Once: sweeps change the targets of the regression and not its inputs.
     inverses = [ridge_inverse(phi, _PRICE_RIDGE) for phi in begins]
     for _ in range(_SWEEPS):
         # Never below 0: where nothing is predicted the price of exploring decides alone.
         values = np.maximum((features @ weights).max(axis=1), 0.0)
-        targets = rewards + goes_on * values[buffer.successors]
+        targets = rewards + goes_on * values[successors]
         for action, (mine, phi, inverse) in enumerate(zip(rows, begins, inverses, strict=True)):
             weights[:, action] = inverse @ (phi.T @ targets[mine])
     # In units of the largest value, so that a reward that is paid again and again counts no more.
-    solved = policy.with_worth(np.float32(_WORTH / max(float(targets.max()), 1e-6)) * weights)
-    solved.details = policy_details(experience, tasks.names, discount)
-    return solved
+    return policy.with_worth(np.float32(_WORTH / max(float(targets.max()), 1e-6)) * weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -38,6 +39,47 @@ class Regret(NamedTuple):
     def solved(self) -> int:
         """Tasks at the best possible return, but for rounding."""
         return int((self.returns >= self.best - 1e-9 * (1.0 + np.abs(self.best))).sum())
+
+
+class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment with the reward of a function, which may end its episodes, too.
+
+    Args:
+        env: the environment, whose reward is replaced.
+        reward: as of :func:`rover.solve`, asked for one transition at a time.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
+        super().__init__(env)
+        self._function = reward
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._seen, info = self.env.reset(**options)
+        return self._seen, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Make a step, which earns what the function says."""
+        begin = np.asarray(self._seen)[None]
+        self._seen, _, terminated, truncated, info = self.env.step(action)
+        returned = self._function(begin, np.array([action]), np.asarray(self._seen)[None])
+        rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
+        return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
+
+
+def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:
+    """The reward of a function of observations (n, *shape) that says which are goals (n,).
+
+    Arriving at one is worth 1 and ends the task.
+    """
+
+    def arrived(
+        _: NDArray[Any], actions: NDArray[Any], reached: NDArray[Any], /
+    ) -> tuple[FloatArray, NDArray[np.bool_]]:
+        ends = np.asarray(goal(reached))
+        return ends.astype(np.float64), ends
+
+    return arrived
 
 
 def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:

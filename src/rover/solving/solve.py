@@ -22,7 +22,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
-from rover.policies import ValuePolicy
+from rover.policies import ContextPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
@@ -83,6 +83,9 @@ def solve(
         ConfigurationError: a goal that is no free cell of the map.
         NonFiniteError: a reward that is NaN or infinite.
 
+    Warns:
+        RoverWarning: a source whose world changes with every episode.
+
     Example:
         >>> policy = rover.solve(agent, goal="room5")
         >>> policy.value(observations)
@@ -93,6 +96,14 @@ def solve(
         raise ConfigurationError(f"ridge must be at least 0, not {ridge!r}")
     _check_discount(discount)
     experience = Experience.of(source, env)
+    if isinstance(experience.policy, ContextPolicy):
+        warnings.warn(
+            "the world of this source changes with every episode, and a plan on its observations "
+            "takes those of one layout for those of another: plan within each episode with "
+            "rover.solving.solve_in_contexts",
+            RoverWarning,
+            stacklevel=2,
+        )
     model = experience.model(ridge)
     if reward is not None:
         tasks = task_rewards(experience, model, reward)
