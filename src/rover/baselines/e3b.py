@@ -82,6 +82,11 @@ class E3b(BonusAgent):
     config_class = BonusConfig[_E3bConfig]
     reward_class = _E3bReward
     presets = BonusAgent.make_presets(
-        fast={"intrinsic": {"feature_dim": 64, "hidden": 128, "learning_rate": 1e-3}},
+        fast={
+            # Best of a few in MiniGrid's MultiRoom-N4-S5: what is new to an episode has to be more
+            # than noise among other rewards.
+            "learner": {"entropy_coefficient": 0.3},
+            "intrinsic": {"feature_dim": 64, "hidden": 128, "ridge": 1.0, "learning_rate": 1e-3},
+        },
     )
     presets["code"]["reward_scale"] = "std"
