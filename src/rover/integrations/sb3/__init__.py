@@ -6,6 +6,8 @@
     model = PPO(rover_policy("policy.safetensors"), env).learn(50_000)
     fine_tuned(model).save("tuned.safetensors")
 
+``RoverPredictor`` lets ``evaluate_policy`` follow policies with a memory of the episode.
+
 ``CoverageBonus`` makes ROVER's novelty, RND or another bonus the reward of any algorithm.
 
 ``rover_policy`` returns a policy class, which these algorithms ask for. The class carries the
@@ -29,6 +31,7 @@ from rover.integrations.sb3.bonus import (
 )
 from rover.integrations.sb3.features import RoverFeatures
 from rover.integrations.sb3.policies import fine_tuned, rover_policy
+from rover.integrations.sb3.prediction import RoverPredictor
 
 __all__ = [
     "AgentNovelty",
@@ -37,6 +40,7 @@ __all__ = [
     "DensityNovelty",
     "Novelty",
     "RoverFeatures",
+    "RoverPredictor",
     "fine_tuned",
     "rover_policy",
 ]
