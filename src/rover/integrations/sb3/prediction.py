@@ -13,7 +13,7 @@ from rover.policies import Policy, load_policy
 from rover.policies.policy import Probs
 
 _State: TypeAlias = tuple[Probs | None, ...]
-"""What each environment's episode follows; None before its first observation."""
+"""Policies of each environment's episode; None before its first observation."""
 
 
 class RoverPredictor:
