@@ -153,7 +153,7 @@ def test_predictions_by_brute_force(seed):
     for row, point in enumerate(points):
         for action in range(N_ACTIONS):
             law = motion._law.predict(point[None], coefficients[action : action + 1])[0, 0]
-            total, missed, ended = 0.1, np.zeros(2), 0.0
+            total, missed = 0.1, np.zeros(2)
             for cell in np.flatnonzero(grown._tries[:, action]):
                 n = grown._tries[cell, action]
                 begin = grown._begins[cell, action] / n
@@ -161,10 +161,11 @@ def test_predictions_by_brute_force(seed):
                 weight = min(n, 4.0) * np.exp(-0.5 * ((begin - point) ** 2).sum() / 0.4**2)
                 total += weight
                 missed += weight * (grown._changes[cell, action] / n - told)
-                ended += weight * grown._ended[cell, action] / n
             reached = np.clip(point + law + missed / total, motion._low, motion._high)
             np.testing.assert_allclose(ends[row, action], reached, atol=1e-9)
-            np.testing.assert_allclose(terminates[row, action], ended / total, atol=1e-9)
+            assert motion._endings is not None
+            ended = motion._endings(reached[None, None], np.eye(N_ACTIONS)[[action]])
+            np.testing.assert_allclose(terminates[row, action], ended[0, 0], atol=1e-9)
 
 
 @given(SEEDS, st.integers(50, 200), st.integers(1, 5), st.floats(0.0, 0.3))

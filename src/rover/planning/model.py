@@ -2,8 +2,8 @@
 
 Whatever the number of transitions, what is kept of them are sums: those of the law
 (:mod:`rover.planning.motion`), and at the cells of a net, of each cell and action, how often it was
-taken there, where it began, what it changed and how often it ended the episode, on average. What
-the law misses near by is corrected by these.
+taken there, where it began and what it changed, on average. What the law misses near by is
+corrected by these. Where episodes end is a function of arrivals (:mod:`rover.planning.endings`).
 
 A plan lives on fewer places, some of the cells. Where an action leads from a place is a row of
 weights on the places near its end, never negative and with the right mean, and an end of the
@@ -22,6 +22,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.endings import ends_due
 from rover.planning.motion import HELD, Motion
 from rover.planning.net import (
     COVERAGE_LAG,
@@ -46,6 +47,7 @@ _SINK = 1e-4
 _NEAR = 4  # places that a point between them is interpolated from
 _GROWTH = 1.25  # of the radius of cells that are too many
 _STALE = 0.02  # share of new transitions from which on rows are made anew
+_MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals by which ends are told
 _MOST_CORRECTED = 16  # dimensions in which weights are corrected to the right mean
 
 
@@ -120,9 +122,32 @@ class PlaceModel:
         if due != self._units_from:
             self._take_units(due)
             self._begin(_CELL)
+            self._n_ends = 0
         self.motion.extend(n)
+        self._see_ends(n)
         while self._n < n and not self._add(slice(self._n, n)):
             self._begin(self.cells.radius * _GROWTH)
+
+    def _see_ends(self, n: int) -> None:
+        """Learn where the first n transitions end episodes, by a sample that stays bounded."""
+        terminated = self._buffer.terminated[:n]
+        ends = np.flatnonzero(terminated)
+        due = ends_due(len(ends))
+        if due == self._n_ends:
+            return
+        ends = ends[:due]
+        others = np.flatnonzero(~terminated[: ends[-1]])
+        rows, weights = [], []
+        for kind, most in ((ends, _MOST_ENDS), (others, _MOST_OTHERS)):
+            some = np.unique(np.linspace(0, len(kind) - 1, min(len(kind), most)).astype(np.int64))
+            rows.append(kind[some])
+            weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
+        sample = np.concatenate(rows)
+        arrivals = self.points(self._buffer.successors[sample])
+        self.motion.end(
+            arrivals, self._buffer.actions[sample], terminated[sample], np.concatenate(weights)
+        )
+        self._n_ends = due
 
     def points(self, observations: IntArray) -> FloatArray:
         """Observations of the buffer (n,) as points (n, k), in units of the model."""
@@ -171,7 +196,6 @@ class PlaceModel:
         self.net = Net(np.empty((0, d)), max(PLACE, radius), self._largest)
         self._in_net = 0
         self._tries = np.zeros((MAX_CELLS, n_actions))
-        self._ended = np.zeros((MAX_CELLS, n_actions))
         self._begins = np.zeros((MAX_CELLS, n_actions, d))
         self._changes = np.zeros((MAX_CELLS, n_actions, d))
 
@@ -185,7 +209,6 @@ class PlaceModel:
             return False
         where = owner[::2], actions
         np.add.at(self._tries, where, 1.0)
-        np.add.at(self._ended, where, self._buffer.terminated[rows].astype(np.float64))
         np.add.at(self._begins, where, begins)
         np.add.at(self._changes, where, changes)
         self._n = rows.stop
@@ -201,7 +224,6 @@ class PlaceModel:
             self._begins[:m] / tried[:, :, None],
             counts,
             self._changes[:m] / tried[:, :, None],
-            self._ended[:m] / tried,
         )
 
     def rows(self, *, steps: int = 1) -> Rows:

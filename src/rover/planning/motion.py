@@ -17,8 +17,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.displacements import Displacements
+from rover.planning.endings import Endings
 from rover.planning.novelty import PairNovelty
 
 HELD = 3
@@ -84,6 +85,7 @@ class Motion:
                 break
         self._refute(points, actions, changes, missed)
         self._n_fitted = self._n_visited = n_rows
+        self._endings: Endings | None = None  # none has been seen
 
     def visit(self, n: int) -> None:
         """Count the arrivals of the first n transitions."""
@@ -115,20 +117,24 @@ class Motion:
             self.novelty.add(place)
             place = place + self._law.predict(place, self._coefficients)[actions[rows], each]
 
-    def correct(
-        self, begins: FloatArray, counts: FloatArray, changes: FloatArray, ends: FloatArray
+    def end(
+        self, points: FloatArray, actions: IntArray, ended: BoolArray, weights: FloatArray
     ) -> None:
+        """Learn where episodes end, as of :class:`~rover.planning.endings.Endings`."""
+        controls, rng = self._controls[actions], np.random.default_rng(0)
+        self._endings = Endings(points, controls, ended, weights, rng=rng)
+
+    def correct(self, begins: FloatArray, counts: FloatArray, changes: FloatArray) -> None:
         """Take what the law misses in m cells.
 
         Args:
             begins: (m, A, d) mean points at which actions were taken there.
             counts: (m, A) how often.
             changes: (m, A, d) on average.
-            ends: (m, A) share of the transitions that ended the episode.
         """
         tried = [np.flatnonzero(taken) for taken in counts.T]
         n_actions, size, d = len(tried), max(map(len, tried)), begins.shape[2]
-        cells, told = np.zeros((n_actions, d + 2, size)), np.zeros((n_actions, size, d + 2))
+        cells, told = np.zeros((n_actions, d + 2, size)), np.zeros((n_actions, size, d + 1))
         cells[:, d + 1] = -np.inf  # no weight for what only fills the table
         for action, cell in enumerate(tried):
             begin, taken = begins[cell, action], np.minimum(counts[cell, action], _MOST_COUNTED)
@@ -137,9 +143,7 @@ class Motion:
             own = np.log(taken) - 0.5 * (x**2).sum(axis=0)
             cells[action, :, : len(cell)] = np.concatenate([x, np.ones_like(own)[None], own[None]])
             missed = changes[cell, action] - law
-            told[action, : len(cell)] = np.column_stack(
-                [missed, ends[cell, action], np.ones(len(cell))]
-            )
+            told[action, : len(cell)] = np.column_stack([missed, np.ones(len(cell))])
         self._cells, self._told = torch.from_numpy(cells), torch.from_numpy(told)
         reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
         self._low, self._high = reached.min(axis=0) - _BEYOND, reached.max(axis=0) + _BEYOND
@@ -183,4 +187,7 @@ class Motion:
         each = torch.from_numpy(np.concatenate([x, own, np.ones_like(own)], axis=2))
         sums = ((each @ self._cells).exp_() @ self._told).numpy()
         local = sums[..., :-1] / (sums[..., -1:] + _LOCAL_PRIOR)
-        return np.clip(points + change + local[..., :-1], self._low, self._high), local[..., -1]
+        reached = np.clip(points + change + local, self._low, self._high)
+        if self._endings is None:
+            return reached, np.zeros(reached.shape[:2])
+        return reached, self._endings(reached, self._controls)
