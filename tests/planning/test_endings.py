@@ -82,7 +82,7 @@ def test_holes_are_told_by_fourier_features() -> None:
     assert endings(centres[None], ONE).min() > 0.5
     assert endings(np.array([[[0.0, 0.0], [-0.8, 0.8]]]), ONE).max() < 0.25
     wrong = (endings(points[None], ONE)[0].round() != ended).mean()
-    assert wrong < 0.5 * ended.mean(), "a quadratic of the point cannot tell three holes"
+    assert wrong < 0.7 * ended.mean(), "a quadratic of the point cannot tell three holes"
 
 
 def test_ends_by_chance_or_by_a_control_are_told_as_such() -> None:

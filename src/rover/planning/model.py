@@ -65,6 +65,7 @@ class PlaceModel:
         largest: most places of a plan.
 
     Attributes:
+        buffer: the transitions.
         kept: (k,) features that are not noise.
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to those of coverage; 0 for what is not covered.
@@ -86,7 +87,7 @@ class PlaceModel:
         *,
         largest: int = MAX_PLACES,
     ) -> None:
-        self._buffer = buffer
+        self.buffer = buffer
         self._largest = largest
         self._points_of = points
         self._units_from = self._n = 0
@@ -100,7 +101,7 @@ class PlaceModel:
     @property
     def is_ready(self) -> bool:
         """True if there is enough to take units from."""
-        return len(self._buffer) >= FIRST_UNITS
+        return len(self.buffer) >= FIRST_UNITS
 
     @property
     def n_pairs(self) -> int:
@@ -117,7 +118,7 @@ class PlaceModel:
 
     def _take_in(self) -> None:
         """Add the transitions that are new to the sums."""
-        n = len(self._buffer)
+        n = len(self.buffer)
         due = units_due(n)
         if due != self._units_from:
             self._take_units(due)
@@ -130,7 +131,7 @@ class PlaceModel:
 
     def _see_ends(self, n: int) -> None:
         """Learn where the first n transitions end episodes, by a sample that stays bounded."""
-        terminated = self._buffer.terminated[:n]
+        terminated = self.buffer.terminated[:n]
         ends = np.flatnonzero(terminated)
         due = ends_due(len(ends))
         if due == self._n_ends:
@@ -143,9 +144,9 @@ class PlaceModel:
             rows.append(kind[some])
             weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
         sample = np.concatenate(rows)
-        arrivals = self.points(self._buffer.successors[sample])
+        arrivals = self.points(self.buffer.successors[sample])
         self.motion.end(
-            arrivals, self._buffer.actions[sample], terminated[sample], np.concatenate(weights)
+            arrivals, self.buffer.actions[sample], terminated[sample], np.concatenate(weights)
         )
         self._n_ends = due
 
@@ -155,7 +156,7 @@ class PlaceModel:
 
     def _take_units(self, n_rows: int) -> None:
         """Choose the features that count, their units and the law, by the first `n_rows`."""
-        buffer = self._buffer
+        buffer = self.buffer
         begins, chosen = self._points_of(buffer.inputs[:n_rows])
         ends, _ = self._points_of(buffer.successors[:n_rows])
         done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
@@ -185,13 +186,13 @@ class PlaceModel:
 
     def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
         """Points, actions and changes of transitions."""
-        buffer = self._buffer
+        buffer = self.buffer
         begins, ends = self.points(buffer.inputs[rows]), self.points(buffer.successors[rows])
         return begins, buffer.actions[rows], ends - begins
 
     def _begin(self, radius: float) -> None:
         """Empty sums at cells of a radius."""
-        d, n_actions = len(self.kept), self._buffer.n_actions
+        d, n_actions = len(self.kept), self.buffer.n_actions
         self.cells, self._n = Net(np.empty((0, d)), radius, MAX_CELLS), 0
         self.net = Net(np.empty((0, d)), max(PLACE, radius), self._largest)
         self._in_net = 0
@@ -233,7 +234,7 @@ class PlaceModel:
         if self.net.add(cells[self._in_net :]) is None:
             self.net = Net.over(cells, self.net.radius, largest=self._largest)
         self._in_net = len(cells)
-        begins, times = self._buffer.starts()
+        begins, times = self.buffer.starts()
         owner = self.net.nearest(self.points(begins), 1)[1][:, 0]
         start = np.bincount(owner, times / times.sum(), minlength=len(self.net))
         self._start = start.astype(np.float64)
@@ -266,7 +267,7 @@ class PlaceModel:
 
     def priced(self) -> PricedRows:
         """Rows at most a fiftieth of the data old, and their novelty up to date."""
-        n, net = len(self._buffer), self._net_priced
+        n, net = len(self.buffer), self._net_priced
         continues = self._rows is not None
         if self._rows is None or n >= self._n_fitted * (1.0 + _STALE):
             self.fit()
@@ -287,7 +288,7 @@ class PlaceModel:
         """
         points = self.points(np.array([observation]))
         ahead, weights, index, end = self._reached(points, HELD)
-        self.motion.visit(len(self._buffer))
+        self.motion.visit(len(self.buffer))
         onward = (weights * values[index]).sum(axis=1) + end * float(self._start @ values)
         return onward, self.motion.novelty(ahead)
 

@@ -148,6 +148,15 @@ class Motion:
         reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
         self._low, self._high = reached.min(axis=0) - _BEYOND, reached.max(axis=0) + _BEYOND
 
+    @property
+    def n_actions(self) -> int:
+        """A."""
+        return len(self._controls)
+
+    def is_beyond(self, points: FloatArray) -> BoolArray:
+        """Mask (…) of predicted points (…, d) that were held back, far from what was seen."""
+        return np.asarray(((points <= self._low) | (points >= self._high)).any(axis=-1))
+
     def law(self, points: FloatArray, actions: IntArray) -> FloatArray:
         """Changes (n, d) of actions (n,) at points (n, d) by the law alone, uncorrected."""
         changes = np.empty_like(points)

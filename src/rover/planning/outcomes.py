@@ -83,6 +83,7 @@ class OutcomeModel:
             one that ended nearest; None with `landings` empty.
         encoder: makes the features of observations; None: observations as they are, flattened.
         has_metric: whether the distance between points says how alike they are.
+        law: the model of places that a net was made with.
     """
 
     points: FloatArray
@@ -99,6 +100,7 @@ class OutcomeModel:
     twins: IntArray | None = None
     encoder: Encoder | None = None
     has_metric: bool = False
+    law: PlaceModel | None = None
 
     @property
     def exact(self) -> bool:
@@ -145,6 +147,14 @@ class OutcomeModel:
         flat = np.tile(like.reshape(-1).astype(np.float64), (len(points), 1))
         flat[:, kept] = points[:, column] / self.projection[kept, column]
         return flat.reshape(-1, *like.shape).astype(like.dtype)
+
+    def arrivals_tell(self, columns: FloatArray) -> bool:
+        """True if columns (n, K) of transitions follow from where they ended as well as from where
+        they began."""
+        if self.twins is None:
+            return False
+        begun, ended = (((columns[twin] - columns) ** 2).sum() for twin in self.twins)
+        return bool(ended <= begun)
 
     def _read(self, number: int, columns: FloatArray) -> FloatArray:
         """Columns (n, K) of transitions at a step of the outcomes, (E, K).
@@ -297,6 +307,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         displacements=held.ends - np.repeat(places, buffer.n_actions, axis=0),
         doubts=doubts,
         encoder=encoder,
+        law=model,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -20,16 +21,21 @@ from scipy.spatial import KDTree
 
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
+from rover.planning.evidence import held_out_errors
+from rover.planning.net import units_due
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
+from rover.solving.rehearsal import rehearsed
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
 DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
+_JUDGED = 2000  # transitions by which the law is judged
+_MOST_MISSED = 0.02  # share of what moves change that the law may miss for plans to be rehearsed
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -112,7 +118,15 @@ def solve(
         tasks = finder.rewards([goal] if goal is not None else goals or ())
     if sink_value is not None and not math.isfinite(sink_value):
         raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
-    return value_policy(model, tasks, experience, discount, sink_value, temperature=temperature)
+    return value_policy(
+        model,
+        tasks,
+        experience,
+        discount,
+        sink_value,
+        temperature=temperature,
+        rehearse=reward is not None and _is_foretold(model, tasks, experience),
+    )
 
 
 def value_policy(
@@ -123,6 +137,7 @@ def value_policy(
     sink_value: float | None = None,
     *,
     temperature: float = 0.0,
+    rehearse: bool = False,
 ) -> ValuePolicy:
     """The best policies of tasks on a model.
 
@@ -131,20 +146,42 @@ def value_policy(
         tasks: K of them.
         experience: what was planned on.
         discount, sink_value, temperature: as of :func:`solve`.
+        rehearse: whether the plan of a single task is rehearsed in the law of motion.
     """
     sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
     if sink_value is None:
         # Pessimistic by default: a plan must not prefer what was never tried to what was seen to be
         # poor.
         sink = _worst_value(tasks.rewards, discount)
-    solution = optimal_values(
-        model,
-        tasks.rewards,
-        tasks.ends,
-        passing=tasks.passing,
-        discount=discount,
-        sink_value=sink,
-    )
+    if rehearse and model.law is not None:
+        plan = rehearsed(
+            model.law,
+            tasks.rewards[:, 0],
+            tasks.ends[:, 0],
+            discount=discount,
+            sink_value=float(sink[0]),
+        )
+        model = replace(
+            model,
+            places=plan.places,
+            displacements=(plan.outlook.ends - plan.places[:, None]).reshape(
+                -1, model.places.shape[1]
+            ),
+            doubts=np.zeros(plan.outlook.earned.size),
+            sink=np.zeros(plan.outlook.earned.size),
+        )
+        solution = _Solution(
+            plan.values[None], plan.outlook.earned[None], plan.outlook.remaining[None]
+        )
+    else:
+        solution = optimal_values(
+            model,
+            tasks.rewards,
+            tasks.ends,
+            passing=tasks.passing,
+            discount=discount,
+            sink_value=sink,
+        )
     tables = {
         "places": model.places,
         "projection": model.projection,
@@ -168,6 +205,14 @@ def value_policy(
         encoder=model.encoder,
         details=policy_details(experience, tasks.names, discount),
     ).requires_grad_(False)
+
+
+def _is_foretold(model: OutcomeModel, tasks: TaskRewards, experience: Experience) -> bool:
+    """True if the law foretells almost all of what moves, and arrivals what a task earns."""
+    if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
+        return False
+    n = units_due(min(len(experience.buffer), _JUDGED))
+    return held_out_errors(experience.buffer, n)[1] <= _MOST_MISSED
 
 
 def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
