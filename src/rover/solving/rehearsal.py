@@ -33,7 +33,7 @@ _TOLERANCE = 1e-6
 
 
 class Outlook(NamedTuple):
-    """What actions lead to from n points.
+    """Outcomes of actions at n points.
 
     Attributes:
         ends: (n, A, d).
@@ -101,7 +101,7 @@ class Stage:
         return np.asarray(chosen.reshape(ended.shape))
 
     def look(self, points: FloatArray) -> Outlook:
-        """What every action leads to from points (n, d)."""
+        """Outcomes of every action at points (n, d)."""
         where = np.repeat(points[None], self._motion.n_actions, axis=0)
         earned, remaining = np.zeros(where.shape[:2]), np.ones(where.shape[:2])
         for _ in range(self._held):
