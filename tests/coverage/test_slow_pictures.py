@@ -70,12 +70,14 @@ def test_features_are_a_function_of_the_buffer_however_often_it_was_looked_at():
         _add(watched, step)
         _add(late, step)
         if len(watched) >= 50:
-            often.points(watched.successors[-1:])
+            often.points(watched.successors[-1:], len(watched))
     once = PictureFeatures(late)
     every = np.arange(len(late.observations))
-    np.testing.assert_array_equal(often.points(every), once.points(every))
+    early = once.points(every, 120)
+    np.testing.assert_array_equal(often.points(every, 190), once.points(every, 190))
+    assert early.shape != once.points(every, 190).shape or (early != once.points(every, 190)).any()
     encoded = once.encoder().features(late.observations.rows)
-    np.testing.assert_array_equal(encoded, once.points(every))
+    np.testing.assert_array_equal(encoded, once.points(every, 190))
 
 
 def test_pairs_lie_within_episodes():

@@ -15,7 +15,7 @@ FORCES = np.array([-1.0, 0.0, 1.0])
 
 
 def place_model(buffer: Buffer) -> PlaceModel:
-    return PlaceModel(buffer, lambda at: (buffer.observations.rows[at], None))
+    return PlaceModel(buffer, lambda at, _: (buffer.observations.rows[at], None))
 
 
 def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, PlaceModel]:

@@ -72,7 +72,7 @@ def place_model(buffer: Buffer) -> PlaceModel:
     largest = min(model.MAX_PLACES, max(model.MAX_CELLS - 4, 1))
     return PlaceModel(
         buffer,
-        lambda at: (buffer.observations.rows[at].astype(np.float64), None),
+        lambda at, _: (buffer.observations.rows[at].astype(np.float64), None),
         largest=largest,
     )
 

@@ -37,18 +37,19 @@ class PictureFeatures:
 
     def encoder(self) -> Encoder:
         """A copy of the encoder of the features that are due, whose units are its own."""
-        return self._fitted().frozen()
+        return self._fitted(len(self._buffer)).frozen()
 
-    def points(self, observations: IntArray) -> FloatArray:
-        """Features (n, d) float64 of observations (n,) of the buffer."""
-        encoder = self._fitted()
+    def points(self, observations: IntArray, n: int) -> FloatArray:
+        """Features (m, d) float64 of observations (m,) of the buffer, of which its first n
+        transitions are the latest to be learned from: a plan outlives the next fit."""
+        encoder = self._fitted(n)
         buffers = dict(encoder.named_buffers())
         rows = self._coefficients(observations)
         return ((rows - buffers["mean"]) @ buffers["projection"]).numpy()
 
-    def _fitted(self) -> Encoder:
-        """The encoder, fitted anew when due."""
-        due = units_due(len(self._buffer))
+    def _fitted(self, n: int) -> Encoder:
+        """The encoder, fitted anew when it is due for n transitions."""
+        due = units_due(n)
         # Through every fit on the way: sums taken in at once would differ in their last bits.
         while self._n < due:
             self._take_in(min(max(FIRST_UNITS, self._n * 3 // 2), due))

@@ -279,12 +279,12 @@ class Representation:
         low, width = _units(self._buffer, values, repeats=self._evidence.is_exact)
         return torch.from_numpy((values - low) / width)
 
-    def points(self, observations: IntArray) -> tuple[FloatArray, IntArray | None]:
-        """Features (n, d) of observations (n,) of the buffer that places lie in, and which columns
-        are to be covered; None: all."""
+    def points(self, observations: IntArray, n: int) -> tuple[FloatArray, IntArray | None]:
+        """Features (m, d) of observations (m,) of the buffer that places lie in, those of pictures
+        learned from its first n transitions; and which columns are to be covered, None: all."""
         cover = self._config.cover
         if self._pictures is not None:
-            features = self._pictures.points(observations)
+            features = self._pictures.points(observations, n)
         elif self.encoder.config.kind == "scale":
             rows = self._buffer.observations.rows[observations]
             features = rows.reshape(len(rows), -1).astype(np.float64)

@@ -60,8 +60,9 @@ class PlaceModel:
 
     Args:
         buffer: the transitions.
-        points: from the first observations of the buffer, by their number and on, to features
-            (n, d), and which columns are to be covered; None: all.
+        points: from observations of the buffer (n,), and the number of its first transitions that
+            features may be learned from, to features (n, d), and which columns are to be covered;
+            None: all.
         largest: most places of a plan.
 
     Attributes:
@@ -83,7 +84,7 @@ class PlaceModel:
     def __init__(
         self,
         buffer: Buffer,
-        points: Callable[[IntArray], tuple[FloatArray, IntArray | None]],
+        points: Callable[[IntArray, int], tuple[FloatArray, IntArray | None]],
         *,
         largest: int = MAX_PLACES,
     ) -> None:
@@ -152,13 +153,15 @@ class PlaceModel:
 
     def points(self, observations: IntArray) -> FloatArray:
         """Observations of the buffer (n,) as points (n, k), in units of the model."""
-        return np.asarray(self._points_of(observations)[0][:, self.kept] / self.scale)
+        features, _ = self._points_of(observations, self._units_from)
+        return np.asarray(features[:, self.kept] / self.scale)
 
     def _take_units(self, n_rows: int) -> None:
         """Choose the features that count, their units and the law, by the first `n_rows`."""
-        buffer = self.buffer
-        begins, chosen = self._points_of(buffer.inputs[:n_rows])
-        ends, _ = self._points_of(buffer.successors[:n_rows])
+        # From here on points are of the features that follow from these.
+        buffer, self._units_from = self.buffer, n_rows
+        begins, chosen = self._points_of(buffer.inputs[:n_rows], n_rows)
+        ends, _ = self._points_of(buffer.successors[:n_rows], n_rows)
         done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
         units = time_units(begins, ends, done)
         self.kept = np.flatnonzero(np.isfinite(units))
@@ -182,7 +185,6 @@ class PlaceModel:
             coverage=slow / self.scale,
             time_scales=np.where(covered, slow / fast, 0.0),
         )
-        self._units_from = n_rows
 
     def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
         """Points, actions and changes of transitions."""

@@ -272,7 +272,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     table = buffer.observations.rows
     flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
     features: FloatArray = flat.astype(np.float64)
-    model = PlaceModel(buffer, lambda rows: (features[rows], None))
+    model = PlaceModel(buffer, lambda rows, _: (features[rows], None))
     model.fit()
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
