@@ -5,6 +5,7 @@
     python benchmarks/planning.py first --env MountainCar-v0 --steps 2000 --seeds 100 101
     python benchmarks/planning.py policy --env CartPole-v1 --steps 2000 --seeds 100
     python benchmarks/planning.py goals --env maze --steps 10000 --seeds 100
+    python benchmarks/planning.py reward --env CartPole-v1 --steps 3000 --seeds 100
     python benchmarks/planning.py table
 
 Each figure is also added to a file, `--csv docs/results/model.csv`, of which `table` makes the
@@ -13,8 +14,9 @@ between the numbers of steps, and the resident memory there. `cells` counts the 
 data reached, of `--agent random` too, `first` the steps until an episode ends by itself (the
 car's flag, the acrobot's swing), `policy` the cells of a net over what uniform actions visit,
 in sets of episodes of the policy that is handed over and of uniform actions. `goals` plans for
-cells of the maze and counts arrivals from perturbed starts. `maze` is a point of the dynamics
-of OGBench's PointMaze: eight directions, held for five frames of 0.2 each, slide along the
+cells of the maze and counts arrivals from perturbed starts, `reward` for the environment's own
+reward, of which the run saw nothing: the mean return of ten starts. `maze` is a point of the
+dynamics of OGBench's PointMaze: eight directions, held for five frames of 0.2 each, slide along the
 walls of the large maze; `--env medium` is the medium one, `--env torques/Hopper-v5` an environment
 with torques as they are, of which others have a list of least, no and largest ones.
 """
@@ -270,6 +272,22 @@ def goals(name: str, steps: int, seed: int) -> float:
     return float(np.mean(reached))
 
 
+def own_reward(name: str, steps: int, seed: int) -> float:
+    """Mean return of a plan for the environment's own reward, from ten starts."""
+    agent, _ = explored(name, steps, seed)
+    policy = rover.solve(agent, make(name))
+    rng, env, returns = np.random.default_rng(seed), make(name), []
+    for number in range(10):
+        observation, _ = env.reset(seed=1000 * seed + number)
+        done, total = False, 0.0
+        while not done:
+            action = policy.act(observation, rng)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            done, total = terminated or truncated, total + float(reward)
+        returns.append(total)
+    return float(np.mean(returns))
+
+
 def page(path: Path) -> str:
     """The page of results, of the rows of a file."""
     with path.open(encoding="utf-8") as file:
@@ -302,7 +320,7 @@ def page(path: Path) -> str:
 
 def main() -> None:
     """Read the command line."""
-    kinds = ("speed", "cells", "first", "policy", "goals", "table")
+    kinds = ("speed", "cells", "first", "policy", "goals", "reward", "table")
     arguments = parser(__doc__, env=["MountainCar-v0"], steps=[2000], seeds=[100])
     arguments.add_argument("what", nargs="?", choices=kinds, default="speed")
     arguments.add_argument("--agent", default="rover")
@@ -326,6 +344,8 @@ def main() -> None:
         row = asked.what, name, asked.agent, steps, seed
         if asked.what == "goals":
             add(*row, "share reached", goals(name, steps, seed))
+        elif asked.what == "reward":
+            add(*row, "mean return", own_reward(name, steps, seed))
         elif asked.what == "policy":
             own, uniform = handed_over(name, steps, seed)
             add(*row, "cells of the policy", own)
