@@ -215,8 +215,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
             The observation, and ``{"state": int}``.
 
         Raises:
-            ConfigurationError: The start is no cell.
-            ConfigurationError: The start is a wall or outside the map.
+            ConfigurationError: The start is no cell, a wall, or outside the map.
         """
         super().reset(seed=seed)
         starts = self.start_states

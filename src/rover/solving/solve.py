@@ -84,9 +84,9 @@ def solve(
         The policy: `probs`, `act`, `value`, `action_values`, `save`.
 
     Raises:
-        ConfigurationError: a goal or reward that the data says nothing of, a source without
-            transitions or with those of another environment, or a setting out of range.
-        ConfigurationError: a goal that is no free cell of the map.
+        ConfigurationError: a goal that is no free cell of the map, a goal or reward that the data
+            says nothing of, a source without transitions or with those of another environment, or
+            a setting out of range.
         NonFiniteError: a reward that is NaN or infinite.
 
     Warns:

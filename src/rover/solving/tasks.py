@@ -74,8 +74,7 @@ def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str
     """Name and state of a goal of a grid world, by its name or its cell.
 
     Raises:
-        ConfigurationError: no such name.
-        ConfigurationError: the cell is a wall or outside the map.
+        ConfigurationError: no such name, or the cell is a wall or outside the map.
     """
     world = env.unwrapped
     assert isinstance(world, GridWorld)
