@@ -4,11 +4,11 @@ import csv
 
 import pandas as pd
 
+from arena_table import STUDY, main
 from rover import make_agent
 from rover.training.run_folder import load_run_buffer
 from rover_bench import load_study
-from rover_bench.arena_table import STUDY, main
-from rover_bench.sink_mass import table
+from sink_mass import table
 
 
 def test_the_table_its_file_and_its_pictures(tmp_path, capsys):

@@ -1,6 +1,6 @@
 """Any reward at first sight: goals and rewards solved from reward-free runs.
 
-    python -m rover_bench.first_sight [goals agents rewards ...] [--seeds 100 101 ...] [--jobs 2]
+    python benchmarks/first_sight.py [goals agents rewards ...] [--seeds 100 101 ...] [--jobs 2]
 
 Writes docs/results/first_sight.csv (one line a run) and first_sight.md (its tables). Runs that the
 file holds already are not repeated.
@@ -284,7 +284,7 @@ def _report(path: Path) -> str:
     runs = pd.read_csv(path)
     parts = [
         "# Any reward at first sight\n",
-        "Made by `python -m rover_bench.first_sight`; a line for each run is in "
+        "Made by `python benchmarks/first_sight.py`; a line for each run is in "
         "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
         "further step. Lines that the file holds are not made again, so that some are of earlier "
         "commits than the one below.\n",

@@ -1,7 +1,7 @@
 """J/J* of policies, by the mass that their own model leaves to the sink.
 
     rover reproduce scaling
-    python -m rover_bench.sink_mass runs > docs/results/paper/sink_mass.md
+    python benchmarks/sink_mass.py runs > docs/results/paper/sink_mass.md
 
 Every policy that preset `paper` planned from 4,500 steps on, in Multi-Rooms of each size: the mass
 of its occupancy that the model it was planned on sends to the sink, the states that were new since
