@@ -25,6 +25,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipP
 
 from rover.cli import main
 from rover.errors import RoverWarning
+from rover.training.agent import AGENTS
 
 ROOT = Path(__file__).parents[2]
 REASONS = {
@@ -105,7 +106,17 @@ RUN = [page for page in WITH_BLOCKS if page.name != "first_result.md" or not NOT
 """The first guide is run as a notebook where that can be done: see test_notebook.py."""
 
 
+@pytest.fixture
+def no_agents_left():
+    """Forget the agents that a page defines, which later tests must not find."""
+    yield
+    for name, agent in [*AGENTS.items()]:
+        if not agent.__module__.startswith("rover."):
+            del AGENTS[name]
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_agents_left")
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     (tmp_path / "reader").mkdir()
