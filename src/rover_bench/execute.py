@@ -32,10 +32,10 @@ from rover.finetuning import (
 )
 from rover.finetuning.config import TaskConfig
 from rover.policies import load_policy
-from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
+from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log, check_logs
-from rover.training.run_folder import load_run_buffer, read_run_config
+from rover.training.run_folder import load_run_buffer
 from rover_bench.executors import EXECUTORS, LocalConfig
 from rover_bench.measure import machine, provenance
 from rover_bench.progress import POLL_SECONDS, Progress, Say

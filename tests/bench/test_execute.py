@@ -16,8 +16,7 @@ from same_files import assert_same
 import rover
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
-from rover.storage import JsonLines, RunLock, read_json
-from rover.training.run_folder import read_run_config
+from rover.storage import JsonLines, RunLock, read_json, read_run_config
 from rover_bench import load_study, redraw, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, execute
 from rover_bench.executors import EXECUTORS

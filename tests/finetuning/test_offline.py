@@ -12,7 +12,7 @@ from rover.envs import make_env
 from rover.errors import ConfigurationError
 from rover.finetuning import TaskResult, train_offline
 from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
-from rover.training.run_folder import read_run_config
+from rover.storage import read_run_config
 
 pytestmark = [
     pytest.mark.slow,

@@ -71,7 +71,7 @@ def write_folder(
     """The files that runs of every kind have; a run without a summary has not ended."""
     folder.mkdir(parents=True)
     agent = config["agent"]
-    about = {"format": 2, "version": "0.1.0", "style": STYLES.get(agent), "preset": "fast"}
+    about = {"format": 3, "version": "0.2.0", "style": STYLES.get(agent), "preset": "fast"}
     write_json(folder / "config.json", about | config)
     metrics = JsonLines(folder / "metrics.jsonl")
     for record in records:

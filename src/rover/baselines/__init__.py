@@ -116,7 +116,7 @@ def resume_agent(
         ConfigurationError: `env` or an object is missing, or is not that of the run.
         ReplayMismatchError: the environment is not deterministic given its seed.
     """
-    from rover.training.run_folder import read_run_config
+    from rover.storage import read_run_config
 
     # The name comes from a file: it is looked up, and nothing is imported for it.
     name = read_run_config(run_dir, kind="pretrain").agent

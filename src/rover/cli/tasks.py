@@ -256,8 +256,8 @@ def _resume(
         rover resume runs/rover-Maze-v0-default-seed0
         rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
     """
-    from rover.storage import is_complete
-    from rover.training.run_folder import load_run_buffer, read_run_config, remove_leftovers
+    from rover.storage import is_complete, read_run_config
+    from rover.training.run_folder import load_run_buffer, remove_leftovers
 
     run_config = read_run_config(path)
     # An argument that this kind of run would not look at is a misunderstanding.

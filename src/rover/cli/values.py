@@ -126,7 +126,7 @@ def _env_value(name: str, text: str, default: Any) -> Any:
 
 def read_task_of(path: Path, words: Sequence[str]) -> Task:
     """The task that --task describes, on the environment of the pretrained run in `path`."""
-    from rover.training.run_folder import read_run_config
+    from rover.storage import read_run_config
 
     run_config = read_run_config(path, kind="pretrain")
     in_python = "give its task to rover.train_offline or rover.integrations.minari.export_minari"

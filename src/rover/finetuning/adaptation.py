@@ -28,7 +28,7 @@ from rover.policies import TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
 from rover.solving.solve import policy_details, value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
-from rover.training.run_folder import RunConfig
+from rover.storage import RunConfig
 
 # Distance up to which a place counts as visited where states do not repeat.
 _NEAR = 2.0 * SPACING

@@ -26,7 +26,8 @@ from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards, reward_policy
 from rover.solving.experience import Experience
 from rover.solving.solve import policy_details
-from rover.training.run_folder import START_FILE, RunConfig
+from rover.storage import RunConfig
+from rover.training.run_folder import START_FILE
 
 # Random numbers of the episodes, next to those of acting, drawing and evaluating.
 _EPISODE_STREAM = 6

@@ -18,17 +18,11 @@ from rover.finetuning.online import Finetuning
 from rover.finetuning.run import TaskResult, TaskRun
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy, load_policy
-from rover.storage import fitting, is_complete
+from rover.storage import RunConfig, fitting, is_complete, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
-from rover.training.run_folder import (
-    START_FILE,
-    RunConfig,
-    load_run_buffer,
-    read_run_config,
-    remove_leftovers,
-)
+from rover.training.run_folder import START_FILE, load_run_buffer, remove_leftovers
 from rover.version import __version__
 
 

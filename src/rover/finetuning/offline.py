@@ -25,7 +25,7 @@ from rover.finetuning.run import TaskRun
 from rover.finetuning.tasks import check_rewarded, keeps_rewards
 from rover.learners import DiscreteCQL, DiscreteDDPG, PolicyNetwork, TwinCritics
 from rover.policies import GreedyPolicy, NetworkPolicy
-from rover.training.run_folder import RunConfig
+from rover.storage import RunConfig
 
 
 class OfflineTraining(TaskRun):

@@ -35,8 +35,9 @@ from rover.policies import (
     TabulatedPolicy,
     ValuePolicy,
 )
+from rover.storage import RunConfig
 from rover.training.config import choose
-from rover.training.run_folder import START_FILE, RunConfig
+from rover.training.run_folder import START_FILE
 
 
 class Finetuning(OnlineRun):

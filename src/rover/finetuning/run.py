@@ -25,11 +25,11 @@ from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
 from rover.operators.support import FloatArray
 from rover.policies import Policy, TabulatedPolicy
-from rover.storage import restore_tensors
+from rover.storage import RunConfig, restore_tensors
 from rover.training.environments import fresh_copy, observations_of
 from rover.training.monitor import Log
 from rover.training.run import Callback, Run
-from rover.training.run_folder import POLICY_FILE, RunConfig
+from rover.training.run_folder import POLICY_FILE
 
 # Returns of one policy differ in their last digits by the order in which rewards are added.
 _TOLERANCE = 1e-6

@@ -23,17 +23,11 @@ from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, mean_interval, policy_occupancy
 from rover.policies import load_policy
 from rover.policies.policy import Policy
-from rover.storage import fitting, flatten
+from rover.storage import RunConfig, fitting, flatten, read_run_config
 from rover.training.config import validate_settings
 from rover.training.environments import MAX_EVALUATED_STATES, discount_of, horizon_of
 from rover.training.rollout_measures import MEASURED_SETS
-from rover.training.run_folder import (
-    BUFFER_FILE,
-    POLICY_FILE,
-    RunConfig,
-    load_run_buffer,
-    read_run_config,
-)
+from rover.training.run_folder import BUFFER_FILE, POLICY_FILE, load_run_buffer
 from rover.version import __version__
 
 __all__ = [

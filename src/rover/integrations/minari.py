@@ -35,8 +35,8 @@ from rover.errors import (
 )
 from rover.integrations.certificate import certify, check_certificate, pretraining_command
 from rover.operators.support import FloatArray, IntArray
-from rover.storage import check_writable
-from rover.training.run_folder import load_run_buffer, read_run_config
+from rover.storage import check_writable, read_run_config
+from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
 
 __all__ = ["export_minari", "load_minari", "read_certificate"]

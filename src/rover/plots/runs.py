@@ -6,22 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, StrictInt
 
-from rover.errors import ArtefactError
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
-    RUN_FORMAT,
     JsonLines,
-    check_manifest,
+    RunConfig,
     fitting,
     flatten,
     is_complete,
     read_json,
+    read_run_config,
     read_sealed,
     refuse_links,
 )
@@ -37,46 +35,6 @@ _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
 
 # Quantities that are measured now and then, and once more at the end, for the summary.
 _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
-
-
-_TEXTS = ConfigDict(str_max_length=4096)  # a picture takes forever to draw a text without end
-
-
-class _Task(BaseModel):
-    """The entries of a task that pictures need."""
-
-    model_config = _TEXTS
-
-    env_id: str
-    env_kwargs: dict[str, Any]
-    goal_name: str | None = None
-
-
-class _RunConfig(BaseModel):
-    """The entries of config.json that pictures need."""
-
-    model_config = _TEXTS
-
-    format: StrictInt
-    kind: Literal["pretrain", "finetune", "adapt", "offline"]
-    agent: str | None = None
-    style: AgentStyle | None = None
-    algorithm: str | None = None
-    preset: str = ""
-    seed: int
-    env_id: str | None = None
-    task: _Task | None = None
-    source: str | None = None
-    transfer: str | None = None
-    freeze: Any = None
-    total_timesteps: int = 0
-    settings: dict[str, Any]
-
-    @classmethod
-    def read(cls, folder: Path) -> _RunConfig:
-        if not (folder / "config.json").exists():
-            raise ArtefactError(f"{folder} holds no run: it has no config.json")
-        return read_json(folder / "config.json", model=cls, newest_format=RUN_FORMAT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +82,7 @@ class RunFiles:
     """
 
     path: Path
-    config: _RunConfig
+    config: RunConfig
     summary: Mapping[str, Any]
     records: Sequence[Mapping[str, Any]]
     arrays: Mapping[str, NDArray[Any]]
@@ -139,15 +97,14 @@ class RunFiles:
                 version.
             StorageError: a file cannot be read, or a folder of the run is a symbolic link.
         """
-        path = Path(run_dir)
-        check_manifest(path)
+        path, config = Path(run_dir), read_run_config(run_dir)
         refuse_links(path)
         summary, metrics = path / "summary.json", path / "metrics.jsonl"
         evaluation = path / "evaluation.safetensors"
         # Files that are written at the end are missing from a run that has not ended.
         return cls(
             path=path,
-            config=_RunConfig.read(path),
+            config=config,
             summary=read_json(summary) if summary.exists() else {},
             records=JsonLines.read(metrics) if metrics.exists() else (),
             arrays=read_sealed(evaluation, kind="evaluation") if evaluation.exists() else {},
@@ -174,12 +131,12 @@ class RunFiles:
         return GridMap(**{name: self.arrays[name] for name in names if name in self.arrays})
 
     @cached_property
-    def _pretrained(self) -> _RunConfig:
+    def _pretrained(self) -> RunConfig:
         """The configuration of the run that declares the agent: this one, or its source."""
         config, source = self.config, Path(self.config.source or "")
         # The source may be gone or be a policy file: then its name stands for the agent.
         is_run = config.source is not None and (source / "config.json").exists()
-        return _RunConfig.read(source) if is_run and config.style is None else config
+        return read_run_config(source) if is_run and config.style is None else config
 
     @property
     def agent(self) -> str:
@@ -193,7 +150,9 @@ class RunFiles:
     def styles_of(runs: Runs) -> dict[str, AgentStyle]:
         """A style for each of the agents, from what their runs declare."""
         pretrained = [run._pretrained for group in runs.values() for run in group]
-        return assign_styles(runs, {str(p.agent): p.style for p in pretrained if p.style})
+        with fitting("the style of a run cannot be drawn"):
+            declared = {str(run.agent): AgentStyle(**run.style) for run in pretrained if run.style}
+            return assign_styles(runs, declared)
 
     @property
     def environment(self) -> str:
@@ -201,11 +160,12 @@ class RunFiles:
         task = self.config.task
         if task is None:
             return self.config.env_id or "an environment without an id"
-        title = task.env_id.rpartition("/")[2]
-        goal = task.goal_name or task.env_kwargs.get("goal")
+        with fitting(f"{self.path / 'config.json'} is damaged: its task"):
+            title, kwargs = task["env_id"].rpartition("/")[2], dict(task["env_kwargs"])
+            goal = task["goal_name"] or kwargs.get("goal")
         if goal is not None:
             title += f", goal {tuple(goal) if isinstance(goal, list) else goal}"
-        return f"{title}, dense reward" if task.env_kwargs.get("reward") == "dense" else title
+        return f"{title}, dense reward" if kwargs.get("reward") == "dense" else title
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.planning.evidence import Evidence
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.policies import CoveragePolicy, Policy, load_policy
+from rover.storage import read_run_config
 from rover.training.agent import Agent
-from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
+from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
 
 Source = Agent[Any] | Buffer | str | Path
 """An agent, its run folder, or its buffer."""

@@ -17,6 +17,7 @@ from rover.storage.manifest import (
     remove_manifest,
     write_manifest,
 )
+from rover.storage.run_config import RunConfig, read_run_config
 from rover.storage.sealed import (
     check_tensors,
     copied_tensors,
@@ -29,6 +30,7 @@ from rover.storage.sealed import (
 __all__ = [
     "RUN_FORMAT",
     "JsonLines",
+    "RunConfig",
     "RunLock",
     "check_manifest",
     "check_tensors",
@@ -41,6 +43,7 @@ __all__ = [
     "is_complete",
     "read_json",
     "read_manifest",
+    "read_run_config",
     "read_sealed",
     "refuse_links",
     "remove_manifest",

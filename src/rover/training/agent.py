@@ -24,7 +24,7 @@ from rover.envs.registration import warn_of_unregistered
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
 from rover.policies.policy import Policy
-from rover.storage import fitting, write_sealed
+from rover.storage import RunConfig, fitting, read_run_config, write_sealed
 from rover.training.config import (
     AgentConfig,
     choose,
@@ -36,14 +36,7 @@ from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
-from rover.training.run_folder import (
-    BUFFER_FILE,
-    EVALUATION_FILE,
-    POLICY_FILE,
-    RunConfig,
-    RunFolder,
-    read_run_config,
-)
+from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE, RunFolder
 from rover.version import __version__
 
 AGENTS: dict[str, type[Agent[Any]]] = {}

@@ -20,9 +20,9 @@ import numpy as np
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
-from rover.storage import fitting, write_json, write_manifest
+from rover.storage import RunConfig, fitting, write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
-from rover.training.run_folder import RunConfig, RunFolder
+from rover.training.run_folder import RunFolder
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
 """Receives each metrics line; returning False stops the run."""
