@@ -7,10 +7,10 @@ array, since a table of all images would fill the memory (21 kB each). Pictures 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -33,80 +33,76 @@ IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
 SMALLEST_CELL, LARGEST_CELL = 5, 48
 
 
-class _ObservationMap(ABC):
-    """From the states of a layout to observations in ``space``."""
+class _ObservationMap(NamedTuple):
+    """From the states of a layout to observations.
+
+    Attributes:
+        space: of the observations.
+        encode: the observation of a state, in a fresh array.
+    """
 
     space: gym.Space[Any]
-
-    @abstractmethod
-    def encode(self, state: int) -> Any:
-        """The observation of a state, in a fresh array."""
+    encode: Callable[[int], Any]
 
 
-class _StateObservation(_ObservationMap):
+def _numbers(layout: Layout) -> _ObservationMap:
     """The state's number in [0, S): a ``Discrete`` space."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.space = gym.spaces.Discrete(layout.n_states)
-
-    def encode(self, state: int) -> int:
-        return state
+    return _ObservationMap(gym.spaces.Discrete(layout.n_states), int)
 
 
-class _OneHotObservation(_ObservationMap):
+def _one_hot(layout: Layout) -> _ObservationMap:
     """A float32 vector of length S with a one at the state."""
-
-    def __init__(self, layout: Layout) -> None:
-        if layout.n_states > MAX_ONE_HOT:
-            raise ConfigurationError(
-                f"the map has {layout.n_states} states, too many for one-hot observations "
-                f"({MAX_ONE_HOT} at most); use observation='state', or a smaller map"
-            )
-        self.space = gym.spaces.Box(0.0, 1.0, shape=(layout.n_states,), dtype=np.float32)
-        self._n_states = layout.n_states
-
-    def encode(self, state: int) -> NDArray[np.float32]:
-        vector = np.zeros(self._n_states, dtype=np.float32)
-        vector[state] = 1.0
-        return vector
+    n_states = layout.n_states
+    if n_states > MAX_ONE_HOT:
+        raise ConfigurationError(
+            f"the map has {n_states} states, too many for one-hot observations ({MAX_ONE_HOT} at "
+            "most); use observation='state', or a smaller map"
+        )
+    space = gym.spaces.Box(0.0, 1.0, (n_states,), np.float32)
+    return _ObservationMap(space, partial(_unit_vector, n_states))
 
 
-class _PixelObservation(_ObservationMap):
+def _unit_vector(size: int, place: int) -> NDArray[np.float32]:
+    vector = np.zeros(size, np.float32)
+    vector[place] = 1.0
+    return vector
+
+
+def _pixels(layout: Layout) -> _ObservationMap:
     """An 84×84 RGB image, uint8: the map centred on wall colour, the agent as a red square.
 
     A cell has 84 // max(height, width) pixels a side.
     """
+    cell = PIXELS_SIDE // max(layout.height, layout.width)
+    if cell == 0:
+        raise ConfigurationError(
+            f"the map has {layout.height} rows and {layout.width} columns, too many for pixel "
+            f"observations of {PIXELS_SIDE}×{PIXELS_SIDE}; use observation='state' or "
+            f"'onehot', or a map of at most {PIXELS_SIDE} cells a side"
+        )
+    shape = (PIXELS_SIDE, PIXELS_SIDE, 3)
+    # Centred, so that maps of any shape fill the same 84 × 84 pixels.
+    top = (PIXELS_SIDE - cell * layout.height) // 2
+    left = (PIXELS_SIDE - cell * layout.width) // 2
+    background = np.full(shape, WALL_COLOUR, np.uint8)
+    floor = background[top:, left:][: cell * layout.height, : cell * layout.width]
+    floor[np.kron(layout.free, np.ones((cell, cell), np.bool_))] = FLOOR_COLOUR
+    corners = (layout.cells * cell + (left, top)).tolist()
+    space = gym.spaces.Box(0, 255, shape, np.uint8)
+    return _ObservationMap(space, partial(_image, background, corners, cell))
 
-    def __init__(self, layout: Layout) -> None:
-        cell = PIXELS_SIDE // max(layout.height, layout.width)
-        if cell == 0:
-            raise ConfigurationError(
-                f"the map has {layout.height} rows and {layout.width} columns, too many for pixel "
-                f"observations of {PIXELS_SIDE}×{PIXELS_SIDE}; use observation='state' or "
-                f"'onehot', or a map of at most {PIXELS_SIDE} cells a side"
-            )
-        shape = (PIXELS_SIDE, PIXELS_SIDE, 3)
-        self.space = gym.spaces.Box(0, 255, shape=shape, dtype=np.uint8)
-        # Centred, so that maps of any shape fill the same 84 × 84 pixels.
-        top = (PIXELS_SIDE - cell * layout.height) // 2
-        left = (PIXELS_SIDE - cell * layout.width) // 2
-        self._background = np.full(shape, WALL_COLOUR, dtype=np.uint8)
-        floor = self._background[top:, left:][: cell * layout.height, : cell * layout.width]
-        floor[np.kron(layout.free, np.ones((cell, cell), dtype=np.bool_))] = FLOOR_COLOUR
-        # (S, cell²) flat positions of the pixels that the agent covers in each state
-        corners = layout.cells[:, ::-1] * cell + (top, left)
-        square = np.indices((cell, cell)).reshape(2, -1)
-        self._covered = (corners[:, :1] + square[0]) * PIXELS_SIDE + corners[:, 1:] + square[1]
 
-    def encode(self, state: int) -> NDArray[np.uint8]:
-        # The background is copied, not drawn: a step costs what copying an image does.
-        image = self._background.copy()
-        image.reshape(-1, 3)[self._covered[state]] = AGENT_COLOUR
-        return image
+def _image(
+    background: NDArray[np.uint8], corners: list[list[int]], cell: int, state: int
+) -> NDArray[np.uint8]:
+    # The background is copied, not drawn: a step costs what copying an image does.
+    image, (x, y) = background.copy(), corners[state]
+    image[y : y + cell, x : x + cell] = AGENT_COLOUR
+    return image
 
 
 OBSERVATIONS: Mapping[str, Callable[[Layout], _ObservationMap]] = MappingProxyType(
-    {"state": _StateObservation, "onehot": _OneHotObservation, "pixels": _PixelObservation}
+    {"state": _numbers, "onehot": _one_hot, "pixels": _pixels}
 )
 """Makes the observation map of a layout, by kind."""
 
