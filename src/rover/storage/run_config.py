@@ -33,7 +33,8 @@ class RunConfig(BaseModel):
         settings: the resolved configuration of the agent or of the learner.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A picture takes forever to draw a text without end.
+    model_config = ConfigDict(extra="forbid", frozen=True, str_max_length=4096)
 
     format: int = RUN_FORMAT
     version: str
