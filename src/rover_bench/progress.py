@@ -1,21 +1,17 @@
-"""Progress of a sweep: lines, and on a terminal a bar for all runs and for each that is being made.
+"""Progress of a sweep: a line when a run begins and when it ends, and a bar on a terminal.
 
 All of it is read from the run folders, so it is the same wherever the runs are made.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from rich import progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
 from rover.baselines import agent_class
 from rover.storage import read_json
@@ -26,9 +22,6 @@ Say = Callable[[str], None]
 
 POLL_SECONDS = 0.5
 """Seconds between two readings of the run folders."""
-
-# Bytes at the end of a metrics file that hold its last line.
-_TAIL = 2**14
 
 
 class Progress:
@@ -43,62 +36,48 @@ class Progress:
         self._say, self._n_runs = say, len(runs)
         # Runs that wait, each with the sizes of its files: it has begun when these change.
         self._waiting: dict[Path, tuple[Run, list[int]]] = {}
-        self._running: dict[Path, tuple[Run, TaskID]] = {}
-        self._steps: dict[Path, int] = {}
+        self._running: dict[Path, Run] = {}
         self._ended = 0
         console = Console(stderr=True)
-        self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps"),
-            TimeRemainingColumn(compact=True),
+        self._bar = progress.Progress(
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("steps of finished runs"),
+            progress.TimeRemainingColumn(compact=True),
             console=console,
-            speed_estimate_period=3600.0,  # the pace of many runs, not of the latest second
+            speed_estimate_period=3600.0,  # the pace of many runs, not of the latest one
             transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # then lines stand above the bars
+            redirect_stdout=sys.stdout.isatty(),  # then lines stand above the bar
             disable=not console.is_terminal,
         )
-        self._all = self._bars.add_task("all runs", total=0)
+        self._all = self._bar.add_task("", total=0)
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-        for run, _task in self._running.values():
+        self._bar.stop()
+        for run in self._running.values():
             self._say(f"{run.name}: stopped")
 
     def add(self, run: Run) -> None:
         """Take note of a run that waits to be made."""
         self._waiting[run.folder] = run, _sizes(run)
-        total = self._bars.tasks[self._all].total or 0
-        self._bars.update(self._all, total=total + run.case.budget)
+        total = self._bar.tasks[self._all].total or 0
+        self._bar.update(self._all, total=total + run.case.budget)
 
     def refresh(self) -> None:
-        """Say which runs have begun, and read how far the others are."""
+        """Say which runs have begun."""
         for run, before in list(self._waiting.values()):
             if _sizes(run) != before:
                 self._begin(run)
-        for folder in self._running if not self._bars.disable else ():
-            self._reach(folder, _last_step(folder))
 
     def _begin(self, run: Run) -> None:
         _, before = self._waiting.pop(run.folder)
-        task = self._bars.add_task(run.name, total=run.case.budget)
-        self._running[run.folder] = run, task
-        # Bars show what begins; where there are none, a line says it.
-        if self._bars.disable:
-            verb = "is resumed" if any(before) else "starts"
-            self._say(f"{run.name}: {verb}, {run.case.budget:,} steps")
-
-    def _reach(self, folder: Path, step: int) -> None:
-        """Move the bar of a run to a step, and that of all runs as far."""
-        # Kept when the bar goes: the bar of all runs counts the finished ones, too.
-        self._steps[folder] = step
-        self._bars.update(self._running[folder][1], completed=step)
-        self._bars.update(self._all, completed=sum(self._steps.values()))
+        self._running[run.folder] = run
+        verb = "is resumed" if any(before) else "starts"
+        self._say(f"{run.name}: {verb}, {run.case.budget:,} steps")
 
     def end(self, run: Run, failure: str | None) -> None:
         """Say how a run ended, perhaps before this command; `failure` is None if well."""
@@ -108,10 +87,9 @@ class Progress:
         if run.folder in self._waiting and failure is None:
             self._begin(run)
         self._waiting.pop(run.folder, None)
-        if run.folder in self._running:
-            self._reach(run.folder, run.case.budget)
-            self._bars.remove_task(self._running.pop(run.folder)[1])
-            seconds = self._bars.tasks[self._all].time_remaining
+        if self._running.pop(run.folder, None) is not None:
+            self._bar.advance(self._all, run.case.budget)
+            seconds = self._bar.tasks[self._all].time_remaining
             left = f"; {seconds:,.0f} s left" if seconds else ""
             if failure is None:
                 summary = read_json(run.folder / "summary.json")
@@ -123,16 +101,6 @@ def _sizes(run: Run) -> list[int]:
     """Sizes of the files that grow as soon as a run is made."""
     files = [run.folder / name for name in ("provenance.jsonl", "metrics.jsonl")]
     return [file.stat().st_size if file.exists() else 0 for file in files]
-
-
-def _last_step(folder: Path) -> int:
-    """Steps that a run has made, as far as its metrics say."""
-    with suppress(OSError, ValueError, LookupError), open(folder / "metrics.jsonl", "rb") as file:
-        file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
-        # What follows the last line feed is a line that is just being written.
-        whole_lines = file.read().rpartition(b"\n")[0]
-        return int(json.loads(whole_lines.splitlines()[-1])["step"])
-    return 0
 
 
 def _result(run: Run, summary: Mapping[str, Any]) -> str:
