@@ -170,45 +170,34 @@ def _references(report: Report) -> str:
     return " ".join(parts)
 
 
-_Place = tuple[tuple[str, ...], str]
-"""A cell of a table: the options of its line, and its column."""
-
-
 def _table(report: Report, table: Table) -> str:
     """A table without the columns that no run has a figure for; empty if none is left."""
     study, cases = report.study, table.selected(report.cases)
-    lines, shown = grouped(cases, table.rows), report.measured(table.figures, cases)
+    shown = report.measured(table.figures, cases)
     if not shown:
         return ""
-    heads = {name: METRICS[name].heading for name in shown}
+    # A column is an option of an axis, all with one metric, or else a metric of its own.
+    metrics, heads = {name: name for name in shown}, [METRICS[name].heading for name in shown]
     if table.columns:
-        options = dict.fromkeys(case.labels[table.columns] for case in cases)
-        heads = {option: _plain(study.title_of(table.columns, option)) for option in options}
-    # A column is an option of an axis, all with one metric, or else a metric of its own. A cell is
-    # the metric that it shows, and the cases whose runs it is of.
-    cells: dict[_Place, tuple[str, list[Case]]] = {}
-    for line, group in lines.items():
-        for column in heads:
-            if table.columns:
-                members = [case for case in group if case.labels[table.columns] == column]
-                cells[line, column] = shown[0], members
-            else:
-                cells[line, column] = column, group
-    aggregates = {place: report.summarise(mine, name) for place, (name, mine) in cells.items()}
+        metrics = dict.fromkeys((case.labels[table.columns] for case in cases), shown[0])
+        heads = [_plain(study.title_of(table.columns, option)) for option in metrics]
     # From left to right: the line's options, its facts, its cells, and the ratio of two of them.
     body = []
-    for line, group in lines.items():
+    for line, group in grouped(cases, table.rows).items():
         texts = [_plain(study.title_of(*label)) for label in zip(table.rows, line, strict=True)]
         texts += [_fact(report, group, fact) for fact in table.facts]
-        for place in ((line, column) for column in heads):
-            text, below = _cell(report, table, place, aggregates[place], *cells[place])
-            flags = report.summarise(cells[place][1], table.share) if table.share else None
-            text += f" ({sum(flags.values):.0f}/{len(flags.values)})" if text and flags else ""
-            texts.append("<br>".join([text, *below] if text else below) or NOTHING)
+        aggregates = {}
+        for column, metric in metrics.items():
+            members = group
+            if table.columns:
+                members = [case for case in group if case.labels[table.columns] == column]
+            aggregates[column] = report.summarise(members, metric)
+            place = "/".join(line), column
+            texts.append(_cell(report, table, place, members, metric, aggregates[column]))
         if table.ratio:
-            texts.append(_ratio(*(aggregates.get((line, option)) for option in table.ratio)))
+            texts.append(_ratio(*(aggregates.get(option) for option in table.ratio)))
         body.append(texts)
-    titles = [*(table.heads or table.rows), *table.facts, *heads.values()]
+    titles = [*(table.heads or table.rows), *table.facts, *heads]
     if table.ratio:
         titles.append(" / ".join(study.title_of(table.columns, option) for option in table.ratio))
     # Text stands on the left, numbers on the right.
@@ -245,30 +234,30 @@ def _done(report: Report, cases: Sequence[Case]) -> tuple[str, bool]:
 def _cell(
     report: Report,
     table: Table,
-    place: _Place,
-    aggregate: Aggregate | None,
-    name: str,
+    place: tuple[str, str],
     cases: Sequence[Case],
-) -> tuple[str, list[str]]:
-    """Text of a cell on metric `name` of some cases, and the lines below it."""
-    line, column = "/".join(place[0]), place[1]
-    text, below = "", list[str]()
+    name: str,
+    aggregate: Aggregate | None,
+) -> str:
+    """Cell at a line and column, on metric `name` of some cases."""
+    (line, column), metric, lines = place, METRICS[name], list[str]()
     if aggregate is not None:
-        metric = METRICS[name]
         text = _statistic_text(table.statistic, aggregate, metric)
+        flags = report.summarise(cases, table.share) if table.share else None
+        text += f" ({sum(flags.values):.0f}/{len(flags.values)})" if flags else ""
+        lines.append(text)
         bar = table.bars.get(line, {}).get(column)
         if bar is not None:
             asked = f"{bar:g} s" if metric.unit == "seconds" else f"{bar:,g}"
-            below.append(
-                f"≤ {asked}: {'met' if np.median(aggregate.values) <= bar else '**missed**'}"
-            )
-    below += [
-        f"{source}: {lines[line][column]}"
-        for source, lines in table.quotes.items()
-        if column in lines.get(line, {})
-    ]
+            is_met = np.median(aggregate.values) <= bar
+            lines.append(f"≤ {asked}: {'met' if is_met else '**missed**'}")
+    for source, quoted in table.quotes.items():
+        if column in quoted.get(line, {}):
+            lines.append(f"{source}: {quoted[line][column]}")
     runs, is_complete = _done(report, cases)
-    return text, below if is_complete or "runs" in table.facts else [*below, f"{runs} runs"]
+    if not is_complete and "runs" not in table.facts:
+        lines.append(f"{runs} runs")
+    return "<br>".join(lines) or NOTHING
 
 
 def _statistic_text(statistic: Statistic, aggregate: Aggregate, metric: Metric) -> str:
