@@ -81,7 +81,7 @@ class _Part(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorAr
         return observation[self._key]
 
 
-def noisy_mountain_car(noise: int = 0, **keywords: Any) -> gym.Env[Any, Any]:
+def _noisy_mountain_car(noise: int = 0, **keywords: Any) -> gym.Env[Any, Any]:
     """MountainCar with further dimensions of noise."""
     return _Noise(gym.make("MountainCar-v0", **keywords), noise)
 
@@ -115,7 +115,7 @@ def mini_grid(
 
 
 for name, maker in {
-    "NoisyMountainCar": "noisy_mountain_car",
+    "NoisyMountainCar": "_noisy_mountain_car",
     "PointMaze": "point_maze",
     "MiniGrid": "mini_grid",
 }.items():

@@ -76,7 +76,7 @@ class _HeldDirections(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         return seen, 0.0, False, bool(truncated), info | {"success": succeeded}
 
 
-def og_point_maze(size: str = "medium", **keywords: Any) -> gym.Env[Any, Any]:
+def _og_point_maze(size: str = "medium", **keywords: Any) -> gym.Env[Any, Any]:
     """OGBench's point maze, in which episodes end nowhere before their time."""
     import ogbench  # noqa: F401  (registers its environments)
 
@@ -90,4 +90,4 @@ def free_cells(env: gym.Env[Any, Any]) -> NDArray[np.float64]:
 
 
 if "arenas/OGPointMaze-v0" not in gym.registry:
-    gym.register("arenas/OGPointMaze-v0", entry_point=f"{__name__}:og_point_maze")
+    gym.register("arenas/OGPointMaze-v0", entry_point=f"{__name__}:_og_point_maze")

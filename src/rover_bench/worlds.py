@@ -89,7 +89,7 @@ def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> _Tab
     return _TabularEnv(_dynamics(entries, [treasure, end], end + 1), treasure)
 
 
-def random_mdp(
+def _random_mdp(
     states: int = 60, actions: int = 4, outcomes: int = 3, draw_seed: int = 0
 ) -> _TabularEnv:
     """A problem whose pairs lead to a few states drawn at random, with probabilities drawn too.
@@ -130,6 +130,6 @@ def _dynamics(
     return FiniteDynamics(matrices, start=np.eye(n_states)[0], terminal=terminal)
 
 
-for name, maker in {"DeepSea": "deep_sea", "RandomMDP": "random_mdp"}.items():
+for name, maker in {"DeepSea": "deep_sea", "RandomMDP": "_random_mdp"}.items():
     if f"board/{name}-v0" not in gym.registry:
         gym.register(f"board/{name}-v0", entry_point=f"{__name__}:{maker}")

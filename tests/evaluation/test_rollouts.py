@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from rover.envs import GridWorld
 from rover.evaluation import (
-    AliasingTest,
     CellNet,
     Projection,
     RolloutEvaluator,
-    compare_outcomes,
     covers_less,
     evenly_spaced,
     record_rollouts,
     unseen_mass,
 )
+from rover.evaluation.aliasing import _compare, _Test
 
 
 def always(probs: list[float]) -> Any:
@@ -189,7 +188,7 @@ def recorded(
     rng: np.random.Generator,
     *,
     insists: bool = False,
-) -> AliasingTest:
+) -> _Test:
     """A test of episodes in which four pairs are tried up to six times each.
 
     Args:
@@ -206,7 +205,7 @@ def recorded(
                 if rows[-1][1] != 0:
                     break
     pairs, outcomes, episodes = np.array(rows).T
-    return compare_outcomes(pairs, outcomes, episodes)
+    return _compare(pairs, outcomes, episodes)
 
 
 def test_what_follows_the_episode_is_aliased():

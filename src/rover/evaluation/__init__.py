@@ -1,6 +1,6 @@
 """Measurements of a policy: exact on finite problems, sampled elsewhere."""
 
-from rover.evaluation.aliasing import AliasingTest, aliasing_of, compare_outcomes
+from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.cells import CellNet, Projection, evenly_spaced, unseen_mass
 from rover.evaluation.comparison import compare_finite, mean_interval
 from rover.evaluation.finite import (
@@ -21,7 +21,6 @@ from rover.evaluation.rollouts import (
 )
 
 __all__ = [
-    "AliasingTest",
     "CellNet",
     "FiniteEvaluator",
     "Optimum",
@@ -29,7 +28,6 @@ __all__ = [
     "RolloutEvaluator",
     "aliasing_of",
     "compare_finite",
-    "compare_outcomes",
     "covered_shares",
     "covers_less",
     "episode_coverage",

@@ -26,7 +26,7 @@ _FEWEST_COMPARISONS = 20
 
 
 @dataclass(frozen=True)
-class AliasingTest:
+class _Test:
     """Outcomes of repeated tries, within an episode and across episodes.
 
     Attributes:
@@ -50,7 +50,7 @@ class AliasingTest:
         return self.p_value < _LARGEST_P_VALUE
 
 
-def compare_outcomes(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> AliasingTest:
+def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
     """Compare how outcomes agree within episodes to how they agree across them.
 
     Let A and B be the outcomes of the first two tries of a pair (x, a) in one episode, and C that
@@ -91,13 +91,13 @@ def compare_outcomes(pairs: IntArray, outcomes: IntArray, episodes: IntArray) ->
     p_value = 1.0
     if n_different:
         p_value = float(binomtest(n_within, n_different, 0.5, alternative="greater").pvalue)
-    return AliasingTest(n_comparisons, n_within, n_across, p_value)
+    return _Test(n_comparisons, n_within, n_across, p_value)
 
 
-def aliasing_of(buffer: Buffer) -> AliasingTest:
+def aliasing_of(buffer: Buffer) -> _Test:
     """Test the observations of all transitions so far; how an episode ended is an outcome too."""
     done = buffer.terminated | buffer.truncated
-    return compare_outcomes(
+    return _compare(
         buffer.inputs * buffer.n_actions + buffer.actions,
         2 * buffer.successors + buffer.terminated,
         np.cumsum(done) - done,
