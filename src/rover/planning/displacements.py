@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -70,7 +71,8 @@ class Basis:
         centre, spread: (d,) of the data, by which points are standardised.
         low, high: (d,) standardised, beyond which features stay as they are.
         frequencies, phases: (d, r), (r,) of the random Fourier features, of length 1.
-        products: the features, (d (d + 1) / 2,) each, that are multiplied.
+        products: the features, (d (d + 1) / 2,) each, that are multiplied; none where these would
+            be too many.
         n_controls: k.
     """
 
@@ -91,6 +93,8 @@ class Basis:
         low, high = z.min(axis=0), z.max(axis=0)
         margin = _BEYOND * (high - low)
         d = points.shape[1]
+        first, second = np.triu_indices(d)
+        n_products = len(first) if 1 + d + len(first) <= _MOST_POLYNOMIAL else 0
         return cls(
             centre=centre,
             spread=spread,
@@ -98,7 +102,7 @@ class Basis:
             high=high + margin,
             frequencies=rng.standard_normal((d, _FOURIER)),
             phases=rng.uniform(0.0, 2.0 * np.pi, _FOURIER),
-            products=np.triu_indices(d),
+            products=(first[:n_products], second[:n_products]),
             n_controls=n_controls,
         )
 
@@ -116,8 +120,7 @@ class Basis:
     @property
     def n_polynomial(self) -> int:
         """Polynomial features that all controls share: of degree 2 while these are few."""
-        _, linear, quadratic = self._sizes
-        return quadratic if quadratic <= _MOST_POLYNOMIAL else linear
+        return self._sizes[1] + len(self.products[0])
 
     @property
     def n_by_control(self) -> int:
@@ -125,16 +128,17 @@ class Basis:
         most = max(1, min(self.n_polynomial, _MOST_BY_CONTROL // self.n_controls))
         return max(size for size in self._sizes if size <= most)
 
-    def features(self, points: FloatArray, length: float) -> FloatArray:
-        """Polynomial and random Fourier features (n, p + r) of points (n, d)."""
+    def features(self, points: FloatArray, length: float | None) -> FloatArray:
+        """Polynomial and random Fourier features (n, p + r) of points (n, d), the latter of a
+        length; None: polynomial ones alone, (n, p)."""
         z = (points - self.centre) / self.spread
         z = np.minimum(np.maximum(z, self.low), self.high)
-        parts = [np.ones((len(z), 1)), z]
-        if self.n_polynomial > self._sizes[1]:
-            first, second = self.products
-            parts.append(z[:, first] * z[:, second])
-        waves = np.cos(z @ (self.frequencies / length) + self.phases)
-        return np.concatenate([*parts, (2.0 / len(self.phases)) ** 0.5 * waves], axis=1)
+        first, second = self.products
+        parts = [np.ones((len(z), 1)), z, z[:, first] * z[:, second]]
+        if length is not None:
+            waves = torch.from_numpy(z @ (self.frequencies / length) + self.phases).cos_().numpy()
+            parts.append((2.0 / len(self.phases)) ** 0.5 * waves)
+        return np.concatenate(parts, axis=1)
 
     def design(self, points: FloatArray, controls: FloatArray, length: float) -> Tensor:
         """All features (n, P) of points (n, d) under controls (n, k)."""
@@ -164,12 +168,17 @@ def leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Ten
         weights: (n,) > 0.
     """
     root = weights.sqrt()[:, None]
-    rows, wanted = design * root, targets * root
-    factor = torch.linalg.cholesky(rows.T @ rows + torch.diag(penalty + _JITTER))
+    rows = design * root
+    return _left_out(rows, rows.T @ rows, targets * root, penalty) / root
+
+
+def _left_out(rows: Tensor, gram: Tensor, targets: Tensor, penalty: Tensor) -> Tensor:
+    """Errors (n, d) of ridge regression on rows (n, P), whose products (P, P) are known."""
+    factor = torch.linalg.cholesky(gram + torch.diag(penalty + _JITTER))
     whitened = torch.linalg.solve_triangular(factor, rows.T, upper=False)
     leverage = (whitened**2).sum(dim=0)[:, None]
-    missed = wanted - whitened.T @ (whitened @ wanted)
-    errors: Tensor = missed / (1.0 - leverage).clamp(min=1e-6) / root
+    missed = targets - whitened.T @ (whitened @ targets)
+    errors: Tensor = missed / (1.0 - leverage).clamp(min=1e-6)
     return errors
 
 
@@ -238,11 +247,17 @@ class Displacements:
         basis = self._basis
         design = basis.design(x, u, smoothness.length)
         weights, _ = self._reweighted(design, y, basis.penalty(smoothness))
+        root = weights.sqrt()[:, None]
+        wanted = y * root
+
+        @cache
+        def products(length: float) -> tuple[Tensor, Tensor]:
+            known = length == smoothness.length
+            rows = (design if known else basis.design(x, u, length)) * root
+            return rows, rows.T @ rows
 
         def error(candidate: Smoothness) -> float:
-            known = candidate.length == smoothness.length
-            rows = design if known else basis.design(x, u, candidate.length)
-            missed = leave_one_out(rows, y, basis.penalty(candidate), weights)
+            missed = _left_out(*products(candidate.length), wanted, basis.penalty(candidate)) / root
             mean = (weights[:, None] * missed**2).sum(dim=0) / weights.sum()
             return float((mean + 1e-6).log().mean())
 
@@ -274,7 +289,7 @@ class Displacements:
         """Changes (A, n, d) of A controls by their coefficients.
 
         Args:
-            points: (n, d) for all controls, or (A, n, d) of each control's own.
+            points: (A, n, d) of each control's own, or (n, d) or (1, n, d) for all.
             coefficients: as of :meth:`coefficients`.
         """
         # A small product on its way is the same on any number of threads; a large one is torch's.

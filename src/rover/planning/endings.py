@@ -22,8 +22,8 @@ from rover.planning.displacements import Basis
 
 _LENGTH = 2.0  # of random Fourier features, in standard deviations
 _CONTROL, _INTERCEPT = 1.0, 1e-6  # ridges
-_PENALTIES = ((1e-3, 1e6), (1e-2, 1e6), (1e-1, 1e6), (1e-2, 1e-2), (1e-1, 1e-1))
-"""Ridges of polynomial and of Fourier features that are tried; 10⁶ leaves the latter out."""
+_RIDGES = {None: (1e-3, 1e-2, 1e-1), _LENGTH: (1e-2, 1e-1)}
+"""Ridges that are tried, of polynomial features alone and of Fourier features beside them."""
 _NEWTON, _HALVINGS, _SETTLED = 60, 20, 1e-6
 
 
@@ -115,28 +115,23 @@ class Endings:
         rng: np.random.Generator,
     ) -> None:
         self._basis = Basis.over(points, controls.shape[1], rng)
-        design = self._design(points, controls)
         y, w = torch.from_numpy(ended.astype(np.float64)), torch.from_numpy(weights)
-        n_polynomial, n_shared = self._basis.n_polynomial, self._basis.n_shared
-        penalty = torch.full((design.shape[1],), _CONTROL, dtype=torch.float64)
         least = np.inf
-        for slope, fourier in _PENALTIES:
-            penalty[:n_polynomial], penalty[0] = slope, _INTERCEPT
-            penalty[n_polynomial:n_shared] = fourier
-            beta = logistic_regression(design, y, w, penalty)
-            loss = left_out_loss(design, y, w, penalty, beta)
-            if loss < least:
-                least, self._coefficients = loss, beta
-
-    def _design(self, points: FloatArray, controls: FloatArray) -> Tensor:
-        """All features (n, P) of points (n, d) reached by controls (n, k)."""
-        shared = self._basis.features(points, _LENGTH)
-        return torch.from_numpy(np.concatenate([shared, controls], axis=1))
+        for length, ridges in _RIDGES.items():
+            shared = self._basis.features(points, length)
+            design = torch.from_numpy(np.concatenate([shared, controls], axis=1))
+            penalty = torch.full((design.shape[1],), _CONTROL, dtype=torch.float64)
+            for ridge in ridges:
+                penalty[: shared.shape[1]], penalty[0] = ridge, _INTERCEPT
+                beta = logistic_regression(design, y, w, penalty)
+                loss = left_out_loss(design, y, w, penalty, beta)
+                if loss < least:
+                    least, self._length, self._coefficients = loss, length, beta
 
     def __call__(self, points: FloatArray, controls: FloatArray) -> FloatArray:
         """Probability (A, n) of an end on arrival at points (A, n, d) by A controls (A, k)."""
-        rows = self._basis.features(points.reshape(-1, points.shape[2]), _LENGTH)
-        size = self._basis.n_shared
+        rows = self._basis.features(points.reshape(-1, points.shape[2]), self._length)
+        size = rows.shape[1]
         shared = (torch.from_numpy(rows) @ self._coefficients[:size]).view(points.shape[:2])
         by_control = torch.from_numpy(controls) @ self._coefficients[size:]
         return torch.sigmoid(shared + by_control[:, None]).numpy()

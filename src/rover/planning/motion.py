@@ -169,8 +169,7 @@ class Motion:
     def ends(self, points: FloatArray, steps: int = 1) -> tuple[FloatArray, FloatArray]:
         """Ends (n, A, d) of every action, held for some steps, from points (n, d), and the
         probability (n, A) that the episode ends before."""
-        place = np.repeat(points[None], len(self._controls), axis=0)
-        alive = np.ones(place.shape[:2])
+        place, alive = points[None], np.ones((len(self._controls), len(points)))
         for _ in range(steps):
             reached, ended = self.step(place)
             place = np.where((alive > 0.5)[:, :, None], reached, place)
@@ -179,9 +178,9 @@ class Motion:
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
-        points of its own (A, n, d)."""
+        points of its own (A, n, d), or of all (1, n, d)."""
         # The weights of all cells are a table that must fit into memory.
-        most = max(1, _AT_ONCE // (len(points) * self._cells.shape[2]))
+        most = max(1, _AT_ONCE // (self.n_actions * self._cells.shape[2]))
         parts = [self._step(points[:, i : i + most]) for i in range(0, points.shape[1], most)]
         if len(parts) == 1:
             return parts[0]

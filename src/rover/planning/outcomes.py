@@ -464,8 +464,7 @@ def _unforeseen(motion: Motion, taken: _Taken, begins: FloatArray) -> float:
         if len(rows) < 2 or not len(mine):
             continue
         points = begins[mine]
-        each = np.repeat(points[None], len(taken.rows), axis=0)
-        change = motion.step(each)[0][action] - points
+        change = motion.step(points[None])[0][action] - points
         near, _ = taken.near(action, points, NEIGHBOURS + 1)
         is_other = near != mine[:, None]
         foreseen = taken.contradict(change, near) & is_other

@@ -102,8 +102,8 @@ class Stage:
 
     def look(self, points: FloatArray) -> Outlook:
         """Outcomes of every action at points (n, d)."""
-        where = np.repeat(points[None], self._motion.n_actions, axis=0)
-        earned, remaining = np.zeros(where.shape[:2]), np.ones(where.shape[:2])
+        where, shape = points[None], (self._motion.n_actions, len(points))
+        earned, remaining = np.zeros(shape), np.ones(shape)
         for _ in range(self._held):
             where, ended = self._motion.step(where)
             row, lost = self._nearest(where, ended), self._motion.is_beyond(where)
