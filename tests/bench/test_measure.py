@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_folders import write_folder
 
 from rover.baselines import make_agent
 from rover.errors import ArtefactError
@@ -71,15 +72,13 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path)
 
 def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) -> Run:
     """A made-up run that learned a task."""
-    folder.mkdir()
     best = {"best_possible_return": -26.0, "greedy_return": -26.0 - 1e-9}
     events = ("steps_to_first_success", "steps_to_best_return", "steps_to_stay_at_best")
     figures = {"steps": 100, "wall_seconds": 2.5, "area_under_curve": -94.5, **best}
-    write_json(folder / "summary.json", {**figures, **dict.fromkeys(events), **summary})
-    about = {"format": 2, "kind": "finetune", "seed": 0, "settings": {}}
-    write_json(folder / "config.json", about)
-    for step, value in ((0, -300.0), (50, None), (100, -26.0)):
-        JsonLines(folder / "metrics.jsonl").append({"step": step, "greedy_return": value})
+    config = {"kind": "finetune", "agent": None, "seed": 0, "total_timesteps": 100, "settings": {}}
+    returns = ((0, -300.0), (50, None), (100, -26.0))
+    records = [{"step": step, "greedy_return": value} for step, value in returns]
+    write_folder(folder, config, records, {**figures, **dict.fromkeys(events), **summary})
     task = Learning(**{"goal": "room5", "steps": 100, **(learn or {})})
     return Run(Case(**CORRIDOR, steps=5, seeds=(0,), learn=task), 0, folder)
 
