@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from small_agents import SMALL
+
+from rover.storage import flatten
+
 from .processes import rover
 
 STEPS = 100
@@ -14,27 +18,16 @@ GRID = "S..\n.#.\n..G"
 _GOAL = "goal=2,2"
 
 _QUICK = {"checkpoint_every": 20, "evaluation_episodes": 2}
-_SMALL_LEARNER = {"learner.hidden_sizes": "16,8", "learner.batch_size": 16}
-_BONUS = {"seed_steps": 25, "policy_every": 20, "learner.update_every": 5, **_SMALL_LEARNER}
 _ROVER = {"policy_every": 20, "mirror_steps": 5}
 _ENCODER = {"encoder_every": 15, "encoder_updates": 2, "batch_size": 16, "feature_dim": 8}
 _PAPER = {"plan_transitions": 50, "seed_steps": 25, "first_policy": 5, "sink_warmup": 60}
 _SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset that is not the first
     "rover": _ROVER,
     "rover:paper": {**_ROVER, **_PAPER},
-    "random": {"policy_every": 20},
-    "rmax": {"policy_every": 20},
-    "eve": {"policy_every": 20},
-    "mepol": {"n_trajectories": 2, "n_neighbors": 3, "hidden_sizes": "8", "max_search_steps": 3},
-    "rnd": {**_BONUS, "intrinsic.hidden_sizes": "16", "intrinsic.feature_dim": 8},
-    "smm": {**_BONUS, "intrinsic.latent_dim": 4, "intrinsic.density_hidden": 8},
-    "apt": {**_BONUS, "intrinsic.feature_dim": 8, "intrinsic.hidden": 16, "intrinsic.k": 3},
-    "cic": {**_BONUS, "intrinsic.skill_dim": 4, "intrinsic.hidden": 16, "intrinsic.k": 3},
-    "e3b": {**_BONUS, "intrinsic.feature_dim": 8, "intrinsic.hidden": 16},
-    "noveld": {**_BONUS, "intrinsic.feature_dim": 8},
-    "maxent": {**_BONUS, "intrinsic.refit_every": 30},
+    **SMALL,
 }
-_TASK_SETTINGS = {"evaluate_every": 20, "checkpoint_every": 20, **_SMALL_LEARNER}
+_LEARNER = {"learner.hidden_sizes": (16, 8), "learner.batch_size": 16}
+_TASK_SETTINGS = {"evaluate_every": 20, "checkpoint_every": 20, **_LEARNER}
 
 
 class Run(NamedTuple):
@@ -70,7 +63,11 @@ def made(run: Run, shared: Path) -> Path:
 
 
 def _set(settings: Mapping[str, object]) -> list[str]:
-    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    words = []
+    for name, value in flatten(settings).items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        words += ["--set", f"{name}={text}"]
+    return words
 
 
 def _pretrain(agent: str, observation: str) -> Run:
@@ -83,7 +80,7 @@ def _pretrain(agent: str, observation: str) -> Run:
         env += ["--observation", observation]
     if name == "rover" and observation in ("onehot", "pixels"):
         settings |= {**_ENCODER, "representation": "byol" if preset else "info_nce"}
-    words = ["pretrain", *env, "--method", name, *_set(_QUICK | settings)]
+    words = ["pretrain", *env, "--method", name, *_set(settings | _QUICK)]
     words += ["--preset", preset] if preset else []
     return Run(f"pretrain {agent}, {observation}", words)
 
