@@ -24,10 +24,10 @@ from rover.envs.layouts import (
 from rover.envs.views import OBSERVATIONS, render_rgb
 from rover.errors import ConfigurationError, whole_number
 
-DEFAULT_HORIZON = 100
+_DEFAULT_HORIZON = 100
 DEFAULT_DISCOUNT = 0.99
-REWARDS = ("sparse", "dense")
-RENDER_MODES = ("rgb_array",)
+_REWARDS = ("sparse", "dense")
+_RENDER_MODES = ("rgb_array",)
 N_ACTIONS = len(ACTION_NAMES)
 
 
@@ -100,7 +100,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": list(RENDER_MODES),
+        "render_modes": list(_RENDER_MODES),
         "render_fps": 8,
     }
 
@@ -118,8 +118,8 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         **layout_options: Any,
     ) -> None:
         for name, value, choices in (
-            ("render_mode", render_mode, (*RENDER_MODES, None)),
-            ("reward", reward, REWARDS),
+            ("render_mode", render_mode, (*_RENDER_MODES, None)),
+            ("reward", reward, _REWARDS),
             ("observation", observation, list(OBSERVATIONS)),  # which no value needs a hash for
         ):
             if value not in choices:
@@ -133,7 +133,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
             )
         self.layout = make_layout(layout, **layout_options)
         # A named layout brings the horizon and the discount that the paper pairs it with.
-        default_horizon, self.suggested_discount = DEFAULT_HORIZON, DEFAULT_DISCOUNT
+        default_horizon, self.suggested_discount = _DEFAULT_HORIZON, DEFAULT_DISCOUNT
         if isinstance(layout, str) and layout in LAYOUT_FAMILIES:
             family = LAYOUT_FAMILIES[layout]
             default_horizon, self.suggested_discount = family.horizon, family.suggested_discount

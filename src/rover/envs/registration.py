@@ -48,13 +48,8 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
 )
 """Goals by environment and name: those of the paper's transfer experiments, and a few more."""
 
-
-RANDOM_ROOMS = "rover/RandomRooms-v0"
-"""Rooms that every episode draws anew, a :class:`~rover.envs.RandomRooms`."""
-
-WRAPPED = "rover/Wrapped-v0"
-"""Another environment, named by its id, in rover's wrappers."""
-
+# Another environment, named by its id, in rover's wrappers.
+_WRAPPED = "rover/Wrapped-v0"
 _WRAPPERS = {wrapper.wrapper_spec().entry_point for wrapper in (DiscreteActions, Enumerated)}
 _WRAPPER_KEYWORDS = {"base", "actions", "levels", "repeat", "limit"}
 
@@ -69,9 +64,9 @@ def _wrapped_env(
     **env_kwargs: Any,
 ) -> gym.Env[Any, Any]:
     """An environment in rover's wrappers, by keywords that a command line or a file can hold."""
-    if not isinstance(base, str) or not base or base == WRAPPED:
+    if not isinstance(base, str) or not base or base == _WRAPPED:
         raise ConfigurationError(
-            f"{WRAPPED} wraps another environment: give its id, --env base=Pendulum-v1"
+            f"{_WRAPPED} wraps another environment: give its id, --env base=Pendulum-v1"
         )
     # By a known id alone: these keywords may come from a file, which must not have a module
     # imported.
@@ -115,9 +110,9 @@ def register_environments() -> None:
     that module by itself.
     """
     entry_points = dict.fromkeys(ENVIRONMENTS, "rover.envs.gridworld:GridWorld")
-    entry_points[RANDOM_ROOMS] = "rover.envs.random_rooms:RandomRooms"
+    entry_points["rover/RandomRooms-v0"] = "rover.envs.random_rooms:RandomRooms"
     # One id for every wrapped environment: its keywords say what is wrapped and how.
-    entry_points[WRAPPED] = "rover.envs.registration:_wrapped_env"
+    entry_points[_WRAPPED] = "rover.envs.registration:_wrapped_env"
     for env_id, entry_point in entry_points.items():
         if env_id not in registry:
             kwargs = dict(ENVIRONMENTS.get(env_id, {}))
@@ -239,7 +234,7 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
         # A keyword of the environment would be taken for one of the wrappers.
         if not kwargs.keys().isdisjoint(_WRAPPER_KEYWORDS):
             return None
-        env_id, kwargs = WRAPPED, {**kwargs, "base": env_id}
+        env_id, kwargs = _WRAPPED, {**kwargs, "base": env_id}
         for wrapper in added:
             kwargs |= {k: v for k, v in (wrapper.kwargs or {}).items() if v is not None}
     try:
@@ -274,7 +269,7 @@ def _spec_by_id(spec: EnvSpec) -> EnvSpec | None:
     registered = registry[spec.id]
     if spec.additional_wrappers in ((), registered.additional_wrappers):
         return registered
-    # An entry point may wrap what it makes, as that of WRAPPED does: look at another instance.
+    # An entry point may wrap what it makes, as _wrapped_env does: look at another instance.
     try:
         another = gym.make(spec.id, **spec.kwargs)
         another.close()

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from rover.envs.layouts import Layout
 from rover.errors import ConfigurationError
 
-PIXELS_SIDE = 84
-MAX_ONE_HOT = 10_000
+_PIXELS_SIDE = 84
+_MAX_ONE_HOT = 10_000
 WALL_COLOUR = (64, 64, 70)
 FLOOR_COLOUR = (238, 236, 230)
 AGENT_COLOUR = (224, 26, 34)
 # Bluish green and blue of the Okabe–Ito palette: told apart from the red agent, and from each
 # other, with any colour vision; so are the shapes.
-GOAL_COLOUR = (0, 158, 115)
-START_COLOUR = (0, 114, 178)
-GRID_LINE_COLOUR = (214, 211, 203)
-IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
+_GOAL_COLOUR = (0, 158, 115)
+_START_COLOUR = (0, 114, 178)
+_GRID_LINE_COLOUR = (214, 211, 203)
+_IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
 SMALLEST_CELL, LARGEST_CELL = 5, 48
 
 
@@ -53,9 +53,9 @@ def _numbers(layout: Layout) -> _ObservationMap:
 def _one_hot(layout: Layout) -> _ObservationMap:
     """A float32 vector of length S with a one at the state."""
     n_states = layout.n_states
-    if n_states > MAX_ONE_HOT:
+    if n_states > _MAX_ONE_HOT:
         raise ConfigurationError(
-            f"the map has {n_states} states, too many for one-hot observations ({MAX_ONE_HOT} at "
+            f"the map has {n_states} states, too many for one-hot observations ({_MAX_ONE_HOT} at "
             "most); use observation='state', or a smaller map"
         )
     space = gym.spaces.Box(0.0, 1.0, (n_states,), np.float32)
@@ -73,17 +73,17 @@ def _pixels(layout: Layout) -> _ObservationMap:
 
     A cell has 84 // max(height, width) pixels a side.
     """
-    cell = PIXELS_SIDE // max(layout.height, layout.width)
+    cell = _PIXELS_SIDE // max(layout.height, layout.width)
     if cell == 0:
         raise ConfigurationError(
             f"the map has {layout.height} rows and {layout.width} columns, too many for pixel "
-            f"observations of {PIXELS_SIDE}×{PIXELS_SIDE}; use observation='state' or "
-            f"'onehot', or a map of at most {PIXELS_SIDE} cells a side"
+            f"observations of {_PIXELS_SIDE}×{_PIXELS_SIDE}; use observation='state' or "
+            f"'onehot', or a map of at most {_PIXELS_SIDE} cells a side"
         )
-    shape = (PIXELS_SIDE, PIXELS_SIDE, 3)
+    shape = (_PIXELS_SIDE, _PIXELS_SIDE, 3)
     # Centred, so that maps of any shape fill the same 84 × 84 pixels.
-    top = (PIXELS_SIDE - cell * layout.height) // 2
-    left = (PIXELS_SIDE - cell * layout.width) // 2
+    top = (_PIXELS_SIDE - cell * layout.height) // 2
+    left = (_PIXELS_SIDE - cell * layout.width) // 2
     background = np.full(shape, WALL_COLOUR, np.uint8)
     floor = background[top:, left:][: cell * layout.height, : cell * layout.width]
     floor[np.kron(layout.free, np.ones((cell, cell), np.bool_))] = FLOOR_COLOUR
@@ -122,7 +122,7 @@ def render_rgb(
         (rows, columns, 3) uint8, between 5 and 48 pixels a cell.
     """
     # The border adds a cell on each side; a cell is a whole number of pixels, so edges are sharp.
-    fitted = IMAGE_SIDE // (max(layout.height, layout.width) + 2)
+    fitted = _IMAGE_SIDE // (max(layout.height, layout.width) + 2)
     cell = min(max(fitted, SMALLEST_CELL), LARGEST_CELL)
     free = np.kron(np.pad(layout.free, 1), np.ones((cell, cell), dtype=np.bool_))
     image = np.full((*free.shape, 3), WALL_COLOUR, dtype=np.uint8)
@@ -131,7 +131,7 @@ def render_rgb(
     for axis in (0, 1):
         between = free & np.roll(free, 1, axis=axis)
         positions = np.arange(free.shape[axis]) % cell == 0
-        image[between & (positions[:, None] if axis == 0 else positions)] = GRID_LINE_COLOUR
+        image[between & (positions[:, None] if axis == 0 else positions)] = _GRID_LINE_COLOUR
 
     def square(of_state: int, margin: int) -> NDArray[np.uint8]:
         x, y = (layout.cells[of_state] + 1) * cell
@@ -139,9 +139,9 @@ def render_rgb(
 
     line = max(1, cell // 12)
     if start_state is not None:
-        square(start_state, 2 * line)[:] = START_COLOUR
+        square(start_state, 2 * line)[:] = _START_COLOUR
         square(start_state, 3 * line)[:] = FLOOR_COLOUR
     if goal_state is not None:
-        square(goal_state, line)[:] = GOAL_COLOUR
+        square(goal_state, line)[:] = _GOAL_COLOUR
     square(state, max(1, cell // 4))[:] = AGENT_COLOUR
     return image

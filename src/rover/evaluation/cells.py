@@ -3,7 +3,7 @@
 In a continuous space nearly every observation is a new one, so counting different observations says
 nothing. Counted here are the cells of a net of radius ε that visits fall into, in the scale of what
 uniformly random actions visit: each dimension in standard deviations of those visits, and ε the
-radius at which they need :data:`N_CELLS` cells.
+radius at which they need 50 cells.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from scipy.special import digamma, gammaln
 
 from rover.evaluation.optimum import FloatArray
 
-N_CELLS = 50
-"""Cells into which a net divides the visits that it is made of."""
+# Cells into which a net divides the visits that it is made of.
+_N_CELLS = 50
+
 MAX_POINTS = 5000
 """Visits of a policy that its cells are counted from; more are drawn from at random."""
 
@@ -69,7 +70,7 @@ class CellNet:
     """A net of cells over what uniformly random actions visit, and whatever else is visited.
 
     Its centres are chosen by farthest-point traversal (Gonzalez 1985): first among the visits of
-    random actions until there are :data:`N_CELLS` or every visit is a centre, which sets ε;
+    random actions until there are 50 or every visit is a centre, which sets ε;
     then among the visits of a policy that lie farther than ε from all centres. A cell is what is
     nearest to one centre. Vectors are standardised by the visits of random actions; a number that
     these never change stays as it is. Discrete observations are their own cells.
@@ -93,7 +94,7 @@ class CellNet:
         self._scale = np.where(self._varies, spread, 1.0)
         # Farthest points need all distances to one centre at a time: memory stays linear.
         points = _subset(uniform, MAX_POINTS, rng) / self._scale
-        self._centres, radius = _farthest_points(points, points[:1], N_CELLS, 0.0)
+        self._centres, radius = _farthest_points(points, points[:1], _N_CELLS, 0.0)
         self.radius = max(radius, _SMALLEST_RADIUS)
 
     def cells_of(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
