@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +24,7 @@ from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.evidence import Evidence
 from rover.planning.outcomes import SPACING
-from rover.policies import TabulatedPolicy, ValuePolicy
+from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
 from rover.solving.solve import policy_details, value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
@@ -37,8 +37,41 @@ _NEAR = 2.0 * SPACING
 _UNTRIED = 0.1
 
 
-class _Planner:
-    """Plans for what a task has shown, on the transitions of pretraining and of the task.
+class TaskPlanner:
+    """Base of what plans for the rewards that a task has shown.
+
+    Attributes:
+        exploit: the current plan for the task; a new plan is another object.
+        n_planned: transitions of the task that it was made from.
+        details: that travel with a plan.
+    """
+
+    plan_class: ClassVar[type[ContextPolicy] | type[ValuePolicy]] = ValuePolicy
+    exploit: ContextPolicy | ValuePolicy
+    n_planned: int
+    details: dict[str, Any]
+
+    def policy_module(self) -> ContextPolicy | ValuePolicy:
+        """The current plan for the task."""
+        return self.exploit
+
+    def restored(self, stored: Mapping[str, Any]) -> ContextPolicy | ValuePolicy:
+        """An earlier plan, from its content."""
+        plan = self.plan_class.from_content(stored)
+        plan.details = self.details
+        return plan
+
+    def state(self) -> dict[str, Tensor]:
+        """From how many transitions the plan was made: it is made again from them."""
+        return {"n_planned": torch.tensor(self.n_planned)}
+
+    def load_state(self, state: Mapping[str, Tensor], /) -> None:
+        """Restore what :meth:`state` returned; the run then makes the plan again."""
+        self.n_planned = int(state["n_planned"])
+
+
+class _ModelPlanner(TaskPlanner):
+    """Plans on the transitions of pretraining and of the task.
 
     Args:
         experience: what pretraining left.
@@ -46,9 +79,8 @@ class _Planner:
         config: settings.
 
     Attributes:
-        n_planned: transitions of the task that the current plan was made from.
         is_exact: whether states repeat, so that plans are made in milliseconds.
-        exploit, explore: the current plan for the task, and that of exploration.
+        explore: the current plan of exploration.
     """
 
     exploit: ValuePolicy
@@ -69,6 +101,7 @@ class _Planner:
         self._evidence = Evidence(self._all)
         self._seen = seen
         self._discount = config.learner.discount
+        self.details = policy_details(experience, ("task",), self._discount)
         self._rows: list[int] = []  # of the seen observations, in the table of all
         self.n_planned = -1
         self.is_exact = True
@@ -165,33 +198,43 @@ class _Planner:
         with torch.no_grad():
             return self.exploit.component_logits(observations, 0)
 
-    def policy_module(self) -> ValuePolicy:
-        """The current plan for the task; a new plan is another object."""
-        return self.exploit
 
-    def restored(self, stored: Mapping[str, Any]) -> ValuePolicy:
-        """An earlier plan, from its content."""
-        plan = ValuePolicy.from_content(stored)
-        plan.details = policy_details(self._experience, ("task",), self._discount)
-        return plan
-
-    def state(self) -> dict[str, Tensor]:
-        """From how many transitions the plan was made: it is made again from them."""
-        return {"n_planned": torch.tensor(self.n_planned)}
-
-    def load_state(self, state: Mapping[str, Tensor], /) -> None:
-        """Restore what :meth:`state` returned; the run then makes the plan again."""
-        self.n_planned = int(state["n_planned"])
-
-
-class Adaptation(OnlineRun):
-    """One run of adapting to a task, with the model of `experience`."""
+class PlanningRun(OnlineRun):
+    """Base of the runs that act by plans, of which ever fewer episodes explore."""
 
     activity = "adapt"
     config_class = AdaptConfig
     config: AdaptConfig
-    _learner: _Planner
-    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited", "_n_unseen")
+    _learner: TaskPlanner
+    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited")
+    _explores = True
+    _n_exploited = 0  # episodes that followed the plan for the task
+
+    def _toss(self) -> None:
+        """Choose whether the next episode explores, after one that met a reward or followed it.
+
+        One in 1 + n explores after n that exploited: ever fewer, and without end, so that a better
+        reward than the first one is met sooner or later.
+        """
+        self._n_exploited += 1
+        self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
+
+    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
+        assert isinstance(module, ContextPolicy | ValuePolicy)
+        return module.content()
+
+    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
+        return self._learner.restored(weights)
+
+    def _package(self, module: nn.Module) -> nn.Module:
+        return module.eval()
+
+
+class Adaptation(PlanningRun):
+    """One run of adapting to a task, with the model of `experience`."""
+
+    _learner: _ModelPlanner
+    _plain_state = (*PlanningRun._plain_state, "_n_unseen")
 
     def __init__(
         self,
@@ -204,12 +247,10 @@ class Adaptation(OnlineRun):
     ) -> None:
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         check_same_spaces(experience.buffer, env)
-        self._learner = _Planner(experience, self._buffer, self.config)
+        self._learner = _ModelPlanner(experience, self._buffer, self.config)
         table = self._buffer.observations
         self._acting = TabulatedPolicy(table, lambda seen, _: self._learner.exploit(seen))
         self._exploring = TabulatedPolicy(table, lambda seen, _: self._learner.explore(seen))
-        self._explores = True
-        self._n_exploited = 0  # episodes that followed the plan for the task
         self._n_unseen = 0  # decisions at observations from which no action was known
         self._n_visited = 0  # observations that the plans know
 
@@ -227,11 +268,8 @@ class Adaptation(OnlineRun):
         """Plan anew where there is something new to plan for; toss whether an episode explores."""
         n = self.num_timesteps
         first_reward = self.is_rewarded and self._explores and self._n_exploited == 0
-        # One episode in 1 + n explores after n that exploited: ever fewer, and without end, so that
-        # a better reward than the first one is met sooner or later.
         if done and self.is_rewarded:
-            self._n_exploited += 1
-            self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
+            self._toss()
         # A plan over places takes seconds: between episodes only.
         is_new = len(self._buffer.observations) > self._n_visited
         is_new = is_new and (done or self._learner.is_exact)
@@ -260,13 +298,3 @@ class Adaptation(OnlineRun):
         super()._load_state(state)
         # Plans are not stored: value iteration on the same transitions ends in the same bits.
         self._replan(self._learner.n_planned)
-
-    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
-        assert isinstance(module, ValuePolicy)
-        return module.content()
-
-    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        return self._learner.restored(weights)
-
-    def _package(self, module: nn.Module) -> nn.Module:
-        return module.eval()

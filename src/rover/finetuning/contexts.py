@@ -13,13 +13,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from rover.data import Buffer
 from rover.evaluation import followed_episodes
-from rover.finetuning.config import AdaptConfig
-from rover.finetuning.run import OnlineRun
+from rover.finetuning.adaptation import PlanningRun, TaskPlanner
 from rover.operators.support import FloatArray
 from rover.policies import ContextPolicy
 from rover.policies.policy import Probs
@@ -33,22 +30,22 @@ from rover.training.run_folder import START_FILE
 _EPISODE_STREAM = 6
 
 
-class _RewardPlanner:
-    """Plans for the rewards that a task has shown, in layouts that were never seen.
+class _RewardPlanner(TaskPlanner):
+    """Plans in layouts that were never seen.
 
     Args:
-        start: the policy of pretraining.
+        start: the policy of pretraining, which is the plan before a reward was met.
         seen: the task's transitions so far, with rewards.
         discount: γ of the regression.
-
-    Attributes:
-        policy: the current plan; `start` before a reward was met.
-        n_planned: transitions that it was made from; 0 before a reward was met.
     """
+
+    plan_class = ContextPolicy
+    exploit: ContextPolicy
 
     def __init__(self, start: ContextPolicy, seen: Buffer, discount: float) -> None:
         self._start, self._seen, self._discount = start, seen, discount
-        self.policy = start
+        self.details = policy_details(Experience(seen, start), ("task",), discount)
+        self.exploit = start
         self.n_planned = 0
 
     def plan(self, n: int) -> None:
@@ -56,45 +53,20 @@ class _RewardPlanner:
         rewards = self._seen.rewards
         assert rewards is not None
         ends = self._seen.terminated[:n].astype(np.float64)
-        self.policy = reward_policy(self._start, self._seen, rewards[:n], ends, self._discount)
-        self.policy.details = self._details()
+        self.exploit = reward_policy(self._start, self._seen, rewards[:n], ends, self._discount)
+        self.exploit.details = self.details
         self.n_planned = n
 
-    def _details(self) -> dict[str, Any]:
-        return policy_details(Experience(self._seen, self._start), ("task",), self._discount)
 
-    def policy_module(self) -> ContextPolicy:
-        """The current plan for the task; a new plan is another object."""
-        return self.policy
-
-    def restored(self, stored: Mapping[str, Any]) -> ContextPolicy:
-        """An earlier plan, from its content."""
-        plan = ContextPolicy.from_content(stored)
-        plan.details = self._details()
-        return plan
-
-    def state(self) -> dict[str, Tensor]:
-        """From how many transitions the plan was made: it is made again from them."""
-        return {"n_planned": torch.tensor(self.n_planned)}
-
-    def load_state(self, state: Mapping[str, Tensor], /) -> None:
-        """Restore what :meth:`state` returned; the run then makes the plan again."""
-        self.n_planned = int(state["n_planned"])
-
-
-class ContextAdaptation(OnlineRun):
+class ContextAdaptation(PlanningRun):
     """One run of adapting to a task in worlds that change with every episode.
 
     Args:
-        run_config, env, evaluation_env, run_dir: as of :class:`OnlineRun`.
+        run_config, env, evaluation_env, run_dir: as of :class:`~rover.finetuning.run.OnlineRun`.
         start: the policy of pretraining, which is kept in the run folder.
     """
 
-    activity = "adapt"
-    config_class = AdaptConfig
-    config: AdaptConfig
     _learner: _RewardPlanner
-    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited")
 
     def __init__(
         self,
@@ -109,8 +81,6 @@ class ContextAdaptation(OnlineRun):
         start.check_fits(env)
         self._start = start
         self._learner = _RewardPlanner(start, self._buffer, self.config.learner.discount)
-        self._explores = True
-        self._n_exploited = 0  # episodes that followed the plan for the task
 
     def _prepare_folder(self, folder: Path) -> None:
         self._start.save(folder / START_FILE)
@@ -124,7 +94,7 @@ class ContextAdaptation(OnlineRun):
         """Policy of the current episode, asked for each of its observations in order."""
         # By the episode's number, so that a resumed run can follow it again from its beginning.
         seed = self.run_config.seed, _EPISODE_STREAM, self._collector.episode
-        policy = self._start if self._explores else self._learner.policy
+        policy = self._start if self._explores else self._learner.exploit
         return policy.sample_component(np.random.default_rng(seed))
 
     def _choose(self) -> int:
@@ -139,9 +109,7 @@ class ContextAdaptation(OnlineRun):
             return
         n = self.num_timesteps
         if self.is_rewarded:
-            # As of Adaptation: one episode in 1 + n after n since the first reward was met.
-            self._n_exploited += 1
-            self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
+            self._toss()
             if n - self._learner.n_planned >= self.config.learner.plan_every:
                 with self.stopwatch("improve"):
                     self._learner.plan(n)
@@ -153,7 +121,7 @@ class ContextAdaptation(OnlineRun):
     def _returns(self) -> FloatArray:
         returns, _ = followed_episodes(
             self._evaluation_env,
-            self._learner.policy.sample_component,
+            self._learner.exploit.sample_component,
             seed=self._evaluation_seed,
             n_episodes=self._evaluation_episodes,
         )
@@ -170,13 +138,3 @@ class ContextAdaptation(OnlineRun):
         first = 1 + int(done[-1]) if len(done) else 0
         for row in self._buffer.inputs[first:]:
             self._probs(self._buffer.observations.rows[[row]])
-
-    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
-        assert isinstance(module, ContextPolicy)
-        return module.content()
-
-    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        return self._learner.restored(weights)
-
-    def _package(self, module: nn.Module) -> nn.Module:
-        return module.eval()
