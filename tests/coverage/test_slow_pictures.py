@@ -11,7 +11,7 @@ from same_files import assert_same
 from small_envs import image_place, numbered_place
 
 from rover import Rover, load_policy, solve
-from rover.coverage.pictures import PictureFeatures
+from rover.coverage.pictures import PictureFeatures, lasts_a_lag
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features.slow import LAG, LaggedSums, coefficients, slow_features
@@ -136,6 +136,13 @@ def test_pictures_that_repeat_are_seen_as_before():
     np.testing.assert_array_equal(with_them.buffer.actions, without.buffer.actions)
     rows = with_them.buffer.observations.rows
     np.testing.assert_array_equal(with_them.policy.probs(rows), without.policy.probs(rows))
+
+
+def test_episodes_that_show_nothing_slow_are_explored_with_learned_features():
+    whole, short = Disc(), gym.wrappers.TimeLimit(Disc(), LAG - 1)
+    runs = [Rover(env, seed=0, seed_steps=50, **QUICK).learn(120) for env in (whole, short)]
+    assert [lasts_a_lag(run.buffer) for run in runs] == [True, False]
+    assert len(np.unique(runs[1].buffer.actions)) == 4
 
 
 def test_slow_features_are_of_pictures_and_of_plans():

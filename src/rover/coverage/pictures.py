@@ -14,6 +14,13 @@ from rover.planning.net import FIRST_UNITS, units_due
 _BLOCK = 256
 
 
+def lasts_a_lag(buffer: Buffer) -> bool:
+    """True if an episode among the transitions that are due shows what changes slowly."""
+    due = units_due(len(buffer))
+    ends = np.flatnonzero(buffer.terminated[:due] | buffer.truncated[:due])
+    return bool(np.diff(ends, prepend=-1, append=due - 1).max() >= LAG)
+
+
 class PictureFeatures:
     """Slow features of a buffer of images, fitted whenever the data has grown by half.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.pictures import PictureFeatures
+from rover.coverage.pictures import PictureFeatures, lasts_a_lag
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
@@ -109,7 +109,7 @@ class Representation:
         """See pictures by slow features while they do not repeat; True if this has changed."""
         buffer = self._buffer
         is_slow = bool(self._config.slow_features) and len(buffer) >= FIRST_UNITS
-        is_slow = is_slow and not self._evidence.is_exact
+        is_slow = is_slow and not self._evidence.is_exact and lasts_a_lag(buffer)
         if is_slow == (self._pictures is not None):
             return False
         self._pictures = PictureFeatures(buffer) if is_slow else None
