@@ -168,6 +168,30 @@ def test_predictions_by_brute_force(seed):
             np.testing.assert_allclose(terminates[row, action], ended[0, 0], atol=1e-9)
 
 
+def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed():
+    buffer, grown = wander(0, 150)
+    grown.fit()
+    grown.rows()
+    values, place = np.ones(len(grown.net)), buffer.observations.rows[buffer.successors[-1]].copy()
+    here = int(buffer.successors[-1])
+    for action, change, idle in [
+        (0, 1e-6, [0]),
+        (1, 0.0, [0, 1]),
+        (2, 1e-6, [1, 2]),
+        (0, 0.5, []),
+        (1, 1e-6, [1]),
+    ]:
+        place[0] += change
+        there = buffer.observations.intern(place)
+        buffer.add(here, action, there, False, False)
+        here = there
+        for worth in grown.ahead(here, values):
+            np.testing.assert_array_equal(np.flatnonzero(worth == 0.0), idle)
+    buffer.add(here, 2, here, False, True)
+    buffer.add_start(here)
+    assert (grown.ahead(here, values)[0] > 0.0).all(), "another episode"
+
+
 @given(SEEDS, st.integers(50, 200), st.integers(1, 5), st.floats(0.0, 0.3))
 @settings(max_examples=25, deadline=None)
 def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):

@@ -47,6 +47,7 @@ _SINK = 1e-4
 _NEAR = 4  # places that a point between them is interpolated from
 _GROWTH = 1.25  # of the radius of cells that are too many
 _STALE = 0.02  # share of new transitions from which on rows are made anew
+_STILL = 0.1  # share of a usual change below which a state stays what it was
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals by which ends are told
 _MOST_CORRECTED = 16  # dimensions in which weights are corrected to the right mean
 
@@ -166,6 +167,8 @@ class PlaceModel:
         units = time_units(begins, ends, done)
         self.kept = np.flatnonzero(np.isfinite(units))
         self.scale = units[self.kept]
+        changes = (ends - begins)[:, self.kept] / self.scale
+        self._usual = float(np.median(np.linalg.norm(changes, axis=1)))
         slow = time_units(begins, ends, done, COVERAGE_LAG)[self.kept]
         covered = np.isin(self.kept, self.kept if chosen is None else chosen)
         if not covered.any():
@@ -286,13 +289,32 @@ class PlaceModel:
 
         They are those of the observation's own point, which lies between places, for as many steps
         as a plan holds an action: ends of single steps lie no further apart than places do, so that
-        values tell them apart poorly.
+        values tell them apart poorly. An action that has just changed nothing is worth nothing: at
+        a wall that the plan does not know yet it would be taken until the plan is made anew.
         """
         points = self.points(np.array([observation]))
         ahead, weights, index, end = self._reached(points, HELD)
         self.motion.visit(len(self.buffer))
         onward = (weights * values[index]).sum(axis=1) + end * float(self._start @ values)
-        return onward, self.motion.novelty(ahead)
+        novelty = self.motion.novelty(ahead)
+        idle = self._idle(observation)
+        onward[idle] = novelty[idle] = 0.0
+        return onward, novelty
+
+    def _idle(self, observation: int) -> list[int]:
+        """Actions of the latest steps that left the state what it is at an observation, never all
+        of them."""
+        buffer, n, actions, here = self.buffer, len(self.buffer), [], observation
+        for row in range(n - 1, max(n - buffer.n_actions, -1), -1):
+            done = buffer.terminated[row] or buffer.truncated[row]
+            if done or buffer.successors[row] != here:
+                break
+            change = self._moves(slice(row, row + 1))[2]
+            if np.linalg.norm(change) > _STILL * self._usual:
+                break
+            here = int(buffer.inputs[row])
+            actions.append(int(buffer.actions[row]))
+        return actions
 
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """No path: where states do not repeat outcomes are not certain."""
