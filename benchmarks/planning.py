@@ -40,12 +40,13 @@ import rover
 from rover.baselines import make_agent
 from rover.evaluation import RolloutEvaluator
 from rover.wrappers import DiscreteActions
+from rover_bench.measure import provenance
 
 sys.path.append(str(Path(__file__).parent))
 from common import add_rows, begin, parser
 
 Add = Callable[..., None]
-"""Takes a row of :data:`COLUMNS`."""
+"""Takes a row of :data:`COLUMNS` but for the commit."""
 
 LARGE = """
 ############
@@ -138,7 +139,7 @@ TORQUES = {
 }
 """Keywords of environments with torques."""
 
-COLUMNS = ("what", "env", "agent", "steps", "seed", "figure", "value")
+COLUMNS = ("what", "env", "agent", "steps", "seed", "figure", "value", "commit")
 SECONDS, MEMORY, FOUND = "CPU seconds per 1,000 steps", "resident MB", "cells"
 ASKED = {
     ("speed", SECONDS, 0): "≤ 2.5, the last at most 1.3 times the first",
@@ -300,20 +301,21 @@ def page(path: Path) -> str:
         "adds rows, `python benchmarks/planning.py table` writes this page. CPU seconds are those",
         "of one thread, without evaluation, on two cores that others used as well.",
         "",
-        "| what | environment | agent | steps | figure | median (extremes) | seeds | asked |",
-        "|---|---|---|---:|---|---:|---:|---|",
+        "| what | environment | agent | steps | figure | median (extremes) | seeds | asked "
+        "| commit |",
+        "|---|---|---|---:|---|---:|---:|---|---|",
     ]
     values: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
         key = tuple(row[name] for name in COLUMNS if name not in ("seed", "value"))
         values.setdefault(key, []).append(float(row["value"]))
-    for (what, env, agent, steps, figure), mine in values.items():
+    for (what, env, agent, steps, figure, commit), mine in values.items():
         wanted = {ASKED.get((what, of, n), "") for of in (figure, env) for n in (0, int(steps))}
         asked = "; ".join(sorted(wanted - {""})) if agent == "rover" else ""
         spread = f" ({min(mine):g} to {max(mine):g})" * (len(mine) > 1)
         lines.append(
             f"| {what} | {env} | {agent} | {int(steps):,} | {figure} | {np.median(mine):g}{spread} "
-            f"| {len(mine)} | {asked} |"
+            f"| {len(mine)} | {asked} | {commit} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -331,10 +333,11 @@ def main() -> None:
         (results / "model.md").write_text(page(asked.csv or results / "model.csv"), "utf-8")
         return
     begin()
+    commit = provenance(jobs=1)["commit"]
 
     def add(*row: str | float) -> None:
         print(", ".join(f"{part:.4g}" if isinstance(part, float) else str(part) for part in row))
-        add_rows(asked.csv, COLUMNS, [dict(zip(COLUMNS, row, strict=True))])
+        add_rows(asked.csv, COLUMNS, [dict(zip(COLUMNS, (*row, commit), strict=True))])
 
     if asked.what == "speed":
         for name, seed in itertools.product(asked.env, asked.seeds):
