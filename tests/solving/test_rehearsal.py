@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 import pytest
 
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.motion import Motion
-from rover.solving.rehearsal import Stage, best_plan
+from rover.solving.rehearsal import Plan, Stage, best_plan
 
 GAMMA = 0.95
 FORCES = np.array([-0.3, 0.3])
@@ -24,23 +21,37 @@ class _Stick:
     n_actions = 2
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        reached = 1.2 * points + FORCES[:, None, None]
-        return reached, (np.abs(reached[..., 0]) > 1.0).astype(float)
+        return self.arrive(1.2 * points + FORCES[:, None, None])
+
+    def arrive(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return points, (np.abs(points[..., 0]) > 1.0).astype(float)
 
     def is_beyond(self, points: FloatArray) -> BoolArray:
         return np.asarray((np.abs(points) >= 3.0).any(axis=-1))
 
 
-def stage(held: int = 1, *, reward: float = 1.0, ends: bool = False) -> Stage:
+def stage(held: int = 1, *, reward: float = 1.0, ends: bool = False, missed: float = 0.0) -> Stage:
     """Each step earns a reward, but for the one that ends an episode, which earns −5."""
     arrivals = np.linspace(-2.0, 2.0, 41)[:, None]
     terminated = np.abs(arrivals[:, 0]) > 1.0
     rewards = np.where(terminated, -5.0, reward)
     over = terminated | (ends & (arrivals[:, 0] > 0.85))
-    motion = cast(Motion, _Stick())
     return Stage(
-        motion, arrivals, terminated, rewards, over, discount=GAMMA, sink_value=-7.0, held=held
+        _Stick(),
+        arrivals,
+        np.full_like(arrivals, missed),
+        terminated,
+        rewards,
+        over,
+        discount=GAMMA,
+        sink_value=-7.0,
+        held=held,
     )
+
+
+def planned(one: Stage, places: FloatArray) -> Plan:
+    outlook = one.look(places)
+    return Plan(places, one.solve(places, np.empty(0), outlook), outlook, 0.0)
 
 
 def by_hand(x: float, action: int, held: int, ends: bool) -> tuple[float, float, float]:
@@ -79,19 +90,39 @@ def test_values_are_those_of_a_fine_grid() -> None:
     for _ in range(600):
         onward = np.where(alive, 1.0 + GAMMA * np.interp(reached, grid, values), -5.0)
         values = onward.max(axis=0)
-    solved, _ = stage().solve(grid[::10, None], np.empty(0))
+    solved = planned(stage(), grid[::10, None]).values
     assert np.abs(solved - values[::10]).max() < 0.02 * values.max()
 
 
 def test_a_plan_that_falls_when_rehearsed_is_mended() -> None:
     """Of places that are none of them beside the edge: interpolated, a fall is no fall."""
     one, begins = stage(), np.linspace(-0.2, 0.2, 5)[:, None]
-    starts = np.array([[0.05], [-0.1]])
-    first, _ = one.solve(begins, np.empty(0))
-    plan = best_plan(one, begins, starts)
-    best = (1.0 - GAMMA**100) / (1.0 - GAMMA)
-    assert plan.value > 0.97 * best, "it stays up until the rehearsal ends"
-    assert plan.value >= one.rehearse(begins, first, starts)[0]
-    value, passed = one.rehearse(plan.places, plan.values, starts)
-    assert value == plan.value
+    starts, rng = np.array([[0.05], [-0.1]]), np.random.default_rng(5)
+    first, _ = one.rehearse(planned(one, begins), starts, rng)
+    plan = best_plan(one, begins, starts, rng)
+    assert first < 0.5 * plan.value
+    assert one.is_best(plan.value), "it stays up until the rehearsal ends"
+    assert plan.value == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
+    value, passed = one.rehearse(plan, starts, rng)
+    assert value == pytest.approx(plan.value)
     assert (np.abs(passed) <= 1.0).all()
+
+
+def test_a_rehearsal_is_the_policy_step_by_step() -> None:
+    """A stick that leans by 1 can be held at 0.9, at 0.78, and so on; beyond 1.08 it falls."""
+    one, places = stage(), np.linspace(-1.0, 1.0, 201)[:, None]
+    plan, rng = planned(one, places), np.random.default_rng(0)
+    _, passed = one.rehearse(plan, np.array([[1.0]]), rng)
+    assert passed[:4, 0] == pytest.approx([1.0, 0.9, 0.78, 0.636])
+    value, passed = one.rehearse(plan, np.array([[1.09]]), rng)
+    assert value == pytest.approx(-5.0)
+    assert len(passed) == 1
+
+
+def test_a_law_that_misses_much_is_worth_less() -> None:
+    places, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
+    sure, missed = stage(), stage(missed=0.3)
+    good, _ = sure.rehearse(planned(sure, places), starts, np.random.default_rng(0))
+    bad, _ = missed.rehearse(planned(missed, places), starts, np.random.default_rng(0))
+    assert sure.is_best(good)
+    assert bad < 0.9 * good

@@ -27,13 +27,18 @@ from torch import Tensor
 
 from rover.operators.support import FloatArray, IntArray
 
-_FOURIER = 64  # random features
+WAVES = 64
+"""Random Fourier features of a law that is fitted again every few steps."""
+
+FAR = 3.0
+"""Usual errors from which on a row that is missed counts little."""
+
 _MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
 _BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
 _MOST_CHANGE = 1.3  # times what the data changed, beyond which no change is predicted
 _SAMPLE = 500  # transitions by which smoothness is chosen
 _REWEIGHTINGS, _SWEEPS = 4, 2
-_FAR, _USUAL, _LEAST_USUAL = 3.0, 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
+_USUAL, _LEAST_USUAL = 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
 _BETTER = 1e-3  # decrease of the logarithm of an error that counts
 _JITTER = 1e-9
 
@@ -86,7 +91,13 @@ class Basis:
     n_controls: int
 
     @classmethod
-    def over(cls, points: FloatArray, n_controls: int, rng: np.random.Generator) -> Self:
+    def over(
+        cls,
+        points: FloatArray,
+        n_controls: int,
+        rng: np.random.Generator,
+        n_waves: int = WAVES,
+    ) -> Self:
         """Standardise by points (n, d), n ≥ 2."""
         centre, spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
         z = (points - centre) / spread
@@ -100,8 +111,8 @@ class Basis:
             spread=spread,
             low=low - margin,
             high=high + margin,
-            frequencies=rng.standard_normal((d, _FOURIER)),
-            phases=rng.uniform(0.0, 2.0 * np.pi, _FOURIER),
+            frequencies=rng.standard_normal((d, n_waves)),
+            phases=rng.uniform(0.0, 2.0 * np.pi, n_waves),
             products=(first[:n_products], second[:n_products]),
             n_controls=n_controls,
         )
@@ -187,10 +198,11 @@ def usual_error(errors: Tensor) -> Tensor:
     return _USUAL * torch.quantile(errors.abs(), 0.25, dim=0) + _LEAST_USUAL
 
 
-def contact_weights(errors: Tensor, usual: Tensor) -> Tensor:
-    """Weight (n,) of rows by their errors (n, d): next to none if far from what is usual (d,)."""
-    far = ((errors / (_FAR * usual)) ** 2).amax(dim=1)
-    return 1.0 / (1.0 + far) ** 2 + 1e-8
+def contact_weights(errors: Tensor, usual: Tensor, far: float = FAR) -> Tensor:
+    """Weight (n,) of rows by their errors (n, d): next to none if `far` times what is usual (d,)
+    or more."""
+    missed = ((errors / (far * usual)) ** 2).amax(dim=1)
+    return 1.0 / (1.0 + missed) ** 2 + 1e-8
 
 
 class Displacements:
@@ -204,6 +216,8 @@ class Displacements:
         controls: (n, k) one-hot actions, or torques.
         changes: (n, d).
         rng: draws the random features.
+        n_waves: random Fourier features.
+        far: usual errors from which on a row that is missed counts little.
 
     Attributes:
         smoothness: that was chosen.
@@ -216,8 +230,11 @@ class Displacements:
         changes: FloatArray,
         *,
         rng: np.random.Generator,
+        n_waves: int = WAVES,
+        far: float = FAR,
     ) -> None:
-        self._basis, y = Basis.over(points, controls.shape[1], rng), torch.from_numpy(changes)
+        self._basis, self._far = Basis.over(points, controls.shape[1], rng, n_waves), far
+        y = torch.from_numpy(changes)
         some = torch.linspace(0, len(y) - 1, min(len(y), _SAMPLE)).long().numpy()
         self.smoothness = Smoothness()
         for _ in range(_SWEEPS):
@@ -231,13 +248,12 @@ class Displacements:
         self._moment = torch.zeros(len(self._gram), y.shape[1], dtype=torch.float64)
         self._add(design, y, weights)
 
-    @staticmethod
-    def _reweighted(design: Tensor, y: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
+    def _reweighted(self, design: Tensor, y: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (n,), and the errors (n, d) that they follow from."""
         weights = torch.ones(len(y), dtype=torch.float64)
         for _ in range(_REWEIGHTINGS):
             errors = leave_one_out(design, y, penalty, weights)
-            weights = contact_weights(errors, usual_error(errors))
+            weights = contact_weights(errors, usual_error(errors), self._far)
         return weights, errors
 
     def _choose(
@@ -275,7 +291,7 @@ class Displacements:
         y = torch.from_numpy(changes)
         design = self._basis.design(points, controls, self.smoothness.length)
         errors = y - design @ self._solution
-        self._add(design, y, contact_weights(errors, self._usual))
+        self._add(design, y, contact_weights(errors, self._usual, self._far))
         return np.asarray(errors)
 
     def _add(self, design: Tensor, y: Tensor, weights: Tensor) -> None:
@@ -312,6 +328,6 @@ class Displacements:
         design = self._basis.design(points, controls, self.smoothness.length)
         errors = y - design @ self._solution
         whitened = torch.linalg.solve_triangular(self._factor, design.T, upper=False)
-        leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual)
+        leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual, self._far)
         errors /= (1.0 - leverage).clamp(min=1e-2)[:, None]
         return np.asarray(errors)

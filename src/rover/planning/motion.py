@@ -195,7 +195,12 @@ class Motion:
         each = torch.from_numpy(np.concatenate([x, own, np.ones_like(own)], axis=2))
         sums = ((each @ self._cells).exp_() @ self._told).numpy()
         local = sums[..., :-1] / (sums[..., -1:] + _LOCAL_PRIOR)
-        reached = np.clip(points + change + local, self._low, self._high)
+        return self.arrive(points + change + local)
+
+    def arrive(self, reached: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Predicted points (A, n, d), held back where they are far from what was seen, and the
+        probability (A, n) that the episode ends there."""
+        reached = np.clip(reached, self._low, self._high)
         if self._endings is None:
             return reached, np.zeros(reached.shape[:2])
         return reached, self._endings(reached, self._controls)

@@ -17,8 +17,8 @@ from rover.operators.kernels import interpolation_weights
 from rover.policies.policy import Policy, stored_encoder
 from rover.storage import check_tensors
 
-# Action values nearer than this, relative to the largest, are taken for equal.
-_TIE = 1e-7
+TIE = 1e-7
+"""Action values nearer than this, relative to the largest of the table, are taken for equal."""
 
 # Places that an unseen observation is acted on by.
 _VOTERS = 3
@@ -163,7 +163,7 @@ class ValuePolicy(Policy):
         # At temperature 0 equal actions share the probability: rounding to multiples of the tie
         # makes them exactly equal, and the next best too unlikely to be drawn.
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
-        return (better / (_TIE * largest[:, None, None])).round()
+        return (better / (TIE * largest[:, None, None])).round()
 
     def _with_doubts(self, logits: Tensor, points: Tensor, doubts: Tensor) -> Tensor:
         """Logits (c, n, A) that take every action alike as often as the best one is in doubt."""
@@ -326,7 +326,7 @@ class ValuePolicy(Policy):
             q = self._action_values(self.places, [0])[0]
         # The gap to the next best that is not tied, in the median place; e^(gap / T) = e⁴.
         behind = q.amax(dim=1, keepdim=True) - q
-        tied = behind <= _TIE * q.abs().amax().clamp(min=1e-12)
+        tied = behind <= TIE * q.abs().amax().clamp(min=1e-12)
         gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)
         gaps = gaps[torch.isfinite(gaps)]
         if len(gaps) == 0:

@@ -4,32 +4,59 @@ Values between places are interpolated, and beyond the outermost place a fall is
 place itself: a plan believes that it stays up. Rolled out in the law, closed loop, it falls, and
 the points that it comes by become places of the next plan. What seemed better than it is becomes
 true along the plan's own ways, as in real-time dynamic programming (Barto et al. 1995), without a
-step in the environment. The return in the law says which of the plans is the best, and for how many
-steps actions should be held.
+step in the environment.
+
+What is rolled out is the policy that is handed over, which reads a table between places and
+chooses anew at every step, among equal actions at random; each step is missed as the law missed the
+nearest transition, with either sign. So the return says how good the policy is, which of the plans
+is the best, and for how many steps they should look ahead. A tenth of each end is spread over
+the places near by: where nothing is lost for long all values are equal, and a plan would not keep
+away from an edge before it is beside it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
-from rover.operators.kernels import interpolation_weights
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.kernels import gaussian_weights, interpolation_weights
+from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.foresight import Foresight
 from rover.planning.model import PlaceModel
-from rover.planning.motion import HELD, Motion
+from rover.planning.motion import HELD
 from rover.planning.net import Net, nearest, neighbourhood
 from rover.planning.outcomes import MAX_PLACES, NEIGHBOURS, SPACING
 from rover.planning.values import iterate
+from rover.policies.values import TIE
 
-_ROUNDS, _STARTS = 10, 10
-_NEW = 0.1  # distance from all places at which a point becomes one
+_ROUNDS, _PATIENCE, _STARTS = 30, 6, 20
+_FINEST = 0.1  # least spacing of the places that are added
 _LEFT = 0.01  # discount at which a rehearsal ends
-_BETTER = 0.01  # share of a return by which holding actions for fewer steps must be better
-_TOLERANCE = 1e-6
+_BETTER = 0.01  # share of a return by which looking less far ahead must be better
+_SPREAD = 0.1  # share of an end that is spread over the places near by
+_TOLERANCE = 1e-5
+
+
+class Law(Protocol):
+    """Where actions lead from points in d dimensions."""
+
+    @property
+    def n_actions(self) -> int:
+        """A."""
+
+    def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
+        points of its own (A, n, d), or of all (1, n, d)."""
+
+    def arrive(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Points (A, n, d) as they can be, and the probability (A, n) that the episode ends."""
+
+    def is_beyond(self, points: FloatArray) -> BoolArray:
+        """Mask (…) of points (…, d) of which nothing is known."""
 
 
 class Outlook(NamedTuple):
@@ -66,20 +93,22 @@ class Stage:
     """A reward in a law of motion.
 
     Args:
-        motion: the law.
+        law: of motion.
         arrivals: (n, d) of transitions.
+        missed: (n, d) by which the law missed each of them.
         terminated: (n,) those that ended an episode.
         rewards: (n,) what they earned.
         ends: (n,) those that end the task, whether or not the episode ended.
         discount: γ in (0, 1).
         sink_value: of what lies beyond the data.
-        held: steps for which actions are held.
+        held: steps for which actions are held in a look ahead.
     """
 
     def __init__(
         self,
-        motion: Motion,
+        law: Law,
         arrivals: FloatArray,
+        missed: FloatArray,
         terminated: NDArray[np.bool_],
         rewards: FloatArray,
         ends: NDArray[np.bool_],
@@ -88,10 +117,16 @@ class Stage:
         sink_value: float,
         held: int,
     ) -> None:
-        self._motion, self._rewards, self._over = motion, rewards, ends & ~terminated
+        self._law, self._rewards, self._over = law, rewards, ends & ~terminated
+        self._missed = missed
         self._discount, self._sink_value, self._held = discount, sink_value, held
         kinds = [np.flatnonzero(terminated == kind) for kind in (False, True)]
         self._kinds = [(rows, KDTree(arrivals[rows])) for rows in kinds if len(rows)]
+        self._most = max(float(rewards.max()), 0.0) / (1.0 - discount)
+
+    def is_best(self, value: float) -> bool:
+        """True for a return of rehearsals above which there is none."""
+        return value >= (1.0 - _LEFT) * self._most > 0.0
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
         """The transition that arrived nearest to each point (A, n, d), and ended alike, (A, n)."""
@@ -100,23 +135,31 @@ class Stage:
         chosen = np.where(ended.ravel() > 0.5, by_kind[-1], by_kind[0])
         return np.asarray(chosen.reshape(ended.shape))
 
+    def _arrive(self, where: FloatArray, ended: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What arrivals (A, n, d), which end episodes (A, n), earn and what remains, (A, n)."""
+        row, lost = self._nearest(where, ended), self._law.is_beyond(where)
+        goes_on = (1.0 - ended) * ~self._over[row] * ~lost
+        return np.where(lost, self._sink_value, self._rewards[row]), self._discount * goes_on
+
     def look(self, points: FloatArray) -> Outlook:
-        """Outcomes of every action at points (n, d)."""
-        where, shape = points[None], (self._motion.n_actions, len(points))
+        """Outcomes of every action, held, at points (n, d)."""
+        where = points[None]
+        shape = self._law.n_actions, len(points)
         earned, remaining = np.zeros(shape), np.ones(shape)
         for _ in range(self._held):
-            where, ended = self._motion.step(where)
-            row, lost = self._nearest(where, ended), self._motion.is_beyond(where)
-            earned += remaining * np.where(lost, self._sink_value, self._rewards[row])
-            goes_on = (1.0 - ended) * ~self._over[row] * ~lost
-            remaining *= self._discount * goes_on
+            where, ended = self._law.step(where)
+            reward, onward = self._arrive(where, ended)
+            earned, remaining = earned + remaining * reward, remaining * onward
         return Outlook(np.swapaxes(where, 0, 1), earned.T, remaining.T)
 
-    def solve(self, places: FloatArray, values: FloatArray) -> tuple[FloatArray, Outlook]:
-        """Optimal values (p,) of places (p, d), from those of the first on, and the outlook."""
-        outlook, begin = self.look(places), np.zeros(len(places))
+    def solve(self, places: FloatArray, values: FloatArray, outlook: Outlook) -> FloatArray:
+        """Optimal values (p,) of places (p, d), from those of the first on."""
+        begin = np.zeros(len(places))
         begin[: len(values)] = values
-        weights, index = _on(KDTree(places), outlook.ends)
+        ends = outlook.ends.reshape(-1, places.shape[1])
+        index, distance, offset = neighbourhood(KDTree(places), ends, NEIGHBOURS)
+        exact, spread = interpolation_weights(distance, offset), gaussian_weights(distance)
+        weights = (1.0 - _SPREAD) * exact + _SPREAD * spread
         bounds = np.arange(len(index) + 1) * index.shape[1]
         onward = csr_array((weights.ravel(), index.ravel(), bounds), shape=(len(index), len(begin)))
 
@@ -124,60 +167,108 @@ class Stage:
             after = (onward @ states).reshape(outlook.remaining.shape)
             return np.asarray(outlook.earned + outlook.remaining * after)
 
-        return iterate(backup, begin, tolerance=_TOLERANCE).states, outlook
+        return iterate(backup, begin, tolerance=_TOLERANCE).states
 
     def rehearse(
-        self, places: FloatArray, values: FloatArray, starts: FloatArray
+        self, plan: Plan, starts: FloatArray, rng: np.random.Generator
     ) -> tuple[float, FloatArray]:
         """Mean discounted return from starts (k, d) in the law, and the points passed (n, d)."""
-        tree, points, each = KDTree(places), starts, np.arange(len(starts))
-        total, alive, passed = np.zeros(len(starts)), np.ones(len(starts)), [starts]
+        tree, points = KDTree(plan.places), starts
+        changes = plan.outlook.ends - plan.places[:, None]
+        total, alive, passed = 0.0, np.ones(len(starts)), [starts]
         left = 1.0
-        while left > _LEFT and (alive > 0.5 * left).any():
-            outlook = self.look(points)
-            weights, index = _on(tree, outlook.ends)
-            onward = (weights * values[index]).sum(axis=1).reshape(outlook.earned.shape)
-            best = (outlook.earned + outlook.remaining * onward).argmax(axis=1)
-            total += alive * outlook.earned[each, best]
-            alive *= outlook.remaining[each, best]
-            left *= self._discount**self._held
-            points = outlook.ends[each, best]
-            passed.append(points[alive > 0.5 * left])
-        return float(total.mean()), np.concatenate(passed)
+        while left > _LEFT and len(points):
+            best, each = _choices(plan, tree, changes, points, rng), np.arange(len(points))
+            # The points of the law's own choice, missed as the transition that arrived nearest.
+            where, ended = self._law.step(points[None])
+            row = self._nearest(where, ended)
+            signs = rng.choice([-1.0, 1.0], size=(len(points), 1))
+            where, ended = self._law.arrive(where + signs * self._missed[row])
+            reward, onward = self._arrive(where, ended)
+            total += float(alive @ reward[best, each])
+            alive = alive * onward[best, each]
+            left *= self._discount
+            goes_on = alive > 0.5 * left
+            points, alive = where[best, each][goes_on], alive[goes_on]
+            passed.append(points)
+        return total / len(starts), np.concatenate(passed)
 
 
-def _on(tree: KDTree, ends: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Weights (n·A, q) of ends (n, A, d) on places, and which these are."""
-    flat = ends.reshape(-1, ends.shape[2])
-    index, distance, offset = neighbourhood(tree, flat, NEIGHBOURS)
+def _choices(
+    plan: Plan, tree: KDTree, changes: FloatArray, points: FloatArray, rng: np.random.Generator
+) -> IntArray:
+    """The actions (n,) that a policy of a plan takes at points (n, d), as
+    :class:`~rover.policies.ValuePolicy` does.
+
+    Args:
+        plan: its table.
+        tree: of its places.
+        changes: (p, A, d) by which actions are away from a place when held.
+        points: (n, d).
+        rng: draws one of equal actions.
+    """
+    weights, index = _on(tree, points)
+
+    def read(table: FloatArray) -> FloatArray:
+        return np.asarray((weights[:, None] @ table[index].reshape(*index.shape, -1))[:, 0])
+
+    shape = len(points), *changes.shape[1:]
+    ends = points[:, None] + read(changes).reshape(shape)
+    at, where = _on(tree, ends.reshape(-1, shape[2]))
+    onward = (at * plan.values[where]).sum(axis=1).reshape(shape[:2])
+    q = read(plan.outlook.earned) + read(plan.outlook.remaining) * onward
+    largest = max(float(np.abs(plan.outlook.earned).max()), 1e-12)
+    worse = np.round((q - q.max(axis=1, keepdims=True)) / (TIE * largest))
+    return np.asarray((worse - rng.random(q.shape)).argmax(axis=1))
+
+
+def _on(tree: KDTree, points: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Weights (n, q) of points (n, d) on places, and which these are."""
+    index, distance, offset = neighbourhood(tree, points, NEIGHBOURS)
     return interpolation_weights(distance, offset), index
 
 
-def best_plan(stage: Stage, begins: FloatArray, starts: FloatArray) -> Plan:
+def best_plan(
+    stage: Stage, begins: FloatArray, starts: FloatArray, rng: np.random.Generator
+) -> Plan:
     """The plan with the best return in the law of those that follow from one another.
+
+    They end when the best possible is reached, or nothing better was found for a while.
 
     Args:
         stage: the reward in the law.
         begins: (n, d) of transitions.
         starts: (k, d) of episodes.
+        rng: draws what the law misses.
     """
-    places = Net.over(begins, SPACING, largest=MAX_PLACES // 2).places
-    values, best = np.empty(0), None
+    new = Net.over(begins, SPACING, largest=MAX_PLACES // 2).places
+    places, values, outlook = new[:0], np.empty(0), None
+    best, since, spacing = None, 0, SPACING
     for _ in range(_ROUNDS):
-        values, outlook = stage.solve(places, values)
-        value, passed = stage.rehearse(places, values, starts)
+        places, looked = np.concatenate([places, new]), stage.look(new)
+        if outlook is not None:
+            looked = Outlook(*map(np.concatenate, zip(outlook, looked, strict=True)))
+        outlook = looked
+        values = stage.solve(places, values, outlook)
+        plan = Plan(places, values, outlook, 0.0)
+        value, passed = stage.rehearse(plan, starts, rng)
+        since += 1
         if best is None or value > best.value:
-            best = Plan(places, values, outlook, value)
-        new = Net.over(passed[nearest(KDTree(places), passed, 1)[0][:, 0] > _NEW], _NEW).places
-        if len(new) == 0 or len(places) + len(new) > MAX_PLACES:
+            best, since = plan._replace(value=value), 0
+        apart = nearest(KDTree(places), passed, 1)[0][:, 0]
+        if since == _PATIENCE or apart.max() <= spacing:
+            since, spacing = 0, spacing / 2.0
+        new = Net.over(passed[apart > spacing], spacing).places
+        is_done = stage.is_best(best.value) or spacing < _FINEST
+        if is_done or not 0 < len(new) <= MAX_PLACES - len(places):
             break
-        places = np.concatenate([places, new])
     assert best is not None
     return best
 
 
 def rehearsed(
     model: PlaceModel,
+    law: Foresight,
     rewards: FloatArray,
     ends: FloatArray,
     *,
@@ -188,29 +279,31 @@ def rehearsed(
 
     Args:
         model: after :meth:`~rover.planning.model.PlaceModel.fit`.
+        law: of the model.
         rewards: (n,) of its transitions.
         ends: (n,) 1 where the task terminates on arrival.
         discount: γ in (0, 1).
         sink_value: of what lies beyond the data.
     """
-    buffer, best = model.buffer, None
-    arrivals, terminated = model.points(buffer.successors), buffer.terminated
-    begins = model.points(buffer.inputs)
+    buffer, best, rng = model.buffer, None, np.random.default_rng(0)
     starts = model.points(buffer.starts()[0])
-    starts = starts[np.linspace(0, len(starts) - 1, min(len(starts), _STARTS)).astype(np.int64)]
+    starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
     for held in (HELD, 1):
         stage = Stage(
-            model.motion,
-            arrivals,
-            terminated,
-            rewards,
-            ends > 0.5,
+            law,
+            law.arrivals,
+            law.missed,
+            buffer.terminated[law.rows],
+            rewards[law.rows],
+            ends[law.rows] > 0.5,
             discount=discount,
             sink_value=sink_value,
             held=held,
         )
-        plan = best_plan(stage, begins, starts)
+        plan = best_plan(stage, law.begins, starts, rng)
         if best is None or plan.value > best.value + _BETTER * abs(best.value):
             best = plan
+        if stage.is_best(best.value):
+            break
     assert best is not None
     return best

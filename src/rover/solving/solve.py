@@ -22,6 +22,7 @@ from scipy.spatial import KDTree
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.evidence import held_out_errors
+from rover.planning.foresight import Foresight
 from rover.planning.net import units_due
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
@@ -34,8 +35,9 @@ DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
-_JUDGED = 2000  # transitions by which the law is judged
-_MOST_MISSED = 0.02  # share of what moves change that the law may miss for plans to be rehearsed
+_JUDGED = 2000  # transitions by which the law of the exploration is judged
+_PROMISING = 0.1  # share of what moves change that it may miss for a better one to be made
+_MOST_MISSED = 0.02  # and that the better one may miss for plans to be rehearsed
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -125,7 +127,7 @@ def solve(
         discount,
         sink_value,
         temperature=temperature,
-        rehearse=reward is not None and _is_foretold(model, tasks, experience),
+        law=None if reward is None else _foresight(model, tasks, experience),
     )
 
 
@@ -137,7 +139,7 @@ def value_policy(
     sink_value: float | None = None,
     *,
     temperature: float = 0.0,
-    rehearse: bool = False,
+    law: Foresight | None = None,
 ) -> ValuePolicy:
     """The best policies of tasks on a model.
 
@@ -146,16 +148,17 @@ def value_policy(
         tasks: K of them.
         experience: what was planned on.
         discount, sink_value, temperature: as of :func:`solve`.
-        rehearse: whether the plan of a single task is rehearsed in the law of motion.
+        law: in which the plan of a single task is rehearsed; None: it is not.
     """
     sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
     if sink_value is None:
         # Pessimistic by default: a plan must not prefer what was never tried to what was seen to be
         # poor.
         sink = _worst_value(tasks.rewards, discount)
-    if rehearse and model.law is not None:
+    if law is not None and model.law is not None:
         plan = rehearsed(
             model.law,
+            law,
             tasks.rewards[:, 0],
             tasks.ends[:, 0],
             discount=discount,
@@ -207,12 +210,16 @@ def value_policy(
     ).requires_grad_(False)
 
 
-def _is_foretold(model: OutcomeModel, tasks: TaskRewards, experience: Experience) -> bool:
-    """True if the law foretells almost all of what moves, and arrivals what a task earns."""
+def _foresight(model: OutcomeModel, tasks: TaskRewards, experience: Experience) -> Foresight | None:
+    """The law in which plans are rehearsed, if it foretells almost all of what moves, and arrivals
+    what a task earns."""
     if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
-        return False
+        return None
     n = units_due(min(len(experience.buffer), _JUDGED))
-    return held_out_errors(experience.buffer, n)[1] <= _MOST_MISSED
+    if held_out_errors(experience.buffer, n)[1] > _PROMISING:
+        return None
+    law = Foresight(model.law)
+    return law if law.unexplained <= _MOST_MISSED else None
 
 
 def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
