@@ -6,7 +6,8 @@ frequencies. Where they do not, it is the law of motion with its corrections
 until it has left its place, and where it ends is written as weights on nearby places that have the
 right mean. Weights by distance alone would make short steps shorter still, and the planned way with
 them. Where no transition with an action is near, it leads to the sink in part, so that plans follow
-what was done rather than what is extrapolated.
+what was done rather than what is extrapolated. Where walls are unforeseen, outcomes lead only to
+places that an observed way leads to.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
+from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import KDTree
 
 from rover.data import Buffer
@@ -29,7 +31,7 @@ from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.counts import Counts
 from rover.planning.evidence import has_metric
-from rover.planning.model import PlaceModel
+from rover.planning.model import MAX_CELLS, PlaceModel
 from rover.planning.motion import Motion
 from rover.planning.net import FIRST_UNITS, Net, nearest, neighbourhood, time_units
 
@@ -49,6 +51,9 @@ _TRIED = 10_000  # transitions by which it is told how often a wall is not fores
 _USUAL_LEAK = 1.0 / 60.0
 _MET = 0.5  # doubt from which on a wall is met
 _LEAST_MOVE = 0.2  # of a usual change
+_LONGEST_WAY = 10.0  # usual changes that an observed way to the end of an outcome may take
+_NEAREST_WAY = 1.5  # usual changes that the end may be away from places that it leads to
+_LEAST_SHARE = 0.05  # of an end's weight on places that ways lead to, else the action stays
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
@@ -286,9 +291,14 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
     # at √ρ.
-    doubts = np.maximum(held.doubts, math.sqrt(_unforeseen(model.motion, taken, begins)))
-    index, distance, offset = neighbourhood(KDTree(net), held.ends, NEIGHBOURS)
-    weight = interpolation_weights(distance, offset)
+    unforeseen = _unforeseen(model.motion, taken, begins)
+    doubts = np.maximum(held.doubts, math.sqrt(unforeseen))
+    begun = np.repeat(places, buffer.n_actions, axis=0)
+    if unforeseen > 0.0:
+        ways = _Ways(begins, ends, taken.usual)
+        reached, index, weight = _kept_to_ways(ways, begun, held.ends, net)
+    else:
+        reached, (index, weight) = held.ends, _between(held.ends, net)
     bounds = np.arange(len(index) + 1) * index.shape[1]
     tried = np.tile([tree is not None for tree in taken.trees], len(places))
     # What loses mass everywhere says nothing of which way is better known.
@@ -304,7 +314,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         twins=taken.twins(),
         onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(index), len(net))),
         sink=np.where(tried, ridge / np.maximum(held.support + ridge, 1e-300), 1.0),
-        displacements=held.ends - np.repeat(places, buffer.n_actions, axis=0),
+        displacements=reached - begun,
         doubts=doubts,
         encoder=encoder,
         law=model,
@@ -453,6 +463,61 @@ def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) ->
         support.T.ravel(),
         doubts.T.ravel(),
     )
+
+
+class _Ways:
+    """The graph of observed transitions, whichever way they led, between areas of their length.
+
+    Args:
+        begins, ends: (n, z) points of the transitions.
+        length: median length of the changes.
+
+    Attributes:
+        nearest: distance up to which an outcome may lead to a place beside its end.
+    """
+
+    def __init__(self, begins: FloatArray, ends: FloatArray, length: float) -> None:
+        net = Net.over(np.concatenate([begins, ends]), length, largest=MAX_CELLS)
+        self._tree = KDTree(net.places)
+        pairs = np.unique(np.stack([self.areas(begins), self.areas(ends)]), axis=1)
+        pairs = pairs[:, pairs[0] != pairs[1]]
+        apart = np.linalg.norm(net.places[pairs[0]] - net.places[pairs[1]], axis=1)
+        graph = csr_array((apart, tuple(pairs)), shape=(len(net), len(net)))
+        limit = _LONGEST_WAY * net.radius
+        self._lead = np.isfinite(dijkstra(graph, directed=False, limit=limit))
+        self.nearest = _NEAREST_WAY * net.radius
+
+    def areas(self, points: FloatArray) -> IntArray:
+        """The areas (n,) of points (n, z)."""
+        return np.asarray(self._tree.query(points)[1], np.int64)
+
+    def lead(self, begun: FloatArray, places: FloatArray, index: IntArray) -> BoolArray:
+        """Mask (E, k) of some places (u, z), by index (E, k), that ways lead to from points."""
+        return np.asarray(self._lead[self.areas(begun)[:, None], self.areas(places)[index]])
+
+
+def _between(points: FloatArray, places: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Places (n, k) of all (u, z) that points (n, z) lie between, and their weights (n, k)."""
+    index, distance, offset = neighbourhood(KDTree(places), points, NEIGHBOURS)
+    return index, interpolation_weights(distance, offset)
+
+
+def _kept_to_ways(
+    ways: _Ways, begun: FloatArray, ends: FloatArray, places: FloatArray
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Ends (E, z) of outcomes from points (E, z), held back where no observed way leads, with the
+    places that they lie between, of all (u, z), and their weights, both (E, k)."""
+    index, weights = _between(ends, places)
+    is_near = np.linalg.norm(places[index] - ends[:, None], axis=2) <= ways.nearest
+    kept = np.where(is_near & ways.lead(begun, places, index), weights, 0.0)
+    share = kept.sum(axis=1)[:, None]
+    stays = share <= _LEAST_SHARE
+    is_cut = np.any(kept < weights, axis=1, keepdims=True) & ~stays
+    ends = np.where(stays, begun, ends)
+    index, weights = _between(ends, places)
+    weights = np.where(is_cut, kept / np.where(stays, 1.0, share), weights)
+    means = (weights[:, :, None] * places[index]).sum(axis=1)
+    return np.where(is_cut, means, ends), index, weights
 
 
 def _unforeseen(motion: Motion, taken: _Taken, begins: FloatArray) -> float:
