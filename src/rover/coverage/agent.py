@@ -212,7 +212,9 @@ class Rover(Agent[RoverConfig]):
             # An exact plan is renewed by what contradicts it, and by nothing else.
             every = math.inf if is_exact else config.exploration_every
             discount = config.exploration_discount or (_EXACT_DISCOUNT if is_exact else _DISCOUNT)
-            self._explorer = Explorer(model, buffer, discount=discount, every=every)
+            self._explorer = Explorer(
+                model, buffer, discount=discount, every=every, search=config.search
+            )
         elif isinstance(model, Counts):
             explorer.forget_plan()
 

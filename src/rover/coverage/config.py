@@ -183,6 +183,10 @@ class RoverConfig(AgentConfig):
     exploration_every: int = Field(
         20, ge=1, description="steps after which a plan over a net is computed anew"
     )
+    search: bool | None = Field(
+        None,
+        description="search ways from where the agent stands; None: in more than three dimensions",
+    )
     variance_ridge: float = Field(
         1.0, ge=0, description="ridge of the exploration plan per unit of observed outcome variance"
     )

@@ -19,12 +19,15 @@ the way back.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.counts import Counts
 from rover.planning.model import PlaceModel
+from rover.planning.search import Way
 from rover.planning.values import Values, exploration_values
 
 _LEAST_NOVELTY = 0.01
@@ -33,6 +36,14 @@ _LEAST_NOVELTY = 0.01
 _RENEWED = 0.01
 """Share of new transitions after which a plan is made anew, so that its cost does not grow."""
 
+_MOST_PLANNED = 3
+"""Dimensions up to which the values between places tell actions apart: in two, searched ways are
+later at MountainCar's flag; in four, a maze takes a third fewer steps (docs/deviations.md)."""
+
+_FOLLOWED = 2
+"""Actions of a way that are followed before it is searched anew."""
+
+_MISSED = 0.3  # distance in a feature at which an action of a way led elsewhere
 _TIE = 1e-9
 _TOLERANCE, _SWEEPS = 1e-4, 1000
 _OFTEN_TOLERANCE, _OFTEN_SWEEPS = 1e-5, 150  # begun with the values of the last plan
@@ -46,16 +57,25 @@ class Explorer:
         buffer: the transitions.
         discount: γ in (0, 1) of an environment step.
         every: steps after which a plan is made anew, or a hundredth of all where that is more.
+        search: whether ways are searched from where the agent stands; None: where states do not
+            repeat and have more than three dimensions.
 
     Attributes:
         model: the model.
     """
 
     def __init__(
-        self, model: Counts | PlaceModel, buffer: Buffer, *, discount: float, every: float
+        self,
+        model: Counts | PlaceModel,
+        buffer: Buffer,
+        *,
+        discount: float,
+        every: float,
+        search: bool | None = None,
     ) -> None:
         self.model = model
         self._buffer = buffer
+        self._search = search
         self._discount = discount**model.held  # of a plan's step
         self._every = every
         self.forget_plan()
@@ -66,6 +86,7 @@ class Explorer:
         self._latest: FloatArray | None = None  # (m,) values to begin the next plan with
         self._n_planned = 0
         self._path: list[int] = []
+        self._way: Way | None = None
         self._exhausted = False
 
     def observe(self, row: int, *, done: bool) -> None:
@@ -98,6 +119,8 @@ class Explorer:
         if model.is_certain and not self._path and not self._exhausted:
             self._path = model.most_novel_path(observation, rng)
             self._exhausted = not self._path
+        if self._searches(model):
+            self._follow_way(model, observation)
         if self._path:
             return self._path.pop()
         # Only the draw of a start can lead to what no path leads to, and by chance a second try.
@@ -107,15 +130,41 @@ class Explorer:
             return None
         return int(rng.choice(np.flatnonzero(values >= best * (1.0 - _TIE))))
 
-    def _action_values(self, observation: int) -> FloatArray:
-        """Values (A,) of the actions at an observation, by a plan that is made anew when due."""
+    def _searches(self, model: Counts | PlaceModel) -> TypeGuard[PlaceModel]:
+        """True if the next action is that of a way that is searched from where the agent stands."""
+        if not isinstance(model, PlaceModel) or self._search is False:
+            return False
+        self._current_plan()  # of which the dimensions are
+        return self._search is True or model.n_dimensions > _MOST_PLANNED
+
+    def _follow_way(self, model: PlaceModel, observation: int) -> None:
+        """Search a way anew where there is none, or where its first action led elsewhere."""
+        point = model.point(observation)
+        if len(self._path) == model.held and self._way is not None:
+            # Points of other features, or in other units, are missed as well.
+            told = self._way.points[0]
+            if len(told) != len(point) or np.abs(point - told).max() > _MISSED:
+                self._path.clear()
+        if not self._path:
+            plan = self._current_plan()
+            self._way = model.most_novel_way(point, plan.states, self._discount)
+            actions = self._way.actions[_FOLLOWED - 1 :: -1]
+            self._path = np.repeat(actions, model.held).tolist()
+
+    def _current_plan(self) -> Values:
+        """The plan, made anew when due."""
         n_new = len(self._buffer) - self._n_planned
         if self._plan is None or n_new >= max(self._every, _RENEWED * self._n_planned):
             self._plan = self._planned()
             self._n_planned = len(self._buffer)
-        ahead = self.model.ahead(observation, self._plan.states)
+        return self._plan
+
+    def _action_values(self, observation: int) -> FloatArray:
+        """Values (A,) of the actions at an observation."""
+        plan = self._current_plan()
+        ahead = self.model.ahead(observation, plan.states)
         if ahead is None:
-            return np.asarray(self._plan.actions[observation])
+            return np.asarray(plan.actions[observation])
         onward, novelty = ahead
         return (1.0 - self._discount) * novelty + self._discount * onward
 

@@ -34,6 +34,7 @@ from rover.planning.net import (
     units_due,
 )
 from rover.planning.rows import PricedRows, Rows
+from rover.planning.search import Way, most_novel_way
 
 _CELL, PLACE = 0.2, 0.3
 """Radii of the cells that sums are kept at and of the places that plans are made on, at first."""
@@ -319,6 +320,32 @@ class PlaceModel:
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """No path: where states do not repeat outcomes are not certain."""
         return []
+
+    @property
+    def n_dimensions(self) -> int:
+        """Number of features that are not noise."""
+        return len(self.kept)
+
+    def point(self, observation: int) -> FloatArray:
+        """An observation of the buffer, by its index, as a point (k,)."""
+        return np.asarray(self.points(np.array([observation]))[0])
+
+    def most_novel_way(self, begin: FloatArray, values: FloatArray, discount: float) -> Way:
+        """The way from a point (k,) that is worth most by the values (m,) of places.
+
+        Args:
+            begin: the point.
+            values: as of :meth:`ahead`.
+            discount: γ of a held action.
+        """
+
+        def at(points: FloatArray) -> FloatArray:
+            weights, index = self._on_places(points)
+            return np.asarray((weights * values[index]).sum(axis=1))
+
+        self.motion.visit(len(self.buffer))
+        after_end = float(self._start @ values)
+        return most_novel_way(self.motion, begin, at, discount=discount, after_end=after_end)
 
     def covered_places(self) -> IntArray | None:
         """Number of what each place of the plan is to cover, (m,); None: each for itself."""

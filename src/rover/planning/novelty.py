@@ -64,9 +64,22 @@ class PairNovelty:
             counted = weight[:, self._first, :, None] * weight[:, self._second, None, :]
             np.add.at(self._tables.reshape(-1), index, np.round(_ONE * counted).astype(np.int32))
 
-    def __call__(self, points: FloatArray) -> FloatArray:
-        """Novelty (n,) of points (n, d), in (0, 1]."""
+    def __call__(
+        self, points: FloatArray, passed: FloatArray | None = None, times: float = 1.0
+    ) -> FloatArray:
+        """Novelty (n,) of points (n, d), in (0, 1].
+
+        Args:
+            points: (n, d).
+            passed: (n, t, d) further points of each, that are to count as visited.
+            times: how often.
+        """
         at = self._bins(points).astype(np.int64)
         pairs = np.arange(len(self._weights))
-        density = self._tables[pairs, at[:, self._first], at[:, self._second]]
-        return np.asarray((self._weights / (1.0 + density / _ONE)).sum(axis=1))
+        density = self._tables[pairs, at[:, self._first], at[:, self._second]] / _ONE
+        if passed is not None:
+            apart = (points[:, None] - passed) / (_PER_WIDTH * self._bin)
+            near = np.exp(-0.5 * apart**2)
+            visits = near[:, :, self._first] * near[:, :, self._second]
+            density += times * visits.sum(axis=1)
+        return np.asarray((self._weights / (1.0 + density)).sum(axis=1))

@@ -1,0 +1,93 @@
+"""Search: the most novel way from where an agent truly stands, by a beam over held actions.
+
+In more than three dimensions almost every transition is a place of its own, and values that are
+interpolated between places tell little of what a few actions lead to. So the law of motion is asked
+itself: a way is a sequence of actions, each held for as long as a plan holds it, and is worth
+
+    (1 − γ) Σ_t γ^t m(x_t | x_1 … x_{t−1}) + γ^T V(x_T)
+
+with the novelty m of where each action ends, of which what the way itself has passed counts as
+visited, and the plan's values V of where the way ends. The best ways of each length are kept, one
+for each cell of space (beam search).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rover.operators.support import FloatArray, IntArray
+from rover.planning.motion import HELD, Motion
+
+_LENGTH = 8  # actions of a way
+_BEAM, _ENDS = 32, 288  # ways of one length that are gone on with; ends of theirs, at most
+_LOOKED_AT = 80  # ways for which what they passed themselves is counted
+_CELL = 0.7  # side of the cells of which each holds one way
+
+
+class Way(NamedTuple):
+    """The way that is worth most.
+
+    Attributes:
+        actions: (T,), each of which is held.
+        points: (T, d), where each of them is predicted to end.
+    """
+
+    actions: IntArray
+    points: FloatArray
+
+
+def most_novel_way(
+    motion: Motion,
+    begin: FloatArray,
+    values: Callable[[FloatArray], FloatArray],
+    *,
+    discount: float,
+    after_end: float,
+) -> Way:
+    """The way from a point that is worth most.
+
+    Args:
+        motion: predicts where actions end, and tells what is novel.
+        begin: (d,).
+        values: of points (n, d), (n,).
+        discount: γ in (0, 1) of a held action.
+        after_end: value of what follows the end of an episode.
+    """
+    novelty, n_actions = motion.novelty, motion.n_actions
+    beam = max(1, min(_BEAM, _ENDS // n_actions))
+    # Of every way kept: where it ends, what it is worth so far, and how likely it comes that far.
+    point, worth, alive = begin[None], np.zeros(1), np.ones(1)
+    passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
+    for length in range(_LENGTH):
+        ends, ended = motion.ends(point, HELD)
+        reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
+        way = np.repeat(np.arange(len(point)), n_actions)
+        share = discount**length * alive[way]
+        before = worth[way] + discount * share * ends_there * after_end
+        gain = (1.0 - discount) * share
+        # What the data says of a novelty bounds what is left of it on the way.
+        some = _best_of_cells(before + gain * novelty(reached), reached)[:_LOOKED_AT]
+        seen = novelty(reached[some], passed[way[some]], HELD)
+        total = before[some] + gain[some] * seen
+        best = np.argsort(-total, kind="stable")[:beam]
+        kept = some[best]
+        parent = way[kept]
+        point, worth = reached[kept], total[best]
+        alive = alive[parent] * (1.0 - ends_there[kept])
+        passed = np.concatenate([passed[parent], point[:, None]], axis=1)
+        taken = np.concatenate([taken[parent], (kept % n_actions)[:, None]], axis=1)
+    best_way = int(np.argmax(worth + discount**_LENGTH * alive * values(point)))
+    return Way(taken[best_way], passed[best_way])
+
+
+def _best_of_cells(worth: FloatArray, points: FloatArray) -> IntArray:
+    """The best of the points (n, d) in each cell, best first, by their worth (n,)."""
+    order = np.argsort(-worth, kind="stable")
+    cells = np.floor(points[order] / _CELL).astype(np.int64)
+    # One number for each cell: two cells of one number are as unlikely as they are harmless.
+    factors = np.random.default_rng(0).integers(1, 2**40, cells.shape[1])
+    first = np.unique(cells @ factors, return_index=True)[1]
+    return np.asarray(order[np.sort(first)])

@@ -1,0 +1,79 @@
+"""Searched ways: the best of all ways on a small problem, and what follows from the law."""
+
+import itertools
+
+import numpy as np
+import pytest
+from test_motion import rolled
+
+from rover.planning import search
+from rover.planning.motion import HELD
+from rover.planning.search import most_novel_way
+
+DISCOUNT = 0.9
+
+
+def way_of(model, begin, **options):
+    return most_novel_way(
+        model.motion,
+        begin,
+        lambda points: 0.3 - 0.01 * points[:, 0],
+        discount=DISCOUNT,
+        after_end=0.2,
+        **options,
+    )
+
+
+def worth_of(model, begin, actions):
+    """What the docstring of the module says, one way at a time."""
+    point, worth, alive, passed = begin[None], 0.0, 1.0, []
+    for length, action in enumerate(actions):
+        ends, ended = model.motion.ends(point, HELD)
+        point, ended = ends[:, action], float(ended[0, action])
+        visited = np.array(passed).reshape(1, len(passed), len(begin))
+        novelty = float(model.motion.novelty(point, visited, HELD)[0])
+        share = DISCOUNT**length * alive
+        worth += share * ((1.0 - DISCOUNT) * novelty + DISCOUNT * ended * 0.2)
+        passed, alive = [*passed, point[0]], alive * (1.0 - ended)
+    return worth + DISCOUNT ** len(actions) * alive * float(0.3 - 0.01 * point[0, 0]), passed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
+    monkeypatch.setattr(search, "_LENGTH", 4)
+    monkeypatch.setattr(search, "_CELL", 1e-6)
+    for name in ("_BEAM", "_ENDS", "_LOOKED_AT"):
+        monkeypatch.setattr(search, name, 100_000)
+    buffer, model = rolled(seed, 200)
+    model.priced()
+    begin = model.point(int(buffer.successors[-1]))
+    way = way_of(model, begin)
+    every = {
+        actions: worth_of(model, begin, actions)[0]
+        for actions in itertools.product(range(3), repeat=4)
+    }
+    assert every[tuple(way.actions.tolist())] == pytest.approx(max(every.values()), rel=1e-12)
+
+
+def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law(monkeypatch):
+    buffer, model = rolled(5, 300)
+    model.priced()
+    begin = model.point(int(buffer.successors[-1]))
+    way = way_of(model, begin)
+    worth, points = worth_of(model, begin, way.actions)
+    np.testing.assert_allclose(way.points, points, atol=1e-9)
+    for action in range(3):  # no action that is held throughout is better
+        assert worth >= worth_of(model, begin, [action] * len(way.actions))[0]
+    rng = np.random.default_rng(0)
+    drawn = [worth_of(model, begin, rng.integers(3, size=8))[0] for _ in range(100)]
+    assert worth >= max(drawn)
+
+
+def test_points_that_a_way_has_passed_count_as_visited():
+    _, model = rolled(1, 200)
+    model.priced()
+    novelty, points = model.motion.novelty, np.array([[0.5, 0.1], [9.0, 9.0]])
+    far = points[:, None] + 1e3
+    np.testing.assert_array_equal(novelty(points, far), novelty(points))
+    # A point far from all data has novelty 1, and 1 / (1 + n) after n visits to it.
+    np.testing.assert_allclose(novelty(points, points[:, None], 4.0)[1], 0.2, rtol=1e-3)
