@@ -185,7 +185,8 @@ class RoverConfig(AgentConfig):
     )
     search: bool | None = Field(
         None,
-        description="search ways from where the agent stands; None: in more than three dimensions",
+        description="search ways from where the agent stands; None: of vectors, where more than "
+        "three of their numbers are not noise",
     )
     variance_ridge: float = Field(
         1.0, ge=0, description="ridge of the exploration plan per unit of observed outcome variance"

@@ -99,6 +99,11 @@ class Representation:
         return self._trainer is not None and self._pictures is None
 
     @property
+    def sees_slowly(self) -> bool:
+        """True if observations are pictures that are seen by slow features."""
+        return self._pictures is not None
+
+    @property
     def has_places(self) -> bool:
         """True if policies are planned on places between which their kernel interpolates."""
         if self._pictures is not None:
