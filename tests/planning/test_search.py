@@ -77,3 +77,13 @@ def test_points_that_a_way_has_passed_count_as_visited():
     np.testing.assert_array_equal(novelty(points, far), novelty(points))
     # A point far from all data has novelty 1, and 1 / (1 + n) after n visits to it.
     np.testing.assert_allclose(novelty(points, points[:, None], 4.0)[1], 0.2, rtol=1e-3)
+
+
+def test_no_way_begins_with_an_action_that_has_just_changed_nothing():
+    buffer, model = rolled(2, 200)
+    model.priced()
+    begin = model.point(int(buffer.successors[-1]))
+    free = way_of(model, begin).actions[0]
+    others = [action for action in range(3) if action != free]
+    assert way_of(model, begin, idle=[free]).actions[0] != free
+    assert way_of(model, begin, idle=others).actions[0] == free

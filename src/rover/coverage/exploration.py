@@ -147,7 +147,7 @@ class Explorer:
                 self._path.clear()
         if not self._path:
             plan = self._current_plan()
-            self._way = model.most_novel_way(point, plan.states, self._discount)
+            self._way = model.most_novel_way(observation, plan.states, self._discount)
             actions = self._way.actions[_FOLLOWED - 1 :: -1]
             self._path = np.repeat(actions, model.held).tolist()
 

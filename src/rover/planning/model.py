@@ -330,11 +330,11 @@ class PlaceModel:
         """An observation of the buffer, by its index, as a point (k,)."""
         return np.asarray(self.points(np.array([observation]))[0])
 
-    def most_novel_way(self, begin: FloatArray, values: FloatArray, discount: float) -> Way:
-        """The way from a point (k,) that is worth most by the values (m,) of places.
+    def most_novel_way(self, observation: int, values: FloatArray, discount: float) -> Way:
+        """The way from an observation that is worth most by the values (m,) of places.
 
         Args:
-            begin: the point.
+            observation: of the buffer, by its index.
             values: as of :meth:`ahead`.
             discount: γ of a held action.
         """
@@ -344,8 +344,14 @@ class PlaceModel:
             return np.asarray((weights * values[index]).sum(axis=1))
 
         self.motion.visit(len(self.buffer))
-        after_end = float(self._start @ values)
-        return most_novel_way(self.motion, begin, at, discount=discount, after_end=after_end)
+        return most_novel_way(
+            self.motion,
+            self.point(observation),
+            at,
+            discount=discount,
+            after_end=float(self._start @ values),
+            idle=self._idle(observation),
+        )
 
     def covered_places(self) -> IntArray | None:
         """Number of what each place of the plan is to cover, (m,); None: each for itself."""

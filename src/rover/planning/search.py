@@ -13,7 +13,7 @@ for each cell of space (beam search).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,7 @@ def most_novel_way(
     *,
     discount: float,
     after_end: float,
+    idle: Sequence[int] = (),
 ) -> Way:
     """The way from a point that is worth most.
 
@@ -55,6 +56,7 @@ def most_novel_way(
         values: of points (n, d), (n,).
         discount: γ in (0, 1) of a held action.
         after_end: value of what follows the end of an episode.
+        idle: actions, not all, with which no way begins.
     """
     novelty, n_actions = motion.novelty, motion.n_actions
     beam = max(1, min(_BEAM, _ENDS // n_actions))
@@ -67,6 +69,8 @@ def most_novel_way(
         way = np.repeat(np.arange(len(point)), n_actions)
         share = discount**length * alive[way]
         before = worth[way] + discount * share * ends_there * after_end
+        if length == 0:
+            before[list(idle)] = -np.inf
         gain = (1.0 - discount) * share
         # What the data says of a novelty bounds what is left of it on the way.
         some = _best_of_cells(before + gain * novelty(reached), reached)[:_LOOKED_AT]
