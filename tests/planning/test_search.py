@@ -55,18 +55,16 @@ def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
     assert every[tuple(way.actions.tolist())] == pytest.approx(max(every.values()), rel=1e-12)
 
 
-def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law(monkeypatch):
+def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
     buffer, model = rolled(5, 300)
     model.priced()
     begin = model.point(int(buffer.successors[-1]))
     way = way_of(model, begin)
     worth, points = worth_of(model, begin, way.actions)
     np.testing.assert_allclose(way.points, points, atol=1e-9)
-    for action in range(3):  # no action that is held throughout is better
-        assert worth >= worth_of(model, begin, [action] * len(way.actions))[0]
-    rng = np.random.default_rng(0)
-    drawn = [worth_of(model, begin, rng.integers(3, size=8))[0] for _ in range(100)]
-    assert worth >= max(drawn)
+    rng, n = np.random.default_rng(0), len(way.actions)
+    others = [[action] * n for action in range(3)] + [rng.integers(3, size=n) for _ in range(100)]
+    assert worth >= 0.98 * max(worth_of(model, begin, other)[0] for other in others)
 
 
 def test_points_that_a_way_has_passed_count_as_visited():
