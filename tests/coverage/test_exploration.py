@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from rover import Rover
 from rover.coverage.exploration import Explorer
 from rover.coverage.plan import start_distribution
 from rover.data import Buffer
@@ -169,3 +170,22 @@ def test_starts_that_were_seen_once_say_how_many_were_not():
     states, weights = start_distribution(buffer, unseen=False)
     assert states.tolist() == [0, 3]
     np.testing.assert_allclose(weights, [2 / 3, 1 / 3])
+
+
+def test_ways_are_searched_in_more_than_three_dimensions_and_resume_to_the_bit(tmp_path):
+    quick = {"seed": 3, "measure_share": 0.0, "checkpoint_every": 50, "policy_every": 50}
+    whole = Rover("Acrobot-v1", run_dir=tmp_path / "whole", **quick).learn(170)
+    Rover("Acrobot-v1", run_dir=tmp_path / "part", **quick).learn(160)
+    rest = Rover.resume(tmp_path / "part")
+    assert 0 < len(rest.buffer) < 170
+    rest.learn(170 - len(rest.buffer))
+    np.testing.assert_array_equal(rest.buffer.actions, whole.buffer.actions)
+    without = Rover("Acrobot-v1", search=False, **quick).learn(170)
+    assert not np.array_equal(without.buffer.actions, whole.buffer.actions)
+    # MountainCar's two dimensions are left to the plan, unless search is asked for.
+    by_plan, asked, by_default = (
+        Rover("MountainCar-v0", seed=3, measure_share=0.0, search=search).learn(120).buffer.actions
+        for search in (False, True, None)
+    )
+    np.testing.assert_array_equal(by_default, by_plan)
+    assert not np.array_equal(asked, by_plan)
