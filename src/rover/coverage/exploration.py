@@ -38,7 +38,7 @@ _RENEWED = 0.01
 
 _MOST_PLANNED = 3
 """Dimensions up to which the values between places tell actions apart: in two, searched ways are
-later at MountainCar's flag; in four, a maze takes a third fewer steps (docs/deviations.md)."""
+later at MountainCar's flag; in four, a maze takes a third fewer steps (docs/design/46-search.md)."""
 
 _FOLLOWED = 2
 """Actions of a way that are followed before it is searched anew."""
