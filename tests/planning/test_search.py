@@ -32,10 +32,10 @@ def worth_of(model, begin, actions):
         point, ended = ends[:, action], float(ended[0, action])
         visited = np.array(passed).reshape(1, len(passed), len(begin))
         novelty = float(model.motion.novelty(point, visited, HELD)[0])
-        share = DISCOUNT**length * alive
-        worth += share * ((1.0 - DISCOUNT) * novelty + DISCOUNT * ended * 0.2)
+        worth += DISCOUNT**length * alive * (1.0 - DISCOUNT) * novelty
         passed, alive = [*passed, point[0]], alive * (1.0 - ended)
-    return worth + DISCOUNT ** len(actions) * alive * float(0.3 - 0.01 * point[0, 0]), passed
+    onward = alive * float(0.3 - 0.01 * point[0, 0]) + (1.0 - alive) * 0.2
+    return worth + DISCOUNT ** len(actions) * onward, passed
 
 
 @pytest.mark.parametrize("seed", range(3))

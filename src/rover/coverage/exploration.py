@@ -38,10 +38,13 @@ _RENEWED = 0.01
 
 _MOST_PLANNED = 3
 """Dimensions up to which the values between places tell actions apart: in two, searched ways are
-later at MountainCar's flag; in four, a maze takes a third fewer steps (docs/design/46-search.md)."""
+later at MountainCar's flag; in four, a maze takes a third fewer steps."""
 
 _FOLLOWED = 2
 """Actions of a way that are followed before it is searched anew."""
+
+_SAFE = 0.9
+"""Probability that the episode goes on below which a single step is."""
 
 _MISSED = 0.3  # distance in a feature at which an action of a way led elsewhere
 _TIE = 1e-9
@@ -150,6 +153,8 @@ class Explorer:
             self._way = model.most_novel_way(observation, plan.states, self._discount)
             actions = self._way.actions[_FOLLOWED - 1 :: -1]
             self._path = np.repeat(actions, model.held).tolist()
+            if self._way.alive < _SAFE:  # a fall is averted step by step, not three at a time
+                del self._path[:-1]
 
     def _current_plan(self) -> Values:
         """The plan, made anew when due."""

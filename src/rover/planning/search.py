@@ -7,8 +7,9 @@ itself: a way is a sequence of actions, each held for as long as a plan holds it
     (1 − γ) Σ_t γ^t m(x_t | x_1 … x_{t−1}) + γ^T V(x_T)
 
 with the novelty m of where each action ends, of which what the way itself has passed counts as
-visited, and the plan's values V of where the way ends. The best ways of each length are kept, one
-for each cell of space (beam search).
+visited, and the plan's values V of where the way ends. Where an episode ends before, what begins
+anew is known for the rest of the way, and V is that of the starts. The best ways of each length are
+kept, one for each cell of space (beam search).
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ class Way(NamedTuple):
     Attributes:
         actions: (T,), each of which is held.
         points: (T, d), where each of them is predicted to end.
+        alive: probability that the episode does not end on it.
     """
 
     actions: IntArray
     points: FloatArray
+    alive: float
 
 
 def most_novel_way(
@@ -68,7 +71,7 @@ def most_novel_way(
         reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
         way = np.repeat(np.arange(len(point)), n_actions)
         share = discount**length * alive[way]
-        before = worth[way] + discount * share * ends_there * after_end
+        before = worth[way]
         if length == 0:
             before[list(idle)] = -np.inf
         gain = (1.0 - discount) * share
@@ -83,8 +86,9 @@ def most_novel_way(
         alive = alive[parent] * (1.0 - ends_there[kept])
         passed = np.concatenate([passed[parent], point[:, None]], axis=1)
         taken = np.concatenate([taken[parent], (kept % n_actions)[:, None]], axis=1)
-    best_way = int(np.argmax(worth + discount**_LENGTH * alive * values(point)))
-    return Way(taken[best_way], passed[best_way])
+    onward = alive * values(point) + (1.0 - alive) * after_end
+    best_way = int(np.argmax(worth + discount**_LENGTH * onward))
+    return Way(taken[best_way], passed[best_way], float(alive[best_way]))
 
 
 def _best_of_cells(worth: FloatArray, points: FloatArray) -> IntArray:
