@@ -42,7 +42,7 @@ _TOLERANCE = 1e-5
 
 
 class Law(Protocol):
-    """Where actions lead from points in d dimensions."""
+    """Law of motion: where actions lead from points in d dimensions."""
 
     @property
     def n_actions(self) -> int:
@@ -136,7 +136,7 @@ class Stage:
         return np.asarray(chosen.reshape(ended.shape))
 
     def _arrive(self, where: FloatArray, ended: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What arrivals (A, n, d), which end episodes (A, n), earn and what remains, (A, n)."""
+        """Earnings and what remains (A, n) of arrivals (A, n, d), which end episodes (A, n)."""
         row, lost = self._nearest(where, ended), self._law.is_beyond(where)
         goes_on = (1.0 - ended) * ~self._over[row] * ~lost
         return np.where(lost, self._sink_value, self._rewards[row]), self._discount * goes_on
