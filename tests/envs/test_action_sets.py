@@ -39,7 +39,7 @@ class Cart(gym.Env):
 def run(tmp_path_factory):
     env = Cart()
     folder = tmp_path_factory.mktemp("runs") / "cart"
-    agent = rover.Rover(env, seed=1, run_dir=folder, measure_share=0.0).learn(150)
+    agent = rover.Rover(env, seed=1, run_dir=folder, measure_share=0.0).learn(300)
     return env, agent, folder
 
 
