@@ -81,7 +81,7 @@ def test_other_spaces_have_no_set(space):
 def test_the_environment_is_told_numbers_and_the_buffer_keeps_which(run):
     env, agent, _ = run
     taken, of_buffer = np.array(env.taken), agent.buffer.taken(agent.buffer.actions)
-    assert np.array_equal(taken[-150:], of_buffer)
+    assert np.array_equal(taken[-300:], of_buffer)
     assert check_spaces(env)[2] == agent.buffer.n_actions == 9
     assert np.array_equal(agent.buffer.controls.max(axis=0), [1.0, 0.5])
 
