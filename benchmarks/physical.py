@@ -7,11 +7,12 @@
 `cells` were seen after --steps: of gymnasium-robotics' PointMaze the free ones, in which a decision
 holds one of nine forces for four frames; of MountainCar (position, speed), Acrobot (first angle and
 its speed), Pendulum with three torques and SwingUp (angle, speed) 20×20, of LunarLander (position)
-15×15. `reached` is the step at which 95% of a maze's cells were seen, which ends the run, or an
-episode first ended by itself (the car's flag, the acrobot's swing). SwingUp is CartPole of three
-forces that begins hanging, for 500 steps, and ends at the end of its track. `ms` is processor time
-a step, with that of the environment and of roll-outs of the policy. PointMaze needs the extra
-"arenas", LunarLander gymnasium[box2d].
+15×15. AntUMaze is gymnasium-robotics' ant with its eight torques in a U of seven cells. `reached`
+is the step at which 95% of a maze's cells were seen, which ends the run, or an episode first ended
+by itself (the car's flag, the acrobot's swing). SwingUp is CartPole of three forces that begins
+hanging, for 500 steps, and ends at the end of its track. `ms` is processor time a step, with that
+of the environment and of roll-outs of the policy. PointMaze needs the extra "arenas", LunarLander
+gymnasium[box2d].
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from gymnasium import spaces
 
 from rover.baselines import make_agent
 from rover.wrappers import DiscreteActions
-from rover_bench.arena_envs import point_maze
+from rover_bench.arena_envs import ant_maze, point_maze
 
 sys.path.append(str(Path(__file__).parent))
 from common import add_rows, begin, parser
@@ -91,6 +92,7 @@ def _swing(cos: int, sin: int, speed: int, fastest: float) -> Cell:
 ARENAS: dict[str, tuple[Callable[[], Any], Cell | None, int]] = {
     "Medium": (lambda: point_maze("Medium"), None, 2500),
     "Large": (lambda: point_maze("Large"), None, 4000),
+    "AntUMaze": (ant_maze, None, 9000),
     "MountainCar": (
         lambda: gym.make("MountainCar-v0"),
         _squares([-1.2, -0.07], [0.6, 0.07], 20, lambda seen: seen),
@@ -126,7 +128,8 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
             self.needed = math.ceil(SHARE * int((np.array(maze.maze_map) != 1).sum()))
 
             def cell(seen: Any) -> tuple[int, ...]:
-                return int(maze.y_map_center - seen[1]), int(seen[0] + maze.x_map_center)
+                row, column = maze.cell_xy_to_rowcol(seen[:2])
+                return int(row), int(column)
 
         self._cell = cell
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers import FilterObservation, FlattenObservation
 from numpy.typing import NDArray
 
 from rover.wrappers import DiscreteActions, Enumerated
@@ -96,6 +97,18 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
     options = {"reset_cell": [1, 1], "goal_cell": [rows - 2, columns - 2]}
     env = gym.make(f"PointMaze_{size}-v3", max_episode_steps=1200, continuing_task=True, **keywords)
     return DiscreteActions(_Part(_SameReset(env, 0, options), "observation"), repeat=4)
+
+
+def ant_maze(size: str = "UMaze", **keywords: Any) -> gym.Env[Any, Any]:
+    """An ant with its eight torques as they are, from a fixed corner, seen with its place."""
+    import gymnasium_robotics
+
+    gym.register_envs(gymnasium_robotics)
+    # Its contact forces are left out, and reaching the goal ends nothing.
+    keywords = {"continuing_task": True, "include_cfrc_ext_in_observation": False} | keywords
+    env = gym.make(f"AntMaze_{size}-v5", **keywords)
+    env = _SameReset(env, 0, {"reset_cell": [1, 1], "goal_cell": [3, 1]})
+    return FlattenObservation(FilterObservation(env, ["achieved_goal", "observation"]))
 
 
 def mini_grid(
