@@ -16,7 +16,7 @@ import sys
 import time
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -194,8 +194,12 @@ class Entry(_Strict):
         return self.model_copy(update={"digest": hashlib.sha256(text.encode()).hexdigest()})
 
     @classmethod
-    def read(cls, path: str | Path) -> Entry:
-        """An entry of a suite that is known here, complete and as it was written.
+    def read(cls, path: str | Path, *, is_whole: bool = True) -> Entry:
+        """An entry of a suite that is known here, as it was written.
+
+        Args:
+            path: its file.
+            is_whole: whether every run of its scale must be there, or only the first of them.
 
         Raises:
             ArtefactError: it is not.
@@ -213,11 +217,12 @@ class Entry(_Strict):
             raise ArtefactError(f"{path} was made with another version of suite {entry.suite}")
         # An entry without its bad seeds, or with a budget of its own, is no entry.
         asked = [(world.name, seed, steps) for world, seed, steps in expected]
-        if asked != [(one.world, one.seed, one.steps) for one in entry.results]:
+        made = [(one.world, one.seed, one.steps) for one in entry.results]
+        if made != (asked if is_whole else asked[: len(made)]):
             raise ArtefactError(
                 f"{path} has not the runs of scale {entry.scale}, each once and in their order"
             )
-        for (world, _, _), result in zip(expected, entry.results, strict=True):
+        for (world, _, _), result in zip(expected, entry.results, strict=False):
             if result.figures.get(world.metric) is None:
                 raise ArtefactError(f"{path} lacks {world.metric} of {world.name}")
         return entry
@@ -423,20 +428,26 @@ def run_entry(
     scale: str,
     *,
     suite: str = "reward-free-1",
+    path: Path | None = None,
     jobs: int = 2,
     say: Callable[[str], None] = lambda _: None,
 ) -> Entry:
     """Run an agent on a suite.
 
+    With a path the entry is written after every run, and an unfinished one there is continued.
+
     Args:
         word: ``NAME[:PRESET]`` of one of ours, or ``MODULE:CLASS``, which is imported.
         scale: of the suite.
         suite: its name.
+        path: file of the entry; None: none is written.
         jobs: processes side by side.
         say: told of each run.
 
     Raises:
-        ConfigurationError: unknown agent, suite or scale, or a world that cannot be made here.
+        ConfigurationError: unknown agent, suite or scale, a world that cannot be made here, or an
+            unfinished entry of something else.
+        ArtefactError: another file lies at the path.
     """
     chosen, digest = Suite.read(suite)
     runs = chosen.runs(scale)
@@ -446,7 +457,7 @@ def run_entry(
         _make(next(one for one in chosen.worlds if one.name == world)).close()
     name = word.partition(":")[0]
     label = agent_class(name).label if name in agent_names() else word.rpartition(":")[2]
-    return Entry(
+    entry = Entry(
         format=1,
         suite=suite,
         suite_digest=digest,
@@ -454,8 +465,40 @@ def run_entry(
         agent=word,
         label=label,
         provenance=provenance(jobs=jobs),
-        results=tuple(_run_all(word, runs, jobs, say)),
+        results=(),
     ).sealed()
+    if path is not None and path.exists():
+        entry = _continued(entry, path, len(runs))
+    for result in _run_all(word, runs[len(entry.results) :], jobs, say):
+        entry = entry.model_copy(update={"results": (*entry.results, result)}).sealed()
+        if path is not None:
+            entry.write(path)
+    return entry
+
+
+def _continued(entry: Entry, path: Path, n_runs: int) -> Entry:
+    """The unfinished entry at a path, or the new one in place of one that is finished.
+
+    Raises:
+        ConfigurationError: the unfinished one is of something else.
+    """
+    begun = Entry.read(path, is_whole=False)
+    alike = ("suite", "scale", "agent")
+    is_alike = all(getattr(begun, name) == getattr(entry, name) for name in alike)
+    if is_alike and len(begun.results) == n_runs:
+        return entry
+    if not (is_alike and _is_same_place(begun.provenance, entry.provenance)):
+        raise ConfigurationError(
+            f"{path} is of {begun.agent} at scale {begun.scale}, begun at commit "
+            f"{begun.provenance.get('commit')}, and cannot be continued here: remove it, or give "
+            "another --out"
+        )
+    return begun
+
+
+def _is_same_place(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+    """True if the same run must give the same bits: the same code on the same processor."""
+    return all(here[name] == there.get(name) for name in ("versions", "cpu", "commit"))
 
 
 def _run_all(
@@ -522,8 +565,7 @@ def verify(
     )
     chosen = sorted(drawn.tolist())
     here, there = provenance(jobs=jobs), entry.provenance
-    # The same code on the same processor must give the same bits.
-    is_same_place = all(here[name] == there.get(name) for name in ("versions", "cpu", "commit"))
+    is_same_place = _is_same_place(here, there)
     n_same = 0
     again = _run_all(entry.agent, [runs[index] for index in chosen], jobs, say)
     for index, result in zip(chosen, again, strict=True):

@@ -291,7 +291,8 @@ def _board(
 ) -> None:
     """Run any agent on a suite of worlds without rewards, check such an entry, or tabulate entries.
 
-    run: an agent on every world of the suite with every seed of the scale, as one entry.
+    run: an agent on every world of the suite with every seed of the scale, as one entry, which is
+    written after each run; given again, it continues an unfinished one.
     verify: a drawn tenth of an entry's runs is made again, and must give the figures it claims.
     table: the page of several entries.
 
@@ -321,9 +322,8 @@ def _board(
     if action == "run":
         if learner is None or entries:
             raise ConfigurationError("rover board run needs --agent MODULE:CLASS|NAME alone")
-        entry = run_entry(learner, scale, jobs=jobs, say=_say_now)
         path = out or Path(f"{learner.replace(':', '-')}-{scale}.json")
-        entry.write(path)
+        run_entry(learner, scale, path=path, jobs=jobs, say=_say_now)
         say(f"entry:    {path}")
         return
     if not entries:

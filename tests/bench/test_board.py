@@ -141,6 +141,28 @@ def test_an_entry_needs_every_run_of_its_suite(tmp_path):
             Entry.read(path)
 
 
+def test_a_run_that_was_killed_is_continued(tmp_path):
+    path = tmp_path / "entry.json"
+    whole = run_entry("random", "small", path=path, jobs=1)
+    assert Entry.read(path) == whole
+    rows = [one.model_dump() for one in whole.results]
+    forged(whole, results=rows[:2]).write(path)
+    with pytest.raises(ArtefactError, match="has not the runs"):
+        Entry.read(path)
+    told: list[str] = []
+    again = run_entry("random", "small", path=path, jobs=1, say=told.append)
+    assert len(told) == len(rows) - 2
+    assert [one.figures for one in again.results] == [one.figures for one in whole.results]
+    assert Entry.read(path) == again
+    for changes in (
+        {"agent": "rnd"},
+        {"provenance": whole.provenance | {"commit": "another one"}},
+    ):
+        forged(whole, results=rows[:2], **changes).write(path)
+        with pytest.raises(ConfigurationError, match="cannot be continued here"):
+            run_entry("random", "small", path=path, jobs=1)
+
+
 @pytest.mark.slow
 def test_a_run_made_again_is_the_same_to_the_bit(tmp_path):
     path = tmp_path / "entry.json"
