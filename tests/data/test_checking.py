@@ -38,13 +38,19 @@ class Sampled(gym.Env[Any, Any]):
         return self.observation_space.sample(), 0.0, False, self.n_steps == 10, {}
 
 
+class Mission(spaces.Space[str]):
+    """Text of MiniGrid's kind: it does not say that it cannot be flattened, it raises."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return "go"
+
+
 PIXELS = spaces.Box(0, 255, (20, 16, 3), np.uint8)
-MISSION = gym.spaces.Sequence(spaces.Discrete(2))  # as a MissionSpace, it cannot be flattened
 OBSERVATIONS: list[spaces.Space[Any]] = [
     spaces.Discrete(3, start=1),
     spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (2,))}),
-    spaces.Dict({"direction": spaces.Discrete(4), "image": PIXELS, "mission": MISSION}),
-    spaces.Dict({"mission": MISSION, "place": spaces.Box(-1, 1, (2,))}),
+    spaces.Dict({"direction": spaces.Discrete(4), "image": PIXELS, "mission": Mission()}),
+    spaces.Dict({"mission": spaces.Sequence(spaces.Discrete(2)), "place": spaces.Box(-1, 1, (2,))}),
     spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
     spaces.Text(5),
     spaces.Box(0, 255, (20, 16), np.uint8),  # a grey image

@@ -133,7 +133,7 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
         )
     if isinstance(space, spaces.Box):
         return _line_for_box_observations(space)
-    if space.is_np_flattenable:
+    if _is_flattenable(space):
         return f"make a vector of it with {_flattening(space)}"
     # A dictionary with text or graphs in it has no vector, but often a part that is all one needs.
     parts = space.spaces if isinstance(space, spaces.Dict) else {}
@@ -149,6 +149,14 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
         f"make a vector of its numbers with {_OBSERVATION}(env, FUNCTION, "
         "gymnasium.spaces.Box(LOW, HIGH, (SIZE,)))"
     )
+
+
+def _is_flattenable(space: gym.Space[Any]) -> bool:
+    """True if Gymnasium makes a vector of the elements of a space."""
+    try:
+        return space.is_np_flattenable
+    except NotImplementedError:  # a space of somebody's own, as the missions of MiniGrid
+        return False
 
 
 def _flattening(space: gym.Space[Any]) -> str:
