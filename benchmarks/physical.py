@@ -32,7 +32,7 @@ from gymnasium import spaces
 
 from rover.baselines import make_agent
 from rover.wrappers import DiscreteActions
-from rover_bench.arena_envs import ant_maze, point_maze
+from rover_bench.arena_envs import ant_u_maze, point_maze
 
 sys.path.append(str(Path(__file__).parent))
 from common import add_rows, begin, parser
@@ -92,7 +92,7 @@ def _swing(cos: int, sin: int, speed: int, fastest: float) -> Cell:
 ARENAS: dict[str, tuple[Callable[[], Any], Cell | None, int]] = {
     "Medium": (lambda: point_maze("Medium"), None, 2500),
     "Large": (lambda: point_maze("Large"), None, 4000),
-    "AntUMaze": (ant_maze, None, 9000),
+    "AntUMaze": (ant_u_maze, None, 9000),
     "MountainCar": (
         lambda: gym.make("MountainCar-v0"),
         _squares([-1.2, -0.07], [0.6, 0.07], 20, lambda seen: seen),
@@ -123,9 +123,13 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
         self.first_end: int | None = None
         self.n_steps = 0
         self.needed = math.inf
+        # Of a maze the free cells count: an ant may climb its walls.
+        self._counted: set[tuple[int, ...]] | None = None
         if cell is None:
             maze = env.unwrapped.maze
-            self.needed = math.ceil(SHARE * int((np.array(maze.maze_map) != 1).sum()))
+            free = np.argwhere(np.array(maze.maze_map) != 1)
+            self._counted = {(int(row), int(column)) for row, column in free}
+            self.needed = math.ceil(SHARE * len(free))
 
             def cell(seen: Any) -> tuple[int, ...]:
                 row, column = maze.cell_xy_to_rowcol(seen[:2])
@@ -133,15 +137,20 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
 
         self._cell = cell
 
+    def _note(self, seen: Any) -> None:
+        cell = self._cell(seen)
+        if self._counted is None or cell in self._counted:
+            self.first_seen.setdefault(cell, self.n_steps)
+
     def reset(self, **options: Any) -> Any:
         seen, info = self.env.reset(**options)
-        self.first_seen.setdefault(self._cell(seen), self.n_steps)
+        self._note(seen)
         return seen, info
 
     def step(self, action: Any) -> Any:
         result = self.env.step(action)
         self.n_steps += 1
-        self.first_seen.setdefault(self._cell(result[0]), self.n_steps)
+        self._note(result[0])
         if result[2] and self.first_end is None:
             self.first_end = self.n_steps
         return result

@@ -99,14 +99,13 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
     return DiscreteActions(_Part(_SameReset(env, 0, options), "observation"), repeat=4)
 
 
-def ant_maze(size: str = "UMaze", **keywords: Any) -> gym.Env[Any, Any]:
-    """An ant with its eight torques as they are, from a fixed corner, seen with its place."""
+def ant_u_maze() -> gym.Env[Any, Any]:
+    """An ant in a U, with its eight torques as they are, from one end, seen with its place."""
     import gymnasium_robotics
 
     gym.register_envs(gymnasium_robotics)
     # Its contact forces are left out, and reaching the goal ends nothing.
-    keywords = {"continuing_task": True, "include_cfrc_ext_in_observation": False} | keywords
-    env = gym.make(f"AntMaze_{size}-v5", **keywords)
+    env = gym.make("AntMaze_UMaze-v5", continuing_task=True, include_cfrc_ext_in_observation=False)
     env = _SameReset(env, 0, {"reset_cell": [1, 1], "goal_cell": [3, 1]})
     return FlattenObservation(FilterObservation(env, ["achieved_goal", "observation"]))
 
