@@ -15,12 +15,15 @@ fitted value iteration of which the price q is the fixed point.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer
+from rover.errors import ConfigurationError
 from rover.evaluation import aliasing_of
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.episode import EpisodeMemory
@@ -31,6 +34,7 @@ from rover.planning.observation_codes import (
     fit_codes,
     relevant_numbers,
 )
+from rover.planning.picture_blocks import block_side, is_picture
 from rover.planning.prices import PriceModel, fold_in, leverage, ridge_inverse
 from rover.policies.contexts import ContextPolicy
 
@@ -57,8 +61,23 @@ _TIE = 1e-9
 _FIRST_TEST = 500
 """Steps after which contexts are looked for, and again whenever there are twice as many."""
 _FEWEST_EPISODES = 3
-LARGEST_RECOGNISED, LARGEST = 1024, 4096
+_LARGEST_RECOGNISED, _LARGEST, _LARGEST_PICTURE = 1024, 4096, 65_536
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
+
+
+def check_size(space: gym.Space[Any]) -> None:
+    """Refuse observations that are too large, with a ConfigurationError."""
+    shape = space.shape or ()
+    size = math.prod(shape)
+    largest = _LARGEST
+    if space.dtype is not None and is_picture(shape, space.dtype):
+        largest = _LARGEST_PICTURE
+    if size > largest:
+        raise ConfigurationError(
+            f"contexts=True needs lists of at most {_LARGEST:,} numbers, or pictures (height, "
+            f"width, channels) uint8 of at most {_LARGEST_PICTURE:,}, and observations have "
+            f"{size:,}: make them smaller, such as by gymnasium.wrappers.ResizeObservation"
+        )
 
 
 def is_test_due(step: int) -> bool:
@@ -70,13 +89,15 @@ def is_test_due(step: int) -> bool:
 def changes_with_episodes(buffer: Buffer) -> bool:
     """True if the outcomes of actions follow the episode, and not the observation alone.
 
-    Only of observations that are whole numbers: a layout that is seen as such. What an action led
-    to is repeated within its episode, and not in the next one, where layouts change and where
-    states look alike; either way a plan belongs to its episode.
+    Only of observations that are whole numbers: a layout that is seen as such, or drawn. What an
+    action led to is repeated within its episode, and not in the next one, where layouts change and
+    where states look alike; either way a plan belongs to its episode.
     """
     table = buffer.observations
     done = buffer.terminated | buffer.truncated
-    is_listed = table.dtype.kind != "f" and table.rows[0].size <= LARGEST_RECOGNISED
+    is_listed = table.dtype.kind != "f" and (
+        table.rows[0].size <= _LARGEST_RECOGNISED or is_picture(table.shape, table.dtype)
+    )
     if not is_listed or np.count_nonzero(done) < _FEWEST_EPISODES:
         return False
     return aliasing_of(buffer).is_aliased is True
@@ -235,8 +256,12 @@ class ContextExplorer:
         some = np.unique(np.linspace(0, len(tries) - 1, min(len(tries), _FITTED)).astype(np.int64))
         effects = (x != y) | ends
         n_actions = self._buffer.n_actions
-        relevant = relevant_numbers(rows[x[some]], actions[some], effects[some], n_actions)
-        self.codes = fit_codes(rows[np.unique([x[some], y[some]])], relevant)
+        seen = rows[np.unique([x[some], y[some]])]
+        side = block_side(seen)
+        relevant = relevant_numbers(
+            rows[x[some]], actions[some], effects[some], n_actions, side=side
+        )
+        self.codes = fit_codes(seen, relevant, side=side)
         distinct, places = np.unique([x, y], return_inverse=True)
         features = self.codes(rows[distinct], extend=True)
         before, after = places.reshape(2, -1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.contexts import LARGEST
+from rover.coverage.contexts import check_size
 from rover.errors import ConfigurationError
 from rover.features import EncoderConfig, encoder_config
 from rover.features.config import EncoderKind
@@ -75,12 +74,8 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         if small and identity and config.collect == "plan" and config.bandwidth is None:
             filled["kernel"] = "interpolation"
     kernel = filled.get("kernel", config.kernel)
-    size = math.prod(space.shape or ())
-    if config.contexts and size > LARGEST:
-        raise ConfigurationError(
-            f"contexts=True needs observations of at most {LARGEST:,} numbers, and these have "
-            f"{size:,}: make them smaller, such as by gymnasium.wrappers.ResizeObservation"
-        )
+    if config.contexts:
+        check_size(space)
     if kernel == "dirac" and not identity:
         raise ConfigurationError(
             "kernel='dirac' needs exact states: use representation='identity', or a gaussian kernel"

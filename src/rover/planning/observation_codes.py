@@ -1,5 +1,7 @@
 """Features of observations that are lists of numbers with a few values each, such as a grid's view.
 
+Pictures become such lists by the means of their blocks (:mod:`rover.planning.picture_blocks`).
+
 The values of all numbers, one-hot, generalise: what was seen with one number in place is said of
 others like it. The joint value of the few numbers that effects depend on does not: a locked door in
 front with a key in the hand is then another matter than either alone, and unknown until tried.
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.picture_blocks import as_numbers
 
 Array32 = NDArray[np.float32]
 
@@ -44,6 +47,7 @@ class ObservationCodes:
         relevant: numbers whose joint value counts, (r,).
         joint: joint values (t, r) that have a feature, up to `width` of them.
         width: features of joint values.
+        side: pixels of the blocks that pictures are seen by; 0 for lists of numbers.
     """
 
     def __init__(
@@ -55,10 +59,12 @@ class ObservationCodes:
         relevant: IntArray,
         joint: NDArray[Any],
         width: int,
+        *,
+        side: int = 0,
     ) -> None:
         self.numbers, self.values, self.means = numbers, values, means
         self.projection = projection
-        self.relevant, self.width = relevant, width
+        self.relevant, self.width, self.side = relevant, width, side
         self._places = {row.tobytes(): place for place, row in enumerate(joint)}
         self._joint = [row.copy() for row in joint]
 
@@ -76,11 +82,11 @@ class ObservationCodes:
     def without_spare(self) -> ObservationCodes:
         """The codes that no later joint value extends."""
         parts = self.numbers, self.values, self.means, self.projection, self.relevant
-        return ObservationCodes(*parts, self.joint, len(self._joint))
+        return ObservationCodes(*parts, self.joint, len(self._joint), side=self.side)
 
     def __call__(self, observations: NDArray[Any], *, extend: bool = False) -> Array32:
         """φ (n, m) of observations (n, *shape); `extend` gives new joint values a feature."""
-        flat = observations.reshape(len(observations), -1).astype(self.values.dtype, copy=False)
+        flat = as_numbers(observations, self.side).astype(self.values.dtype, copy=False)
         first = 1 + self.projection.shape[1]
         features = np.zeros((len(flat), self.dim), np.float32)
         features[:, 0] = 1.0
@@ -98,14 +104,15 @@ class ObservationCodes:
         return features
 
 
-def fit_codes(observations: NDArray[Any], relevant: IntArray) -> ObservationCodes:
+def fit_codes(observations: NDArray[Any], relevant: IntArray, *, side: int = 0) -> ObservationCodes:
     """Codes of the values that occur among observations (n, *shape) in numbers that vary.
 
     Args:
         observations: n ≥ 1 of them.
         relevant: numbers whose joint value counts, by :func:`relevant_numbers`.
+        side: pixels of the blocks that pictures are seen by; 0 for lists of numbers.
     """
-    flat = observations.reshape(len(observations), -1)
+    flat = as_numbers(observations, side)
     numbers, values, means = [], [], []
     for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
         taken, counts = np.unique(flat[:, number], return_counts=True)
@@ -126,6 +133,7 @@ def fit_codes(observations: NDArray[Any], relevant: IntArray) -> ObservationCode
         relevant,
         joint,
         len(joint) + SPARE,
+        side=side,
     )
 
 
@@ -140,7 +148,12 @@ def _principal(centred: FloatArray) -> Array32:
 
 
 def relevant_numbers(
-    observations: NDArray[Any], actions: IntArray, effects: BoolArray, n_actions: int
+    observations: NDArray[Any],
+    actions: IntArray,
+    effects: BoolArray,
+    n_actions: int,
+    *,
+    side: int = 0,
 ) -> IntArray:
     """The numbers of an observation that decide whether an action changes anything.
 
@@ -154,11 +167,12 @@ def relevant_numbers(
         actions: (n,).
         effects: (n,), whether the try changed the observation.
         n_actions: A.
+        side: pixels of the blocks that pictures are seen by; 0 for lists of numbers.
 
     Returns:
         At most five numbers, those that say most first.
     """
-    flat = observations.reshape(len(observations), -1)
+    flat = as_numbers(observations, side)
     varying = np.flatnonzero((flat != flat[0]).any(axis=0))
     codes = [np.unique(flat[:, number], return_inverse=True)[1] for number in varying]
     worth = np.zeros(len(varying))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from rover.operators.support import FloatArray
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
 from rover.planning.observation_codes import Array32, ObservationCodes
+from rover.planning.picture_blocks import n_numbers
 from rover.planning.prices import PriceModel
 from rover.policies.policy import Policy, Probs
 from rover.storage import check_tensors
@@ -165,6 +165,7 @@ class ContextPolicy(Policy):
             "discount": self.discount,
             "temperature": self.temperature,
             "has_memory": self.has_memory,
+            "block_side": codes.side,
             "tables": {name: torch.from_numpy(table) for name, table in tables.items()},
         }
 
@@ -178,8 +179,11 @@ class ContextPolicy(Policy):
         sizes = check_tensors(stored, forms, owner="the policy")
         if sizes["features"] != 1 + sizes["directions"] + sizes["joint"] or sizes["actions"] < 1:
             raise ValueError("its features are not those of its codes, or it has no actions")
-        places = torch.cat([stored["numbers"], stored["relevant"]])
-        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < math.prod(shape):
+        side = int(content.get("block_side", 0))
+        if side < 0 or (side > 0 and len(shape) not in (2, 3)):
+            raise ValueError("it sees blocks of what is no picture")
+        places, n_seen = torch.cat([stored["numbers"], stored["relevant"]]), n_numbers(shape, side)
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < n_seen:
             raise ValueError("it reads numbers that its observations do not have")
         discount, temperature = float(content["discount"]), float(content["temperature"])
         if not (0.0 < discount < 1.0 and temperature > 0.0):
@@ -195,6 +199,7 @@ class ContextPolicy(Policy):
                 tables["relevant"],
                 tables["joint"],
                 width=sizes["joint"],
+                side=side,
             ),
             PriceModel(tables["inverses"], tables["weights"], ridge=ridge, optimism=optimism),
             tables["kept"],

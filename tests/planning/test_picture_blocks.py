@@ -1,0 +1,57 @@
+"""Pictures as lists of numbers: blocks that are the cells a world is drawn with."""
+
+import numpy as np
+import pytest
+
+from rover.planning.observation_codes import fit_codes
+from rover.planning.picture_blocks import as_numbers, block_side, is_picture, n_numbers
+
+
+def drawn(cells: np.ndarray, side: int) -> np.ndarray:
+    """Pictures (n, h·side, w·side, 3) of cells (n, h, w): a shade with a square of another."""
+    tile = np.full((side, side, 3), 30, np.uint8)
+    tile[side // 4 : side // 2 + 1, side // 4 : -1] = (10, 80, 50)
+    n, height, width = cells.shape
+    tiles = tile[None, None, :, None] * (1 + cells[:, :, None, :, None, None])
+    return tiles.reshape(n, height * side, width * side, 3).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("side", "n_cells"), [(8, 7), (12, 7), (8, 9), (7, 9)])
+def test_blocks_are_the_cells_that_pictures_are_drawn_with(side, n_cells):
+    cells = np.random.default_rng(0).integers(3, size=(300, n_cells, n_cells))
+    pictures = drawn(cells, side)
+    assert block_side(pictures) == side
+    assert block_side(pictures[..., 0]) == side
+    assert block_side(np.concatenate([pictures, pictures[::-1]], axis=3)) == side
+    numbers = as_numbers(pictures, side)
+    assert numbers.shape == (300, n_numbers(pictures.shape[1:], side)) == (300, n_cells**2 * 3)
+    # One value for each kind of cell, and another one for each other kind.
+    first = numbers.reshape(300, n_cells, n_cells, 3)[..., 0]
+    assert len(np.unique(np.stack([first, cells]).reshape(2, -1), axis=1).T) == 3
+
+
+def test_means_are_those_of_the_pixels_and_the_last_blocks_may_be_smaller():
+    pictures = np.random.default_rng(1).integers(256, size=(3, 33, 40), dtype=np.uint8)
+    numbers = as_numbers(pictures, 8).reshape(3, 5, 5)
+    assert numbers[1, 2, 3] == np.floor(pictures[1, 16:24, 24:32].mean() + 0.5)
+    assert numbers[2, 4, 1] == np.floor(pictures[2, 32:, 8:16].mean() + 0.5)
+
+
+def test_what_is_small_or_no_picture_is_a_list_as_it_is():
+    for shape, dtype in (((25, 25, 3), np.uint8), ((64, 64, 3), np.int64), ((9000,), np.uint8)):
+        assert not is_picture(shape, np.dtype(dtype))
+        assert block_side(np.zeros((2, *shape), dtype)) == 0
+    assert is_picture((84, 84), np.dtype(np.uint8))
+    codes = fit_codes(np.eye(4, dtype=np.uint8), np.array([2]))
+    assert codes.side == 0
+
+
+def test_codes_of_pictures_are_those_of_their_cells():
+    cells = np.random.default_rng(2).integers(3, size=(200, 5, 5))
+    pictures = drawn(cells, 8)
+    side = block_side(pictures)
+    seen = as_numbers(pictures, side)
+    relevant = np.array([3, 7])
+    assert np.array_equal(
+        fit_codes(pictures, relevant, side=side)(pictures), fit_codes(seen, relevant)(seen)
+    )
