@@ -1,5 +1,6 @@
 """Pictures that do not repeat: seen by slow features, by a function of the buffer alone."""
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from same_files import assert_same
+from small_agents import assert_resumes_to_the_bit
 from small_envs import image_place, numbered_place
 
 from rover import Rover, load_policy, solve
@@ -117,14 +118,8 @@ def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp
 
 
 def test_a_run_resumes_in_the_same_bits(tmp_path):
-    def begin(name: str) -> Rover:
-        return Rover(Disc(), seed=1, run_dir=tmp_path / name, checkpoint_every=50, **QUICK)
-
-    begin("whole").learn(150)
-    begin("stopped").learn(150, callback=lambda record: record["step"] < 100)
-    Rover.resume(tmp_path / "stopped", env=Disc()).finish()
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert_same(tmp_path / "whole", tmp_path / "stopped", name)
+    make = partial(Rover, seed=1, checkpoint_every=50, **QUICK)
+    assert_resumes_to_the_bit(make, Disc, tmp_path, steps=150)
 
 
 def test_pictures_that_repeat_are_seen_as_before():

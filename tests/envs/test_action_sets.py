@@ -1,11 +1,14 @@
 """Bounded Box actions as agents choose among them: the set, collecting, policies, files, plans."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from small_agents import assert_resumes_to_the_bit
 
 import rover
 from rover.data import Buffer, check_spaces
@@ -158,11 +161,6 @@ def test_a_task_is_learned_and_a_policy_from_nothing_acts_in_the_same_space():
 
 
 def test_a_run_of_torques_resumes_to_the_bit(tmp_path):
-    settings = {"seed": 3, "measure_share": 0.0, "checkpoint_every": 50, "policy_every": 50}
-    whole = rover.Rover("Pendulum-v1", run_dir=tmp_path / "whole", **settings).learn(120)
-    rover.Rover("Pendulum-v1", run_dir=tmp_path / "part", **settings).learn(110)
-    rest = rover.Rover.resume(tmp_path / "part")
-    assert 0 < len(rest.buffer) < 120
-    rest.learn(120 - len(rest.buffer))
-    assert np.array_equal(rest.buffer.actions, whole.buffer.actions)
-    assert np.array_equal(rest.buffer.observations.rows, whole.buffer.observations.rows)
+    settings = {"seed": 3, "measure_share": 0.0, "checkpoint_every": 50, "policy_every": 40}
+    make, make_env = partial(rover.Rover, **settings), partial(gym.make, "Pendulum-v1")
+    assert_resumes_to_the_bit(make, make_env, tmp_path, steps=120)
