@@ -7,8 +7,6 @@ import pytest
 
 import rover
 from rover.cli import main
-from rover.envs import GridWorld
-from rover.plots import GridMap, MapPanel
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, reward_regret
 
@@ -32,30 +30,13 @@ def test_a_goal_is_solved_measured_and_saved(run, tmp_path, capsys):
     assert said in shown
     policy = rover.load_policy(tmp_path / "a" / "policy.safetensors")
     assert policy.probs(np.array([0])).max() > 0.4
+    pictures = {one.name for one in (tmp_path / "a" / "pictures").iterdir()}
+    assert pictures == {"values.png", "steps.png"}
     words = ["evaluate", str(tmp_path / "a" / "policy.safetensors")]
     assert main([*words, "--repeats", "2", "--max-steps", "99"]) == 0
     assert said in capsys.readouterr().out
     assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path / "a")]) == 2
     assert "holds a policy already" in capsys.readouterr().err
-
-
-def test_values_and_a_path_to_the_goal_are_drawn(run, tmp_path, monkeypatch):
-    shown: list[MapPanel] = []
-
-    def record(figure: object, panels: list[MapPanel], grid: GridMap, **how: object) -> None:
-        assert grid.marks.tolist() == [[3, 2, ord("★")]]
-        shown.extend(panels)
-
-    monkeypatch.setattr(rover.plots, "draw_panels", record)
-    assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path)]) == 0
-    policy = rover.load_policy(tmp_path / "policy.safetensors")
-    assert isinstance(policy, ValuePolicy)
-    values, path, _ = shown
-    np.testing.assert_array_equal(values.values, [*policy.value(np.arange(9)), np.nan])
-    layout = GridWorld(MAP).layout
-    distances = layout.distances(9)[path.trajectories[0]]
-    np.testing.assert_array_equal(distances, np.arange(5, -1, -1))
-    assert {one.name for one in (tmp_path / "pictures").iterdir()} == {"values.png", "steps.png"}
 
 
 def test_all_goals(run, tmp_path, capsys):

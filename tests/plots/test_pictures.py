@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.quiver import Quiver
 from run_folders import (
     CELLS,
+    FREE,
     N_STATES,
     TASK,
     finite_arrays,
@@ -20,16 +22,21 @@ from run_folders import (
 )
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.plots import AgentStyle, RunFiles, pictures, plot_runs
+from rover.plots import (
+    AgentStyle,
+    GridMap,
+    MapPanel,
+    RunFiles,
+    draw_panels,
+    make_figure,
+    pictures,
+    plot_runs,
+)
 
 pytestmark = pytest.mark.slow
 
 CURVES = ["learning_curves", "sink_mass"]
 BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-
-
-def names(paths: list[Path]) -> list[str]:
-    return [path.stem for path in paths]
 
 
 @pytest.fixture
@@ -46,16 +53,12 @@ def figures(monkeypatch):
     return found
 
 
-def titles(figure: Figure) -> list[str]:
-    return [axes.get_title() for axes in figure.axes if axes.get_title()]
-
-
 def test_grid_world_has_every_picture(grid_run):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         written = plot_runs([grid_run], dpi=40)
-    assert names(written) == [*CURVES, "trajectories", "occupancy", "policy", "visits"]
-    assert all(path.parent == grid_run / "pictures" for path in written)
+    names = [*CURVES, "trajectories", "occupancy", "policy", "visits"]
+    assert written == [grid_run / "pictures" / f"{name}.png" for name in names]
     drawn = [path.read_bytes() for path in written]
     assert [path.read_bytes() for path in plot_runs([grid_run], dpi=40)] == drawn
 
@@ -63,8 +66,6 @@ def test_grid_world_has_every_picture(grid_run):
 def test_pictures_of_a_grid_world_show_its_arrays(tmp_path, figures):
     run = read_run(tmp_path / "run")
     plot_runs([run.path])
-    title = "ROVER on rover/TwoRooms-v0, seed 3, 400 steps"
-    assert {figure.get_suptitle() for figure in figures.values()} == {title}
     shown = [axes.images[-1].get_array() for axes in figures["occupancy"].axes[:3]]
     for values, image in zip(
         (run.arrays["occupancy"], run.sampled_occupancy(), run.arrays["optimal_occupancy"]),
@@ -72,10 +73,36 @@ def test_pictures_of_a_grid_world_show_its_arrays(tmp_path, figures):
         strict=True,
     ):
         assert image[CELLS[:, 1], CELLS[:, 0]].filled(0.0) == pytest.approx(values)
-    assert titles(figures["visits"]) == ["Visits in the buffer: 8 of 9 states"]
-    assert titles(figures["trajectories"]) == ["50 episodes of the policy, at most 7 steps each"]
     seen = len(np.unique(run.arrays["snapshot_trajectories"][0])) / N_STATES
-    assert titles(figures["snapshots"])[0] == f"step 100: {seen:.0%}"
+    assert figures["snapshots"].axes[0].get_title() == f"step 100: {seen:.0%}"
+
+
+def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn():
+    grid = GridMap(
+        CELLS[[0, 0, 1, 2]],
+        FREE,
+        marks=np.array([(*CELLS[2], ord("★")), (*CELLS[1], ord("R"))]),
+        walls=np.array([(0.5, -0.5, 0.5, 0.5)]),
+    )
+    (axes,) = draw_panels(make_figure(6, 4), [MapPanel(values=np.array([1, 2, 4, 8]))], grid)
+    image = axes.images[-1].get_array()
+    assert image[CELLS[:3, 1], CELLS[:3, 0]].tolist() == [3, 4, 8]
+    assert {text.get_text() for text in axes.texts} == {"★", "R"}
+    assert axes.lines[0].get_xydata().tolist() == [[0.5, -0.5], [0.5, 0.5]]
+
+
+def test_arrows_point_where_actions_lead_as_long_as_these_are_probable():
+    # up, down, left, right, with y down
+    for action, (x, y) in enumerate([(0, -1), (0, 1), (-1, 0), (1, 0)]):
+        probs = np.tile(0.1 + 0.6 * np.eye(4)[action], (N_STATES, 1))
+        panel = MapPanel(policy_probs=probs)
+        (axes,) = draw_panels(make_figure(6, 4), [panel], GridMap(CELLS, FREE))
+        arrows = next(found for found in axes.collections if isinstance(found, Quiver))
+        lengths = np.hypot(arrows.U, arrows.V)
+        longest = lengths > 0.9 * lengths.max()
+        assert longest.sum() == N_STATES
+        assert (set(np.sign(arrows.U[longest])), set(np.sign(arrows.V[longest]))) == ({x}, {y})
+        assert lengths.max() / lengths.min() == pytest.approx(7.0)
 
 
 def test_finite_problem_without_a_map_has_bars(tmp_path, figures):
@@ -94,7 +121,7 @@ def test_stopped_run_has_curves_and_says_so(tmp_path):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step":999')  # what a killed process leaves
     with pytest.warns(RoverWarning, match="has not ended.*drew the curves only; continue it"):
-        assert names(plot_runs([run], formats="svg")) == CURVES
+        assert [path.stem for path in plot_runs([run], formats="svg")] == CURVES
     assert "200 of 400 steps (not finished)" in (run / "pictures/sink_mass.svg").read_text()
 
 
@@ -124,10 +151,7 @@ def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path):
     run = write_task_run(tmp_path / "a", kind="offline", algorithm="cql", transfer=None, task=None)
     (picture,) = plot_runs([run], formats="svg")
     assert picture == run / "pictures" / "task_curves.svg"
-    text = picture.read_text()
-    for words in ("updates", "CQL, seed 0", "an environment without an id"):
-        assert words in text
-    assert plot_runs([run], formats="svg") == [picture]
+    assert "updates" in picture.read_text()
     written = plot_runs([run], out=tmp_path / "out", formats=list(BEGINNINGS), dpi=40)
     assert written == [tmp_path / "out" / f"task_curves.{kind}" for kind in BEGINNINGS]
     for path in written:
@@ -218,12 +242,3 @@ def test_damaged_files_are_named(tmp_path):
     (run / "manifest.json").unlink()  # as of a run that was stopped
     with pytest.raises(ArtefactError, match=r"evaluation\.safetensors is not a file of rover"):
         RunFiles.read(run)
-    evaluation.unlink()
-    for file, content, message in (
-        ("metrics.jsonl", 'nonsense\n{"step":1}\n', r"metrics\.jsonl, line 1, is not JSON"),
-        ("config.json", "{", r"config\.json is not JSON"),
-        ("config.json", "[]", r"config\.json does not fit"),
-    ):
-        (run / file).write_text(content)
-        with pytest.raises(ArtefactError, match=message):
-            RunFiles.read(run)
