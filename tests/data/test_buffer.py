@@ -100,10 +100,7 @@ def test_the_table_has_a_limit():
 
 BROKEN = {
     "missing": (lambda a: a.pop("actions"), "nothing as actions"),
-    "unknown": (lambda a: a.update(rewards=a["inputs"] / 2), "as rewards, but nothing is needed"),
-    "shape": (lambda a: a.update(observations=a["observations"][:, None]), "as observations, but"),
     "dtype": (lambda a: a.update(inputs=a["inputs"].astype(np.float64)), "float64 as inputs, but"),
-    "short": (lambda a: a.update(successors=a["successors"][1:]), r"\(1,\) of int64 as successors"),
     "negative": (lambda a: a.update(inputs=a["inputs"] - 1), r"inputs are not all in 0\.\.4"),
     "action": (lambda a: a.update(actions=a["actions"] + 3), r"actions are not all in 0\.\.2"),
     "starts": (lambda a: a.update(starts=np.tile(a["starts"], 3)), "more beginnings of episodes"),

@@ -82,24 +82,20 @@ def test_start_by_keyword_and_for_one_episode():
         env.reset(options={"start": (1, 1)})
 
 
-C = ConfigurationError
-
-
 @pytest.mark.parametrize(
-    ("settings", "error", "message"),
+    ("settings", "message"),
     [
-        ({"observation": "rgb"}, C, "unknown observation 'rgb'; choose one of 'state', 'onehot', "),
-        ({"slip": float("nan")}, C, "slip is nan, but must be a probability"),
-        ({"goal": (1, 1)}, C, r"goal \(1, 1\) is no free .*; the nearest free cell is \(1, "),
-        ({"start": "anywhere"}, C, "start is 'anywhere'; give a cell .*'random'"),
-        ({"goal": (0, 0)}, C, r"start and goal are both cell \(0, 0\)"),
-        ({"rooms": 2}, C, "unknown keyword 'rooms': a grid world takes layout, ob"),
-        ({"layout": "castle"}, C, r"'castle' is neither a map \(rows of '#', .* nor"),
-        ({"layout": "S..", "goal": "marked"}, C, "no cell of the map is marked 'G'"),
+        ({"observation": "rgb"}, "unknown observation 'rgb'; choose one of 'state', 'onehot', "),
+        ({"slip": float("nan")}, "slip is nan, but must be a probability"),
+        ({"goal": (1, 1)}, r"goal \(1, 1\) is no free .*; the nearest free cell is \(1, "),
+        ({"start": "anywhere"}, "start is 'anywhere'; give a cell .*'random'"),
+        ({"goal": (0, 0)}, r"start and goal are both cell \(0, 0\)"),
+        ({"layout": "castle"}, r"'castle' is neither a map \(rows of '#', .* nor"),
+        ({"layout": "S..", "goal": "marked"}, "no cell of the map is marked 'G'"),
     ],
 )
-def test_bad_settings_are_explained(settings, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_settings_are_explained(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
         GridWorld(**{"layout": SMALL_MAP, **settings})
 
 
@@ -120,13 +116,7 @@ def test_fewest_steps_to_every_state(layout, settings, expected):
     ("matrices", "start", "terminal", "message"),
     [
         ([[[0.5, 0.4], [0, 1]]], [1, 0], [0, 0], r"row 0 of transition\[0\] sums to 0.9"),
-        (
-            [[[1.5, -0.5], [0, 1]]],
-            [1, 0],
-            [0, 0],
-            r"row 0 of transition\[0\] sums to 1, with -0.5 as its least entry",
-        ),
-        ([[[np.nan, 1], [0, 1]]], [1, 0], [0, 0], r"row 0 of transition\[0\] sums to nan"),
+        ([[[1.5, -0.5], [0, 1]]], [1, 0], [0, 0], "sums to 1, with -0.5 as its least entry"),
         ([np.eye(2)], [0.7, 0.7], [0, 0], "row 0 of start sums to 1.4"),
         ([np.eye(3)], [1, 0], [0, 0], r"1 matrices of \[\(3, 3\)\], start of \(2,\)"),
     ],

@@ -108,7 +108,6 @@ def test_an_environment_can_be_discretised_and_enumerated_by_keywords():
     [
         ({}, "wraps another environment: give its id, --env base="),
         ({"base": "nowhere_at_all:Made-v0"}, "no file can have a module imported"),
-        ({"base": "Pendulum-v1", "levels": 0}, "levels is 0"),
     ],
 )
 def test_keywords_that_make_no_environment_are_explained(keywords, message):

@@ -175,24 +175,11 @@ def custom(module: nn.Module) -> Any:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: encoder_config(VECTOR, depth=2), "setting depth=2: Extra inputs"),
         (lambda: encoder_config(VECTOR, hidden_sizes=(8, -1)), r"setting hidden_sizes.1=-1"),
         (lambda: encoder_config(spaces.Box(0, 1, (3,), np.float16)), r"not Box\(.*float16\): wrap"),
         (
-            lambda: encoder_config(spaces.Dict({"a": STATE_SPACE})),
-            r"those of a Box, .* not Dict\('a'",
-        ),
-        (
             lambda: encoder_config(IMAGE, hidden_sizes=(8,)),
             "^hidden_sizes=.* has no meaning for .*: le",
-        ),
-        (
-            lambda: encoder_config(STATE_SPACE, kind="identity", feature_dim=7),
-            "^feature_dim=.* has no",
-        ),
-        (
-            lambda: encoder_config(BOX_SPACE, kind="scale", output_relu=True),
-            "^output_relu=.* has no",
         ),
         (
             lambda: _features(PIXELS.model_copy(update={"feature_dim": 2**22}), []),
