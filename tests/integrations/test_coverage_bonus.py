@@ -109,7 +109,8 @@ def test_what_cannot_be_said_is_refused():
     places = DummyVecEnv([line])
     for bonus, settings, message in (
         ("couts", {}, "did you mean 'counts'"),
-        ("smm", {}, "needs no skill"),
+        ("smm", {}, "needs neither a skill"),
+        ("e3b", {}, "nor its episode"),
         ("rmax", {}, "has no intrinsic reward"),
         ("density", {}, "bonus='counts'"),
         ("counts", {"ridge": 0.0}, "ridge must be positive"),

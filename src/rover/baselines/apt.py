@@ -117,6 +117,8 @@ class _AptReward(IntrinsicReward[_AptConfig]):
     (Burda et al., 2018, "inverse dynamics features").
     """
 
+    compares = True
+
     def _build(self, generator: torch.Generator) -> None:
         width, hidden, n_actions = self.config.feature_dim, self.config.hidden, self.n_actions
         self._encoder = self._make_encoder(width, generator)

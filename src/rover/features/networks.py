@@ -197,9 +197,13 @@ class Optimizer:
     def step(self, loss: Tensor) -> float:
         """Take one step on a scalar loss and return its value before the step.
 
+        Under ``torch.no_grad`` there is no step, and the value alone.
+
         Raises:
             NonFiniteError: the loss or its gradient is not finite; no weight was changed.
         """
+        if not torch.is_grad_enabled():
+            return loss.item()
         norm = self.backward(loss)[0]
         value, self.grad_norm = loss.item(), norm.item()
         if not (math.isfinite(value) and math.isfinite(self.grad_norm)):

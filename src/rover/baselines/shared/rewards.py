@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     """
 
     _optimizer: Optimizer
+    compares: ClassVar[bool] = False
+    """Whether the reward of a transition depends on the others of its batch."""
 
     def __init__(
         self,
@@ -122,6 +124,11 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         advice = "check that the observations are finite, and lower its learning rate"
         require_finite(rewards, f"the rewards of {type(self).__name__}", advice)
         return rewards, figures
+
+    @torch.no_grad()
+    def evaluate(self, batch: Batch) -> Tensor:
+        """Reward of each transition, (n,) as of :meth:`update`, which nothing is learned from."""
+        return self.update(batch)[0]
 
     def state(self) -> dict[str, Any]:
         """Everything that updates change, copied."""
@@ -260,7 +267,12 @@ class RunningMoments(nn.Module):
         return torch.where(std > _SCALE_FLOOR, std, 1.0)
 
     def update(self, rows: Tensor, counts: Tensor | None = None) -> None:
-        """Take in rows (m, size), of which each stands for `counts` (m,) ≥ 0 equal ones, or one."""
+        """Take in rows (m, size), of which each stands for `counts` (m,) ≥ 0 equal ones, or one.
+
+        Under ``torch.no_grad``, where an optimiser takes no step, nothing is taken in either.
+        """
+        if not torch.is_grad_enabled():
+            return
         # numpy: on arrays this small a tensor's operations take three times as long.
         values = rows.detach().numpy().astype(np.float64)
         weights = np.ones(len(values)) if counts is None else counts.numpy()

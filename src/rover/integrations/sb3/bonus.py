@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from rover.baselines import agent_class, agent_names
 from rover.baselines.shared.bonus import BonusAgent
+from rover.baselines.shared.rewards import EpisodicReward
 from rover.data import Batch
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import Observations, learning_mode
@@ -26,7 +27,8 @@ from rover.training.config import choose, merge_settings, validate_settings
 
 _CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
-_BATCH_SIZE, _MEMORY = 64, 10_000  # transitions of a batch, and latest ones that it is drawn from
+_LEARN_EVERY, _LEARNED = 64, 256  # new transitions between two updates, and those of an update
+_COMPARED, _MEMORY = 64, 10_000  # transitions that a bonus compares with, and that all are drawn of
 _DECIDED = 2000  # tries after which it is said that observations do not repeat
 
 
@@ -163,8 +165,9 @@ class DensityNovelty:
 class AgentNovelty:
     """The intrinsic reward of one of the agents, such as RND's, learned as that agent learns it.
 
-    Each step it is asked about a batch: the n new transitions, and others drawn from the latest
-    ones, since rewards that compare (APT) or learn want more than a few environments give.
+    It is asked about the n new transitions of each step, and learns after every 64 of them from a
+    batch that is filled up with others, drawn from the latest 10,000; so is the batch of a reward
+    that compares its transitions with each other (APT), at each step.
 
     Args:
         name: of an agent that is a learner with an intrinsic reward without skills: rnd, apt,
@@ -192,11 +195,16 @@ class AgentNovelty:
         if issubclass(agent, BonusAgent):
             merged = merge_settings(agent.presets["fast"], {"intrinsic": dict(settings or {})})
             config = validate_settings(agent.config_class, merged)
-        # No policy of Stable-Baselines3 follows a skill, for which others are rewarded.
-        if config is None or agent.reward_class.skill_dim(config.intrinsic):
+        # No policy of Stable-Baselines3 follows a skill, for which others are rewarded; and the
+        # environments of one step are in episodes of their own.
+        if (
+            config is None
+            or agent.reward_class.skill_dim(config.intrinsic)
+            or issubclass(agent.reward_class, EpisodicReward)
+        ):
             raise ConfigurationError(
-                f"{name} has no intrinsic reward that needs no skill: take rnd, apt or maxent, or "
-                "novelty by counts or density"
+                f"{name} has no intrinsic reward that needs neither a skill nor its episode: take "
+                "rnd, apt or maxent, or novelty by counts or density"
             )
         with learning_mode():
             self._reward = agent.reward_class(
@@ -223,8 +231,10 @@ class AgentNovelty:
             column[slots] = new
         before, self._n = self._n, self._n + n
         held = min(self._n, _MEMORY)
-        # A batch of the few new transitions alone would teach a network little.
-        drawn = self._rng.integers(held, size=max(0, _BATCH_SIZE - n))
+        # A network learns little from a few new transitions, and an update takes as long for them.
+        learns = before == 0 or before // _LEARN_EVERY < self._n // _LEARN_EVERY
+        size = _LEARNED if learns else _COMPARED if self._reward.compares else n
+        drawn = self._rng.integers(held, size=max(0, size - n))
         begins, moves, ends = (
             np.concatenate([new, old[drawn]]) for new, old in zip(fresh, self._columns, strict=True)
         )
@@ -237,7 +247,7 @@ class AgentNovelty:
             len(moves) + rows,
         )
         with learning_mode():
-            rewards, _ = self._reward.update(batch)
+            rewards = self._reward.update(batch)[0] if learns else self._reward.evaluate(batch)
         every = self._refit_every
         if every is not None and before // every < self._n // every:
             visited, counts = np.unique(self._columns[2][:held], axis=0, return_counts=True)
