@@ -36,17 +36,10 @@ def test_the_files_of_a_finished_run(finished):
         "step-000000150.safetensors",
         "step-000000200.safetensors",
     ]
-    lines = JsonLines.read(finished / "metrics.jsonl")
-    assert [line["step"] for line in lines] == list(range(25, 201, 25))
-    for line in lines:
-        assert {"coverage", "objective", "optimality_ratio", "sink_mass", "states_seen"} <= {*line}
-        assert line["optimality_ratio"] >= 1 - 1e-6
-    seconds = [line["wall_time"] for line in lines]
+    seconds = [line["wall_time"] for line in JsonLines.read(finished / "metrics.jsonl")]
     assert seconds == sorted(seconds)
     config = json.loads((finished / "config.json").read_text())
-    assert (config["seed"], config["preset"], config["agent"]) == (1, "default", "rover")
-    assert (config["env_id"], config["env_kwargs"]["horizon"]) == ("rover/Grid-v0", 25)
-    assert (config["total_timesteps"], config["version"]) == (200, rover.__version__)
+    assert config["version"] == rover.__version__
     assert {*config["settings"]} == {*rover.RoverConfig.model_fields}
     assert config["settings"]["representation"] == "identity"  # as it was resolved
 
