@@ -1,16 +1,13 @@
 """Learning a task by interacting, with the model that pretraining left."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
-from same_files import assert_same
 from transfer_cases import Stopped, stop_at
 
 import rover
-from rover.data import Buffer
 from rover.envs import make_env
 from rover.errors import ConfigurationError, RoverWarning
 from rover.finetuning import resume_task
@@ -53,41 +50,6 @@ def test_what_pretraining_did_not_try_is_tried():
     assert learned.summary["policy_return"] == -5.0
 
 
-def car() -> gym.Env[Any, Any]:
-    return gym.make("MountainCar-v0", max_episode_steps=50)
-
-
-def lake() -> gym.Env[Any, Any]:
-    return make_env("FrozenLake-v1")
-
-
-CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], int]] = {
-    "a grid, while exploring": (grid, lambda: grid(goal=(4, 2)), 20),
-    "a grid, after the goal was met": (grid, lambda: grid(goal=(4, 2)), 60),
-    "an own reward": (lake, lake, 40),
-    "continuous states": (car, car, 20),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.filterwarnings("ignore:no reward was seen")
-@pytest.mark.slow
-def test_a_stopped_run_ends_in_the_same_bits(case, tmp_path):
-    make, task, stop = CASES[case]
-    source = tmp_path / "source"
-    walked(make(), 150, source)
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    settings: dict[str, Any] = {**QUICK, "total_timesteps": 40 if stop == 20 else 80}
-    settings["evaluation_episodes"] = 1
-    rover.adapt(source, task(), run_dir=whole, **settings)
-    with pytest.raises(Stopped):
-        rover.adapt(source, task(), run_dir=stopped, callback=stop_at(stop), **settings)
-    assert not is_complete(stopped)
-    resume_task(stopped)
-    assert_same(whole, stopped, "config.json", "metrics.jsonl", "policy.safetensors")
-    assert_same(whole, stopped, "summary.json")
-
-
 @pytest.mark.filterwarnings("ignore:no reward was seen")
 def test_a_source_that_is_gone_is_given(tmp_path):
     agent, stop = walked(grid(), 100), {"callback": stop_at(20), "total_timesteps": 60, **QUICK}
@@ -115,9 +77,7 @@ def test_what_cannot_be_adapted():
             {},
             "with the observations of pretraining",
         ),
-        (agent, grid(), {}, "no reward until it has a goal"),
         (agent.policy, task, {}, "says nothing of where"),
-        (Buffer((), "int64", 4), task, {}, "empty"),
         (agent, task, {"learner": {"batch_size": 3}}, "learner"),
     ):
         with pytest.raises(ConfigurationError, match=words):

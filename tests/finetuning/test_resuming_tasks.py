@@ -2,6 +2,8 @@
 
 import copy
 import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,12 @@ from transfer_cases import (
     walked,
 )
 
+from rover import adapt, make_agent
 from rover.cli import main
+from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.finetuning import finetune, resume_task, train_offline
-from rover.storage import JsonLines, is_complete, read_json, write_json
+from rover.storage import is_complete, read_json, write_json
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,50 +41,84 @@ pytestmark = [
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
 STEPS = 270
 SMALL_BATCH = {**QUICK["learner"], "batch_size": 8}
+ADAPT: dict[str, Any] = {"evaluate_every": 20, "checkpoint_every": 15, "evaluation_episodes": 1}
+GRID: dict[str, Any] = {"layout": "S....\n.#.#.\n.....", "horizon": 40}
+Learn = Callable[..., Any]
+"""Learns a task in a run folder, which lies beside that of what it begins with."""
 
-CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
-    "rover's policy": (coverage_policy, 120, {}),
-    "before any checkpoint": (coverage_policy, 0, {}),
-    "sac, after learning": (coverage_policy, 240, {"algorithm": "sac"}),
-    "policy and encoder, learning": (coverage_policy, 120, {"transfer": "both", "freeze": []}),
-    "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 150}),
-    "a solved policy": (solved_policy, 240, {}),
-    "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
-    "images": (lambda: coverage_policy("pixels"), 60, {"transfer": "both", "learner": SMALL_BATCH}),
+
+def by_steps(make_policy: Callable[[], Any], see: str = "onehot", **settings: Any) -> Learn:
+    def learn(run_dir: Path, **how: Any) -> Any:
+        how = {**SETTINGS, **settings, "total_timesteps": STEPS, "run_dir": run_dir, **how}
+        return finetune(make_policy(), corridor(see).make_env(), **how)
+
+    return learn
+
+
+def by_plans(steps: int, env_id: str, goal: Mapping[str, Any], **keywords: Any) -> Learn:
+    def learn(run_dir: Path, **how: Any) -> Any:
+        source = run_dir.parent / "source"
+        if not source.exists():
+            make_agent("random", make_env(env_id, keywords), seed=0, run_dir=source).learn(150)
+        how = {**ADAPT, "total_timesteps": steps, "run_dir": run_dir, **how}
+        return adapt(source, make_env(env_id, {**keywords, **goal}), **how)
+
+    return learn
+
+
+def offline(run_dir: Path, algorithm: str = "cql", **how: Any) -> Any:
+    settings = {**OFFLINE, "evaluate_every": 50, "checkpoint_every": 50, "run_dir": run_dir, **how}
+    env = corridor().make_env()
+    return train_offline(walked(), env, updates=120, algorithm=algorithm, **settings)
+
+
+GOAL = {"goal": (4, 2)}
+CASES: dict[str, tuple[Learn, int]] = {
+    "rover's policy": (by_steps(coverage_policy), 120),
+    "before any checkpoint": (by_steps(coverage_policy), 0),
+    "sac, after learning": (by_steps(coverage_policy, algorithm="sac"), 240),
+    "policy and encoder, learning": (by_steps(coverage_policy, transfer="both", freeze=[]), 120),
+    "a policy with skills": (by_steps(lambda: network_policy(skills=3), warmup_steps=150), 120),
+    "a solved policy": (by_steps(solved_policy), 240),
+    "from scratch, three steps": (by_steps(lambda: None, n_steps=3), 120),
+    "images": (by_steps(lambda: coverage_policy("pixels"), "pixels", learner=SMALL_BATCH), 60),
+    "a plan, while exploring": (by_plans(40, "rover/Grid-v0", GOAL, **GRID), 20),
+    "a plan, after the goal was met": (by_plans(80, "rover/Grid-v0", GOAL, **GRID), 60),
+    "a plan for an own reward": (by_plans(80, "FrozenLake-v1", {}), 40),
+    "a plan on continuous states": (by_plans(40, "MountainCar-v0", {}, max_episode_steps=50), 20),
+    "offline": (offline, 100),
+    "offline, ddpg": (partial(offline, algorithm="ddpg"), 50),
 }
 
 
-def whole_and_stopped(
-    folder: Path, policy: Any, env: Any, *, stop: int, **settings: Any
-) -> tuple[Path, Path]:
+def whole_and_stopped(folder: Path, learn: Learn, stop: int) -> tuple[Path, Path]:
     """A run that was never stopped, and one that was."""
     whole, stopped = folder / "whole", folder / "stopped"
-    settings = {**SETTINGS, **settings, "total_timesteps": STEPS}
-    finetune(policy, env(), run_dir=whole, **settings)
+    learn(whole)
     with pytest.raises(Stopped):
-        finetune(policy, env(), run_dir=stopped, callback=stop_at(stop), **settings)
+        learn(stopped, callback=stop_at(stop))
     assert is_complete(whole)
     assert not is_complete(stopped)
-    records = JsonLines.read(stopped / "metrics.jsonl")
-    assert [record["step"] for record in records] == list(range(0, stop + 1, 60))
     return whole, stopped
-
-
-def check_same(whole: Path, stopped: Path) -> None:
-    assert_same(whole, stopped, "config.json", "metrics.jsonl", "policy.safetensors")
-    assert_same(whole, stopped, "summary.json")
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_stopped_run_ends_in_the_same_bits(case, tmp_path):
-    make_policy, stop, settings = CASES[case]
-    env = corridor("pixels" if case == "images" else "onehot").make_env
-    whole, stopped = whole_and_stopped(tmp_path, make_policy(), env, stop=stop, **settings)
-    if stop < 240:
+    learn, stop = CASES[case]
+    whole, stopped = whole_and_stopped(tmp_path, learn, stop)
+    data = {}
+    if case.startswith("offline"):
+        with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
+            resume_task(stopped)
+        with pytest.raises(ConfigurationError, match="give the same buffer"):
+            resume_task(stopped, buffer=walked(steps=300))
+        data = {"buffer": walked()}
+    elif stop in (0, 120):  # and once more
         with pytest.raises(Stopped):
             resume_task(stopped, callback=stop_at(240))
-    resumed = resume_task(stopped)
-    check_same(whole, stopped)
+    resumed = resume_task(stopped, **data)
+    names = ("config.json", "metrics.jsonl", "policy.safetensors", "summary.json")
+    assert_same(whole, stopped, *names)
     assert list(resumed.curve) == content(whole / "metrics.jsonl")
 
 
@@ -90,7 +128,12 @@ def test_what_cannot_be_made_again_is_given(tmp_path):
 
     torch.manual_seed(0)
     module, second = nn.Linear(9, 4), corridor().make_env()
-    whole, stopped = whole_and_stopped(tmp_path, module, env, stop=180, evaluation_env=second)
+
+    def learn(run_dir: Path, **how: Any) -> Any:
+        how = {**SETTINGS, "total_timesteps": STEPS, "evaluation_env": second, **how}
+        return finetune(module, env(), run_dir=run_dir, **how)
+
+    whole, stopped = whole_and_stopped(tmp_path, learn, 180)
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, env=\.\.\.\)"):
         resume_task(stopped)
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, policy=\.\.\.\)"):
@@ -104,7 +147,7 @@ def test_what_cannot_be_made_again_is_given(tmp_path):
 
 def test_what_cannot_be_resumed(tmp_path):
     policy = copy.deepcopy(coverage_policy())  # that of all tests is not to be changed
-    whole, stopped = whole_and_stopped(tmp_path, policy, corridor().make_env, stop=180)
+    whole, stopped = whole_and_stopped(tmp_path, by_steps(lambda: policy), 180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
         resume_task(whole)
     with pytest.raises(ArtefactError, match=r"it has no config\.json"):
@@ -126,31 +169,11 @@ def test_what_cannot_be_resumed(tmp_path):
         resume_task(stopped)
 
 
-def learn_offline(folder: Path, **changes: Any) -> None:
-    settings = {**OFFLINE, "evaluate_every": 50, "checkpoint_every": 50, **changes}
-    train_offline(walked(), corridor().make_env(), updates=120, run_dir=folder, **settings)
-
-
-@pytest.mark.parametrize("algorithm", ["cql", "ddpg"])
-def test_a_stopped_offline_run_ends_in_the_same_bits(algorithm, tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    learn_offline(whole, algorithm=algorithm)
-    with pytest.raises(Stopped):
-        learn_offline(stopped, algorithm=algorithm, callback=stop_at(100))
-    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
-        resume_task(stopped)
-    with pytest.raises(ConfigurationError, match="give the same buffer"):
-        resume_task(stopped, buffer=walked(steps=300))
-    resumed = resume_task(stopped, buffer=walked())
-    check_same(whole, stopped)
-    assert [record["step"] for record in resumed.curve] == [50, 100, 120]
-
-
 def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path):
     source, run = tmp_path / "buffer.safetensors", tmp_path / "run"
     walked().save(source)
     with pytest.raises(Stopped):
-        learn_offline(run, source=str(source), callback=stop_at(100))
+        offline(run, source=str(source), callback=stop_at(100))
     resume_task(run)
     assert is_complete(run)
     # Without its manifest a whole run has nothing to go on from: it is refused and left alone.
