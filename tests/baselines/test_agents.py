@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from same_files import assert_same
@@ -17,7 +16,7 @@ from small_envs import ENVIRONMENTS
 import rover
 import rover.baselines
 from rover.baselines import agent_names, agent_summaries, make_agent, resume_agent
-from rover.errors import ConfigurationError, UnsupportedSpaceError
+from rover.errors import ConfigurationError
 from rover.learners import DDPGConfig
 from rover.policies import CoveragePolicy, NetworkPolicy
 from rover.training.agent import AGENTS, Agent
@@ -100,8 +99,6 @@ def test_a_run_resumes_in_the_same_bits(name, tmp_path):
 def test_what_does_not_exist(name, settings, words):
     with pytest.raises(ConfigurationError, match=words):
         make_agent(name, ENVIRONMENTS["state"](), **settings)
-    with pytest.raises(UnsupportedSpaceError, match="observation space Tuple"):
-        make_agent("rnd", gym.make("Blackjack-v1"))
 
 
 def test_single_settings_by_mapping_by_dots_or_as_models():

@@ -66,10 +66,8 @@ def tried(rng, n_states, n_outcomes, n_known, starts) -> Buffer:
 
 def value_iteration(buffer: Buffer, known_after: int, discount: float) -> np.ndarray:
     """Q (S, A) of the optimistic model, by brute force."""
-    counts, starts = (
-        np.zeros((len(buffer.observations), 3, len(buffer.observations))),
-        buffer.starts(),
-    )
+    n, starts = len(buffer.observations), buffer.starts()
+    counts = np.zeros((n, 3, n))
     np.add.at(counts, (buffer.inputs, buffer.actions, buffer.successors), ~buffer.terminated)
     ended = np.zeros(counts.shape[:2])
     np.add.at(ended, (buffer.inputs, buffer.actions), buffer.terminated)

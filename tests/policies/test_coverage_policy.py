@@ -130,9 +130,6 @@ def test_read_only_observations_and_python_numbers(agents):
 
 def test_loading_something_else(tmp_path):
     file = tmp_path / "policy.safetensors"
-    write_sealed(file, {"weights": torch.zeros(2, 2)}, kind="checkpoint")
-    with pytest.raises(ArtefactError, match="checkpoint"):
-        rover.load_policy(file)
     write_sealed(file, {"type": "coverage", "encoder": {}}, kind="policy")
     with pytest.raises(ArtefactError, match="a policy that this version of rover cannot build"):
         rover.load_policy(file)

@@ -196,11 +196,9 @@ _THEIRS = safetensors.torch.save({"weight": torch.zeros(2)}, metadata={"format":
     ("altered", "words"),
     [
         (lambda _: _THEIRS, "is not a file of rover, or is truncated or damaged"),
-        (lambda _: b"\x89HDF\r\n\x1a\n" + bytes(100), "is not a file of rover"),
         (replaced(b'"shape":[2,3]', b'"shape":[9,3]'), "truncated or damaged"),
         (replaced(b'\\"tensors.step\\"', b'\\"tensors.stop\\"'), "it lacks 'tensors.stop'"),
         (replaced(b'\\"content\\"', b'\\"contend\\"'), "not a file of rover.*lacks 'content'"),
-        (replaced(b'\\"kind\\":', b'\\"kin\\"d:'), "not a file of rover"),
         (longer_header(2**24), "truncated or damaged"),  # nothing of the claimed size is made
         (longer_header(2**64 - 1), "truncated or damaged"),
     ],
@@ -241,7 +239,6 @@ def test_a_file_of_a_complete_run_is_the_one_that_the_manifest_lists(tmp_path, n
         (torch.zeros(2, dtype=torch.complex64), r"'x\[1\]' cannot be stored \(torch.complex64"),
         (torch.eye(2).to_sparse(), "cannot be stored .*torch.sparse_coo"),
         (np.array(["a"]), "cannot be stored .*numpy.str_.*convert it to a dense array"),
-        (np.zeros(2, dtype=np.longdouble), "cannot be stored .*longdouble|cannot be .*float128"),
         (float("nan"), r"x\[1\] is nan"),
     ],
 )
