@@ -114,10 +114,12 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     np.add.at(sums, pair, ends)
     by_counts = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None] - ends[some]
     by_counts[others == 0] = np.inf
-    return _unexplained(by_counts, changes[some]), _unexplained(by_law, changes[some])
+    return unexplained(by_counts, changes[some]), unexplained(by_law, changes[some])
 
 
-def _unexplained(errors: FloatArray, changes: FloatArray) -> float:
-    """Mean share of the changes of moves (n, d) that errors (n, d) leave unexplained."""
+def unexplained(errors: FloatArray, changes: FloatArray) -> float:
+    """Mean share of the changes of moves (n, d) that errors (n, d) leave unexplained; 0 of none."""
+    if len(changes) == 0:
+        return 0.0
     missed, change = (errors**2).sum(axis=1), (changes**2).sum(axis=1)
     return float(np.minimum(missed / np.maximum(change, 1e-300), 1.0).mean())

@@ -13,6 +13,7 @@ import numpy as np
 
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.displacements import FAR, WAVES, Displacements
+from rover.planning.evidence import unexplained
 from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
 
@@ -56,10 +57,9 @@ class Foresight:
     @property
     def unexplained(self) -> float:
         """Mean share of what moves change that the law leaves unexplained, left out."""
-        change = ((self.arrivals - self.begins) ** 2).sum(axis=1)
-        moves = change > 0.0
-        missed = (self.missed[moves] ** 2).sum(axis=1)
-        return float(np.minimum(missed / change[moves], 1.0).mean()) if moves.any() else 0.0
+        changes = self.arrivals - self.begins
+        moves = changes.any(axis=1)
+        return unexplained(self.missed[moves], changes[moves])
 
     def is_beyond(self, points: FloatArray) -> BoolArray:
         """Mask (…) of points (…, d) that were held back, far from what was seen."""

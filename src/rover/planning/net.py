@@ -14,6 +14,7 @@ import torch
 from scipy.spatial import KDTree
 from torch import Tensor
 
+from rover.operators.kernels import interpolation_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 
 _MODEL_LAG = 5
@@ -188,6 +189,12 @@ def neighbourhood(
     reach = np.maximum(distance[:, -1:], 1e-9)
     offset = (np.asarray(tree.data)[index] - points[:, None]) / reach[:, :, None]
     return index, distance / reach, offset
+
+
+def between(tree: KDTree, points: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
+    """The places (n, k) of a tree that points (n, d) lie between, and their weights (n, k)."""
+    index, distance, offset = neighbourhood(tree, points, k)
+    return index, interpolation_weights(distance, offset)
 
 
 def _squared_distances(points: Tensor, others: Tensor) -> Tensor:

@@ -27,13 +27,14 @@ from scipy.spatial import KDTree
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
-from rover.operators.kernels import gaussian_weights, interpolation_weights
+from rover.operators.kernels import gaussian_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.counts import Counts
-from rover.planning.evidence import has_metric
+from rover.planning.evidence import has_metric, unexplained
+from rover.planning.law import Law
 from rover.planning.model import MAX_CELLS, PlaceModel
 from rover.planning.motion import Motion
-from rover.planning.net import FIRST_UNITS, Net, nearest, neighbourhood, time_units
+from rover.planning.net import FIRST_UNITS, Net, between, nearest, time_units
 
 SPACING = 0.2
 """Distance of the places of a net, in units of what five steps change."""
@@ -55,7 +56,7 @@ _LONGEST_WAY = 10.0  # usual changes that an observed way to the end of an outco
 _NEAREST_WAY = 1.5  # usual changes that the end may be away from places that it leads to
 _LEAST_SHARE = 0.05  # of an end's weight on places that ways lead to, else the action stays
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
-_SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
+_SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for half
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
 NEIGHBOURS = 8
 """Places that a point between them is interpolated from."""
@@ -89,6 +90,7 @@ class OutcomeModel:
         encoder: makes the features of observations; None: observations as they are, flattened.
         has_metric: whether the distance between points says how alike they are.
         law: the model of places that a net was made with.
+        unexplained: share of what moves change that its law leaves unexplained.
     """
 
     points: FloatArray
@@ -106,6 +108,7 @@ class OutcomeModel:
     encoder: Encoder | None = None
     has_metric: bool = False
     law: PlaceModel | None = None
+    unexplained: float = 0.0
 
     @property
     def exact(self) -> bool:
@@ -296,9 +299,9 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     begun = np.repeat(places, buffer.n_actions, axis=0)
     if unforeseen > 0.0:
         ways = _Ways(begins, ends, taken.usual)
-        reached, index, weight = _kept_to_ways(ways, begun, held.ends, net)
+        reached, index, weight = _kept_to_ways(ways, begun, held.ends, KDTree(net))
     else:
-        reached, (index, weight) = held.ends, _between(held.ends, net)
+        reached, (index, weight) = held.ends, between(KDTree(net), held.ends, NEIGHBOURS)
     bounds = np.arange(len(index) + 1) * index.shape[1]
     tried = np.tile([tree is not None for tree in taken.trees], len(places))
     # What loses mass everywhere says nothing of which way is better known.
@@ -318,6 +321,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         doubts=doubts,
         encoder=encoder,
         law=model,
+        unexplained=taken.unexplained,
     )
 
 
@@ -338,6 +342,7 @@ class _Taken:
         trees: of each action, where it was taken; None: nowhere.
         landed: where the transitions ended.
         usual: median length of the changes.
+        unexplained: share of what moves change that the law leaves unexplained.
     """
 
     def __init__(
@@ -355,6 +360,8 @@ class _Taken:
         self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
         law = motion.law(begins, actions)
         self.contacts = self._differ(law, self.changes[:, None])[:, 0]
+        moves = self.changes.any(axis=1)
+        self.unexplained = unexplained((law - self.changes)[moves], self.changes[moves])
 
     def near(
         self, action: int, points: FloatArray, k: int = NEIGHBOURS
@@ -404,7 +411,7 @@ class _Held(NamedTuple):
     Attributes:
         steps, landings: as of :class:`OutcomeModel`.
         ends: (p·A, z).
-        support: (p·A,) of the transitions near by, Σ exp(−d²/2ρ²), where it is least on the way.
+        support: (p·A,) of the transitions near by, Σ 1 / (1 + d²/ρ²), where it is least on the way.
         doubts: as of :class:`OutcomeModel`.
     """
 
@@ -415,7 +422,7 @@ class _Held(NamedTuple):
     doubts: FloatArray
 
 
-def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) -> _Held:
+def _hold(motion: Law, taken: _Taken, places: FloatArray, distance: float) -> _Held:
     """Hold each action at each place until it is `distance` from it."""
     n_actions, n, size = len(taken.rows), len(taken.changes), len(places) * len(taken.rows)
     where = np.repeat(places[None], n_actions, axis=0)  # (A, p, z)
@@ -444,7 +451,9 @@ def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) ->
             # where most contradict it, the nearest one says what happens.
             is_met = doubt > _MET
             change[is_met] = taken.changes[transitions[is_met, 0]]
-            near = np.exp(-0.5 * (apart / _SUPPORT_WIDTH) ** 2).sum(axis=1)
+            # Heavy tails: a law that holds for all the data is not lost as soon as an action was
+            # not taken near by, or a plan would not turn round where all ways led the other way.
+            near = (1.0 / (1.0 + (apart / _SUPPORT_WIDTH) ** 2)).sum(axis=1)
             support[action, mine] = np.minimum(support[action, mine], near)
             where[action, mine] += change
             rows.append(mine * n_actions + action)
@@ -491,36 +500,36 @@ class _Ways:
         """The areas (n,) of points (n, z)."""
         return np.asarray(self._tree.query(points)[1], np.int64)
 
-    def lead(self, begun: FloatArray, places: FloatArray, index: IntArray) -> BoolArray:
-        """Mask (E, k) of some places (u, z), by index (E, k), that ways lead to from points."""
-        return np.asarray(self._lead[self.areas(begun)[:, None], self.areas(places)[index]])
-
-
-def _between(points: FloatArray, places: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Places (n, k) of all (u, z) that points (n, z) lie between, and their weights (n, k)."""
-    index, distance, offset = neighbourhood(KDTree(places), points, NEIGHBOURS)
-    return index, interpolation_weights(distance, offset)
+    def keep(
+        self, begun: FloatArray, ends: FloatArray, tree: KDTree
+    ) -> tuple[IntArray, FloatArray, BoolArray]:
+        """Places (E, k) of a tree that ends (E, z) lie between, their weights (E, k) without those
+        that no way leads to from where an outcome began (E, z), and mask (E,) of those that lost
+        any."""
+        index, weights = between(tree, ends, NEIGHBOURS)
+        places = np.asarray(tree.data)
+        is_near = np.linalg.norm(places[index] - ends[:, None], axis=2) <= self.nearest
+        leads = self._lead[self.areas(begun)[:, None], self.areas(places)[index]]
+        kept = np.where(is_near & leads, weights, 0.0)
+        return index, kept, np.any(kept < weights, axis=1)
 
 
 def _kept_to_ways(
-    ways: _Ways, begun: FloatArray, ends: FloatArray, places: FloatArray
+    ways: _Ways, begun: FloatArray, ends: FloatArray, tree: KDTree
 ) -> tuple[FloatArray, IntArray, FloatArray]:
     """Ends (E, z) of outcomes from points (E, z), held back where no observed way leads, with the
-    places that they lie between, of all (u, z), and their weights, both (E, k)."""
-    index, weights = _between(ends, places)
-    is_near = np.linalg.norm(places[index] - ends[:, None], axis=2) <= ways.nearest
-    kept = np.where(is_near & ways.lead(begun, places, index), weights, 0.0)
-    share = kept.sum(axis=1)[:, None]
-    stays = share <= _LEAST_SHARE
-    is_cut = np.any(kept < weights, axis=1, keepdims=True) & ~stays
-    ends = np.where(stays, begun, ends)
-    index, weights = _between(ends, places)
-    weights = np.where(is_cut, kept / np.where(stays, 1.0, share), weights)
-    means = (weights[:, :, None] * places[index]).sum(axis=1)
-    return np.where(is_cut, means, ends), index, weights
+    places of a tree that they lie between, and their weights, both (E, k)."""
+    stays = ways.keep(begun, ends, tree)[1].sum(axis=1) <= _LEAST_SHARE
+    ends = np.where(stays[:, None], begun, ends)
+    # To stay leads no further either: else a plan stands at a wall to be carried through it.
+    index, weights, is_cut = ways.keep(begun, ends, tree)
+    weights[weights.sum(axis=1) == 0.0, 0] = 1.0  # of the nearest place, where it lies far
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    means = (weights[:, :, None] * np.asarray(tree.data)[index]).sum(axis=1)
+    return np.where((is_cut & ~stays)[:, None], means, ends), index, weights
 
 
-def _unforeseen(motion: Motion, taken: _Taken, begins: FloatArray) -> float:
+def _unforeseen(motion: Law, taken: _Taken, begins: FloatArray) -> float:
     """Share of the transitions that contradict what is predicted where no other near by does."""
     some = np.unique(np.linspace(0, len(begins) - 1, _TRIED).astype(np.int64))
     n_unforeseen = 0

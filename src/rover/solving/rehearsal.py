@@ -16,7 +16,7 @@ away from an edge before it is beside it.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,12 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.foresight import Foresight
+from rover.planning.law import Law
 from rover.planning.model import PlaceModel
 from rover.planning.motion import HELD
-from rover.planning.net import Net, nearest, neighbourhood
+from rover.planning.net import Net, between, nearest, neighbourhood
 from rover.planning.outcomes import MAX_PLACES, NEIGHBOURS, SPACING
 from rover.planning.values import iterate
 from rover.policies.values import TIE
@@ -39,24 +40,6 @@ _LEFT = 0.01  # discount at which a rehearsal ends
 _BETTER = 0.01  # share of a return by which looking less far ahead must be better
 _SPREAD = 0.1  # share of an end that is spread over the places near by
 _TOLERANCE = 1e-5
-
-
-class Law(Protocol):
-    """Law of motion: where actions lead from points in d dimensions."""
-
-    @property
-    def n_actions(self) -> int:
-        """A."""
-
-    def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
-        points of its own (A, n, d), or of all (1, n, d)."""
-
-    def arrive(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Points (A, n, d) as they can be, and the probability (A, n) that the episode ends."""
-
-    def is_beyond(self, points: FloatArray) -> BoolArray:
-        """Mask (…) of points (…, d) of which nothing is known."""
 
 
 class Outlook(NamedTuple):
@@ -207,25 +190,19 @@ def _choices(
         points: (n, d).
         rng: draws one of equal actions.
     """
-    weights, index = _on(tree, points)
+    index, weights = between(tree, points, NEIGHBOURS)
 
     def read(table: FloatArray) -> FloatArray:
         return np.asarray((weights[:, None] @ table[index].reshape(*index.shape, -1))[:, 0])
 
     shape = len(points), *changes.shape[1:]
     ends = points[:, None] + read(changes).reshape(shape)
-    at, where = _on(tree, ends.reshape(-1, shape[2]))
+    where, at = between(tree, ends.reshape(-1, shape[2]), NEIGHBOURS)
     onward = (at * plan.values[where]).sum(axis=1).reshape(shape[:2])
     q = read(plan.outlook.earned) + read(plan.outlook.remaining) * onward
     largest = max(float(np.abs(plan.outlook.earned).max()), 1e-12)
     worse = np.round((q - q.max(axis=1, keepdims=True)) / (TIE * largest))
     return np.asarray((worse - rng.random(q.shape)).argmax(axis=1))
-
-
-def _on(tree: KDTree, points: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Weights (n, q) of points (n, d) on places, and which these are."""
-    index, distance, offset = neighbourhood(tree, points, NEIGHBOURS)
-    return interpolation_weights(distance, offset), index
 
 
 def best_plan(

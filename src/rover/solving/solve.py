@@ -21,9 +21,7 @@ from scipy.spatial import KDTree
 
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.evidence import held_out_errors
 from rover.planning.foresight import Foresight
-from rover.planning.net import units_due
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, ValuePolicy
@@ -35,8 +33,7 @@ DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
-_JUDGED = 2000  # transitions by which the law of the exploration is judged
-_PROMISING = 0.1  # share of what moves change that it may miss for a better one to be made
+_PROMISING = 0.1  # share of what moves change that a law may miss for a better one to be made
 _MOST_MISSED = 0.02  # and that the better one may miss for plans to be rehearsed
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
@@ -127,7 +124,7 @@ def solve(
         discount,
         sink_value,
         temperature=temperature,
-        law=None if reward is None else _foresight(model, tasks, experience),
+        law=None if reward is None else _foresight(model, tasks),
     )
 
 
@@ -210,13 +207,12 @@ def value_policy(
     ).requires_grad_(False)
 
 
-def _foresight(model: OutcomeModel, tasks: TaskRewards, experience: Experience) -> Foresight | None:
+def _foresight(model: OutcomeModel, tasks: TaskRewards) -> Foresight | None:
     """The law in which plans are rehearsed, if it foretells almost all of what moves, and arrivals
     what a task earns."""
     if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
         return None
-    n = units_due(min(len(experience.buffer), _JUDGED))
-    if held_out_errors(experience.buffer, n)[1] > _PROMISING:
+    if model.unexplained > _PROMISING:
         return None
     law = Foresight(model.law)
     return law if law.unexplained <= _MOST_MISSED else None
