@@ -7,7 +7,7 @@ import torch
 from small_networks import small_network
 
 from rover.envs.gridworld import GridWorld
-from rover.features import EncoderConfig, make_encoder
+from rover.features import encoder_config, make_encoder
 from rover.learners import PolicyNetwork
 from rover.operators import Dirac, Gaussian
 from rover.policies import CoveragePolicy, NetworkPolicy
@@ -18,38 +18,24 @@ N_STATES, N_ACTIONS = 11, 4
 KINDS = ("state", "onehot", "pixels")
 PPO_SETTINGS: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2}
 
-ENCODERS = {
-    "state": EncoderConfig(
-        kind="identity", observation_shape=(), observation_dtype="int64", n_states=N_STATES
-    ),
-    "onehot": EncoderConfig(
-        kind="mlp",
-        observation_shape=(N_STATES,),
-        observation_dtype="float32",
-        feature_dim=16,
-        hidden_sizes=(32,),
-    ),
-    "pixels": EncoderConfig(
-        kind="conv",
-        observation_shape=(84, 84, 3),
-        observation_dtype="uint8",
-        feature_dim=16,
-        channels=(4, 4),
-        strides=(4, 4),
-        pool_to=5,
-    ),
-}
-
 
 def make_env(kind: str, **settings: Any) -> GridWorld:
     return GridWorld(MAP, observation=kind, goal=(3, 2), horizon=20, **settings)
 
 
+ENCODERS: dict[str, dict[str, Any]] = {
+    "state": {"kind": "identity"},
+    "onehot": {"feature_dim": 16, "hidden_sizes": (32,)},
+    "pixels": {"feature_dim": 16, "channels": (4, 4), "strides": (4, 4), "pool_to": 5},
+}
+
+
 def make_policy(kind: str, seed: int = 0) -> CoveragePolicy:
     """Logits of standard deviation 2 about a large constant, as pretraining leaves them."""
     generator = torch.Generator().manual_seed(seed)
-    observations = make_env(kind).observations()
-    encoder = make_encoder(ENCODERS[kind], generator)
+    env = make_env(kind)
+    observations = env.observations()
+    encoder = make_encoder(encoder_config(env.observation_space, **ENCODERS[kind]), generator)
     if kind == "pixels":
         encoder.set_centering(np.median(observations, axis=0), 255.0)
     encoder = encoder.frozen()

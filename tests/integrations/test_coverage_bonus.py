@@ -10,7 +10,6 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -90,17 +89,6 @@ def test_a_seed_gives_the_same_bits(name):
     assert np.isfinite(results[0]).all()
     assert results[0].std() > 0 or name == "counts"
     np.testing.assert_array_equal(*results)
-
-
-@pytest.mark.slow
-def test_dqn_learns_from_it():
-    env = CoverageBonus(DummyVecEnv([line]), "counts", extrinsic=0.0)
-    model = DQN("MlpPolicy", env, learning_starts=20, train_freq=1, seed=0, device="cpu")
-    model.learn(300)
-    assert model.num_timesteps == 300
-    stored = model.replay_buffer.rewards[:300].ravel()
-    assert stored.min() < 0.02
-    assert stored.max() == 1.0
 
 
 def test_what_cannot_be_said_is_refused():

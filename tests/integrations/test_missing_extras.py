@@ -1,4 +1,4 @@
-"""What is said where an extra is not installed."""
+"""Advice for an extra that is not installed."""
 
 import importlib
 import sys
@@ -6,19 +6,20 @@ import sys
 import pytest
 
 from rover.errors import ConfigurationError
-from rover.integrations.minari import export_minari, load_minari
+from rover.integrations import minari
 
 
-def test_without_minari_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "minari", None)
-    for call in (lambda: export_minari("run", "maze-v0"), lambda: load_minari("maze-v0")):
-        with pytest.raises(ConfigurationError, match=r'pip install "\.\[minari\]"'):
-            call()
-
-
-def test_without_stable_baselines3_the_extra_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    ("package", "extra", "call"),
+    [
+        ("minari", "minari", lambda: minari.export_minari("run", "maze-v0")),
+        ("minari", "minari", lambda: minari.load_minari("maze-v0")),
+        ("stable_baselines3", "sb3", lambda: importlib.import_module("rover.integrations.sb3")),
+    ],
+)
+def test_an_extra_that_is_not_installed_is_named(package, extra, call, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("rover.integrations.sb3")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    with pytest.raises(ConfigurationError, match=r'pip install "\.\[sb3\]"'):
-        importlib.import_module("rover.integrations.sb3")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=rf'pip install "\.\[{extra}\]"'):
+        call()

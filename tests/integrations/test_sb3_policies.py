@@ -85,22 +85,6 @@ def solved(kind: str) -> ValuePolicy:
     return rover.solve(agent, make_env(kind))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_solved_policy_is_what_learning_starts_from(kind, tmp_path):
-    env, policy = make_env(kind), solved(kind)
-    model, seen = make_model(policy, env), env.observations()
-    before = policy.trainable().probs(seen)
-    np.testing.assert_allclose(outputs(model.policy, env), before, atol=1e-5)
-    np.testing.assert_array_equal(
-        fine_tuned(model).probs(seen).argmax(axis=1), policy.action_values(seen).argmax(axis=1)
-    )
-    model.learn(32)
-    fine_tuned(model).save(tmp_path / "tuned.safetensors")
-    tuned = rover.load_policy(tmp_path / "tuned.safetensors")
-    np.testing.assert_allclose(tuned.probs(seen), outputs(model.policy, env), atol=1e-5)
-    assert np.abs(tuned.probs(seen) - before).max() > 1e-5
-
-
 @pytest.mark.parametrize("make", [make_mixture, make_skilled])
 def test_mixtures_and_skills(make):
     env, policy = make_env("onehot"), make("onehot")
@@ -174,21 +158,24 @@ def test_saved_models_come_back_here_and_in_another_process(tmp_path):
     assert done.stdout.strip() == str(expected), done.stderr
 
 
+@pytest.mark.parametrize("make", [make_policy, solved])
 @pytest.mark.parametrize("kind", KINDS)
-def test_back_to_a_policy_of_this_package(kind, tmp_path):
-    env, policy = make_env(kind), make_policy(kind)
+def test_back_to_a_policy_of_this_package(kind, make, tmp_path):
+    env, policy = make_env(kind), make(kind)
     model, observations = make_model(policy, env), env.observations()
-    expected = policy.probs(observations)
+    starts = policy.trainable() if isinstance(policy, ValuePolicy) else policy
+    expected = starts.probs(observations)
     np.testing.assert_allclose(fine_tuned(model).probs(observations), expected, atol=1e-10)
+    np.testing.assert_allclose(outputs(model.policy, env), expected, atol=1e-5)
     model.learn(64)
     fine_tuned(model).save(tmp_path / "tuned.safetensors")
     tuned = rover.load_policy(tmp_path / "tuned.safetensors")
-    assert isinstance(tuned, CoveragePolicy)
+    assert type(tuned) is type(policy)
     assert tuned.details == policy.details
     found = tuned.probs(observations)
-    np.testing.assert_allclose(found, outputs(model.policy, env), atol=1e-6)
+    np.testing.assert_allclose(found, outputs(model.policy, env), atol=1e-5)
     np.testing.assert_allclose(fine_tuned(model.policy).probs(observations), found, atol=0)
-    assert np.abs(found - expected).max() > 1e-3
+    assert np.abs(found - expected).max() > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -231,10 +218,6 @@ def test_torques_are_chosen_in_their_own_space_by_the_same_probabilities(tmp_pat
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (
-            lambda: rover_policy(make_mixture(), component=3),
-            "component 3 was asked for, of a policy",
-        ),
         (lambda: rover_policy(make_policy("onehot"), weight_scale=0.0), "weight_scale must be pos"),
         (lambda: rover_policy(torch.nn.Linear(2, 2)), "not a Linear: see"),
         (lambda: rover_policy("nowhere.safetensors"), "nowhere"),
