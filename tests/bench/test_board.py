@@ -17,6 +17,7 @@ from rover.envs import finite_dynamics, registration
 from rover.errors import ArtefactError, ConfigurationError
 from rover_bench import board
 from rover_bench.board import Entry, RewardFree, run_entry, verify
+from rover_bench.board_page import board_page
 from rover_bench.worlds import deep_sea
 
 SUITE = """
@@ -48,7 +49,7 @@ steps = 100
 metric = "cells"
 source = "here"
 """
-EXAMPLES = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +206,7 @@ def test_no_file_has_anything_imported(tmp_path):
 def test_agents_of_others_run_and_are_verified(word, tmp_path, monkeypatch):
     if "sb3" in word:
         pytest.importorskip("stable_baselines3")
-    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.syspath_prepend(str(ROOT))
     path = tmp_path / "entry.json"
     entry_of(word).write(path)
     assert verify(path, agent=word, seed=1, jobs=1) == (1, 1)
@@ -237,3 +238,12 @@ def test_the_commands(capsys):
     assert "needs --agent" in capsys.readouterr().err
     assert answer(["board", "table"]) == 2
     assert "needs an entry" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_entries_that_are_kept(monkeypatch):
+    monkeypatch.undo()  # of the suite as it is
+    docs = ROOT / "docs"
+    entries = [Entry.read(path) for path in sorted((docs / "results" / "board").glob("*.json"))]
+    small = [entry for entry in entries if entry.scale == "small"]
+    assert {"rover", "random"} <= {entry.agent for entry in small}
+    assert board_page(small, "pictures/board-small.png") in (docs / "board.md").read_text("utf-8")
