@@ -159,17 +159,10 @@ def test_no_file_can_have_a_module_imported(refused, corridor_run, name):
     config |= {"kind": "finetune", "algorithm": "ddpg", "preset": "fast", "task": task}
     Path("tuned").mkdir()
     Path("tuned/config.json").write_text(json.dumps(config))
-    Path("study.toml").write_text(f"""
-name = "study"
-extends = "comparison"
-title = "T"
-[run]
-env = "{env_id}"
-steps = 10
-seeds = [0]
-[axes.agent.random]
-agent = "random"
-""")
+    Path("study.toml").write_text(
+        f'extends = "comparison"\nrun = {{ env = "{env_id}", steps = 10, seeds = [0] }}\n'
+        'title = "T"\naxes.agent.random = { agent = "random" }\n'
+    )
     for words in (
         ("resume", "run", "--steps", "80"),
         ("evaluate", "run"),

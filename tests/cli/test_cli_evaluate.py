@@ -81,13 +81,9 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
     ("words", "said"),
     [
         ("", "rover/Maze-v0          A maze whose marked goal is 37 steps from the start"),
-        ("", "rover/Grid-v0          A map of your own"),
-        ("rover/MultiRooms-v0 --env rooms=2", "43 states"),
         ("rover/MultiRooms-v0 --env rooms=2", "\nS........\n##.####.#\n"),
-        ("rover/MultiRooms-v0", "- rooms: of this map, 5 by default."),
         ("rover/MultiRooms-v0", "- slip: probability of a random action"),
         ("rover/Corridor-v0 --env start=random", "the farthest state – steps from the start –"),
-        ("FrozenLake-v1", "16 states with known dynamics: coverage and J/J* exact"),
         ("MountainCar-v0", "its states are unknown"),
         ("Blackjack-v1", "cannot work with it: observation space Tuple"),
     ],

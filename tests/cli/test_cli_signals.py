@@ -10,8 +10,6 @@ from command_line import TINY, python, shell, start
 
 from rover.cli import main
 from rover.coverage.agent import Rover
-from rover.training import run
-from rover.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -80,35 +78,17 @@ def test_where_an_exception_is_lost_in_a_finaliser():
     assert_said_and_goes_on(done.returncode, done.stdout, done.stderr)
 
 
-def stop(number=signal.SIGTERM):
-    os.kill(os.getpid(), number)
+def test_where_a_library_makes_another_exception_of_it(monkeypatch, capsys):
+    def change(agent: Rover) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except BaseException:
+            raise ValueError("of a library") from None
 
-
-def change(agent):
-    try:
-        stop()
-    except BaseException:
-        raise ValueError("of a library") from None
-
-
-def at_the_end(folder, write_manifest=run.write_manifest):
-    stop()
-    write_manifest(folder)
-
-
-@pytest.mark.parametrize(
-    ("patched", "name", "patch", "word"),
-    [
-        (run, "write_manifest", at_the_end, "terminated"),
-        (RunFolder, "write_checkpoint", lambda *_: stop(signal.SIGINT), "interrupted"),
-        (Rover, "_update", change, "terminated"),
-    ],
-)
-def test_while_a_run_is_made(patched, name, patch, word, monkeypatch, capsys):
     with monkeypatch.context() as patching:
-        patching.setattr(patched, name, patch)
+        patching.setattr(Rover, "_update", change)
         code = main(RUN)
-    assert_said_and_goes_on(code, *capsys.readouterr(), word=word)
+    assert_said_and_goes_on(code, *capsys.readouterr(), word="interrupted")
 
 
 def test_while_runs_are_compared_every_process_ends():
