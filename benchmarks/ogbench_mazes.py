@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rover
-from rover_bench.ogbench_envs import GOAL_RADIUS, free_cells
+from rover_bench.ogbench_envs import GOAL_RADIUS
 
 sys.path.append(str(Path(__file__).parent))
 from common import begin, parser
@@ -98,7 +98,9 @@ def main() -> None:
     for seed in asked.seeds:
         began = time.process_time()
         env = gym.make("arenas/OGPointMaze-v0", size=asked.size)
-        cells = free_cells(env)
+        maze = env.unwrapped
+        # The centres (c, 2) of the cells that are no wall.
+        cells = np.array([maze.ij_to_xy(cell) for cell in np.argwhere(maze.maze_map == 0)])
         maker = rover.baselines.Random if asked.random else rover.Rover
         agent = maker(env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
         agent.learn(asked.steps)

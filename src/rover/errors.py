@@ -77,3 +77,12 @@ def nearest(word: str, names: Collection[str]) -> str | None:
     close += difflib.get_close_matches(word, names, n=1, cutoff=0.7)
     begun = [name for name in names if len(word) > 3 and name.startswith(word)]
     return close[0] if close else begun[0] if len(begun) == 1 else None
+
+
+def choose(what: str, name: str, choices: Collection[str]) -> str:
+    """`name`, if it is one of the `choices`; the message of an error names the nearest one."""
+    if name in list(choices):  # which no value needs a hash for
+        return name
+    close = nearest(str(name), choices)
+    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(choices)}"
+    raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

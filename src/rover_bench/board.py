@@ -30,10 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from rover.baselines import agent_class, agent_names, make_agent, preset_of
 from rover.data import RunningEpisode, check_spaces
 from rover.envs import FiniteMDP, finite_dynamics, import_modules, make_env
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose
 from rover.evaluation import CellNet, FiniteEvaluator, Projection
 from rover.storage import fitting, read_json, write_json
-from rover.training.config import choose
 from rover.training.environments import discount_of, horizon_of
 from rover_bench.executors import EXECUTORS
 from rover_bench.measure import provenance
@@ -227,14 +226,6 @@ class Entry(_Strict):
                 raise ArtefactError(f"{path} lacks {world.metric} of {world.name}")
         return entry
 
-    def write(self, path: str | Path) -> None:
-        """Write it as JSON.
-
-        Raises:
-            StorageError: the file cannot be written.
-        """
-        write_json(path, self.model_dump(mode="json"))
-
     def of(self, world: str) -> list[Result]:
         """The results on a world."""
         return [one for one in self.results if one.world == world]
@@ -295,14 +286,7 @@ class RewardFree(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
-    """Maker of an agent: of one of ours, ``NAME[:PRESET]``, or of a class ``MODULE:CLASS``.
-
-    Args:
-        word: what the user gave; a module in it is imported.
-
-    Raises:
-        ConfigurationError: there is no such agent.
-    """
+    """Maker of one of our agents, ``NAME[:PRESET]``, or of a class ``MODULE:CLASS`` of a user's."""
     name, colon, rest = word.partition(":")
     if name in agent_names():
         preset_of(name, rest or None)
@@ -321,11 +305,7 @@ def _agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
 
 
 def _run_world(word: str, world: World, seed: int, steps: int) -> Result:
-    """One run of an agent on a world, measured.
-
-    Raises:
-        ConfigurationError: the world needs a package that is not installed.
-    """
+    """One run of an agent on a world, measured."""
     # More threads would add in another order, and change the bits.
     torch.set_num_threads(1)
     begin = time.process_time()
@@ -453,8 +433,9 @@ def run_entry(
     runs = chosen.runs(scale)
     # A typing error or a missing package is named before the first run, which may take minutes.
     _agent_maker(word)
-    for world in dict.fromkeys(world.name for world, _, _ in runs):
-        _make(next(one for one in chosen.worlds if one.name == world)).close()
+    for world in chosen.worlds:
+        if scale in world.scales:
+            _make(world).close()
     name = word.partition(":")[0]
     label = agent_class(name).label if name in agent_names() else word.rpartition(":")[2]
     entry = Entry(
@@ -472,16 +453,12 @@ def run_entry(
     for result in _run_all(word, runs[len(entry.results) :], jobs, say):
         entry = entry.model_copy(update={"results": (*entry.results, result)}).sealed()
         if path is not None:
-            entry.write(path)
+            write_json(path, entry)
     return entry
 
 
 def _continued(entry: Entry, path: Path, n_runs: int) -> Entry:
-    """The unfinished entry at a path, or the new one in place of one that is finished.
-
-    Raises:
-        ConfigurationError: the unfinished one is of something else.
-    """
+    """The unfinished entry at a path, or the new one in place of one that is finished."""
     begun = Entry.read(path, is_whole=False)
     alike = ("suite", "scale", "agent")
     is_alike = all(getattr(begun, name) == getattr(entry, name) for name in alike)

@@ -250,7 +250,7 @@ def _reproduce(
         rover reproduce scaling --seeds 100 101
         rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
     """
-    from rover.training.config import choose
+    from rover.errors import choose
     from rover_bench import reproduce
     from rover_bench.load import REPRODUCTIONS, SCALES
 

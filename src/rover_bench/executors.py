@@ -280,9 +280,6 @@ class _Processes(ThreadPoolExecutor):
     """An executor whose calls each have a process, forked from one that only imported packages.
 
     So none finds what another left, and each begins within milliseconds.
-
-    Args:
-        jobs: calls side by side.
     """
 
     def __init__(self, jobs: int) -> None:

@@ -12,10 +12,9 @@ from typing import Any, Final
 from pydantic_core import PydanticSerializationError
 
 from rover.baselines import preset_of
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, choose
 from rover.storage import read_json
 from rover.storage.files import read_file
-from rover.training.config import choose
 from rover_bench.measure import finite_problem
 from rover_bench.study import Study, check_number, merged
 

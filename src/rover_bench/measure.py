@@ -286,8 +286,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
     # Steps at which a state was seen for the first time; the start is seen at 0.
     firsts = np.sort(np.unique(np.append(start, successors), return_index=True)[1])
     updates, ratios = files.series("optimality_ratio")
-    # Any action: the union of all transition matrices as one graph.
-    ways = _distances(sum(dynamics.transition[1:], start=dynamics.transition[0]), start)
+    ways = dynamics.steps_to_states()
     figures: dict[str, float] = {}
     for percent in _PERCENTAGES:
         # Agents are compared at equal coverage, not at equal steps.
@@ -325,13 +324,6 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         # only long ways to them.
         graph = csr_array((counts.counts, (counts.inputs, counts.successors)), ways.shape * 2)
         reached = np.setdiff1d(counts.successors, [start])
-        figures[f"detour_{percent}"] = float(
-            np.mean(_distances(graph, start)[reached] / ways[reached])
-        )
+        known = shortest_path(graph, unweighted=True, indices=start)
+        figures[f"detour_{percent}"] = float(np.mean(known[reached] / ways[reached]))
     return figures
-
-
-def _distances(graph: csr_array, start: int) -> NDArray[np.float64]:
-    """Steps from `start` to every state."""
-    steps: NDArray[np.float64] = shortest_path(graph, unweighted=True, indices=start)
-    return steps

@@ -29,9 +29,6 @@ class _HeldDirections(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     OGBench draws starts, goals and teleports from numpy's global generator. A generator of the
     wrapper's own stands in for that while it steps, so that a seed repeats an episode, and whoever
     else draws from the global one is not disturbed.
-
-    Args:
-        env: the maze.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -81,12 +78,6 @@ def _og_point_maze(size: str = "medium", **keywords: Any) -> gym.Env[Any, Any]:
     import ogbench  # noqa: F401  (registers its environments)
 
     return _HeldDirections(gym.make(f"pointmaze-{size}-v0", terminate_at_goal=False, **keywords))
-
-
-def free_cells(env: gym.Env[Any, Any]) -> NDArray[np.float64]:
-    """Centres (c, 2) of the cells of an OGBench maze that are no wall."""
-    maze: Any = env.unwrapped
-    return np.array([maze.ij_to_xy(cell) for cell in np.argwhere(maze.maze_map == 0)])
 
 
 if "arenas/OGPointMaze-v0" not in gym.registry:

@@ -62,7 +62,7 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
         what = "interquartile mean, 95% interval, single runs (hatched: more)"
         size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
         figure = make_figure(*size, f"Steps to see every state: {what}{where}")
-        _draw_coverage_bars(figure, bars, styles=styles)
+        _draw_coverage_bars(figure, bars, styles)
         yield "coverage_bars", figure
     if first.grid is None:
         return
@@ -135,21 +135,11 @@ def draw_steps_by_distance(
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
-def _draw_coverage_bars(
-    figure: AnyFigure, bars: Bars, *, styles: Styles | None = None
-) -> list[Axes]:
+def _draw_coverage_bars(figure: AnyFigure, bars: Bars, styles: Styles) -> None:
     """Environment steps until every state was seen: one panel per way of counting.
 
     A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
     runs. A hatched bar is a lower bound: some of its runs did not get there.
-
-    Args:
-        figure: empty.
-        bars: title of each panel → agent → steps of its runs.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Returns:
-        The axes, from left to right.
     """
     looks = assign_styles([name for panel in bars.values() for name in panel], styles)
     names = list(looks)
@@ -178,7 +168,6 @@ def _draw_coverage_bars(
         count_axis(axes.xaxis, 5)
     all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
     all_axes[0].set_ylim(len(names) - 0.4, -0.6)
-    return all_axes
 
 
 def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Styles) -> Figure:

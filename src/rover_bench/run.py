@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rover.errors import ArtefactError, RoverError, StorageError
+from rover.errors import ArtefactError, RoverError, StorageError, choose
 from rover.plots import MeanCurve
 from rover.storage import JsonLines, check_writable
-from rover.training.config import choose
 from rover.training.monitor import Log
-from rover_bench.execute import execute, reason_of
+from rover_bench.execute import Say, execute, reason_of
 from rover_bench.executors import EXECUTORS, LocalConfig
 from rover_bench.files import write_report
 from rover_bench.load import REPRODUCTIONS, SCALES, paper_study
 from rover_bench.measure import describe_provenance, measure
-from rover_bench.progress import Say
 from rover_bench.propositions import check_propositions
 from rover_bench.report import Report, table_of_runs
 from rover_bench.study import SCRATCH, Case, Study

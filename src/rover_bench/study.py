@@ -34,10 +34,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, choose
 from rover.finetuning.config import AdaptConfig
 from rover.storage.json_files import describe_problems
-from rover.training.config import choose
 from rover_bench.metrics import METRICS
 from rover_bench.pictures import ComparisonPicture
 from rover_bench.statistics import STATISTICS

@@ -15,6 +15,7 @@ import rover_bench.worlds  # noqa: F401  (registers worlds)
 from rover.cli.program import answer
 from rover.envs import finite_dynamics, registration
 from rover.errors import ArtefactError, ConfigurationError
+from rover.storage import write_json
 from rover_bench import board
 from rover_bench.board import Entry, RewardFree, run_entry, verify
 from rover_bench.board_page import board_page
@@ -103,7 +104,7 @@ def test_an_agent_sees_no_reward_and_no_step_beyond_its_budget():
 
 def test_an_entry_that_was_altered_anywhere_is_refused(tmp_path):
     path = tmp_path / "entry.json"
-    entry_of().write(path)
+    write_json(path, entry_of())
     assert Entry.read(path).label == entry_of().label
     text = path.read_text()
     # The first digit of any number, and the name of anything.
@@ -137,7 +138,7 @@ def test_an_entry_needs_every_run_of_its_suite(tmp_path):
         ({"scale": "large"}, "unknown scale"),
         ({"results": lacking}, "lacks optimality_ratio"),
     ):
-        forged(entry, **changes).write(path)
+        write_json(path, forged(entry, **changes))
         with pytest.raises(ArtefactError, match=message):
             Entry.read(path)
 
@@ -147,7 +148,7 @@ def test_a_run_that_was_killed_is_continued(tmp_path):
     whole = run_entry("random", "small", path=path, jobs=1)
     assert Entry.read(path) == whole
     rows = [one.model_dump() for one in whole.results]
-    forged(whole, results=rows[:2]).write(path)
+    write_json(path, forged(whole, results=rows[:2]))
     with pytest.raises(ArtefactError, match="has not the runs"):
         Entry.read(path)
     told: list[str] = []
@@ -159,7 +160,7 @@ def test_a_run_that_was_killed_is_continued(tmp_path):
         {"agent": "rnd"},
         {"provenance": whole.provenance | {"commit": "another one"}},
     ):
-        forged(whole, results=rows[:2], **changes).write(path)
+        write_json(path, forged(whole, results=rows[:2], **changes))
         with pytest.raises(ConfigurationError, match="cannot be continued here"):
             run_entry("random", "small", path=path, jobs=1)
 
@@ -167,7 +168,7 @@ def test_a_run_that_was_killed_is_continued(tmp_path):
 @pytest.mark.slow
 def test_a_run_made_again_is_the_same_to_the_bit(tmp_path):
     path = tmp_path / "entry.json"
-    entry_of("rnd").write(path)
+    write_json(path, entry_of("rnd"))
     assert verify(path, seed=0, jobs=1) == (1, 1)
 
 
@@ -176,24 +177,24 @@ def test_figures_that_the_agent_does_not_have_are_found(tmp_path, monkeypatch):
     entry, path = entry_of(), tmp_path / "entry.json"
     rows = [one.model_dump() for one in entry.results]
     rows[0]["figures"]["optimality_ratio"] *= 0.5
-    forged(entry, results=rows).write(path)
+    write_json(path, forged(entry, results=rows))
     with pytest.raises(ArtefactError, match="not verified: on 'rooms' with seed 100"):
         verify(path, jobs=1)
     # another processor: figures need not be the same bits, but must be near the others
     elsewhere = entry.provenance | {"cpu": "another one"}
-    forged(entry, results=rows, provenance=elsewhere).write(path)
+    write_json(path, forged(entry, results=rows, provenance=elsewhere))
     with pytest.raises(ArtefactError, match="not verified"):
         verify(path, jobs=1)
     rows = [one.model_dump() for one in entry.results]
     rows[0]["figures"]["optimality_ratio"] += 1e-9
-    forged(entry, results=rows, provenance=elsewhere).write(path)
+    write_json(path, forged(entry, results=rows, provenance=elsewhere))
     assert verify(path, jobs=1) == (6, 5)
 
 
 def test_no_file_has_anything_imported(tmp_path):
     (tmp_path / "outsider_module.py").write_text("raise SystemExit('imported')")
     path = tmp_path / "entry.json"
-    forged(entry_of(), agent="outsider_module:Agent").write(path)
+    write_json(path, forged(entry_of(), agent="outsider_module:Agent"))
     with pytest.raises(ConfigurationError, match="nothing that a file names is imported"):
         verify(path)
     assert "outsider_module" not in sys.modules
@@ -208,7 +209,7 @@ def test_agents_of_others_run_and_are_verified(word, tmp_path, monkeypatch):
         pytest.importorskip("stable_baselines3")
     monkeypatch.syspath_prepend(str(ROOT))
     path = tmp_path / "entry.json"
-    entry_of(word).write(path)
+    write_json(path, entry_of(word))
     assert verify(path, agent=word, seed=1, jobs=1) == (1, 1)
 
 

@@ -16,7 +16,7 @@ from same_files import assert_same
 import rover
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
-from rover.storage import JsonLines, RunLock, read_json, read_run_config
+from rover.storage import JsonLines, read_json, read_run_config, run_lock
 from rover_bench import load_study, redraw, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, execute
 from rover_bench.executors import EXECUTORS
@@ -209,7 +209,7 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
             _bring_to_end(stopped)
     assert not _is_finished(stopped)
     another = pytest.raises(StorageError, match="is in use by process")
-    with RunLock(stopped.folder), another:
+    with run_lock(stopped.folder), another:
         _bring_to_end(stopped)
     _bring_to_end(stopped)
     assert _is_finished(stopped)

@@ -85,7 +85,7 @@ def test_start_by_keyword_and_for_one_episode():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"observation": "rgb"}, "unknown observation 'rgb'; choose one of 'state', 'onehot', "),
+        ({"observation": "rgb"}, "unknown observation 'rgb'; choose one of state, onehot, "),
         ({"slip": float("nan")}, "slip is nan, but must be a probability"),
         ({"goal": (1, 1)}, r"goal \(1, 1\) is no free .*; the nearest free cell is \(1, "),
         ({"start": "anywhere"}, "start is 'anywhere'; give a cell .*'random'"),

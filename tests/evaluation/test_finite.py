@@ -11,7 +11,7 @@ from scipy import stats
 
 from rover.envs import GridWorld, finite_dynamics
 from rover.evaluation import FiniteEvaluator, compare_finite, mean_interval, policy_occupancy
-from rover.evaluation.comparison import _quartiles
+from rover.evaluation.finite import _quartiles
 
 COMPARED = {"discount": 0.9, "horizon": 6, "n_episodes": 3, "n_repeats": 40, "max_steps": 400}
 
@@ -58,7 +58,7 @@ def test_exact_figures_where_they_are_known_by_hand():
     problem = finite_dynamics(GridWorld(".S."))
     stay = np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
     rng = np.random.default_rng(0)
-    result = compare_finite(problem, stay, **COMPARED, with_optimum=True, rng=rng)
+    result = compare_finite(problem, stay, **COMPARED, rng=rng)
     policy, uniform, optimal = (result[name] for name in ("policy", "uniform", "optimal"))
     assert policy["objective"] == pytest.approx(1.0)
     assert policy["renyi2_entropy"] == policy["shannon_entropy"] == pytest.approx(0.0)

@@ -271,21 +271,6 @@ def test_features_are_the_encoders_on_raw_observations(kind, images):
     assert torch.equal(features_of(model, env.observations()), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_linear_in_the_regressors(kind):
-    env, policy = make_env(kind), make_policy(kind)
-    found = features_of(with_features(env, policy, features="regressors"), env.observations())
-    centred = policy.weights.detach() - policy.weights.detach().mean(dim=1, keepdim=True)
-    logits = found.double() @ centred
-    expected = torch.as_tensor(policy.probs(env.observations()))
-    torch.testing.assert_close(torch.softmax(logits, dim=1), expected, atol=1e-5, rtol=0.0)
-    if kind == "state":
-        assert torch.equal(found, torch.eye(11))
-
-
 def test_features_that_are_refused():
-    env = make_env("onehot")
-    with pytest.raises(ConfigurationError, match="'regressors' are of ROVER's own"):
+    with pytest.raises(ConfigurationError, match="exact states and solved ones have none"):
         with_features(make_env("state"), make_policy("state"))
-    with pytest.raises(ConfigurationError, match="no features='both'"):
-        with_features(env, make_policy("onehot"), features="both")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rover.errors import ArtefactError, StorageError
-from rover.storage import JsonLines, RunLock, check_writable, replace_file
+from rover.storage import JsonLines, check_writable, replace_file, run_lock
 from rover.storage.files import read_file
 
 
@@ -94,7 +94,7 @@ def test_destinations_that_are_not_files(tmp_path, write, links):
     [
         lambda folder: replace_file(folder / "a", b"new"),
         lambda folder: append(folder / "a"),
-        lambda folder: RunLock(folder).__enter__(),
+        lambda folder: run_lock(folder).__enter__(),
         lambda folder: check_writable(folder / "new"),
         lambda folder: read_file(folder / "secret"),
     ],
@@ -119,15 +119,15 @@ def test_files_that_are_not_read(tmp_path):
 
 _HOLD = """
 import sys, time
-from rover.storage import RunLock
-with RunLock(sys.argv[1]):
+from rover.storage import run_lock
+with run_lock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
 _FORK = """
 import os, signal, sys, time
-from rover.storage import RunLock
-lock = RunLock(sys.argv[1])
+from rover.storage import run_lock
+lock = run_lock(sys.argv[1])
 lock.__enter__()
 ready, tell = os.pipe()
 child = os.fork()
@@ -136,11 +136,11 @@ if child == 0:
     time.sleep(60)
 os.read(ready, 1)
 try:
-    RunLock(sys.argv[1]).__enter__()
+    run_lock(sys.argv[1]).__enter__()
 except OSError:
     print("held", end=" ")  # the child closing its copy does not release ours
 lock.__exit__(None, None, None)
-with RunLock(sys.argv[1]):
+with run_lock(sys.argv[1]):
     print("free")  # although the child lives
 os.kill(child, signal.SIGKILL)
 os.waitpid(child, 0)
@@ -159,14 +159,14 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
     try:
         assert holder.stdout.readline() == "held\n"
         words = rf"another process .* in use by process {holder.pid} on"
-        with pytest.raises(StorageError, match=words), RunLock(tmp_path):
+        with pytest.raises(StorageError, match=words), run_lock(tmp_path):
             pass
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    lock, other = RunLock(tmp_path), RunLock(tmp_path)
+    words = f"by process {os.getpid()}"
     for _ in range(2):  # can be taken again, and excludes this process too
-        with lock, pytest.raises(StorageError, match=f"by process {os.getpid()}"), other:
+        with run_lock(tmp_path), pytest.raises(StorageError, match=words), run_lock(tmp_path):
             pass
 
 
@@ -177,7 +177,7 @@ def test_forked_children_do_not_prolong_the_lock(tmp_path):
 
 def test_folders_that_cannot_be_locked(tmp_path, monkeypatch):
     def assert_refused(folder: Path, words: str) -> None:
-        with pytest.raises(StorageError, match=words), RunLock(folder):
+        with pytest.raises(StorageError, match=words), run_lock(folder):
             pass
 
     def refuse(*_: object) -> None:
@@ -200,6 +200,6 @@ def test_orphans_go_once_nobody_can_be_writing_them(tmp_path):
     others = [tmp_path / name for name in (".a.tmp", "a.rover-tmp")]
     for file in (*orphans, *others):
         file.write_bytes(b"half")
-    with RunLock(tmp_path):
+    with run_lock(tmp_path):
         assert not any(file.exists() for file in orphans)
     assert all(file.exists() for file in others)

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from rover.errors import ArtefactError, NonFiniteError
 from rover.storage import (
-    check_manifest,
+    RunConfig,
     check_tensors,
     copied_tensors,
+    read_run_config,
     read_sealed,
     restore_tensors,
     write_json,
@@ -214,23 +215,27 @@ def test_files_of_others_and_altered_headers_are_refused(tmp_path, altered, word
 @pytest.mark.parametrize("name", ["policy.safetensors", "buffer.safetensors"])
 def test_a_file_of_a_complete_run_is_the_one_that_the_manifest_lists(tmp_path, name):
     write_example(tmp_path / "policy.safetensors")
+    about = {"version": "1", "agent": "rnd", "preset": "fast", "seed": 0, "settings": {}}
+    config = RunConfig(kind="pretrain", total_timesteps=1, **about)
+    write_json(tmp_path / "config.json", config)
     write_manifest(tmp_path)
+    assert read_run_config(tmp_path) == config
     read_sealed(tmp_path / "policy.safetensors", kind="policy")
     write_example(tmp_path / "my own.safetensors")  # of which the manifest does not speak
     read_sealed(tmp_path / "my own.safetensors", kind="policy")
     write_example(tmp_path / name, env="another run's")  # one that is not listed, too
     for check in (
         lambda: read_sealed(tmp_path / name, kind="policy"),
-        partial(check_manifest, tmp_path),
+        partial(read_run_config, tmp_path),
     ):
         with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
             check()
     (tmp_path / "policy.safetensors").unlink()
     with pytest.raises(ArtefactError, match=r"lacks policy\.safetensors"):
-        check_manifest(tmp_path)
+        read_run_config(tmp_path)
     write_json(tmp_path / "manifest.json", {"format": 2, "files": ["policy.safetensors"]})
     with pytest.raises(ArtefactError, match=r"manifest\.json does not fit .*files"):
-        check_manifest(tmp_path)
+        read_run_config(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rover.errors import ArtefactError
-from rover.training.config import choose
+from rover.errors import ArtefactError, choose
 
 if TYPE_CHECKING:
     import gymnasium as gym

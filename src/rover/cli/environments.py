@@ -19,7 +19,7 @@ from rover.envs import (
     finite_dynamics,
     make_env,
 )
-from rover.envs.enumeration import DEFAULT_LIMIT
+from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 from rover.evaluation import optimal_occupancy
 from rover.training.config import DEFAULT_DISCOUNT
@@ -32,7 +32,7 @@ def _envs(
     observation: str | None = None,
     env: list[str],
     enumerate: bool = False,
-    limit: int = DEFAULT_LIMIT,
+    limit: int = MAX_EVALUATED_STATES,
 ) -> None:
     """List environments, or show one.
 
@@ -124,7 +124,6 @@ def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
 def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
     """Lines on an environment that is no grid world."""
     from rover.data import check_env
-    from rover.training.environments import MAX_EVALUATED_STATES
 
     problem = finite_dynamics(env)
     verdict = "can work with it; its states are unknown: coverage and J/J* cannot be reported"

@@ -14,6 +14,7 @@ from rover.cli.commands import command
 from rover.cli.solving import say_task, task_figures
 from rover.cli.tables import figures_table, say
 from rover.envs import finite_dynamics, known_id, make_env
+from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.errors import ConfigurationError
 from rover.evaluation import RolloutEvaluator, compare_finite
 
@@ -95,37 +96,28 @@ def _evaluate(
     setup |= {"repeats": repeats, "max_steps": max_steps}
     problem = finite_dynamics(env)
     if problem is None:
-        measured = _roll_out(env, policy, setup)
+        figures, title, rows, note = _roll_out(env, policy, setup)
     else:
-        measured = _measure_exactly(problem, policy, setup)
+        figures, title, rows, note = _measure_exactly(problem, policy, setup)
     # Only policies of `rover solve` were planned for tasks; others are worth what they cover.
     task = _task_figures(policy, env, problem, episodes=episodes, seed=seed)
     if as_json:
-        figures = setup | measured.figures | ({} if task is None else {"task": task})
+        figures = setup | figures | ({} if task is None else {"task": task})
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
         return
     headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
-    columns = {
-        shown: measured.figures[key] for key, shown in headings.items() if measured.figures.get(key)
-    }
-    say(figures_table(measured.title, columns, measured.rows), measured.note)
+    columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
+    say(figures_table(title, columns, rows), note)
     if task is not None:
         say_task(task, episodes)
 
 
-class _Measured(NamedTuple):
-    """Figures of a policy and of what it is compared with, and how they are shown."""
-
-    figures: dict[str, Any]
-    title: str
-    rows: list[tuple[str, ...]]
-    note: str
+_Measured = tuple[dict[str, Any], str, list[tuple[str, ...]], str]
+"""Figures of a policy and of what it is compared with; a table's title, rows and note."""
 
 
 def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) -> _Measured:
     """Measure a policy where the dynamics are known, beside uniform actions and the optimum."""
-    from rover.training.environments import MAX_EVALUATED_STATES
-
     n_states, max_steps = problem.dynamics.n_states, setup["max_steps"]
     figures = compare_finite(
         problem,
@@ -135,7 +127,6 @@ def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) 
         n_episodes=setup["episodes"],
         n_repeats=setup["repeats"],
         max_steps=max_steps,
-        with_optimum=n_states <= MAX_EVALUATED_STATES,
         rng=np.random.default_rng(setup["seed"]),
     )
     late = f"> {max_steps:,}"
@@ -157,12 +148,12 @@ def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) 
     note += f"The most entropy is log {n_states} = {np.log(n_states):.3f} nats."
     if n_states > MAX_EVALUATED_STATES:
         note += f" J* is not computed for more than {MAX_EVALUATED_STATES:,} states."
-    return _Measured(figures, title, rows, note)
+    return figures, title, rows, note
 
 
 def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> _Measured:
     """Measure a policy by roll-outs beside uniform actions, where the states are unknown."""
-    from rover.training.rollout_measures import MEASURED_SETS
+    from rover.training.measures import MEASURED_SETS
 
     del setup["max_steps"]  # nothing is waited for
     setup["repeats"] = max(2, min(setup["repeats"], MEASURED_SETS))  # an error needs two
@@ -186,7 +177,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> 
     title = f"{setup['env_id']}: {setup['repeats']} sets of {setup['episodes']} episodes, "
     title += f"horizon {setup['horizon']}"
     figures = {"policy": measured, "uniform": evaluator.uniform}
-    return _Measured(figures, title, _ROLLOUT_ROWS, _ROLLOUT_NOTE)
+    return figures, title, _ROLLOUT_ROWS, _ROLLOUT_NOTE
 
 
 def _task_figures(

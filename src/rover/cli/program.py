@@ -21,7 +21,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
+from rover.errors import ConfigurationError, RoverError, RoverWarning, choose, shorten
 from rover.version import __version__
 
 _MODULES = {
@@ -150,9 +150,7 @@ def _run(words: Sequence[str]) -> int | None:
             raise ConfigurationError(
                 f"`rover {words[0]}` comes with the extra bench: pip install '.[bench]'"
             )
-        close = nearest(words[0], modules)
-        hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(modules)}"
-        raise ConfigurationError(f"unknown command {shorten(words[0])}; {hint}")
+        choose("command", words[0], modules)
     importlib.import_module(modules[words[0]])  # registers its commands
     # only now: pydantic, which it needs, takes longer to import than the help to print
     from rover.cli.commands import run_command

@@ -192,7 +192,7 @@ def task_figures(
         "name": policy.tasks[0] if policy.n_components == 1 else several,
         "return": float((returns if regret is None else regret.returns).mean()),
         "best": None if regret is None else float(regret.best.mean()),
-        "unseen_share": float(policy.is_unseen(decisions).mean()),
+        "unseen_share": float((policy.places_of(decisions) < 0).mean()),
     }
 
 

@@ -16,10 +16,8 @@ from gymnasium.envs.registration import load_env_creator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rover.cli.arguments import LARGEST, parse_number
 from rover.envs import LAYOUT_FAMILIES, import_modules, known_id
-from rover.errors import ConfigurationError, nearest, shorten
-from rover.training.config import choose
+from rover.errors import ConfigurationError, choose, nearest, shorten
 
 if TYPE_CHECKING:
     from rover.finetuning import Task
@@ -27,8 +25,26 @@ if TYPE_CHECKING:
 TASK_KEYS = ("goal", "reward", "horizon")
 """Names that --task takes."""
 
+_LARGEST = 2**63
+"""Greater numbers overflow in numpy and torch, far from the word that gave them."""
+
 # Documentation of environments is in Python, and so is what is copied from it.
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
+def parse_number(text: str) -> int | float | str:
+    """`text` as a number, whole where it is; what is no number of a usual size stays text."""
+    value: int | float
+    try:
+        value = int(text)
+    except ValueError:
+        try:
+            value = float(text)  # also 1e3, which int() does not read
+        except ValueError:
+            return text
+    if not abs(value) < _LARGEST:  # nor is it nan
+        return text
+    return int(value) if value == int(value) else value
 
 
 def _split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
@@ -109,7 +125,7 @@ def _env_value(name: str, text: str, default: Any) -> Any:
     if isinstance(default, str):
         return value if isinstance(value, str) else text
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_right, wanted = not is_number or abs(value) < LARGEST, "a number of usual size"
+    is_right, wanted = not is_number or abs(value) < _LARGEST, "a number of usual size"
     if isinstance(default, bool):
         is_right, wanted = isinstance(value, bool), "true or false"
     elif isinstance(default, int | float) and not is_number:

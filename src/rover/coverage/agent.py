@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
+from rover.coverage.contexts import FIRST_TEST, ContextExplorer, changes_with_episodes
 from rover.coverage.exploration import Explorer
 from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
@@ -28,7 +28,6 @@ from rover.coverage.plan import (
 )
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
-from rover.coverage.trainer import check_collapse
 from rover.data import draw_transitions
 from rover.errors import ConfigurationError, RoverWarning, SingularSolveError
 from rover.features import Encoder, custom_encoder, make_encoder
@@ -135,7 +134,10 @@ class Rover(Agent[RoverConfig]):
                 RoverWarning,
                 stacklevel=2,
             )
-        self._kernel = self._make_kernel()
+        assert config.kernel is not None
+        parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
+        own = self._objects.get("kernel")
+        self._kernel: Kernel = make_kernel(config.kernel, **parameters) if own is None else own
         self._evidence = Evidence(self.buffer)
         self._representation = Representation(
             encoder,
@@ -165,14 +167,6 @@ class Rover(Agent[RoverConfig]):
         )
         self._follow(self._uniform)
         return self._uniform
-
-    def _make_kernel(self) -> Kernel:
-        if "kernel" in self._objects:
-            return cast(Kernel, self._objects["kernel"])
-        config = self.config
-        assert config.kernel is not None
-        parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
-        return make_kernel(config.kernel, **parameters)
 
     # collect
 
@@ -245,7 +239,8 @@ class Rover(Agent[RoverConfig]):
         config, step, representation = self.config, self.num_timesteps, self._representation
         if step < config.seed_steps:
             return None
-        if is_test_due(step):
+        # After 500, 1,000, 2,000, 4,000, … steps.
+        if step % FIRST_TEST == 0 and (step // FIRST_TEST).bit_count() == 1:
             self._recognise_contexts()
         if isinstance(self._explorer, ContextExplorer):
             return self._update_of_contexts(self._explorer)
@@ -261,9 +256,7 @@ class Rover(Agent[RoverConfig]):
             self._renew_exploration()
             return None
         with self.stopwatch("represent"):
-            representation.forget()
-            if representation.learns and len(self.buffer.observations) > 2:
-                figures |= check_collapse(representation.features().numpy())
+            figures |= representation.renew()
         encoder, kernel = representation.handed_over()
         model, plan = self._plan(encoder)
         self._warm_start = plan.warm_start

@@ -58,7 +58,7 @@ _FEWEST_REPEATS = 5
 _TEMPERATURE = 0.1
 """Temperature of the policy without a memory, in units of prices."""
 _TIE = 1e-9
-_FIRST_TEST = 500
+FIRST_TEST = 500
 """Steps after which contexts are looked for, and again whenever there are twice as many."""
 _FEWEST_EPISODES = 3
 _LARGEST_RECOGNISED, _LARGEST, _LARGEST_PICTURE = 1024, 4096, 65_536
@@ -78,12 +78,6 @@ def check_size(space: gym.Space[Any]) -> None:
             f"width, channels) uint8 of at most {_LARGEST_PICTURE:,}, and observations have "
             f"{size:,}: make them smaller, such as by gymnasium.wrappers.ResizeObservation"
         )
-
-
-def is_test_due(step: int) -> bool:
-    """True after 500, 1,000, 2,000, 4,000, … steps."""
-    doublings, rest = divmod(step, _FIRST_TEST)
-    return rest == 0 and doublings > 0 and doublings & (doublings - 1) == 0
 
 
 def changes_with_episodes(buffer: Buffer) -> bool:

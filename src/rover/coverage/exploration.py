@@ -19,8 +19,6 @@ the way back.
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
 import numpy as np
 
 from rover.data import Buffer
@@ -96,7 +94,13 @@ class Explorer:
         """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
         self._extend()
         is_news = self.model.add(row)
-        if is_news or self._collects(row):
+        x, action = self._buffer.inputs[row], self._buffer.actions[row]
+        # A plan stops with a transition that it headed for, which is then less novel.
+        if is_news or (
+            self._plan is not None
+            and self.model.once
+            and self._novelty[x, action] >= self._plan.actions[x].max()
+        ):
             self._plan = None
         if is_news or done:
             self._exhausted = False
@@ -105,13 +109,6 @@ class Explorer:
     def _extend(self) -> None:
         if self.model.extend():
             self._plan, self._exhausted = None, False
-
-    def _collects(self, row: int) -> bool:
-        """True if the plan stops with this transition: what it headed for is then less novel."""
-        if self._plan is None or not self.model.once:
-            return False
-        x, action = self._buffer.inputs[row], self._buffer.actions[row]
-        return bool(self._novelty[x, action] >= self._plan.actions[x].max())
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         """The next action at an observation, by its index; None: nothing novel can be reached."""
@@ -122,8 +119,10 @@ class Explorer:
         if model.is_certain and not self._path and not self._exhausted:
             self._path = model.most_novel_path(observation, rng)
             self._exhausted = not self._path
-        if self._searches(model):
-            self._follow_way(model, observation)
+        if isinstance(model, PlaceModel) and self._search is not False:
+            self._current_plan()  # of which the dimensions are
+            if self._search or model.n_dimensions > _MOST_PLANNED:
+                self._follow_way(model, observation)
         if self._path:
             return self._path.pop()
         # Only the draw of a start can lead to what no path leads to, and by chance a second try.
@@ -132,13 +131,6 @@ class Explorer:
         if model.once and best < _LEAST_NOVELTY:
             return None
         return int(rng.choice(np.flatnonzero(values >= best * (1.0 - _TIE))))
-
-    def _searches(self, model: Counts | PlaceModel) -> TypeGuard[PlaceModel]:
-        """True if the next action is that of a way that is searched from where the agent stands."""
-        if not isinstance(model, PlaceModel) or self._search is False:
-            return False
-        self._current_plan()  # of which the dimensions are
-        return self._search is True or model.n_dimensions > _MOST_PLANNED
 
     def _follow_way(self, model: PlaceModel, observation: int) -> None:
         """Search a way anew where there is none, or where its first action led elsewhere."""

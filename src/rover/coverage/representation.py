@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from rover.coverage.pictures import PictureFeatures, lasts_a_lag
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
     RepresentationLoss,
@@ -33,6 +34,7 @@ _NOISE_WIDTH = 1e6  # of the range
 _ONE_TOLERANCE = 1e-8
 _MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
 _BLOCK = 256
+_COLLAPSED_COSINE = 0.95
 
 
 class Representation:
@@ -305,6 +307,13 @@ class Representation:
         width = features.shape[1]
         return np.hstack([features, values]), np.arange(width, width + values.shape[1])
 
+    def renew(self) -> dict[str, float]:
+        """Compute the features in one go; how far those that are learned have come apart."""
+        self.forget()
+        if not self.learns or len(self._buffer.observations) <= 2:
+            return {}
+        return check_collapse(self.features().numpy())
+
     def forget(self) -> None:
         """Forget the features, so that the next are computed in one go.
 
@@ -350,3 +359,48 @@ def _units(buffer: Buffer, values: FloatArray, *, repeats: bool) -> tuple[FloatA
     )
     # Noise is too wide for any two values to differ.
     return low, np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * width)
+
+
+def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
+    """Measure how far apart the features of distinct observations are, and warn if they are not.
+
+    Args:
+        features: (m, z), one row per distinct observation, m ≥ 2; 1,024 of them are looked at,
+            evenly spaced.
+
+    Returns:
+        ``feature_cosine``, the mean cosine over pairs of different observations, and
+        ``feature_rank``, exp of the entropy of the normalised singular values (the effective rank
+        of Roy and Vetterli, 2007), between 1 and min(m, z).
+
+    Raises:
+        NonFiniteError: a feature is NaN or infinite.
+
+    Warns:
+        RoverWarning: the mean cosine is above 0.95.
+    """
+    rows = np.linspace(0, len(features) - 1, min(len(features), 1024)).astype(np.int64)
+    points = features[rows].astype(np.float64)  # (m, z)
+    if not np.isfinite(points).all():
+        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+        raise NonFiniteError(
+            f"the features of observation {row} are not finite: lower the learning rate, and "
+            "check that the observations are finite"
+        )
+    m, norms = len(points), np.linalg.norm(points, axis=1, keepdims=True)
+    unit = points / np.where(norms > 0.0, norms, 1.0)
+    unit[norms[:, 0] == 0.0] = 1.0 / math.sqrt(points.shape[1])  # zeros are as collapsed as equals
+    cosine = (float(np.square(unit.sum(axis=0)).sum()) - m) / (m * (m - 1))
+    values = torch.linalg.svdvals(torch.from_numpy(points)).numpy()  # numpy's bits follow threads
+    shares = values[values > 0.0] / max(float(values.sum()), np.finfo(np.float64).tiny)
+    rank = float(np.exp(-(shares * np.log(shares)).sum()))
+    if cosine > _COLLAPSED_COSINE:
+        warnings.warn(
+            f"the features of {m} distinct observations have a mean cosine of {cosine:.3f} and an "
+            f"effective rank of {rank:.1f}: the representation has collapsed, or has not come "
+            "apart yet, and the model will take different states for one. Try more encoder updates "
+            "per step, a lower temperature, or the 'info_nce' objective",
+            RoverWarning,
+            stacklevel=2,
+        )
+    return {"feature_cosine": cosine, "feature_rank": rank}

@@ -1,9 +1,8 @@
-"""The training of an encoder (paper, Step 1), and a check of its features."""
+"""The training of an encoder (paper, Step 1)."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.coverage.config import RoverConfig
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ConfigurationError
 from rover.features import (
     ActionPredictor,
     Encoder,
@@ -26,7 +25,6 @@ from rover.operators.support import IntArray
 
 _FINAL_LEARNING_RATE_FRACTION = 0.1
 _TARGET_DECAY = 0.99  # share of the old weights that BYOL's target encoder keeps at each update
-_COLLAPSED_COSINE = 0.95
 
 
 class RepresentationTrainer:
@@ -164,48 +162,3 @@ class RepresentationTrainer:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training depends on, by names that never change; not copied."""
         return self._optimizer.tensors()
-
-
-def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
-    """Measure how far apart the features of distinct observations are, and warn if they are not.
-
-    Args:
-        features: (m, z), one row per distinct observation, m ≥ 2; 1,024 of them are looked at,
-            evenly spaced.
-
-    Returns:
-        ``feature_cosine``, the mean cosine over pairs of different observations, and
-        ``feature_rank``, exp of the entropy of the normalised singular values (the effective rank
-        of Roy and Vetterli, 2007), between 1 and min(m, z).
-
-    Raises:
-        NonFiniteError: a feature is NaN or infinite.
-
-    Warns:
-        RoverWarning: the mean cosine is above 0.95.
-    """
-    rows = np.linspace(0, len(features) - 1, min(len(features), 1024)).astype(np.int64)
-    points = features[rows].astype(np.float64)  # (m, z)
-    if not np.isfinite(points).all():
-        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise NonFiniteError(
-            f"the features of observation {row} are not finite: lower the learning rate, and "
-            "check that the observations are finite"
-        )
-    m, norms = len(points), np.linalg.norm(points, axis=1, keepdims=True)
-    unit = points / np.where(norms > 0.0, norms, 1.0)
-    unit[norms[:, 0] == 0.0] = 1.0 / math.sqrt(points.shape[1])  # zeros are as collapsed as equals
-    cosine = (float(np.square(unit.sum(axis=0)).sum()) - m) / (m * (m - 1))
-    values = torch.linalg.svdvals(torch.from_numpy(points)).numpy()  # numpy's bits follow threads
-    shares = values[values > 0.0] / max(float(values.sum()), np.finfo(np.float64).tiny)
-    rank = float(np.exp(-(shares * np.log(shares)).sum()))
-    if cosine > _COLLAPSED_COSINE:
-        warnings.warn(
-            f"the features of {m} distinct observations have a mean cosine of {cosine:.3f} and an "
-            f"effective rank of {rank:.1f}: the representation has collapsed, or has not come "
-            "apart yet, and the model will take different states for one. Try more encoder updates "
-            "per step, a lower temperature, or the 'info_nce' objective",
-            RoverWarning,
-            stacklevel=2,
-        )
-    return {"feature_cosine": cosine, "feature_rank": rank}

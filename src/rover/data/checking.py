@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rover.data.buffer import MAX_ACTIONS, Buffer
 from rover.data.rollout import RunningEpisode, as_reward, episode_seed
-from rover.envs.action_sets import MOST_NUMBERS, action_set
+from rover.envs.discrete_actions import MOST_NUMBERS, action_set
 from rover.errors import ConfigurationError, RoverWarning, UnsupportedSpaceError
 
 # Distance by which rounding takes an observation beyond its bounds, relative to its size.

@@ -19,7 +19,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.envs.action_sets import action_set
+from rover.envs.discrete_actions import action_set
 from rover.errors import ConfigurationError, NonFiniteError, ReplayMismatchError, shorten
 
 

@@ -1,7 +1,6 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
-from rover.envs.action_sets import action_set
-from rover.envs.discrete_actions import DiscreteActions
+from rover.envs.discrete_actions import DiscreteActions, action_set
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.enumeration import Enumerated, enumerate_dynamics
 from rover.envs.finite_mdp import (

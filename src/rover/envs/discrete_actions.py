@@ -1,4 +1,4 @@
-"""A wrapper that puts a finite set of actions in the place of continuous ones."""
+"""Finite sets of actions in the place of continuous ones, such as torques."""
 
 from __future__ import annotations
 
@@ -13,9 +13,55 @@ from numpy.typing import NDArray
 from rover.envs.layouts import LARGEST_NUMBER
 from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten, whole_number
 
+MOST_NUMBERS = 8
+"""Numbers of an action up to which a set of them says what can be done."""
+
+_STRENGTHS = 5  # of a single number
+_LARGEST_SET = 32
+
 _MOST_DIMENSIONS = 3  # numbers of an action; the grid of four is too large a set to explore
 _MOST_ACTIONS = 1000
 _BANG_BANG = "bang-bang"
+
+
+def _is_bounded(space: gym.Space[Any], most: int) -> TypeGuard[spaces.Box]:
+    """True of boxes with bounds and up to so many numbers."""
+    return isinstance(space, spaces.Box) and space.is_bounded() and 1 <= space.low.size <= most
+
+
+def _bounds(space: spaces.Box) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+
+
+def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
+    """Actions (A, *shape) that stand for all of a bounded Box, the same for every equal space.
+
+    Of one number five strengths. Of more: to let go, which is zero or the nearest to it; each
+    number alone at its least and its largest value; and as many corners of the box, all or drawn,
+    as make 32. What is best under a law that is affine in the action lies at a corner. None of
+    any other space, and of more than eight numbers.
+    """
+    if not _is_bounded(space, MOST_NUMBERS) or np.dtype(space.dtype).kind != "f":
+        return None
+    low, high = _bounds(space)
+    if len(low) == 1:
+        actions = np.linspace(low, high, _STRENGTHS)
+    else:
+        rest = np.clip(0.0, low, high)
+        alone = np.tile(rest, (2 * len(low), 1))
+        alone[np.arange(2 * len(low)), np.repeat(np.arange(len(low)), 2)] = np.stack(
+            [low, high], axis=1
+        ).ravel()
+        corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
+        actions = np.concatenate([rest[None], alone])
+        # A fixed stream: the set belongs to the space, like its bounds.
+        drawn = np.random.default_rng(0).permutation(len(corners))
+        chosen = np.sort(drawn[: _LARGEST_SET - len(actions)])
+        actions = np.concatenate([actions, corners[chosen]])
+        # Where zero is a bound some of them are one.
+        _, first = np.unique(actions, axis=0, return_index=True)
+        actions = actions[np.sort(first)]
+    return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
 
 
 class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -60,7 +106,7 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         )
         gym.Wrapper.__init__(self, env)
         space = env.action_space
-        if not self.accepts(space):
+        if not _is_bounded(space, _MOST_DIMENSIONS):
             raise UnsupportedSpaceError(
                 f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, "
                 f"and this environment has {space}: leave it out where actions are Discrete; else "
@@ -68,19 +114,9 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
                 "(gymnasium.wrappers.TransformAction)"
             )
         self.repeat = whole_number("repeat", repeat, most=LARGEST_NUMBER)
-        low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
-        combinations = _combinations(low, high, actions, levels)
+        combinations = _combinations(*_bounds(space), actions, levels)
         self.actions = combinations.reshape(-1, *space.shape).astype(space.dtype)
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
-
-    @staticmethod
-    def accepts(space: gym.Space[Any]) -> TypeGuard[spaces.Box]:
-        """Check that the default set of actions can be made of a space."""
-        return (
-            isinstance(space, spaces.Box)
-            and space.is_bounded()
-            and 1 <= space.low.size <= _MOST_DIMENSIONS
-        )
 
     def action(self, index: SupportsIndex) -> NDArray[Any]:
         """The action with an index from 0 to A − 1, in the environment's own space.

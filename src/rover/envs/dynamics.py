@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from rover.errors import ConfigurationError
 
+MAX_EVALUATED_STATES = 3000
+"""States up to which every policy is measured exactly (J* is a quadratic program)."""
+
 _PROBABILITY_TOLERANCE = 1e-8
 
 

@@ -12,12 +12,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.envs.dynamics import FiniteDynamics, FiniteMDP
+from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteDynamics, FiniteMDP
 from rover.envs.layouts import LARGEST_NUMBER
 from rover.errors import ConfigurationError, UnsupportedSpaceError, whole_number
-
-DEFAULT_LIMIT = 3000
-"""States up to which every policy of a run is measured exactly."""
 
 _N_RESETS = 10
 _N_TRIES = 8  # further ones of a step that draws random numbers
@@ -42,7 +39,7 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         >>> env = Enumerated(ImgObsWrapper(FullyObsWrapper(gym.make("MiniGrid-Empty-8x8-v0"))))
     """
 
-    def __init__(self, env: gym.Env[Any, Any], limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, env: gym.Env[Any, Any], limit: int = MAX_EVALUATED_STATES) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, limit=limit)
         gym.Wrapper.__init__(self, env)
         self.limit = whole_number("limit", limit, most=LARGEST_NUMBER)
@@ -54,7 +51,7 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
 
 
 def enumerate_dynamics(
-    env: gym.Env[Any, Any], *, limit: int = DEFAULT_LIMIT, seed: int = 0
+    env: gym.Env[Any, Any], *, limit: int = MAX_EVALUATED_STATES, seed: int = 0
 ) -> FiniteMDP:
     """Exact dynamics of an environment that is deterministic given its state, breadth first.
 

@@ -10,7 +10,6 @@ import numpy as np
 import scipy  # its parts are imported on first use
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
-from gymnasium.envs.toy_text.taxi import TaxiEnv
 from gymnasium.wrappers import (
     HumanRendering,
     NormalizeReward,
@@ -33,7 +32,7 @@ _TRANSPARENT_WRAPPERS = (
 )
 
 GOAL, HOLE = "★", "●"
-_UP, _DOWN, _LEFT, _RIGHT, _STAY = (0, -1), (0, 1), (-1, 0), (1, 0), (0, 0)
+_UP, _DOWN, _LEFT, _RIGHT = (0, -1), (0, 1), (-1, 0), (1, 0)
 
 _Outcome = tuple[float, int, float, bool]  # probability, next state, reward, done
 _Outcomes = Mapping[int, Mapping[int, Sequence[_Outcome]]]  # [state][action]
@@ -250,7 +249,7 @@ def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
 
 
 def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The map that the states of a finite environment lie on, as arrays; empty where there is none.
+    """The map on which each state of a finite environment has a cell, as arrays; empty without one.
 
     Args:
         env: the environment; wrappers are looked through.
@@ -259,11 +258,9 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
     Returns:
         cells (S, 2), the (x, y) of each state, y down the map; free (height, width), True where a
         state is; moves (A, 2), where each action leads if nothing is in its way; marks (n, 3), the
-        (x, y) and the character of what stands there, ``"★"`` for a goal and ``"●"`` for a hole;
-        walls (m, 4), the ends (x, y, x, y) of walls between cells.
+        (x, y) and the character of what stands there, ``"★"`` for a goal and ``"●"`` for a hole.
     """
     world = env.unwrapped
-    walls: list[tuple[float, float, float, float]] = []
     marks: list[tuple[int, int, str]] = []
     moves: tuple[tuple[int, int], ...]
     if isinstance(world, GridWorld):
@@ -282,16 +279,6 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
         (height, width), moves = world.shape, (_UP, _RIGHT, _DOWN, _LEFT)
         cells = np.stack([observations % width, observations // width], axis=1)
         marks = [(width - 1, height - 1, GOAL)]
-    elif isinstance(world, TaxiEnv):
-        moves = (_DOWN, _UP, _RIGHT, _LEFT, _STAY, _STAY)
-        inside = np.asarray(world.desc).astype(str)[1:-1, 1:-1]  # cells and, between them, walls
-        height, width = inside[:, ::2].shape
-        # A state of Taxi is a cell, a passenger and a destination: many states share a cell.
-        places = [tuple(world.decode(number))[:2] for number in observations.tolist()]
-        cells = np.array(places, np.int64)[:, ::-1]
-        marks = [(x, y, inside[y, 2 * x]) for y, x in world.locs]
-        between = np.argwhere(inside[:, 1::2] == "|")
-        walls = [(x + 0.5, y - 0.5, x + 0.5, y + 0.5) for y, x in between]
     else:
         return {}
     # Free is where a state is, whatever the map of the environment calls the rest.
@@ -302,5 +289,4 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
         "free": free,
         "moves": np.array(moves, np.int64),
         "marks": np.array([(x, y, ord(sign)) for x, y, sign in marks], np.int64).reshape(-1, 3),
-        "walls": np.array(walls, np.float64).reshape(-1, 4),
     }

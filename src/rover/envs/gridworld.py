@@ -22,7 +22,7 @@ from rover.envs.layouts import (
     make_layout,
 )
 from rover.envs.views import OBSERVATIONS, render_rgb
-from rover.errors import ConfigurationError, whole_number
+from rover.errors import ConfigurationError, choose, whole_number
 
 _DEFAULT_HORIZON = 100
 DEFAULT_DISCOUNT = 0.99
@@ -117,15 +117,10 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         render_mode: str | None = None,
         **layout_options: Any,
     ) -> None:
-        for name, value, choices in (
-            ("render_mode", render_mode, (*_RENDER_MODES, None)),
-            ("reward", reward, _REWARDS),
-            ("observation", observation, list(OBSERVATIONS)),  # which no value needs a hash for
-        ):
-            if value not in choices:
-                raise ConfigurationError(
-                    f"unknown {name} {value!r}; choose one of {', '.join(map(repr, choices))}"
-                )
+        if render_mode is not None:
+            choose("render_mode", render_mode, _RENDER_MODES)
+        choose("reward", reward, _REWARDS)
+        choose("observation", observation, OBSERVATIONS)
         if reward == "dense" and goal is None:
             raise ConfigurationError(
                 "reward='dense' is a distance to the goal, and no goal is given; set goal=(x, y), "

@@ -19,7 +19,7 @@ from rover.envs.layouts import (
     make_layout,
 )
 from rover.envs.views import render_rgb
-from rover.errors import ConfigurationError, whole_number
+from rover.errors import ConfigurationError, choose, whole_number
 
 _OBSERVATIONS = ("map", "view")
 _VIEW = 2  # cells that are seen in each direction
@@ -87,10 +87,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         observation: str = "map",
         render_mode: str | None = None,
     ) -> None:
-        if observation not in _OBSERVATIONS:
-            raise ConfigurationError(
-                f"unknown observation {observation!r}; choose one of {', '.join(_OBSERVATIONS)}"
-            )
+        choose("observation", observation, _OBSERVATIONS)
         n_rooms = whole_number("rooms", rooms, most=LARGEST_NUMBER)
         size = whole_number("room_size", room_size, most=LARGEST_NUMBER)
         n_contexts = whole_number("contexts", contexts, most=LARGEST_NUMBER)

@@ -2,10 +2,11 @@
 
 from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.cells import CellNet, Projection, evenly_spaced, unseen_mass
-from rover.evaluation.comparison import compare_finite, mean_interval
 from rover.evaluation.finite import (
     FiniteEvaluator,
+    compare_finite,
     covered_shares,
+    mean_interval,
     policy_occupancy,
     sample_steps_to_full_coverage,
     sample_trajectories,

@@ -81,6 +81,7 @@ class CellNet:
 
     Attributes:
         radius: ε, in standard deviations; None for discrete observations.
+        scale: (d,) the unit of each number of a vector.
     """
 
     def __init__(self, uniform: NDArray[Any], rng: np.random.Generator) -> None:
@@ -91,9 +92,9 @@ class CellNet:
         # Relative to the numbers themselves: rounding alone gives constants some spread.
         self._varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
         # No division by nothing: what random actions never change counts in its own unit.
-        self._scale = np.where(self._varies, spread, 1.0)
+        self.scale = np.where(self._varies, spread, 1.0)
         # Farthest points need all distances to one centre at a time: memory stays linear.
-        points = _subset(uniform, MAX_POINTS, rng) / self._scale
+        points = _subset(uniform, MAX_POINTS, rng) / self.scale
         self._centres, radius = _farthest_points(points, points[:1], _N_CELLS, 0.0)
         self.radius = max(radius, _SMALLEST_RADIUS)
 
@@ -104,7 +105,7 @@ class CellNet:
         """
         if self.radius is None:
             return np.asarray(np.unique(observations, return_inverse=True)[1], np.int64)
-        points = _subset(observations, MAX_POINTS, rng) / self._scale
+        points = _subset(observations, MAX_POINTS, rng) / self.scale
         # New centres only where the net of random actions has none: what both visit falls into the
         # same cells.
         centres, _ = _farthest_points(points, self._centres, math.inf, self.radius)
@@ -128,7 +129,7 @@ class CellNet:
         """
         if self.radius is None or len(observations) <= _N_NEIGHBOURS or not self._varies.any():
             return None
-        points = _subset(observations, _MAX_ENTROPY_POINTS, rng) / self._scale
+        points = _subset(observations, _MAX_ENTROPY_POINTS, rng) / self.scale
         points = points[:, self._varies]
         n, width = points.shape
         # One neighbour more than is asked for: a point is its own nearest.

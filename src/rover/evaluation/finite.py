@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.sparse import block_diag, csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import entr
 
 from rover.envs import FiniteDynamics, FiniteMDP
+from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.evaluation.optimum import FloatArray, Optimum, optimal_occupancy
 
 IntArray = NDArray[np.int64]
@@ -243,14 +245,20 @@ class FiniteEvaluator:
         return optimal_occupancy(self.problem.dynamics, discount=self.discount)
 
     @cached_property
-    def uniform_ratio(self) -> float:
+    def uniform_ratio(self) -> float | None:
         """J / J* of uniformly random actions."""
-        return self.uniform_objective / self.optimum.objective
+        return self.ratio(self.uniform_objective)
 
     @cached_property
     def uniform_objective(self) -> float:
         """J of uniformly random actions."""
-        return float(self.exact_figures(self.uniform_policy, with_optimum=False)["objective"])
+        return float(self.exact_figures(self.uniform_policy)["objective"])
+
+    def ratio(self, objective: float) -> float | None:
+        """J / J* of an objective J; None of more states than J* is solved for."""
+        if self.n_states > MAX_EVALUATED_STATES:
+            return None
+        return objective / self.optimum.objective
 
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.
@@ -286,13 +294,11 @@ class FiniteEvaluator:
         )
         return covered_shares(episodes.reshape(n_repeats, -1), self.n_states), episodes
 
-    def exact_figures(
-        self, policy_probs: FloatArray, *, with_optimum: bool = True
-    ) -> dict[str, Any]:
+    def exact_figures(self, policy_probs: FloatArray) -> dict[str, Any]:
         """Figures that need no sampling, for a policy (S, A) or a mixture (K, S, A).
 
         Returns:
-            ``objective`` J = Σ_x d^π(x)²; ``optimality_ratio`` J / J*, None if not asked for;
+            ``objective`` J = Σ_x d^π(x)²; ``optimality_ratio`` J / J*, as of :meth:`ratio`;
             ``renyi2_entropy`` −log J and ``shannon_entropy`` of the discounted occupancy, in nats.
         """
         dynamics, discount = self.problem.dynamics, self.discount
@@ -300,7 +306,7 @@ class FiniteEvaluator:
         objective = float(occupancy @ occupancy)
         return {
             "objective": objective,
-            "optimality_ratio": objective / self.optimum.objective if with_optimum else None,
+            "optimality_ratio": self.ratio(objective),
             "renyi2_entropy": -math.log(objective),
             "shannon_entropy": float(entr(occupancy).sum()),
         }
@@ -341,3 +347,90 @@ class FiniteEvaluator:
         # One set of episodes, as a user would see them; its expectation is the costlier figure.
         shares, trajectories = self.coverage(policy_probs, 1, rng)
         return {"coverage": float(shares[0]), **self.exact_figures(policy_probs)}, trajectories
+
+
+def mean_interval(values: NDArray[Any]) -> dict[str, float]:
+    """The ``mean`` of independent `values` (n,), n ≥ 2: ``low`` to ``high``, 95% by Student's t."""
+    mean = float(np.mean(values))
+    # Student's t and not the normal: a handful of repeats does not tell its own spread.
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def _quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
+    """``lower``, ``median`` and ``upper`` of `steps` (n,), and ``n_given_up``, which are −1 there.
+
+    What was given up counts as longer than everything else, so the quartiles are those of the
+    uncensored times wherever they can be known, and None elsewhere.
+    """
+    # Censored, not dropped: leaving out what was given up would flatter slow policies.
+    ordered = np.where(steps < 0, np.inf, steps)
+    values = np.quantile(ordered, [0.25, 0.5, 0.75], method="inverted_cdf")
+    lower, median, upper = (float(v) if np.isfinite(v) else None for v in values)
+    n_given_up = int(np.count_nonzero(steps < 0))
+    return {"lower": lower, "median": median, "upper": upper, "n_given_up": n_given_up}
+
+
+def compare_finite(
+    problem: FiniteMDP,
+    policy_probs: FloatArray,
+    *,
+    discount: float,
+    horizon: int,
+    n_episodes: int,
+    n_repeats: int,
+    max_steps: int,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Measure a policy beside the uniform and the optimal one.
+
+    Args:
+        problem: the finite problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly;
+            rows sum to 1.
+        discount: γ of the exact occupancy, in [0, 1).
+        horizon: episodes are truncated after so many steps.
+        n_episodes: episodes of one coverage figure.
+        n_repeats: independent repeats of each sampled figure, ≥ 2.
+        max_steps: steps after which waiting for full coverage is given up.
+        rng: source of randomness; each policy draws from a stream of its own.
+
+    Returns:
+        ``n_states``, and the figures of ``policy``, of ``uniform`` random actions and of the
+        ``optimal`` policy, whose objective is J* (None of more than 3,000 states): ``coverage``,
+        the share of the states that a set of episodes visits together, in [0, 1], as of
+        :func:`mean_interval`; ``p_coverage_95``, the share of the repeats in which it is at least
+        95%; ``steps_to_full_coverage``, environment steps of resampling until every state was
+        seen, as of :func:`_quartiles`; and :meth:`FiniteEvaluator.exact_figures`.
+
+    Raises:
+        SingularSolveError: the solver for J* did not reach its tolerance.
+    """
+    evaluator = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
+
+    def measure(probs: FloatArray, stream: np.random.Generator) -> dict[str, Any]:
+        shares, _ = evaluator.coverage(probs, n_repeats, stream)
+        steps = sample_steps_to_full_coverage(
+            problem.dynamics,
+            probs,
+            horizon=horizon,
+            max_steps=max_steps,
+            n_repeats=n_repeats,
+            rng=stream,
+        )
+        return {
+            "coverage": mean_interval(shares),
+            "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
+            "steps_to_full_coverage": _quartiles(steps),
+            **evaluator.exact_figures(probs),
+        }
+
+    # A stream for each policy: leaving the optimum out must not change the others' figures.
+    streams, is_solved = rng.spawn(3), evaluator.n_states <= MAX_EVALUATED_STATES
+    return {
+        "n_states": evaluator.n_states,
+        "policy": measure(policy_probs, streams[0]),
+        "uniform": measure(evaluator.uniform_policy, streams[1]),
+        "optimal": measure(evaluator.optimum.policy_probs, streams[2]) if is_solved else None,
+    }

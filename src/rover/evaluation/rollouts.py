@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rover.evaluation.cells import CellNet, Projection
-from rover.evaluation.comparison import mean_interval
+from rover.evaluation.finite import mean_interval
 from rover.evaluation.optimum import FloatArray
 
 MAX_ROLLOUT_STEPS = 1000

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rover.errors import choose
 from rover.learners import CQLConfig, DDPGConfig, SACConfig
-from rover.training.config import choose, merge_settings, validate_settings
+from rover.training.config import merge_settings, validate_settings
 
 # Settings by preset and learner.
 _Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from rover.data import check_spaces
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import OnlineRun
@@ -36,7 +36,6 @@ from rover.policies import (
     ValuePolicy,
 )
 from rover.storage import RunConfig
-from rover.training.config import choose
 from rover.training.run_folder import START_FILE
 
 

@@ -25,9 +25,8 @@ from rover.envs import (
     reward_function,
 )
 from rover.envs.registration import Cell
-from rover.errors import ConfigurationError, whole_number
+from rover.errors import ConfigurationError, choose, whole_number
 from rover.evaluation.returns import expected_returns, reward_task
-from rover.training.config import choose
 from rover.training.environments import horizon_of
 
 # The step functions of wrappers that pass rewards on.

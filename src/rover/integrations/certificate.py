@@ -25,8 +25,8 @@ from rover.policies import load_policy
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, flatten, read_run_config
 from rover.training.config import validate_settings
-from rover.training.environments import MAX_EVALUATED_STATES, discount_of, horizon_of
-from rover.training.rollout_measures import MEASURED_SETS
+from rover.training.environments import discount_of, horizon_of
+from rover.training.measures import MEASURED_SETS
 from rover.training.run_folder import BUFFER_FILE, POLICY_FILE, load_run_buffer
 from rover.version import __version__
 
@@ -128,17 +128,15 @@ def _exact(
             )
         held[states] = True
         figures["share"] = float(held[reachable].mean())
-    # The optimum is a convex program over all pairs, which takes minutes beyond.
-    with_optimum = evaluator.n_states <= MAX_EVALUATED_STATES
     if policy is None:
         assert data is not None
         # The best that data can be: J of the shares that its arrivals have of the states.
         shares = data.visits() / data.visits().sum()
         objective = float(shares @ shares)
-        ratio = objective / evaluator.optimum.objective if with_optimum else None
+        ratio = evaluator.ratio(objective)
         return figures | {"objective": objective, "optimality_ratio": ratio}
     tables = policy.tables(problem.observations)
-    exact = evaluator.exact_figures(tables, with_optimum=with_optimum)
+    exact = evaluator.exact_figures(tables)
     figures |= {name: exact[name] for name in ("objective", "optimality_ratio")}
     # Coverage of a handful of episodes has no closed form: it alone is sampled.
     figures["coverage"] = mean_interval(evaluator.coverage(tables, repeats, rng)[0])

@@ -168,9 +168,6 @@ def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
             ended = terminated or truncated
     points = np.array(visited, np.float64)
     # Where random actions go sets the scale: a learner that sees ten times as much has many cells.
-    radius = CellNet(points, rng).radius
-    assert radius is not None
-    spread = points.std(axis=0)
-    # A number that random actions do not change has no spread to be measured in.
-    unit = np.where(spread > 1e-6 * np.abs(points).max(axis=0), spread, 1.0)
-    return Net(np.empty((0, points.shape[1])), radius), unit
+    net = CellNet(points, rng)
+    assert net.radius is not None
+    return Net(np.empty((0, points.shape[1])), net.radius), net.scale

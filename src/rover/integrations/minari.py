@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -59,16 +59,6 @@ def _import_minari() -> Any:
     return minari
 
 
-class _About(TypedDict, total=False):
-    """Texts of a data set, as Minari has them."""
-
-    algorithm_name: str | None
-    author: str | None
-    author_email: str | None
-    code_permalink: str | None
-    description: str | None
-
-
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -78,7 +68,7 @@ def export_minari(
     *,
     env: gym.Env[Any, Any] | None = None,
     task: gym.Env[Any, Any] | RewardFunction | None = None,
-    **about: Unpack[_About],
+    **about: str | None,
 ) -> Any:
     """Write transitions as a Minari data set, all of it or nothing.
 
@@ -131,8 +121,7 @@ def export_minari(
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "
             f"{config.preset}, seed {config.seed}, rover {config.version}) on {config.env_id}"
         )
-        known: _About = {"algorithm_name": config.agent, "description": description}
-        about = {**known, **about}
+        about = {"algorithm_name": config.agent, "description": description, **about}
     if env is not None:
         check_same_spaces(buffer, env)
     rewards = reward_function(task) if isinstance(task, gym.Env) else task
@@ -414,13 +403,24 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
         chosen = _numbered(np.asarray(episode.actions), actions, where)
         observations = _checked(episode, chosen, dataset.observation_space, n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
-        _add_episode(
-            buffer,
-            episode,
-            chosen,
-            observations,
-            unfinished=place == last and ending.get("unfinished"),
+        if len(chosen) == 0:
+            continue
+        terminated, truncated = (
+            np.array(ends, np.bool_) for ends in (episode.terminations, episode.truncations)
         )
+        # Minari ends every episode; only our own metadata say that the last one went on.
+        if not terminated[-1]:
+            truncated[-1] = not (place == last and ending.get("unfinished"))
+        # In order of first sight, as collecting numbers them: so a round trip keeps every bit.
+        indices = [buffer.observations.intern(observation) for observation in observations]
+        done = True
+        # Data of others may go on behind an end, inside one episode: that is another start.
+        for step, action in enumerate(chosen.tolist()):
+            if done:
+                buffer.add_start(indices[step])
+            ends = bool(terminated[step]), bool(truncated[step])
+            buffer.add(indices[step], action, indices[step + 1], *ends)
+            done = any(ends)
     if len(buffer) == 0:
         raise ArtefactError(f"the Minari data set {dataset.id!r} holds no transitions")
     if ending.get("next_start") is not None:
@@ -486,31 +486,3 @@ def _checked(
         if not np.isfinite(np.asarray(column, np.float64)).all():
             raise NonFiniteError(f"{where} has {name} that are NaN or infinite: leave it out")
     return observations
-
-
-def _add_episode(
-    buffer: Buffer,
-    episode: Any,
-    actions: NDArray[Any],
-    observations: NDArray[Any],
-    *,
-    unfinished: bool | None,
-) -> None:
-    terminated, truncated = (
-        np.array(ends, np.bool_) for ends in (episode.terminations, episode.truncations)
-    )
-    if len(terminated) == 0:
-        return
-    # Minari ends every episode; only our own metadata say that the last one went on.
-    if not terminated[-1]:
-        truncated[-1] = not unfinished
-    # In order of first sight, as collecting numbers them: so a round trip keeps every bit.
-    indices = [buffer.observations.intern(observation) for observation in observations]
-    done = True
-    # Data of others may go on behind an end, inside one episode: that is another start.
-    for step, action in enumerate(actions.tolist()):
-        if done:
-            buffer.add_start(indices[step])
-        ends = bool(terminated[step]), bool(truncated[step])
-        buffer.add(indices[step], action, indices[step + 1], *ends)
-        done = any(ends)

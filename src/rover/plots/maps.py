@@ -42,8 +42,6 @@ WALL_COLOUR: Final = "#404046"
 FLOOR_COLOUR: Final = "#EEECE6"
 
 GOAL: Final = "★"
-# Episodes end on goals and in holes, so that policies have nothing to say there.
-_ENDS: Final = (ord(GOAL), ord("●"))
 
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; bare: none)",
@@ -72,7 +70,6 @@ class MapPanel:
             states, of which NaN does.
         trajectories: (E, H + 1) states of episodes, −1 after the end of an episode.
         policy_probs: (S, A) probabilities of the actions.
-        weights: (S,) how much each of the states that share a cell counts for its arrows.
         starts: states that are framed; those of the trajectories are anyway.
         y: label to its left.
     """
@@ -81,7 +78,6 @@ class MapPanel:
     values: NDArray[Any] | None = None
     trajectories: IntArray | None = None
     policy_probs: FloatArray | None = None
-    weights: FloatArray | None = None
     starts: Sequence[int] | IntArray = ()
     y: str = ""
 
@@ -139,7 +135,7 @@ def draw_panels(
             paths = _draw_paths(axes, panel.trajectories, grid.cells)
             starts = np.union1d(starts, panel.trajectories[:, 0])
         if panel.policy_probs is not None:
-            _draw_arrows(axes, panel.policy_probs, panel.weights, grid)
+            _draw_arrows(axes, panel.policy_probs, grid)
         _frame(axes, np.unique(grid.cells[starts], axis=0), most=grid.free.sum() // 3)
         label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
@@ -195,8 +191,6 @@ def _draw_map(axes: Axes, grid: GridMap) -> None:
     axes.pcolormesh(x, y, free, cmap=floor, edgecolors="#D6D3CB", linewidth=0.5, zorder=0)
     walls = np.ma.masked_where(free, free)
     axes.imshow(walls, cmap=ListedColormap([WALL_COLOUR]), zorder=0.7)
-    for x, y, end_x, end_y in grid.walls:
-        axes.plot((x, end_x), (y, end_y), color=WALL_COLOUR, linewidth=3.0)
     for x, y, sign in grid.marks.tolist():
         options: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 5, "fontsize": 11.0}
         outline = [withStroke(linewidth=2.0, foreground="white")]
@@ -235,28 +229,19 @@ def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineColl
     return paths
 
 
-def _draw_arrows(
-    axes: Axes, policy_probs: FloatArray, weights: FloatArray | None, grid: GridMap
-) -> None:
+def _draw_arrows(axes: Axes, policy_probs: FloatArray, grid: GridMap) -> None:
     """In each cell one arrow per action, whose length is the action's probability.
 
     A small cross means indifference. Darker arrows are likelier, so that the main direction can be
-    read on large maps. States that share a cell are averaged.
+    read on large maps. Episodes end at marks, where a policy has nothing to say.
     """
-    cells, place = np.unique(grid.cells, axis=0, return_inverse=True)
-    # So that states which are never occupied still share their cell, evenly.
-    shares = np.full(len(place), 1e-12) + (1.0 if weights is None else weights)
-    shares /= np.bincount(place, shares)[place]
-    mean_probs = np.zeros((len(cells), policy_probs.shape[1]))
-    np.add.at(mean_probs, place, shares[:, None] * policy_probs)
-    mean_probs[:, ~grid.moves.any(axis=1)] = 0.0  # actions that stay have no direction
-    for x, y, sign in grid.marks:
-        if sign in _ENDS:
-            mean_probs[(cells == (x, y)).all(axis=1)] = 0.0
+    cells, shown = grid.cells, policy_probs.copy()
+    for mark in grid.marks[:, :2]:
+        shown[(cells == mark).all(axis=1)] = 0.0
     # Likelier actions last, on top; the arrow of a very unlikely one would be a dot.
-    order = np.argsort(mean_probs, axis=None, kind="stable")
-    states, actions = np.divmod(order[mean_probs.ravel()[order] >= 0.02], len(grid.moves))
-    probs = mean_probs[states, actions]
+    order = np.argsort(shown, axis=None, kind="stable")
+    states, actions = np.divmod(order[shown.ravel()[order] >= 0.02], len(grid.moves))
+    probs = shown[states, actions]
     arrows = 0.48 * probs[:, None] * grid.moves[actions]  # the longest ends in its cell
     axes.quiver(
         *cells[states].T,

@@ -102,7 +102,9 @@ def plot_runs(
                 f"{run.path} holds no run that learned a task: runs of `rover pretrain` are drawn "
                 "one at a time, into their own folders; `rover compare` compares agents"
             )
-        if len(run.series("greedy_return")[0]) == 0 if run.is_task else not run.has_policy:
+        # Of pretraining one update of the policy is enough, or the end.
+        is_drawn = run.is_complete or bool(run.records)
+        if not (len(run.series("greedy_return")[0]) if run.is_task else is_drawn):
             raise ArtefactError(
                 f"{run.path} has nothing to draw: it was stopped before its policy was measured; "
                 f"continue it with `rover resume {run.path}`"
@@ -213,7 +215,6 @@ def _evaluation_figures(run: RunFiles, title: str) -> Figures:
     arrows = MapPanel(
         "Policy: arrow length = probability of the action",
         policy_probs=arrays["policy_probs"],
-        weights=arrays["occupancy"],
         starts=np.unique(trajectories[:, 0]),
     )
     yield "policy", map_figure(run, [arrows], title)

@@ -44,21 +44,19 @@ class GridMap:
     """The map that states lie on.
 
     Attributes:
-        cells: (S, 2) as (x, y), y down the map; several states may share one.
+        cells: (S, 2) as (x, y), y down the map.
         free: (height, width), True where there is no wall.
-        moves: (A, 2), where each action leads; (0, 0) for those that do not move.
-        marks: (n, 3), the (x, y) and the character of what stands there.
-        walls: (m, 4), the ends (x, y, x, y) of walls between cells.
+        moves: (A, 2), where each action leads.
+        marks: (n, 3), the (x, y) and the character of a goal or hole.
     """
 
     cells: IntArray
     free: NDArray[np.bool_]
     moves: IntArray = field(default_factory=lambda: np.array(_MOVES))
     marks: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
-    walls: FloatArray = field(default_factory=lambda: np.zeros((0, 4)))
 
     def place(self, values: NDArray[Any]) -> FloatArray:
-        """Values (S,) of states as (height, width); those of states that share a cell are added."""
+        """Values (S,) of states as (height, width)."""
         placed = np.zeros(self.free.shape)
         np.add.at(placed, (self.cells[:, 1], self.cells[:, 0]), values)
         return placed
@@ -117,11 +115,6 @@ class RunFiles:
     def is_task(self) -> bool:
         """Tell whether the run learned a task."""
         return self.config.kind != "pretrain"
-
-    @property
-    def has_policy(self) -> bool:
-        """Tell whether pretraining ended, or has at least updated its policy once."""
-        return self.is_complete or bool(self.records)
 
     @property
     def grid(self) -> GridMap | None:

@@ -31,6 +31,7 @@ _FORMS = {
     "weights": "torch.float32 features actions",
     "kept": f"torch.float64 {MAX_TRIES + 1}",
 }
+_OF_CODES = ("numbers", "values", "means", "projection", "relevant", "joint")
 
 
 class ContextPolicy(Policy):
@@ -147,17 +148,8 @@ class ContextPolicy(Policy):
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
         codes, model = self._codes, self._model
-        tables = {
-            "numbers": codes.numbers,
-            "values": codes.values,
-            "means": codes.means,
-            "projection": codes.projection,
-            "relevant": codes.relevant,
-            "joint": codes.joint,
-            "inverses": model.inverses,
-            "weights": model.weights,
-            "kept": self._kept,
-        }
+        tables = {name: getattr(codes, name) for name in _OF_CODES}
+        tables |= {"inverses": model.inverses, "weights": model.weights, "kept": self._kept}
         return {
             "observation_shape": list(self.observation_shape),
             "ridge": model.ridge,
@@ -191,16 +183,7 @@ class ContextPolicy(Policy):
         tables = {name: table.numpy() for name, table in stored.items()}
         ridge, optimism = float(content["ridge"]), float(content["optimism"])
         return cls(
-            ObservationCodes(
-                tables["numbers"],
-                tables["values"],
-                tables["means"],
-                tables["projection"],
-                tables["relevant"],
-                tables["joint"],
-                width=sizes["joint"],
-                side=side,
-            ),
+            ObservationCodes(**{k: tables[k] for k in _OF_CODES}, width=sizes["joint"], side=side),
             PriceModel(tables["inverses"], tables["weights"], ridge=ridge, optimism=optimism),
             tables["kept"],
             observation_shape=shape,

@@ -267,10 +267,6 @@ class ValuePolicy(Policy):
             near, place = _distances(points, self.places).min(dim=1)
         return torch.where(near <= self.reach, place, -1).numpy()
 
-    def is_unseen(self, observations: NDArray[Any]) -> NDArray[np.bool_]:
-        """Mask (n,) of the raw observations (n, *shape) that the plan says nothing of."""
-        return self.places_of(observations) < 0
-
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
         """The component whose task is to arrive at `goal`: an observation (*shape), or a name."""
         if isinstance(goal, str):

@@ -20,7 +20,7 @@ from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
 from rover.solving.returns import goal_regret, goal_states, steps_to_end
 from rover.training.environments import horizon_of
-from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS
+from rover.training.measures import MAX_RECORDED_OBSERVATIONS
 from rover.training.run_folder import load_run_buffer
 
 _DRAWN_EPISODES = 5
@@ -42,9 +42,7 @@ def draw_solution(
     problem, env_id = finite_dynamics(env), "" if env.spec is None else env.spec.id
     if problem is not None:
         arrays = map_arrays(env, problem.observations)
-        cells = arrays.get("cells", np.zeros((0, 2)))
-        # states that share a cell would hide each other
-        if len(np.unique(cells, axis=0)) == problem.dynamics.n_states:
+        if arrays:
             yield from _draw_maps(policy, env, problem, plots.GridMap(**arrays))
     elif env_id in plots.PHASE_PLANES and policy.n_components == 1:
         drawn = load_run_buffer(run).observations.rows

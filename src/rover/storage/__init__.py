@@ -1,23 +1,23 @@
 """Files that are written atomically and checked when they are read; nothing is ever unpickled."""
 
 from rover.storage.files import (
-    RunLock,
     check_writable,
     checked_path,
     file_digest,
     refuse_links,
     replace_file,
+    run_lock,
 )
 from rover.storage.json_files import JsonLines, fitting, flatten, read_json, write_json
-from rover.storage.manifest import (
+from rover.storage.runs import (
     RUN_FORMAT,
-    check_manifest,
+    RunConfig,
     is_complete,
     read_manifest,
+    read_run_config,
     remove_manifest,
     write_manifest,
 )
-from rover.storage.run_config import RunConfig, read_run_config
 from rover.storage.sealed import (
     check_tensors,
     copied_tensors,
@@ -31,8 +31,6 @@ __all__ = [
     "RUN_FORMAT",
     "JsonLines",
     "RunConfig",
-    "RunLock",
-    "check_manifest",
     "check_tensors",
     "check_writable",
     "checked_path",
@@ -50,6 +48,7 @@ __all__ = [
     "replace_file",
     "restore_tensors",
     "restored_module",
+    "run_lock",
     "write_json",
     "write_manifest",
     "write_sealed",

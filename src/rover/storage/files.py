@@ -16,7 +16,6 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import filelock
 from rich.filesize import decimal as format_bytes
@@ -190,8 +189,9 @@ def refuse_links(folder: str | os.PathLike[str]) -> None:
             )
 
 
-class RunLock:
-    """Hold the folder of a run for this process: ``with RunLock(folder): ...``.
+@contextlib.contextmanager
+def run_lock(folder: str | os.PathLike[str], *, patience: float = 0.0) -> Iterator[None]:
+    """Hold the folder of a run for this process inside a `with` block.
 
     The lock is one of the operating system on the file ``.lock`` in the folder, which stays there:
     the system takes the lock back however its holder ends, killed included. Processes forked while
@@ -202,33 +202,29 @@ class RunLock:
         patience: seconds in which another holder may still let go of it.
 
     Raises:
-        StorageError: on entering, if another process holds the folder (the message names it).
+        StorageError: another process holds the folder (the message names it).
     """
-
-    def __init__(self, folder: str | os.PathLike[str], *, patience: float = 0.0) -> None:
-        self.folder, self._patience = Path(folder), patience
-        self._file = self.folder / ".lock"
-        self._lock = filelock.FileLock(self._file, thread_local=False, fallback_to_soft=False)
-
-    def __enter__(self) -> Self:
-        refuse_links(self.folder)
-        with _access(self._file):
-            self.folder.stat()  # a missing folder is an error: the library would create it
-            try:
-                self._lock.acquire(timeout=self._patience)
-            except filelock.Timeout:
-                holder = self._file.read_text(errors="replace")[:200]
-                raise StorageError(
-                    f"another process is writing to this run: {self.folder} is in use by "
-                    f"{holder or 'it'}; wait until it ends, stop it, or {_ELSEWHERE}"
-                ) from None
+    folder = Path(folder)
+    file = folder / ".lock"
+    lock = filelock.FileLock(file, thread_local=False, fallback_to_soft=False)
+    refuse_links(folder)
+    with _access(file):
+        folder.stat()  # a missing folder is an error: the library would create it
+        try:
+            lock.acquire(timeout=patience)
+        except filelock.Timeout:
+            holder = file.read_text(errors="replace")[:200]
+            raise StorageError(
+                f"another process is writing to this run: {folder} is in use by "
+                f"{holder or 'it'}; wait until it ends, stop it, or {_ELSEWHERE}"
+            ) from None
+    try:
         with contextlib.suppress(OSError):  # only for the message that another process will show
-            self._file.write_text(f"process {os.getpid()} on {socket.gethostname()}")
-        for folder in (self.folder, self.folder / "checkpoints"):  # written by the holder only
-            for orphan in folder.glob(f".*{_SUFFIX}"):
+            file.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        for place in (folder, folder / "checkpoints"):  # written by the holder only
+            for orphan in place.glob(f".*{_SUFFIX}"):
                 with contextlib.suppress(OSError):
                     orphan.unlink()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        yield
+    finally:
+        lock.release()

@@ -24,7 +24,7 @@ from torch import Tensor
 from rover.errors import ArtefactError
 from rover.storage.files import read_file, replace_file
 from rover.storage.json_files import fitting, parse_json, to_json_value
-from rover.storage.manifest import check_file
+from rover.storage.runs import check_file
 from rover.version import __version__
 
 _FORMAT = 3

@@ -20,21 +20,20 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import action_set, finite_dynamics, id_and_kwargs, known_id, make_env
+from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.envs.registration import warn_of_unregistered
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
 from rover.features import learning_mode
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_sealed
 from rover.training.config import (
     AgentConfig,
-    choose,
     merge_settings,
     validate_settings,
 )
-from rover.training.environments import MAX_EVALUATED_STATES, discount_of, warn_of_limits
-from rover.training.measures import ExactMeasures, Measures
+from rover.training.environments import discount_of, warn_of_limits
+from rover.training.measures import ExactMeasures, Measures, RolloutMeasures
 from rover.training.monitor import Log
-from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
 from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE, RunFolder
 from rover.version import __version__
@@ -285,7 +284,8 @@ class Agent(Run, Generic[ConfigT]):
         # Before networks are made of the settings, as large as they say.
         RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
-        # All settings were given one by one, so the name of the preset has to be told.
+        # All settings were given one by one, so the name of the preset has to be told: a later
+        # version may have no preset of that name.
         agent.preset, agent.total_timesteps = stored.preset, stored.total_timesteps
         # An environment made here has lost the module of its id, which the stored one names.
         if agent._env_id == (stored.env_id or "").rpartition(":")[2]:

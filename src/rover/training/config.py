@@ -113,12 +113,3 @@ def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
             )
         merged[outer] = merge_settings(below or {}, value) if isinstance(value, Mapping) else value
     return merged
-
-
-def choose(what: str, name: str, choices: tuple[str, ...]) -> str:
-    """`name`, if it is one of the `choices`; the message of an error names the nearest one."""
-    if name in choices:
-        return name
-    close = nearest(str(name), choices)
-    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(choices)}"
-    raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

@@ -11,13 +11,11 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from rover.envs import DiscreteActions, FiniteMDP, GridWorld, finite_dynamics
+from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.envs.finite_mdp import hiding_wrapper
 from rover.errors import RoverWarning
 from rover.features import Observations
 from rover.training.config import DEFAULT_DISCOUNT
-
-MAX_EVALUATED_STATES = 3000
-"""States up to which every policy is measured exactly (J* is a quadratic program)."""
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 

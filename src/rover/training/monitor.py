@@ -22,8 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from rover.errors import ConfigurationError
-from rover.training.config import choose
+from rover.errors import ConfigurationError, choose
 
 Report = Callable[[Mapping[str, Any], Mapping[str, float]], None]
 """Shows one metrics line, and the seconds spent so far by phase."""

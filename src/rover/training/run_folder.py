@@ -28,7 +28,6 @@ from rover.storage import (
     RUN_FORMAT,
     JsonLines,
     RunConfig,
-    RunLock,
     check_writable,
     checked_path,
     file_digest,
@@ -39,6 +38,7 @@ from rover.storage import (
     read_sealed,
     refuse_links,
     remove_manifest,
+    run_lock,
     write_json,
     write_manifest,
     write_sealed,
@@ -80,7 +80,7 @@ class RunFolder:
             refuse_links(self.path)
             # Links are refused first, since files would be replaced through them.
             check_writable(self._checkpoints)
-        with RunLock(self.path):
+        with run_lock(self.path):
             if self._is_begun:
                 self._reopen(config.total_timesteps, needed_bytes)
             else:
@@ -213,7 +213,7 @@ def remove_leftovers(path: str | Path) -> None:
     """Remove what a kill after its end left in the folder of a complete run, if it is writable."""
     # Not locked while it is read: a run that goes on holds the lock and leaves nothing behind.
     config = read_run_config(path)
-    with suppress(StorageError), RunLock(path):  # which removes temporary files
+    with suppress(StorageError), run_lock(path):  # which removes temporary files
         if config.kind != "pretrain":
             RunFolder(path).forget_checkpoints()
 

@@ -17,13 +17,13 @@ from rover.baselines import agent_class, agent_names
 from rover.baselines.shared.bonus import BonusAgent
 from rover.baselines.shared.rewards import EpisodicReward
 from rover.data import Batch
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, choose
 from rover.features import Observations, learning_mode
 from rover.integrations.sb3.features import check_positive
 from rover.operators.support import FloatArray
 from rover.planning.evidence import MOST_NEW
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, Net, time_units
-from rover.training.config import choose, merge_settings, validate_settings
+from rover.training.config import merge_settings, validate_settings
 
 _CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
@@ -297,8 +297,7 @@ class CoverageBonus(VecEnvWrapper):
         self.scale = float(scale)
         self._novelty: Any = bonus
         if bonus is None or isinstance(bonus, str):
-            name = bonus or _usual_bonus(venv.observation_space, venv.action_space)
-            self._novelty = _make_novelty(name, venv, seed, settings)
+            self._novelty = _make_novelty(bonus, venv, seed, settings)
         elif settings:
             raise ConfigurationError("settings are of a bonus by its name: make yours with them")
 
@@ -335,26 +334,22 @@ class CoverageBonus(VecEnvWrapper):
         return observations, total.astype(np.float32), done, infos
 
 
-def _usual_bonus(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> str:
-    """The bonus that suits spaces."""
-    if isinstance(observations, spaces.Box) and len(observations.shape) == 1:
-        is_float = observations.dtype.kind == "f"
-        is_unit = bool((observations.low == 0).all() and (observations.high == 1).all())
-        if is_float and not is_unit:
-            return "density" if observations.shape[0] <= _FEW else "rnd"
-    return "counts" if isinstance(actions, spaces.Discrete) else "density"
-
-
-def _make_novelty(name: str, venv: VecEnv, seed: int, settings: Mapping[str, Any]) -> Any:
-    """The bonus of that name on the spaces of a vector environment."""
+def _make_novelty(name: str | None, venv: VecEnv, seed: int, settings: Mapping[str, Any]) -> Any:
+    """The bonus of that name on the spaces of a vector environment; None: the one that suits."""
     observations, actions = venv.observation_space, venv.action_space
+    is_vector = isinstance(observations, spaces.Box) and len(observations.shape) == 1
+    is_discrete = isinstance(actions, spaces.Discrete)
+    if name is None:
+        name = "counts" if is_discrete else "density"
+        if is_vector and observations.dtype.kind == "f":
+            # One-hot vectors have these bounds, and repeat.
+            is_unit = (observations.low == 0).all() and (observations.high == 1).all()
+            if not is_unit:
+                name = "density" if observations.shape[0] <= _FEW else "rnd"
     others = tuple(agent for agent in agent_names() if agent != "rover")
     choose("bonus", name, ("counts", "density", *others))
-    fits = isinstance(observations, spaces.Box) and len(observations.shape) == 1
-    if name != "density":
-        is_known = isinstance(observations, spaces.Discrete | spaces.Box)
-        fits = is_known and isinstance(actions, spaces.Discrete)
-    if not fits:
+    is_known = is_discrete and isinstance(observations, spaces.Discrete | spaces.Box)
+    if not (is_vector if name == "density" else is_known):
         raise ConfigurationError(
             f"the bonus {name!r} is not of {observations} and {actions}: take bonus='density' for "
             "vectors and any action, bonus='counts' or 'rnd' for Discrete or Box observations and "

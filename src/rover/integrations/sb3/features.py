@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -122,16 +122,13 @@ class RoverFeatures(BaseFeaturesExtractor):
     Args:
         observation_space: of the environment, as the library's policy sees it.
         policy: a pretrained policy or the path of its file.
-        features: ``"encoder"`` for φ(x); ``"regressors"`` for ρ(φ(x)), in which the logits of a
-            `CoveragePolicy` are linear. For exact states there are only the
-            latter: one-hot vectors.
         freeze: leave the encoder as it is; False: it is trained with the rest.
         component: whose encoder, of a mixture.
         scaled_images: False if the policy was told ``normalize_images=False``.
 
     Raises:
-        ConfigurationError: the policy does not fit the space, has no such component, or has not
-            the features that were asked for.
+        ConfigurationError: the policy does not fit the space, has no such component, or has
+            learned no encoder: exact states have none.
         ArtefactError: the file is not a policy's.
     """
 
@@ -140,44 +137,28 @@ class RoverFeatures(BaseFeaturesExtractor):
         observation_space: spaces.Space[Any],
         policy: PretrainedPolicy | str | Path,
         *,
-        features: Literal["encoder", "regressors"] = "encoder",
         freeze: bool = True,
         component: int = 0,
         scaled_images: bool = True,
     ) -> None:
-        pretrained = read_policy(policy, component)
-        encoders = encoders_of(pretrained)
-        available = {
-            "encoder": bool(encoders) and encoders[0].config.kind != "identity",
-            "regressors": isinstance(pretrained, CoveragePolicy),
-        }
-        if not available.get(features):
+        encoders = encoders_of(read_policy(policy, component))
+        if not encoders or encoders[0].config.kind == "identity":
             raise ConfigurationError(
-                f"the policy has no features={features!r}: 'encoder' is of policies that learned "
-                "one, not of exact states; 'regressors' are of ROVER's own policies; "
-                "a solved policy has neither: start from it with rover_policy()"
+                "the policy has no encoder that was learned: policies of exact states and solved "
+                "ones have none; start from them with rover_policy()"
             )
         encoder = encoders[0]
-        kernel, basis = None, None
-        if features == "regressors" and isinstance(pretrained, CoveragePolicy):
-            kernel, basis = pretrained.kernel, pretrained.basis
         recovery = _ObservationRecovery(
             observation_space, encoder.config, scaled_images=scaled_images
         )
         # Modules can be assigned only once the base class is made; what is refused is above it.
-        super().__init__(observation_space, encoder.feature_dim if basis is None else len(basis))
+        super().__init__(observation_space, encoder.feature_dim)
         self.recovery = recovery
         self.encoder = encoder.requires_grad_(not freeze)
-        self.kernel = kernel
-        self.basis: Tensor | None
-        # Saved with the model, never trained: the plan stood on these points.
-        self.register_buffer("basis", None if basis is None else basis.clone())
 
     def forward(self, observations: Tensor) -> Tensor:
         """Features (n, features_dim), float32, of preprocessed `observations` (n, …)."""
         features: Tensor = self.encoder(self.recovery(observations))
-        if self.basis is not None and self.kernel is not None:
-            features = self.kernel(features.double(), self.basis)
         return features.float()
 
     def apply(self, fn: Callable[[nn.Module], None]) -> RoverFeatures:

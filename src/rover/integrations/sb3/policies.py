@@ -22,7 +22,7 @@ from stable_baselines3.common.torch_layers import (
 )
 from torch import Tensor, nn
 
-from rover.envs.action_sets import action_set
+from rover.envs import action_set
 from rover.errors import ConfigurationError
 from rover.integrations.sb3.features import (
     PretrainedLogits,
