@@ -97,6 +97,14 @@ def test_every_agent_with_a_variant_and_strangers_can_be_told_apart():
     styles = assign_styles(names, agents)
     assert len({(style.colour, style.dashes) for style in styles.values()}) == len(names)
     assert list(styles) == names
+    for name in (
+        "mine",
+        "yours",
+    ):  # and dashes are seldom seen beside a colour that is nearly theirs
+        near = np.linalg.norm(
+            np.array(to_rgb(styles[name].colour)) - to_rgb(agents["random"].colour)
+        )
+        assert near > 0.4
 
 
 # Of linear RGB, for a full deficiency (Machado, Oliveira & Fernandes, 2009, Table 1).

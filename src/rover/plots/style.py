@@ -15,7 +15,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.colors import ListedColormap, LogNorm, to_rgb
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
@@ -62,6 +62,9 @@ LINE_PATTERNS: Final[Mapping[str, _LinePattern]] = {
     "dash-dot-dotted": (0, (6, 2, 1, 2, 1, 2)),
 }
 _PALETTE = (BLUE, VERMILLION, _BLUISH_GREEN, _REDDISH_PURPLE, ORANGE, _SKY_BLUE, GREY, BLACK)
+
+_ALIKE: Final = 0.4
+"""Distance of red, green and blue in [0, 1] below which two colours look alike."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,10 @@ def assign_styles(
             style = AgentStyle(label, fixed[base].colour, "dotted")
         else:
             used = {style.colour for style in styles.values()}
-            free = [colour for colour in _PALETTE if colour not in used]
-            style = AgentStyle(name, free[0] if free else _PALETTE[len(styles) % len(_PALETTE)])
+            free = [colour for colour in _PALETTE if not _is_taken(colour, used)]
+            # A colour that is used is told apart by dashes, one that only looks like it is not.
+            shared = [colour for colour in _PALETTE if colour in used]
+            style = AgentStyle(name, free[0] if free else shared[len(styles) % len(shared)])
         # Two lines of one colour are told apart by their dashes.
         taken = {other.dashes for other in styles.values() if other.colour == style.colour}
         dashes = [dashes for dashes in (style.dashes, *LINE_PATTERNS) if dashes not in taken]
@@ -128,6 +133,16 @@ def assign_styles(
             )
         styles[name] = replace(style, dashes=dashes[0])
     return {name: styles[name] for name in names}
+
+
+def _is_taken(colour: str, used: Iterable[str]) -> bool:
+    """True if a colour of the palette is used, or one outside the palette that looks like it."""
+    red_green_blue = np.array(to_rgb(colour))
+    return any(
+        other == colour
+        or (other not in _PALETTE and np.linalg.norm(red_green_blue - to_rgb(other)) < _ALIKE)
+        for other in used
+    )
 
 
 def make_figure(width: float, height: float, title: str | None = None) -> Figure:
