@@ -27,7 +27,7 @@ from rover.training.config import merge_settings, validate_settings
 
 _CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
-_LEARN_EVERY, _LEARNED = 64, 256  # new transitions between two updates, and those of an update
+_LEARN_EVERY, _LEARNED = 32, 256  # new transitions between two updates, and those of an update
 _COMPARED, _MEMORY = 64, 10_000  # transitions that a bonus compares with, and that all are drawn of
 _DECIDED = 2000  # tries after which it is said that observations do not repeat
 
@@ -165,7 +165,7 @@ class DensityNovelty:
 class AgentNovelty:
     """The intrinsic reward of one of the agents, such as RND's, learned as that agent learns it.
 
-    It is asked about the n new transitions of each step, and learns after every 64 of them from a
+    It is asked about the n new transitions of each step, and learns after every 32 of them from a
     batch that is filled up with others, drawn from the latest 10,000; so is the batch of a reward
     that compares its transitions with each other (APT), at each step.
 
@@ -235,9 +235,12 @@ class AgentNovelty:
         learns = before == 0 or before // _LEARN_EVERY < self._n // _LEARN_EVERY
         size = _LEARNED if learns else _COMPARED if self._reward.compares else n
         drawn = self._rng.integers(held, size=max(0, size - n))
-        begins, moves, ends = (
-            np.concatenate([new, old[drawn]]) for new, old in zip(fresh, self._columns, strict=True)
-        )
+        begins, moves, ends = fresh
+        if len(drawn):
+            begins, moves, ends = (
+                np.concatenate([new, old[drawn]])
+                for new, old in zip(fresh, self._columns, strict=True)
+            )
         # A batch of rover's: one table of observations, and where in it transitions begin and end.
         rows = torch.arange(len(moves))
         batch = Batch(
