@@ -47,7 +47,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     _optimizer: Optimizer
     compares: ClassVar[bool] = False
-    """Whether the reward of a transition depends on the others of its batch."""
+    """True if the reward of a transition depends on the others of its batch."""
 
     def __init__(
         self,
