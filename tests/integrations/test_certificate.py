@@ -140,6 +140,6 @@ def test_a_data_set_carries_its_certificate(run):
     other.learn(50)
     with pytest.raises(ArtefactError, match="other transitions"):
         check_certificate(certificate, other.buffer)
-    export_minari(other.buffer, "other-v0", author="A")
+    export_minari(other.buffer, "other-v0", env=gym.make("rover/Grid-v0", layout="S....."))
     with pytest.raises(ArtefactError, match="carries no certificate"):
         read_certificate(minari.load_dataset("other-v0"))

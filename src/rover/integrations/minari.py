@@ -82,7 +82,7 @@ def export_minari(
         dataset_id: ``"name-v0"`` or ``"namespace/name-v0"``; it must not exist yet. Data sets lie
             under ``$MINARI_DATASETS_PATH``, by default ``~/.minari/datasets``.
         env: the environment of the transitions, whose spaces and spec are stored; by default that
-            of the run folder. Without either, the narrowest spaces that hold the data, no spec.
+            of the run folder.
         task: a grid world with a goal, stored as the environment for evaluation, or a reward
             function as :func:`rover.data.relabel` takes it.
         about: ``author``, ``author_email``, ``code_permalink``, ``description`` and
@@ -97,8 +97,8 @@ def export_minari(
 
     Raises:
         ConfigurationError: Minari is not installed; an id that is malformed or taken; an
-            environment that is not that of the transitions, or cannot be made; a task that does
-            not fit them.
+            environment that is missing, not that of the transitions, or cannot be made; a task
+            that does not fit them.
         ArtefactError: the run folder or buffer file cannot be used.
         StorageError: the disk refused. Nothing is left behind.
 
@@ -122,8 +122,12 @@ def export_minari(
             f"{config.preset}, seed {config.seed}, rover {config.version}) on {config.env_id}"
         )
         about = {"algorithm_name": config.agent, "description": description, **about}
-    if env is not None:
-        check_same_spaces(buffer, env)
+    if env is None:
+        raise ConfigurationError(
+            "transitions alone do not say of which environment they are: give env=..., or the "
+            "folder of their run"
+        )
+    check_same_spaces(buffer, env)
     rewards = reward_function(task) if isinstance(task, gym.Env) else task
     if rewards is not None:
         # Episodes are cut where the task ends, so this comes before they are counted.
@@ -143,7 +147,7 @@ def export_minari(
         _METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
     # Labelled transitions are cut where the task ends: no longer those of the run.
-    if command is not None and rewards is None and env is not None and env.spec is not None:
+    if command is not None and rewards is None and env.spec is not None:
         metadata[_CERTIFICATE_KEY] = {
             "env_id": config.env_id,
             "env_kwargs": config.env_kwargs,
@@ -152,8 +156,7 @@ def export_minari(
         }
     # Minari takes no None: what is not known is left out.
     stated = {name: value for name, value in metadata.items() if value is not None}
-    env_spec = None if env is None else _portable_spec(env)
-    _write(minari, dataset_id, env, env_spec, stated, buffer, bounds)
+    _write(minari, dataset_id, env, _portable_spec(env), stated, buffer, bounds)
     return minari.load_dataset(dataset_id)
 
 
@@ -178,21 +181,10 @@ def _portable_spec(env: gym.Env[Any, Any]) -> EnvSpec | None:
     return spec
 
 
-def _narrowest_space(observations: NDArray[Any]) -> gym.Space[Any]:
-    if observations.ndim == 1:
-        return gym.spaces.Discrete(int(observations.max(initial=0)) + 1)
-    shape, dtype = observations.shape[1:], observations.dtype
-    if dtype.kind == "f":
-        return gym.spaces.Box(-np.inf, np.inf, shape, dtype.type)
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
-    low, high = (0, 1) if limits is None else (limits.min, limits.max)
-    return gym.spaces.Box(low, high, shape, dtype.type)
-
-
 def _write(
     minari: Any,
     dataset_id: str,
-    env: gym.Env[Any, Any] | None,
+    env: gym.Env[Any, Any],
     env_spec: EnvSpec | None,
     metadata: Mapping[str, Any],
     buffer: Buffer,
@@ -200,16 +192,6 @@ def _write(
 ) -> None:
     """Write beside the other data sets, out of their sight, then rename: all or nothing."""
     namespace = minari.dataset.minari_dataset.parse_dataset_id(dataset_id)[0]
-    if env is None:
-        observation_space = _narrowest_space(buffer.observations.rows)
-        action_space: gym.Space[Any] = gym.spaces.Discrete(buffer.n_actions)
-        if buffer.action_set is not None:
-            actions = buffer.action_set
-            action_space = gym.spaces.Box(
-                actions.min(axis=0), actions.max(axis=0), dtype=actions.dtype.type
-            )
-    else:
-        observation_space, action_space = env.observation_space, env.action_space
     try:
         root = minari.storage.get_dataset_path()
         check_writable(root)
@@ -218,8 +200,8 @@ def _write(
             folder.mkdir()
             storage = minari.dataset.minari_storage.MinariStorage.new(
                 folder / "data",
-                observation_space=observation_space,
-                action_space=action_space,
+                observation_space=env.observation_space,
+                action_space=env.action_space,
                 env_spec=env_spec,
                 data_format="hdf5",
                 jpeg_encoding=False,  # which would lose digits
