@@ -67,21 +67,6 @@ class _SameReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         return self.env.reset(seed=self._seed, options=options)
 
 
-class _Part(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """One entry of a Dict observation."""
-
-    def __init__(self, env: gym.Env[Any, Any], key: str) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self, key=key)
-        gym.ObservationWrapper.__init__(self, env)
-        assert isinstance(env.observation_space, gym.spaces.Dict)
-        self._key = key
-        self.observation_space = env.observation_space[key]
-
-    def observation(self, observation: Any) -> Any:
-        """The entry."""
-        return observation[self._key]
-
-
 def _noisy_mountain_car(noise: int = 0, **keywords: Any) -> gym.Env[Any, Any]:
     """MountainCar with further dimensions of noise."""
     return _Noise(gym.make("MountainCar-v0", **keywords), noise)
@@ -96,7 +81,8 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
     # The goal lies in the opposite corner, and reaching it ends nothing.
     options = {"reset_cell": [1, 1], "goal_cell": [rows - 2, columns - 2]}
     env = gym.make(f"PointMaze_{size}-v3", max_episode_steps=1200, continuing_task=True, **keywords)
-    return DiscreteActions(_Part(_SameReset(env, 0, options), "observation"), repeat=4)
+    seen = FlattenObservation(FilterObservation(_SameReset(env, 0, options), ["observation"]))
+    return DiscreteActions(seen, repeat=4)
 
 
 def ant_u_maze() -> gym.Env[Any, Any]:

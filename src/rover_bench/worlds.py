@@ -10,7 +10,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from scipy.sparse import csr_array
 
 from rover.envs import FiniteDynamics, FiniteMDP
 
@@ -86,7 +85,9 @@ def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> _Tab
             entries[action].append((1.0 - fails, state, ends[right]))
             if fails:
                 entries[action].append((fails, state, ends[0]))
-    return _TabularEnv(_dynamics(entries, [treasure, end], end + 1), treasure)
+    # An episode begins in the first cell, and ends in either of the last two states.
+    start, terminal = np.eye(end + 1)[0], np.arange(end + 1) >= treasure
+    return _TabularEnv(FiniteDynamics.from_outcomes(entries, start, terminal), treasure)
 
 
 def _random_mdp(
@@ -111,23 +112,8 @@ def _random_mdp(
             reached = rng.choice(states, outcomes, replace=False).tolist()
             odds = rng.dirichlet(np.ones(outcomes)).tolist()
             entries[action] += [(p, state, to) for p, to in zip(odds, reached, strict=True)]
-    return _TabularEnv(_dynamics(entries, [], states))
-
-
-def _dynamics(
-    entries: list[list[tuple[float, int, int]]], ends: list[int], n_states: int
-) -> FiniteDynamics:
-    """The problem of (probability, from, to) by action, which begins in state 0."""
-    # Ends lead to themselves, so that rows of all matrices sum to one.
-    loops = [(1.0, state, state) for state in ends]
-    tables = [np.array([*moves, *loops]) for moves in entries]
-    matrices = tuple(
-        csr_array((table[:, 0], tuple(table[:, 1:].T.astype(np.int64))), shape=(n_states, n_states))
-        for table in tables
-    )
-    terminal = np.zeros(n_states, np.bool_)
-    terminal[ends] = True
-    return FiniteDynamics(matrices, start=np.eye(n_states)[0], terminal=terminal)
+    start, terminal = np.eye(states)[0], np.zeros(states, np.bool_)
+    return _TabularEnv(FiniteDynamics.from_outcomes(entries, start, terminal))
 
 
 for name, maker in {"DeepSea": "deep_sea", "RandomMDP": "_random_mdp"}.items():

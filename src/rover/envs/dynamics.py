@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,27 @@ class FiniteDynamics:
             scipy.sparse.csr_array((ones, (states, column)), shape=shape) for column in targets.T
         )
         return cls(tuple(moves), start, terminal)
+
+    @classmethod
+    def from_outcomes(
+        cls,
+        outcomes: Sequence[Sequence[tuple[float, int, int]]],
+        start: NDArray[np.float64],
+        terminal: NDArray[np.bool_],
+    ) -> FiniteDynamics:
+        """Dynamics of lists of (probability, state, next state), one for each action.
+
+        Outcomes of one pair that share a next state are summed; terminal states keep their mass.
+        """
+        loops = [(1.0, state, state) for state in np.flatnonzero(terminal).tolist()]
+        tables = [np.array([*moves, *loops]) for moves in outcomes]
+        matrices = (
+            scipy.sparse.csr_array(
+                (table[:, 0], tuple(table[:, 1:].T.astype(np.int64))), shape=(len(start),) * 2
+            )
+            for table in tables
+        )
+        return cls(tuple(matrices), start, terminal)
 
     @property
     def n_states(self) -> int:

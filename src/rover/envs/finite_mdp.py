@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-import scipy  # its parts are imported on first use
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.wrappers import (
@@ -127,20 +126,15 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
                 )
     kept = np.array(sorted(ends), dtype=np.int64)
     terminal = np.array([ends[state] for state in kept.tolist()], dtype=np.bool_)
-    # Terminal states have no rows in P; their mass stays, as in every table here.
-    loops = [(1.0, state, state) for state in kept[terminal].tolist()]
-    matrices = []
-    for action in sorted(entries):
-        table = np.array([*entries[action], *loops], dtype=np.float64)
-        # Numbers of states become positions among those that are kept, which are sorted.
-        places = np.searchsorted(kept, table[:, 1:].T)  # (2, n), row and column
-        # outcomes that share a next state are summed
-        matrices.append(
-            scipy.sparse.csr_array((table[:, 0], tuple(places)), shape=(len(kept), len(kept)))
-        )
+    # Numbers of states become positions among those that are kept.
+    place = {state: position for position, state in enumerate(kept.tolist())}
+    moves = [
+        [(probability, place[x], place[y]) for probability, x, y in entries[action]]
+        for action in sorted(entries)
+    ]
     # The vector of first states may be shorter than the table.
     first = np.array([start[s] if s < len(start) else 0.0 for s in kept.tolist()])
-    return FiniteMDP(FiniteDynamics(tuple(matrices), start=first, terminal=terminal), kept)
+    return FiniteMDP(FiniteDynamics.from_outcomes(moves, first, terminal), kept)
 
 
 class RewardFunction(Protocol):
