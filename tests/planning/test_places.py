@@ -140,6 +140,28 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
     assert grown._tries.sum() == n_steps
 
 
+def test_a_net_of_a_policy_is_its_own_and_bounded():
+    _, coarse = wander(0, 300)
+    coarse._largest = 10
+    coarse.fit()
+    before = coarse.rows(steps=HELD)
+    for largest in (25, 10):
+        finer = coarse.finer(largest)
+        rows = finer.rows(steps=HELD)
+        assert 10 // 2 < len(finer.net) <= largest
+        mass = rows.onward.sum(axis=1) + rows.end + rows.sink
+        np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
+    assert len(coarse.finer(25).net) > len(coarse.net)
+    # The explorer's places and rows are what they were.
+    np.testing.assert_array_equal(coarse.rows(steps=HELD).ahead, before.ahead)
+
+
+def test_a_plan_of_many_actions_has_fewer_places():
+    buffer = Buffer((2,), np.float64, 40)
+    assert place_model(buffer)._affordable(600) == 200
+    assert place_model(buffer)._affordable(50) == 50
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_predictions_by_brute_force(seed):
     """The law, and what it misses in the cells near by, shrunk to nothing far from them."""

@@ -38,7 +38,7 @@ from rover.operators import (
 )
 from rover.planning.counts import Counts
 from rover.planning.evidence import Evidence
-from rover.planning.model import PlaceModel
+from rover.planning.model import MAX_PLACES, PlaceModel
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.training.agent import Agent, HandedOver
 
@@ -53,7 +53,7 @@ _SOFTENED = 0.5
 """Share of uniform actions that a policy is tried out with where random actions cover more."""
 
 _EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and on places
-_PLACES_SHARE = 0.1
+_PLACES_SHARE = 0.2
 """Share of all steps between two policies on places, which do not collect."""
 
 
@@ -230,7 +230,10 @@ class Rover(Agent[RoverConfig]):
         if self._places is None or self._representation.learns:
             assert self.config.n_anchors is not None
             self._places = PlaceModel(
-                self.buffer, self._representation.points, largest=self.config.n_anchors
+                self.buffer,
+                self._representation.points,
+                largest=min(self.config.n_anchors, MAX_PLACES),
+                fit_law=self._evidence.law,
             )
         return self._places
 
@@ -352,7 +355,9 @@ class Rover(Agent[RoverConfig]):
             places = self._place_model()
             places.forget()
             places.fit()
-            return place_planning_model(places, places.rows(), encoder)
+            assert config.n_anchors is not None
+            finer = places.finer(config.n_anchors)
+            return place_planning_model(finer, finer.rows(steps=finer.held), encoder)
         exact = representation.is_exact()
         rows = None
         if config.plan_transitions is not None or config.plan_window is not None:

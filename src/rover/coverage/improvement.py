@@ -27,7 +27,7 @@ _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
-_PLACES_STEPS, _PLACES_TOLERANCE = 60, 1e-3
+_PLACES_STEPS, _PLACES_TOLERANCE = 100, 1e-3
 """Steps and tolerance of mirror descent on places, whose model is no better than that."""
 
 _STEP_RULES: dict[str, Callable[[float], StepRule]] = {
@@ -110,6 +110,7 @@ def improve(
         SingularSolveError: the model creates mass.
     """
     assert config.discount is not None
+    discount = config.discount**model.held
     dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
     continues = config.warm_start and is_comparable and not model.on_places
     if continues and warm is not None and warm.fits(model):
@@ -128,7 +129,7 @@ def improve(
     descent = mirror_descend(
         model.operator,
         model.start,
-        discount=config.discount,
+        discount=discount,
         sink_norm=config.sink_norm * warmup,
         n_steps=n_steps,
         step_rule=rule,
@@ -139,7 +140,7 @@ def improve(
     step_size = max(descent.step_size, config.step_size)
     return Improvement(
         # The policy at the anchors is softmax(−γ Σ_i v_i P_a[i, x]), extended to every φ.
-        weights=model.coefficients(descent.dual).mul_(-config.discount),
+        weights=model.coefficients(descent.dual).mul_(-discount),
         warm_start=WarmStart(model.anchors, model.n_pairs, descent.dual, step_size),
         figures={
             "model_objective": descent.occupancy.objective,

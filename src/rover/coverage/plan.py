@@ -53,6 +53,7 @@ class PlanningModel:
         outcome_variance: of their outcomes, 0 of places.
         is_exact: whether observations share nothing.
         on_places: whether the anchors are places of a net, which are never the same twice.
+        held: steps for which an action is held, of a row.
     """
 
     operator: DenseOperator | SparseOperator
@@ -64,6 +65,7 @@ class PlanningModel:
     outcome_variance: float
     is_exact: bool
     on_places: bool = False
+    held: int = 1
 
     @property
     def worst_column(self) -> float:
@@ -155,7 +157,7 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
 
     Args:
         model: the model.
-        rows: of its places, made of the data so far.
+        rows: of its places, made of the data so far, of held actions.
         encoder: a scaling one; its scales become the units of the model.
     """
     operator = rows.operator(model.covered_places())
@@ -177,6 +179,7 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
         outcome_variance=0.0,
         is_exact=False,
         on_places=True,
+        held=model.held,
     )
 
 

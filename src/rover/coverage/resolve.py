@@ -89,7 +89,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
     _check_cover(config, space)
-    n_anchors = config.n_anchors or (600 if kernel == "interpolation" else 200)
+    n_anchors = config.n_anchors or (800 if kernel == "interpolation" else 200)
     filled["n_anchors"] = n_anchors
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.

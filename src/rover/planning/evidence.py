@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
-from rover.planning.displacements import Displacements
+from rover.planning.displacements import FirstLaw
 from rover.planning.net import FIRST_UNITS, time_units, units_due
 
 _MOST_LEFT = 0.5
@@ -42,6 +42,7 @@ class Evidence:
         buffer: the transitions.
 
     Attributes:
+        law: that of the latest transitions that were compared, for others who ask for the same.
         counts_error, motion_error: shares of moves in [0, 1] that counts and the law leave
             unexplained; None where they were not compared.
     """
@@ -50,6 +51,7 @@ class Evidence:
         self._buffer = buffer
         self._decided_on = 0
         self._is_exact = True
+        self.law = FirstLaw()
         self.counts_error: float | None = None
         self.motion_error: float | None = None
 
@@ -64,7 +66,7 @@ class Evidence:
         due = units_due(min(len(buffer), _DECIDED))
         if len(buffer) >= FIRST_UNITS and due != self._decided_on:
             self._decided_on = due
-            self.counts_error, self.motion_error = held_out_errors(buffer, due)
+            self.counts_error, self.motion_error = held_out_errors(buffer, due, self.law)
             self._is_exact = self.counts_error <= max(self.motion_error, _MOST_LEFT)
         return self._is_exact
 
@@ -87,12 +89,13 @@ def has_metric(table: NDArray[Any]) -> bool:
     return not bool(((table == 0) | (table == 1)).all())
 
 
-def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
+def held_out_errors(buffer: Buffer, n: int, fit_law: FirstLaw | None = None) -> tuple[float, float]:
     """Shares of what moves change that counts, and a law of motion, leave unexplained, left out.
 
     Args:
         buffer: the transitions, of observations (N, d) with a metric.
         n: its first transitions, which are looked at, at least 50.
+        fit_law: fits the law, unless it was asked for it before; None: a fresh one.
     """
     table, inputs, successors = buffer.observations.rows, buffer.inputs[:n], buffer.successors[:n]
     moved = np.flatnonzero(inputs != successors)
@@ -104,7 +107,7 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     kept = np.isfinite(units)
     begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
     changes, controls = ends - begins, buffer.controls[buffer.actions[:n]]
-    law = Displacements(begins, controls, changes, rng=np.random.default_rng(0))
+    law = (fit_law or FirstLaw())(begins, controls, changes)
     by_law = law.left_out(begins[some], controls[some], changes[some])
     # What the others of a pair changed on average is known from their sum.
     pairs = inputs * buffer.n_actions + buffer.actions[:n]

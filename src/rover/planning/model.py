@@ -12,6 +12,7 @@ episode leads to where episodes begin. Each row sums to one, so that every plan 
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.displacements import FirstLaw
 from rover.planning.endings import ends_due
 from rover.planning.motion import HELD, Motion
 from rover.planning.net import (
@@ -40,13 +42,17 @@ _CELL, PLACE = 0.2, 0.3
 """Radii of the cells that sums are kept at and of the places that plans are made on, at first."""
 
 MAX_CELLS, MAX_PLACES = 2000, 600
-"""More of them make the radius grow."""
+"""More of them make the radius grow; places of a plan that is made every few steps."""
+
+_MOST_PREDICTED, _FEWEST_PLACES = 8000, 100
+"""Ends of actions at places that a plan is made of, at most, but for few places."""
 
 _SINK = 1e-4
 """λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass."""
 
 _NEAR = 4  # places that a point between them is interpolated from
 _GROWTH = 1.25  # of the radius of cells that are too many
+_FINE_GROWTH = 1.1  # of that of places which are made anew each time
 _STALE = 0.02  # share of new transitions from which on rows are made anew
 _STILL = 0.1  # share of a usual change below which a state stays what it was
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals by which ends are told
@@ -66,6 +72,7 @@ class PlaceModel:
             features may be learned from, to features (n, d), and which columns are to be covered;
             None: all.
         largest: most places of a plan.
+        fit_law: fits the law of the first transitions; None: one of its own.
 
     Attributes:
         buffer: the transitions.
@@ -89,9 +96,11 @@ class PlaceModel:
         points: Callable[[IntArray, int], tuple[FloatArray, IntArray | None]],
         *,
         largest: int = MAX_PLACES,
+        fit_law: FirstLaw | None = None,
     ) -> None:
         self.buffer = buffer
-        self._largest = largest
+        self._fit_law = fit_law or FirstLaw()
+        self._largest = self._affordable(largest)
         self._points_of = points
         self._units_from = self._n = 0
         self.forget()
@@ -188,6 +197,7 @@ class PlaceModel:
             buffer.controls,
             coverage=slow / self.scale,
             time_scales=np.where(covered, slow / fast, 0.0),
+            fit_law=self._fit_law,
         )
 
     def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -245,6 +255,20 @@ class PlaceModel:
         start = np.bincount(owner, times / times.sum(), minlength=len(self.net))
         self._start = start.astype(np.float64)
         return self._rows_at(self.net.places, steps)
+
+    def _affordable(self, largest: int) -> int:
+        """Most places of a plan, fewer where actions are many."""
+        return min(largest, max(_FEWEST_PLACES, _MOST_PREDICTED // self.buffer.n_actions))
+
+    def finer(self, largest: int) -> PlaceModel:
+        """The same model on a net of its own, of at most so many places, for rows that are asked
+        for seldom; of it nothing is to be fitted."""
+        model = copy.copy(self)
+        radius = max(PLACE, self.cells.radius)
+        largest = self._affordable(largest)
+        model.net = Net.over(self.cells.places, radius, largest=largest, growth=_FINE_GROWTH)
+        model._in_net = len(self.cells)
+        return model
 
     def _rows_at(self, points: FloatArray, steps: int) -> Rows:
         """Rows of points (n, k) in units of the model, over the places of the latest plan, of

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.displacements import Displacements
+from rover.planning.displacements import FirstLaw
 from rover.planning.endings import Endings
 from rover.planning.novelty import PairNovelty
 
@@ -35,6 +35,7 @@ _BLOCK, _GROWTH = 10, 1.02  # transitions after which the law is fitted again
 _MISSED = 0.3  # distance in a feature at which a prediction is refuted
 _SAMPLE = 500
 _LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
+_NO_WEIGHT = -40.0  # logarithm; products with what underflows take ten times as long
 _AT_ONCE, _BLOCK_OF_LAW = 4_000_000, 4096  # numbers; points
 _BEYOND = 0.5  # distance beyond the data to which predictions may lead
 
@@ -50,6 +51,7 @@ class Motion:
         controls: (A, k) of the actions, of which displacements are an affine function.
         coverage: (d,) the units of coverage, in units of the model.
         time_scales: (d,) as of :class:`~rover.planning.novelty.PairNovelty`.
+        fit_law: fits the law of the first transitions.
 
     Attributes:
         novelty: of points.
@@ -63,11 +65,12 @@ class Motion:
         *,
         coverage: FloatArray,
         time_scales: FloatArray,
+        fit_law: FirstLaw,
     ) -> None:
         self._moves, self._controls = moves, controls
         points, actions, changes = moves(slice(0, n_rows))
         taken = controls[actions]
-        self._law = Displacements(points, taken, changes, rng=np.random.default_rng(0))
+        self._law = fit_law(points, taken, changes)
         self._coefficients = self._law.coefficients(controls)
         missed = self._law.left_out(points, taken, changes)
         ends = points + changes
@@ -190,10 +193,13 @@ class Motion:
     def _step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         change = self._law.predict(points, self._coefficients)
         # −½ |x − x_k|² + log min(n_k, 4) as one product, which is far cheaper than its parts.
-        x = points / _LOCAL_WIDTH
-        own = -0.5 * (x**2).sum(axis=2, keepdims=True)
-        each = torch.from_numpy(np.concatenate([x, own, np.ones_like(own)], axis=2))
-        sums = ((each @ self._cells).exp_() @ self._told).numpy()
+        count, n, d = points.shape
+        each = np.empty((count, n, d + 2))
+        np.divide(points, _LOCAL_WIDTH, out=each[:, :, :d])
+        np.multiply(-0.5, (each[:, :, :d] ** 2).sum(axis=2), out=each[:, :, d])
+        each[:, :, d + 1] = 1.0
+        logs = (torch.from_numpy(each) @ self._cells).clamp_(min=_NO_WEIGHT)
+        sums = (logs.exp_() @ self._told).numpy()
         local = sums[..., :-1] / (sums[..., -1:] + _LOCAL_PRIOR)
         return self.arrive(points + change + local)
 

@@ -111,14 +111,21 @@ class Net:
     _tree: KDTree | None = field(default=None, repr=False)
 
     @classmethod
-    def over(cls, points: FloatArray, radius: float, *, largest: float = np.inf) -> Net:
-        """The net over points (n, d) with the least radius, from `radius` on by a quarter more,
+    def over(
+        cls,
+        points: FloatArray,
+        radius: float,
+        *,
+        largest: float = np.inf,
+        growth: float = _GROWTH,
+    ) -> Net:
+        """The net over points (n, d) with the least radius, from `radius` on by factors `growth`,
         for which `largest` places are enough."""
         while True:
             net = cls(points[:0], radius, largest)
             if net.add(points) is not None:
                 return net
-            radius *= _GROWTH
+            radius *= growth
 
     def __len__(self) -> int:
         return len(self.places)

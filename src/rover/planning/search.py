@@ -15,6 +15,7 @@ kept, one for each cell of space (beam search).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -95,7 +96,12 @@ def _best_of_cells(worth: FloatArray, points: FloatArray) -> IntArray:
     """The best of the points (n, d) in each cell, best first, by their worth (n,)."""
     order = np.argsort(-worth, kind="stable")
     cells = np.floor(points[order] / _CELL).astype(np.int64)
-    # One number for each cell: two cells of one number are as unlikely as they are harmless.
-    factors = np.random.default_rng(0).integers(1, 2**40, cells.shape[1])
-    first = np.unique(cells @ factors, return_index=True)[1]
+    first = np.unique(cells @ _factors(cells.shape[1]), return_index=True)[1]
     return np.asarray(order[np.sort(first)])
+
+
+@cache
+def _factors(d: int) -> IntArray:
+    """Factors (d,) of a cell's numbers that make one of them: two cells of one number are as
+    unlikely as they are harmless."""
+    return np.random.default_rng(0).integers(1, 2**40, d)
