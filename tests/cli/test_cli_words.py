@@ -31,6 +31,7 @@ COMPARE = ("compare", "rover/Maze-v0")
         (("plot", ".", "--format", "gif"), "--format: invalid choice: 'gif' (choose from "),
         # numbers
         (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 100,000"),
+        ((*MAZE, "--steps", "1.5"), "--steps: must be a whole number of at least 1, not '1.5'"),
         # settings
         ((*MAZE, "--set", "ridge=1", "--set", "ridge=2"), "--set ridge is given twice"),
         ((*MAZE, "--set", "seed=3"), "unknown setting 'seed'; use --seed"),
