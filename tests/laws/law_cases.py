@@ -18,7 +18,6 @@ from rover.operators import (
     Kernel,
     Linear,
     Occupancy,
-    Riesz,
     Support,
     TransitionModel,
     exact_support,
@@ -34,7 +33,6 @@ N_NEW = 5
 KERNELS: dict[str, tuple[Kernel, int]] = {  # kernel and width of the features
     "dirac": (Dirac(), 30),
     "gaussian": (Gaussian(0.6), 30),
-    "riesz": (Riesz(exponent=1.0, core=0.4), 30),
     "user's own": (RationalQuadratic(1.5, 0.5), 30),
     "linear dual": (Linear(), 30),
     "linear primal": (Linear(), 6),

@@ -6,7 +6,6 @@ from rover.operators.kernels import (
     Interpolation,
     Kernel,
     Linear,
-    Riesz,
     make_kernel,
 )
 from rover.operators.mirror_descent import (
@@ -42,7 +41,6 @@ __all__ = [
     "Linear",
     "MirrorDescentResult",
     "Occupancy",
-    "Riesz",
     "SparseOperator",
     "StepRule",
     "Support",

@@ -46,27 +46,10 @@ class Kernel(Protocol):
         ...
 
 
-def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Squared Euclidean distances (n, m) between the rows of `x` (n, z) and `y` (m, z).
-
-    By ‖x‖² + ‖y‖² − 2⟨x, y⟩ about the mean of `y`, so that a common offset costs no digits.
-    """
-    origin = y.mean(dim=0)
-    x, y = x - origin, y - origin
-    products = x @ y.T
-    squares = (x * x).sum(1)[:, None] + (y * y).sum(1)[None, :]
-    return (squares - 2.0 * products).clamp_min_(0.0)
-
-
 # Twice the digits of float64 below 1: no sum of kernel values can feel it.
 _NEGLIGIBLE = 1e-30
 # The corners of a cell in the plane; more would blur what is known at a place with what is far.
 _NEIGHBOURS = 4
-
-
-def _require_positive(name: str, value: float) -> None:
-    if not (value > 0.0 and value < float("inf")):
-        raise ConfigurationError(f"{name} must be a positive finite number, not {value!r}")
 
 
 class _Unit:
@@ -100,11 +83,20 @@ class Gaussian(_Unit):
     name: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
-        _require_positive("the Gaussian kernel's bandwidth", self.bandwidth)
+        if not 0.0 < self.bandwidth < math.inf:
+            raise ConfigurationError(
+                f"the Gaussian kernel's bandwidth must be a positive finite number, not "
+                f"{self.bandwidth!r}"
+            )
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Gram matrix (n, m)."""
-        exponents = _squared_distances(x, y).mul_(-0.5 / self.bandwidth**2)
+        # ‖x‖² + ‖y‖² − 2⟨x, y⟩ about the mean of y, so that a common offset costs no digits.
+        origin = y.mean(dim=0)
+        x, y = x - origin, y - origin
+        products = x @ y.T
+        squares = (x * x).sum(1)[:, None] + (y * y).sum(1)[None, :]
+        exponents = (squares - 2.0 * products).clamp_min_(0.0).mul_(-0.5 / self.bandwidth**2)
         # A sharp kernel is full of numbers like 1e-200, whose products underflow: arithmetic on
         # such subnormal numbers made the factorisations up to four times slower.
         return torch.threshold(exponents.exp(), _NEGLIGIBLE, 0.0)
@@ -146,36 +138,8 @@ class Interpolation(_Unit):
         return weights.scatter_(1, index, interpolation_weights(near, offsets, exact=True))
 
 
-@dataclass(frozen=True)
-class Riesz:
-    """k(x, y) = (‖x − y‖² + c²)^(−s/2): the Riesz potential with a softened core.
-
-    The pure potential ‖x − y‖^(−s) (paper, appendix on potential theory) is infinite at zero, so a
-    sum over a finite set of states needs the `core` c > 0, a length in units of the features. With
-    it the kernel is an inverse multiquadric, which is positive definite for every exponent s > 0.
-    """
-
-    exponent: float
-    core: float
-    name: ClassVar[str] = "riesz"
-
-    def __post_init__(self) -> None:
-        _require_positive("the Riesz kernel's exponent", self.exponent)
-        _require_positive("the Riesz kernel's core", self.core)
-
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Gram matrix (n, m)."""
-        return _squared_distances(x, y).add_(self.core**2).pow_(-0.5 * self.exponent)
-
-    def diagonal(self, x: Tensor) -> Tensor:
-        """k(x, x) (n,)."""
-        return x.new_full((len(x),), self.core**-self.exponent)
-
-
-_Named = Linear | Gaussian | Dirac | Interpolation | Riesz
-KERNELS: Mapping[str, type[_Named]] = {
-    k.name: k for k in (Linear, Gaussian, Dirac, Interpolation, Riesz)
-}
+_Named = Linear | Gaussian | Dirac | Interpolation
+KERNELS: Mapping[str, type[_Named]] = {k.name: k for k in (Linear, Gaussian, Dirac, Interpolation)}
 """Kernels by the name that a config and the file of a policy give them."""
 
 

@@ -48,21 +48,6 @@ class _LuFactor:
         return solution[:, 0]
 
 
-def _lu_factor(matrix: Tensor, what: str) -> _LuFactor:
-    """LU factors of `matrix` (s, s); `what` names it in the error."""
-    lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
-    if int(info) > 0:
-        raise SingularSolveError(
-            f"{what} is singular (pivot {int(info)} of {matrix.shape[0]} is zero); "
-            "try a smaller discount, a larger ridge, or a sharper kernel"
-        )
-    # The pivots alone: a number that is not finite reaches the diagonal of the factors.
-    if not math.isfinite(float(lu.diagonal().sum())):
-        require_finite(matrix, what, "check the features and the kernel's bandwidth")
-        raise SingularSolveError(f"{what} overflowed while it was factored; try a larger ridge")
-    return _LuFactor(lu, pivots)
-
-
 class TransitionOperator(Protocol):
     """Interface of a transition model for the occupancy and mirror descent."""
 
@@ -119,7 +104,19 @@ class DenseOperator:
         # −γ P_π at once: scaling (s, A) costs less than scaling (s, s).
         matrix = self.policy_transition(policy_probs.mul(-discount))
         matrix.diagonal().add_(1.0)
-        return _lu_factor(matrix, "I − γ P_π")
+        lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
+        if int(info) > 0:
+            raise SingularSolveError(
+                f"I − γ P_π is singular (pivot {int(info)} of {self.n_states} is zero); "
+                "try a smaller discount, a larger ridge, or a sharper kernel"
+            )
+        # The pivots alone: a number that is not finite reaches the diagonal of the factors.
+        if not math.isfinite(float(lu.diagonal().sum())):
+            require_finite(matrix, "I − γ P_π", "check the features and the kernel's bandwidth")
+            raise SingularSolveError(
+                "I − γ P_π overflowed while it was factored; try a larger ridge"
+            )
+        return _LuFactor(lu, pivots)
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import coo_array, csc_array, csr_array, diags_array, eye_array, vstack
 from scipy.sparse.linalg import SuperLU, splu
 from torch import Tensor
@@ -86,10 +85,48 @@ class SparseOperator:
         self.states = states
         self.n_states = len(states)
         self.n_actions = int(transition.shape[0]) // self.n_states
-        self._system = _system_pattern(transition, start.numpy(), terminal)
+        self._fix_pattern()
         # Twins are states that share a place; without any the Gram matrix is the identity.
         distinct, twins = np.unique(states if places is None else places, return_inverse=True)
         self._twins = twins.reshape(-1) if len(distinct) < self.n_states else None
+
+    def _fix_pattern(self) -> None:
+        """Write I − γ P_π as constant + γ·moving − γ·by_policy @ π on one csc pattern (e,)."""
+        start, n_states = self.start.numpy(), self.n_states
+        moves = coo_array(self.transition)
+        pair, to = np.asarray(moves.coords[0], np.int64), np.asarray(moves.coords[1], np.int64)
+        # Edges of the system: moves, the diagonal, terminal states to the node, and the node to the
+        # starts.
+        ends = np.flatnonzero(self.terminal)
+        node = np.full(len(ends), n_states)
+        starts = np.flatnonzero(start) if len(ends) else np.empty(0, np.int64)
+        # The node takes no row where nothing ends, so that such systems stay as small as they are.
+        size = n_states + (1 if len(ends) else 0)
+        diagonal = np.arange(size)
+        rows = np.concatenate([to, diagonal, node, starts])
+        columns = np.concatenate(
+            [pair // self.n_actions, diagonal, ends, np.full(len(starts), n_states)]
+        )
+        constant = np.concatenate(
+            [np.zeros(len(to)), np.ones(size), np.zeros(len(ends)), -start[starts]]
+        )
+        # What moves to the auxiliary node is discounted there once, whatever the policy does.
+        moving = np.zeros(len(rows))
+        moving[len(to) + size : len(to) + size + len(ends)] = -1.0
+
+        self._order = _elimination_order(rows, columns, size)
+        place = np.empty(size, np.int64)
+        place[self._order] = np.arange(size)
+        keys = place[columns] * size + place[rows]  # column-major, as csc wants them
+        entries, entry = np.unique(keys, return_inverse=True)
+        entry, n_entries = entry.reshape(-1), len(entries)
+        self._indptr = np.searchsorted(entries, np.arange(size + 1) * size).astype(np.int32)
+        self._indices = (entries % size).astype(np.int32)
+        self._constant = np.bincount(entry, constant, n_entries).astype(np.float64, copy=False)
+        self._moving = np.bincount(entry, moving, n_entries).astype(np.float64, copy=False)
+        self._by_policy = csr_array(
+            (moves.data, (entry[: len(to)], pair)), shape=(n_entries, n_states * self.n_actions)
+        )
 
     def resolvent(self, policy_probs: Tensor, discount: float) -> _SparseResolvent:
         """Sparse LU factors of I − γ P_π for `policy_probs` (s, A).
@@ -97,12 +134,11 @@ class SparseOperator:
         Raises:
             SingularSolveError: exactly singular.
         """
-        system = self._system
         # The pattern never changes: a new policy is a new vector of values on it.
-        values = system.constant + discount * system.moving
-        values -= discount * (system.by_policy @ policy_probs.numpy().reshape(-1))
-        size = len(system.order)
-        matrix = csc_array((values, system.indices, system.indptr), shape=(size, size))
+        values = self._constant + discount * self._moving
+        values -= discount * (self._by_policy @ policy_probs.numpy().reshape(-1))
+        size = len(self._order)
+        matrix = csc_array((values, self._indices, self._indptr), shape=(size, size))
         try:
             # In the order found once and without pivots: the columns are diagonally dominant.
             factors = splu(
@@ -116,7 +152,7 @@ class SparseOperator:
                 f"the sparse I − γ P_π of {self.n_states} states could not be factored ({error}); "
                 "try a smaller discount"
             ) from error
-        return _SparseResolvent(factors, system.order, self.n_states)
+        return _SparseResolvent(factors, self._order, self.n_states)
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
@@ -136,69 +172,6 @@ class SparseOperator:
             return weights.clone()
         shared = np.bincount(self._twins, weights=weights.numpy())
         return torch.from_numpy(shared[self._twins])
-
-
-@dataclass(frozen=True)
-class _SystemPattern:
-    """I − γ P_π as numbers on one fixed csc pattern: constant + γ·moving − γ·by_policy @ π.
-
-    Attributes:
-        indptr, indices: the pattern (S̃+1,), (e,) of the reordered matrix.
-        constant: (e,) what neither γ nor the policy touches.
-        moving: (e,) what γ multiplies, and the policy does not.
-        by_policy: (e, s·A) csr, by which the policy's probabilities (s, A) in a row enter.
-        order: (S̃,) the state at each place of the elimination order.
-    """
-
-    indptr: NDArray[np.int32]
-    indices: NDArray[np.int32]
-    constant: FloatArray
-    moving: FloatArray
-    by_policy: csr_array
-    order: IntArray
-
-
-def _system_pattern(
-    transition: csr_array, start: FloatArray, terminal: BoolArray
-) -> _SystemPattern:
-    n_states = len(start)
-    n_actions = int(transition.shape[0]) // n_states
-    moves = coo_array(transition)
-    pair, to = np.asarray(moves.coords[0], np.int64), np.asarray(moves.coords[1], np.int64)
-    # Edges of the system: moves, the diagonal, terminal states to the node, and the node to the
-    # starts.
-    ends = np.flatnonzero(terminal)
-    node = np.full(len(ends), n_states)
-    starts = np.flatnonzero(start) if len(ends) else np.empty(0, np.int64)
-    # The node takes no row where nothing ends, so that such systems stay as small as they are.
-    size = n_states + (1 if len(ends) else 0)
-    diagonal = np.arange(size)
-    rows = np.concatenate([to, diagonal, node, starts])
-    columns = np.concatenate([pair // n_actions, diagonal, ends, np.full(len(starts), n_states)])
-    constant = np.concatenate(
-        [np.zeros(len(to)), np.ones(size), np.zeros(len(ends)), -start[starts]]
-    )
-    # What moves to the auxiliary node is discounted there once, whatever the policy does.
-    moving = np.zeros(len(rows))
-    moving[len(to) + size : len(to) + size + len(ends)] = -1.0
-
-    order = _elimination_order(rows, columns, size)
-    place = np.empty(size, np.int64)
-    place[order] = np.arange(size)
-    keys = place[columns] * size + place[rows]  # column-major, as csc wants them
-    entries, entry = np.unique(keys, return_inverse=True)
-    entry = entry.reshape(-1)
-    n_entries = len(entries)
-    return _SystemPattern(
-        indptr=np.searchsorted(entries, np.arange(size + 1) * size).astype(np.int32),
-        indices=(entries % size).astype(np.int32),
-        constant=np.bincount(entry, constant, n_entries).astype(np.float64, copy=False),
-        moving=np.bincount(entry, moving, n_entries).astype(np.float64, copy=False),
-        by_policy=csr_array(
-            (moves.data, (entry[: len(to)], pair)), shape=(n_entries, n_states * n_actions)
-        ),
-        order=order,
-    )
 
 
 def _elimination_order(rows: IntArray, columns: IntArray, size: int) -> IntArray:
