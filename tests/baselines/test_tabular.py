@@ -11,7 +11,7 @@ from small_agents import lines_of
 
 import rover
 from rover.baselines.eve import _most_entropic
-from rover.baselines.rmax import Rmax, _optimistic_plan
+from rover.baselines.rmax import Rmax, _optimal, _optimistic_values
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
@@ -96,10 +96,10 @@ def test_values_and_actions_are_those_of_value_iteration(
     rng = np.random.default_rng(seed)
     starts = rng.integers(n_states, size=n_starts)
     buffer = tried(rng, n_states, n_outcomes, int(share * n_states * 3), starts)
-    plan = _optimistic_plan(Counts(buffer), 3, known_after=known_after, discount=0.9)
+    values = _optimistic_values(Counts(buffer), 3, known_after=known_after, discount=0.9)
     q = value_iteration(buffer, known_after, 0.9)
-    np.testing.assert_allclose(plan.values, q.max(axis=1), atol=1e-10)
-    assert np.array_equal(plan.greedy, q >= q.max(axis=1, keepdims=True) - 1e-9)
+    np.testing.assert_allclose(values.max(axis=1), q.max(axis=1), atol=1e-10)
+    assert np.array_equal(_optimal(values), q >= q.max(axis=1, keepdims=True) - 1e-9)
 
 
 def grid_moves(text: str) -> np.ndarray:

@@ -13,8 +13,6 @@ by 1 − γ, so that V(x) = max E[γ^T], where T is the number of steps before a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from pydantic import Field
 
@@ -53,15 +51,15 @@ class Rmax(CountingAgent[_RmaxConfig]):
     config_class = _RmaxConfig
 
     def _build(self) -> CoveragePolicy:
-        self._plan: _OptimisticPlan | None = None
+        self._plan: FloatArray | None = None  # action values (S, A); None: disproved
         return super()._build()
 
     def _act(self, observation: int) -> int:
-        plan = self._plan or self._renew()
-        if observation >= len(plan.greedy):  # nothing is known of a new state
+        values = self._renew() if self._plan is None else self._plan
+        if observation >= len(values):  # nothing is known of a new state
             return int(self._rng.integers(self.buffer.n_actions))
         # Uniform among ties: a fixed order would prefer one direction everywhere.
-        best = np.flatnonzero(plan.greedy[observation])
+        best = np.flatnonzero(_optimal(values[observation]))
         return int(best[self._rng.integers(len(best))])
 
     def _observe(self, row: int, *, done: bool) -> None:
@@ -79,11 +77,11 @@ class Rmax(CountingAgent[_RmaxConfig]):
         if tries == enough or (tries > enough and varied):
             self._plan = None
 
-    def _renew(self) -> _OptimisticPlan:
+    def _renew(self) -> FloatArray:
         assert self.config.discount is not None
         self._counts.extend()
         with self.stopwatch("improve"):
-            self._plan = _optimistic_plan(
+            self._plan = _optimistic_values(
                 self._counts,
                 self.buffer.n_actions,
                 known_after=self.config.known_after,
@@ -92,43 +90,34 @@ class Rmax(CountingAgent[_RmaxConfig]):
         return self._plan
 
     def _replan(self) -> tuple[FloatArray, dict[str, float]]:
-        plan = self._renew()
-        return np.where(plan.greedy, 0.0, _LOG_OF_ZERO), {
-            "known_pairs": int(plan.known.sum()),
-            "start_value": float(plan.values[self.buffer.episode_starts[-1]]),
+        values = self._renew()
+        is_known = np.array(self._counts.tries) >= self.config.known_after
+        return np.where(_optimal(values), 0.0, _LOG_OF_ZERO), {
+            "known_pairs": int(is_known.sum()),
+            "start_value": float(values[self.buffer.episode_starts[-1]].max()),
         }
 
 
-@dataclass(frozen=True)
-class _OptimisticPlan:
-    """The optimal values of the optimistic model, and every action that attains them.
-
-    Attributes:
-        values: (S,) in [0, 1]: E[γ^T] until an unknown pair is tried; 0 where none can be reached.
-        greedy: (S, A) true for each optimal action; all are where nothing unknown can be reached.
-        known: (S, A) whether a pair was tried often enough.
-    """
-
-    values: FloatArray
-    greedy: BoolArray
-    known: BoolArray
-
-
-def _optimistic_plan(
+def _optimistic_values(
     counts: Counts, n_actions: int, *, known_after: int, discount: float
-) -> _OptimisticPlan:
-    """Plan the shortest way, in expectation of γ^T, to a pair that is not known yet."""
-    tries = np.array(counts.tries, np.float64)
-    known = (tries >= known_after).reshape(-1, n_actions)
+) -> FloatArray:
+    """Optimal action values (S, A) in [0, 1] of the optimistic model.
+
+    E[γ^T] until an unknown pair is tried; 0 where none can be reached.
+    """
+    known = np.array(counts.tries) >= known_after
     # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.
     rows = counts.rows()
     is_certain = not counts.varies() and np.count_nonzero(rows.start) <= 1
-    q = exploration_values(
-        (~known).astype(np.float64),
+    return exploration_values(
+        (~known).reshape(-1, n_actions).astype(np.float64),
         rows,
         discount=discount,
         once=True,
         tolerance=0.0 if is_certain else _TOLERANCE,
     ).actions
-    values = q.max(axis=1)
-    return _OptimisticPlan(values, q >= values[:, None] * (1.0 - _TIE), known)
+
+
+def _optimal(values: FloatArray) -> BoolArray:
+    """Mask of the actions (…, A) that attain the greatest value; all do where all are 0."""
+    return np.asarray(values >= values.max(axis=-1, keepdims=True) * (1.0 - _TIE))

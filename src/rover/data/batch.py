@@ -149,7 +149,6 @@ def n_step_batch(
     rewards: Tensor,
     *,
     discount: float,
-    batch: Batch | None = None,
 ) -> tuple[Batch, Tensor, Tensor]:
     """The n-step transitions of windows, and what a critic's target is made of.
 
@@ -162,7 +161,6 @@ def n_step_batch(
         lengths: (n,) of the same.
         rewards: (n, k) of the transitions in `rows`; those beyond the end of a window are ignored.
         discount: γ in [0, 1].
-        batch: what :func:`gather` returned for windows of one step, which then is the batch.
 
     Returns:
         The batch, returns R (n,) and discounts (n,) float32.
@@ -176,6 +174,5 @@ def n_step_batch(
     returns = (torch.where(inside, rewards, 0.0) * weights).sum(dim=1)
     # Truncation is no end of the task, so the value behind it counts (Pardo et al. 2018).
     discounts = np.where(buffer.terminated[last], 0.0, powers[lengths])
-    if batch is None:
-        batch = gather(buffer, rows[:, 0], buffer.successors[last])
+    batch = gather(buffer, rows[:, 0], buffer.successors[last])
     return batch, returns.float(), torch.from_numpy(discounts).float()

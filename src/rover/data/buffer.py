@@ -158,6 +158,13 @@ class Buffer:
         self._merged: TransitionCounts | None = None
         self._n_merged = 0
 
+    def emptied(self, *, rewards: bool = False) -> Buffer:
+        """A buffer without transitions of the same observations and actions, without skills."""
+        table = self.observations
+        return Buffer(
+            table.shape, table.dtype, self.n_actions, rewards=rewards, action_set=self.action_set
+        )
+
     def _set_views(self) -> None:
         for name, column in self._columns.items():
             setattr(self, name, column[: self._length])
@@ -205,6 +212,11 @@ class Buffer:
     def taken(self, actions: IntArray) -> NDArray[Any]:
         """Actions (n,) as the environment takes them: (n, *action shape) of its set."""
         return actions if self.action_set is None else self.action_set[actions]
+
+    @property
+    def action_details(self) -> dict[str, Any]:
+        """Entry of a policy's details that says what the actions are, where they are numbers."""
+        return {} if self.action_set is None else {"action_set": self.action_set.tolist()}
 
     @property
     def controls(self) -> FloatArray:
@@ -291,16 +303,6 @@ class Buffer:
         if sizes["episodes"] > np.count_nonzero(state["terminated"] | state["truncated"]) + 1:
             raise ArtefactError("a stored buffer has more beginnings of episodes than ends")
 
-    def _check_action_set(self) -> None:
-        actions = self.action_set
-        if actions is not None and not (
-            actions.dtype.kind == "f"
-            and actions.ndim > 0
-            and len(actions) == self.n_actions
-            and np.isfinite(actions).all()
-        ):
-            raise ArtefactError("a stored buffer's actions are no finite numbers for each")
-
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""
         content = {"n_actions": self.n_actions, "columns": self.state()}
@@ -324,16 +326,21 @@ class Buffer:
             # Tables of policies have a column for each action: a forged number fills the memory.
             if type(n_actions) is not int or not 1 <= n_actions <= MAX_ACTIONS:
                 raise ArtefactError(f"it cannot have {shorten(n_actions)} actions")
-            observations = columns["observations"]
+            actions, observations = stored.get("action_set"), columns["observations"]
+            if actions is not None and not (
+                actions.dtype.kind == "f"
+                and len(actions) == n_actions
+                and np.isfinite(actions).all()
+            ):
+                raise ArtefactError("a stored buffer's actions are no finite numbers for each")
             buffer = cls(
                 observations.shape[1:],
                 observations.dtype,
                 n_actions,
                 rewards="rewards" in columns,
                 skill_dim=columns["skills"].shape[1] if "skills" in columns else 0,
-                action_set=stored.get("action_set"),
+                action_set=actions,
             )
-            buffer._check_action_set()
             buffer.load_state(columns)
         if len(buffer) == 0:
             raise ArtefactError(f"{path} holds no transitions; make a run of at least one step")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rover.data.buffer import Buffer
 from rover.envs import RewardFunction
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray, IntArray, distinct_rows
 
 # Observations are gathered for so many transitions at a time: images fill memory quickly.
 _TRANSITIONS_AT_ONCE = 1024
@@ -56,7 +56,28 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
     # Where the task is over, it has no further step: pretraining walked on through its goal.
     over = np.zeros(len(buffer.observations), np.bool_)
     over[buffer.successors[terminated]] = True
-    return _restrict(buffer, rewards, terminated, kept=~over[buffer.inputs])
+    kept = ~over[buffer.inputs]
+    bounds = _bounds(buffer.terminated | buffer.truncated | terminated, kept)
+    truncated = buffer.truncated | buffer.terminated
+    # An episode is cut before what is left out, unless the task ends there by itself.
+    truncated[bounds[:, 1] - 1] = True
+    truncated &= ~terminated
+    if kept[-1] and not (buffer.terminated[-1] or buffer.truncated[-1]):
+        truncated[-1] = False  # the last episode is unfinished, and not cut
+    rows, task = np.flatnonzero(kept), buffer.emptied(rewards=True)
+    task.load_state(
+        {
+            "observations": buffer.observations.rows,
+            "starts": buffer.inputs[bounds[:, 0]],
+            "inputs": buffer.inputs[rows],
+            "actions": buffer.actions[rows],
+            "successors": buffer.successors[rows],
+            "terminated": terminated[rows],
+            "truncated": truncated[rows],
+            "rewards": rewards[rows],
+        }
+    )
+    return task
 
 
 def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray]:
@@ -74,9 +95,7 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to label: the buffer is empty")
     inputs, actions, successors = buffer.inputs, buffer.actions, buffer.successors
-    # One number for each (x, a, x'): a task is evaluated once for each that differs.
-    keys = (inputs * buffer.n_actions + actions) * len(buffer.observations) + successors
-    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
+    first, index = distinct_rows(inputs, actions, successors)
     rewards, terminated = _evaluate(
         reward,
         buffer.observations.rows,
@@ -85,41 +104,6 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
         successors[first],
     )
     return rewards[index], terminated[index]
-
-
-def _restrict(
-    buffer: Buffer, rewards: FloatArray, terminated: BoolArray, *, kept: BoolArray
-) -> Buffer:
-    """The rows `kept` (n,), with rewards (n,) and terminations (n,) in place of what was stored."""
-    bounds = _bounds(buffer.terminated | buffer.truncated | terminated, kept)
-    truncated = buffer.truncated | buffer.terminated
-    # An episode is cut before what is left out, unless the task ends there by itself.
-    truncated[bounds[:, 1] - 1] = True
-    truncated &= ~terminated
-    if len(kept) and kept[-1] and not (buffer.terminated[-1] or buffer.truncated[-1]):
-        truncated[-1] = False  # the last episode is unfinished, and not cut
-    # The same table of observations, whose rows keep their numbers.
-    task = Buffer(
-        buffer.observations.shape,
-        buffer.observations.dtype,
-        buffer.n_actions,
-        rewards=True,
-        action_set=buffer.action_set,
-    )
-    rows = np.flatnonzero(kept)
-    task.load_state(
-        {
-            "observations": buffer.observations.rows,
-            "starts": buffer.inputs[bounds[:, 0]],
-            "inputs": buffer.inputs[rows],
-            "actions": buffer.actions[rows],
-            "successors": buffer.successors[rows],
-            "terminated": terminated[rows],
-            "truncated": truncated[rows],
-            "rewards": rewards[rows],
-        }
-    )
-    return task
 
 
 def _evaluate(

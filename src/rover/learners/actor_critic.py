@@ -305,7 +305,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
         # targets.
         metrics = super().update(batch, returns, discounts, train_actor=train_actor)
         # While the actor stays, its entropy does, and α would only drift.
-        if train_actor and self.config.adapt_temperature:
+        if train_actor:
             gap = metrics["policy_entropy"] - self.target_entropy
             self._temperature_optimizer.step(self._log_temperature * gap)
         return metrics

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from rover.features import EncoderConfig, Observations, encoder_config
+
 _Presets = Mapping[str, Mapping[str, Any]]
 
 
@@ -34,6 +36,11 @@ class _LearnerConfig(BaseModel):
     )
     critic_learning_rate: float = Field(5e-4, gt=0, description="Adam step size of the critics")
 
+    def encoder(self, observations: Observations) -> EncoderConfig:
+        """The encoder of a learner's networks: their first hidden layer, or convolutions."""
+        width = None if observations.is_image else self.hidden_sizes[0]
+        return encoder_config(observations, architecture="learner", feature_dim=width)
+
 
 class _ActorCriticConfig(_LearnerConfig):
     """Settings that the learners with an actor share."""
@@ -60,10 +67,7 @@ class SACConfig(_ActorCriticConfig):
     )
 
     initial_temperature: float = Field(
-        0.1, gt=0, description="α, the weight of the entropy, before it adapts or for good"
-    )
-    adapt_temperature: bool = Field(
-        True, description="whether α follows the entropy; off: it stays as it is"
+        0.1, gt=0, description="α, the weight of the entropy, at first"
     )
     # Usual is 0.98, which keeps the policy nearly uniform.
     target_entropy_ratio: float = Field(

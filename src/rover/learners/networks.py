@@ -234,8 +234,7 @@ class RowCache:
 
     def clear(self) -> None:
         """Forget everything: the function has changed."""
-        self._is_stored = torch.zeros(0, dtype=torch.bool)  # by row, as the outputs
-        self._outputs: Tensor | None = None
+        self._outputs: dict[int, Tensor] = {}  # (1, q) by row
 
     @torch.no_grad()
     def __call__(self, observations: Tensor, rows: Tensor | None) -> Tensor:
@@ -246,48 +245,29 @@ class RowCache:
         Warns:
             RoverWarning: the memory is full.
         """
-        if rows is None:
-            return self._evaluate(observations)
-        # The buffer's table has grown since: rows that were never asked for are not stored.
-        beyond = int(rows.max()) + 1 - len(self._is_stored)
-        if beyond > 0:
-            self._is_stored = F.pad(self._is_stored, (0, beyond))
-        is_new = ~self._is_stored[rows]
-        if self._outputs is not None and not bool(is_new.any()):
-            return self._outputs[rows]
-        fresh = self._evaluate(observations[is_new])
-        outputs = self._store(rows[is_new], fresh)
-        result = fresh.new_empty((len(rows), *fresh.shape[1:]))
-        result[is_new], result[~is_new] = fresh, outputs[rows[~is_new]]
-        return result
+        outputs = []
+        keys = [-1] * len(observations) if rows is None else rows.tolist()
+        for number, row in enumerate(keys):
+            output = self._outputs.get(row)
+            if output is None:
+                # A copy, so that every observation is aligned in memory as any other.
+                output = self._function(observations[number : number + 1].clone())
+                if rows is not None:
+                    self._store(row, output)
+            outputs.append(output)
+        return torch.cat(outputs)
 
-    def _evaluate(self, observations: Tensor) -> Tensor:
-        # Copies, so that every observation is aligned in memory as any other.
-        each = map(torch.clone, torch.tensor_split(observations, len(observations)))
-        return torch.cat(tuple(map(self._function, each)))
-
-    def _store(self, rows: Tensor, outputs: Tensor) -> Tensor:
-        """Keep the outputs that there is memory for, and return the table of all."""
-        # Whole rows that fit, of whatever dtype and width the function returns.
-        limit = self._max_bytes // max(1, outputs[0].numel() * outputs.element_size())
-        fits = rows < limit
-        if not (bool(fits.all()) or self._has_warned):
+    def _store(self, row: int, output: Tensor) -> None:
+        """Keep an output if there is memory for it."""
+        n = len(self._outputs)
+        if (n + 1) * output.nbytes <= self._max_bytes:
+            self._outputs[row] = output
+        elif not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"features of {limit} observations fill the {self._max_bytes} bytes set aside for "
+                f"features of {n} observations fill the {self._max_bytes} bytes set aside for "
                 "them: those of further ones are computed anew in every update. Narrower features, "
                 "or a policy that stands on fewer states, take less",
                 RoverWarning,
                 stacklevel=3,
             )
-        if self._outputs is None:
-            self._outputs = outputs[:0]
-        size = len(self._outputs)
-        if size < min(limit, len(self._is_stored)):
-            # The table doubles, so that a growing buffer copies it seldom.
-            grown = outputs.new_empty((min(limit, 2 * len(self._is_stored)), *outputs.shape[1:]))
-            grown[:size] = self._outputs
-            self._outputs = grown
-        self._outputs[rows[fits]] = outputs[fits]
-        self._is_stored[rows[fits]] = True
-        return self._outputs

@@ -11,7 +11,6 @@ every other state follows once, at the end, from V.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -48,11 +47,9 @@ class StepRule:
     restart: bool = False
 
 
-def growing_steps(
-    step_size: float, *, growth: float = 2.0, shrink: float = 0.25, max_backtracks: int = 12
-) -> StepRule:
-    """Geometrically growing steps, the route to a linear rate (Xiao 2022); rejected on a rise."""
-    return StepRule(step_size, growth=growth, shrink=shrink, max_backtracks=max_backtracks)
+def growing_steps(step_size: float) -> StepRule:
+    """Steps that double, the route to a linear rate (Xiao 2022); rejected on a rise."""
+    return StepRule(step_size, growth=2.0, max_backtracks=12)
 
 
 @dataclass(frozen=True)
@@ -88,29 +85,6 @@ class _Iterate:
     dual: Tensor
     probs: Tensor
     occupancy: Occupancy
-
-
-def _search_step(
-    evaluate: Callable[[Tensor], _Iterate], current: _Iterate, step: float, rule: StepRule
-) -> tuple[_Iterate | None, float, int]:
-    """The next iterate, or None if every size was rejected; its step size; solves needed."""
-    # One adjoint solve serves every step size that is tried along it.
-    adjoint = current.occupancy.adjoint()
-    for n_solves in range(1, rule.max_backtracks + 2):
-        try:
-            candidate = evaluate(current.dual + step * adjoint)
-        except SingularSolveError:
-            if rule.max_backtracks == 0:
-                raise
-        else:
-            before, after = current.occupancy, candidate.occupancy
-            # Above 1 the series of the occupancy diverges, and J means nothing.
-            exists = after.sink_mass <= 1.0 or before.sink_mass > 1.0
-            if rule.max_backtracks == 0 or (exists and after.objective <= before.objective):
-                return candidate, step, n_solves
-        # Rejected or singular alike: a shorter step stays where the occupancy exists.
-        step *= rule.shrink
-    return None, step, rule.max_backtracks + 1
 
 
 def mirror_descend(
@@ -157,12 +131,28 @@ def mirror_descend(
     # Accepted steps only, which is what the stopping rule compares.
     objectives = [current.occupancy.objective]
     step, n_solves = step_rule.initial, 1
+    accepts_all = step_rule.max_backtracks == 0
     for _ in range(n_steps):
-        accepted, step, tries = _search_step(evaluate, current, step, step_rule)
-        n_solves += tries
-        if accepted is None:
+        # One adjoint solve serves every step size that is tried along it.
+        before, adjoint = current.occupancy, current.occupancy.adjoint()
+        for _ in range(1 + step_rule.max_backtracks):
+            n_solves += 1
+            try:
+                candidate = evaluate(current.dual + step * adjoint)
+            except SingularSolveError:
+                if accepts_all:
+                    raise
+            else:
+                after = candidate.occupancy
+                # Above 1 the series of the occupancy diverges, and J means nothing.
+                exists = after.sink_mass <= 1.0 or before.sink_mass > 1.0
+                if accepts_all or (exists and after.objective <= before.objective):
+                    break
+            # Rejected or singular alike: a shorter step stays where the occupancy exists.
+            step *= step_rule.shrink
+        else:  # no size was accepted
             break
-        current = accepted
+        current = candidate
         objectives.append(current.occupancy.objective)
         # Constant steps may raise J, and then an earlier iterate is the result.
         if current.occupancy.objective < best.occupancy.objective:

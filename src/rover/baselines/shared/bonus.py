@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
-from rover.features import encoder_config, input_statistics
+from rover.features import input_statistics
 from rover.learners import DDPGConfig, DiscreteDDPG, PolicyNetwork
 from rover.policies import NetworkPolicy, TabulatedPolicy
 from rover.storage import copied_tensors, restore_tensors
@@ -117,11 +117,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         observations = observations_of(self.env)
         self._reward = self.reward_class(config.intrinsic, observations, n_actions, generator)
         self._learner = DiscreteDDPG(
-            encoder_config(
-                observations,
-                architecture="learner",
-                feature_dim=None if observations.is_image else config.learner.hidden_sizes[0],
-            ),
+            config.learner.encoder(observations),
             n_actions=n_actions,
             config=config.learner,
             skill_dim=skill_dim,
@@ -207,12 +203,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
                 of_steps = torch.zeros(inside.shape, dtype=torch.float32)
                 of_steps[torch.from_numpy(inside)] = rewards
                 batch, returns, discounts = n_step_batch(
-                    buffer,
-                    rows,
-                    lengths,
-                    of_steps,
-                    discount=config.learner_discount,
-                    batch=batch if k == 1 else None,
+                    buffer, rows, lengths, of_steps, discount=config.learner_discount
                 )
             else:
                 goes_on = torch.from_numpy(~buffer.terminated[last])

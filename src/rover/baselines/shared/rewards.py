@@ -25,6 +25,7 @@ from rover.features import (
 )
 from rover.features.networks import make_linear
 from rover.operators.kernels import require_finite
+from rover.operators.support import distinct_rows
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -184,14 +185,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
             The columns (p,) of the distinct rows, how often each occurs (p,), and which of them
             each of the n rows is (n,).
         """
-        arrays = [column.numpy() for column in columns]
-        shape = [int(array.max()) + 1 for array in arrays]
-        # One integer for each row, which sorts ten times faster than rows do.
-        keys, inverse, counts = np.unique(
-            np.ravel_multi_index(arrays, shape), return_inverse=True, return_counts=True
-        )
-        distinct = [torch.from_numpy(column) for column in np.unravel_index(keys, shape)]
-        return distinct, torch.from_numpy(counts), torch.from_numpy(inverse)
+        first, inverse = map(torch.from_numpy, distinct_rows(*(c.numpy() for c in columns)))
+        return [column[first] for column in columns], torch.bincount(inverse), inverse
 
 
 class EpisodicReward(IntrinsicReward[ConfigT]):
