@@ -8,13 +8,13 @@ iterations on one model, which takes in every further transition.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-import torch
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
@@ -37,73 +37,28 @@ _NEAR = 2.0 * SPACING
 _UNTRIED = 0.1
 
 
-class TaskPlanner:
-    """Base of what plans for the rewards that a task has shown.
-
-    Attributes:
-        exploit: the current plan for the task; a new plan is another object.
-        n_planned: transitions of the task that it was made from.
-        details: that travel with a plan.
-    """
-
-    plan_class: ClassVar[type[ContextPolicy] | type[ValuePolicy]] = ValuePolicy
-    exploit: ContextPolicy | ValuePolicy
-    n_planned: int
-    details: dict[str, Any]
-
-    def policy_module(self) -> ContextPolicy | ValuePolicy:
-        """The current plan for the task."""
-        return self.exploit
-
-    def restored(self, stored: Mapping[str, Any]) -> ContextPolicy | ValuePolicy:
-        """An earlier plan, from its content."""
-        plan = self.plan_class.from_content(stored)
-        plan.details = self.details
-        return plan
-
-    def state(self) -> dict[str, Tensor]:
-        """From how many transitions the plan was made: it is made again from them."""
-        return {"n_planned": torch.tensor(self.n_planned)}
-
-    def load_state(self, state: Mapping[str, Tensor], /) -> None:
-        """Restore what :meth:`state` returned; the run then makes the plan again."""
-        self.n_planned = int(state["n_planned"])
-
-
-class _ModelPlanner(TaskPlanner):
+class _ModelPlanner:
     """Plans on the transitions of pretraining and of the task.
 
     Args:
         experience: what pretraining left.
         seen: the task's transitions so far, with rewards.
-        config: settings.
+        discount: γ of the plans.
 
     Attributes:
         is_exact: whether states repeat, so that plans are made in milliseconds.
-        explore: the current plan of exploration.
     """
 
-    exploit: ValuePolicy
-    explore: ValuePolicy
-
-    def __init__(self, experience: Experience, seen: Buffer, config: AdaptConfig) -> None:
+    def __init__(self, experience: Experience, seen: Buffer, discount: float) -> None:
         old = experience.buffer
-        self._all = Buffer(
-            old.observations.shape,
-            old.observations.dtype,
-            old.n_actions,
-            action_set=old.action_set,
-        )
-        columns = old.state()  # without rewards or skills
+        self._all, columns = old.emptied(), old.state()
         self._all.load_state({name: columns[name] for name in self._all.state()})
         self._n_old = len(old)
         self._experience = experience._replace(buffer=self._all)
         self._evidence = Evidence(self._all)
         self._seen = seen
-        self._discount = config.learner.discount
-        self.details = policy_details(experience, ("task",), self._discount)
+        self._discount = discount
         self._rows: list[int] = []  # of the seen observations, in the table of all
-        self.n_planned = -1
         self.is_exact = True
 
     def was_tried(self, observation: int) -> bool:
@@ -112,8 +67,8 @@ class _ModelPlanner(TaskPlanner):
             observation < len(self._rows) and bool(self._tried[self._rows[observation]])
         )
 
-    def plan(self, n: int, *, is_rewarded: bool) -> None:
-        """Take in the task's transitions up to number `n`, and plan for its rewards if it has any.
+    def plan(self, n: int, *, is_rewarded: bool) -> tuple[ValuePolicy, ValuePolicy]:
+        """Plans for exploration, and for the rewards of the task's first `n` transitions if any.
 
         Exploration is a task of its own: reward 1, and an end, on arrival at what is unvisited.
         """
@@ -125,11 +80,11 @@ class _ModelPlanner(TaskPlanner):
         # aim.
         sink = _UNTRIED if arrivals.any() else 1.0
         aims = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
-        self.explore = value_policy(model, aims, self._experience, self._discount, sink)
-        self.exploit = self.explore
-        if is_rewarded:
-            task = self._task(*self._reward_model(model.points))
-            self.exploit = value_policy(model, task, self._experience, self._discount)
+        explore = value_policy(model, aims, self._experience, self._discount, sink)
+        if not is_rewarded:
+            return explore, explore
+        task = self._task(*self._reward_model(model.points, n))
+        return explore, value_policy(model, task, self._experience, self._discount)
 
     def _take_in(self, n: int) -> None:
         """Add the task's transitions up to number `n` to those of pretraining."""
@@ -144,7 +99,6 @@ class _ModelPlanner(TaskPlanner):
                 bool(seen.terminated[row]),
                 bool(seen.truncated[row]),
             )
-        self.n_planned = n
         self._tried = np.zeros(len(self._all.observations), np.bool_)
         self._tried[self._all.inputs] = True
 
@@ -163,12 +117,12 @@ class _ModelPlanner(TaskPlanner):
             return mask
         return np.asarray(KDTree(points[visited]).query(points)[0] > _NEAR)
 
-    def _reward_model(self, points: FloatArray) -> tuple[FloatArray, BoolArray]:
+    def _reward_model(self, points: FloatArray, n: int) -> tuple[FloatArray, BoolArray]:
         """Reward and termination of every transition, as far as the task has shown."""
         every, first = self._all, self._n_old
         assert self._seen.rewards is not None
         # Up to the transition that the plan is made from: a resumed run must make the same plan.
-        earned = self._seen.rewards[: self.n_planned]
+        earned = self._seen.rewards[:n]
         ends = every.terminated[first:].astype(np.float64)
         # The median where nothing is shown: in a sparse task that of an ordinary step, which no
         # rare reward moves.
@@ -193,22 +147,29 @@ class _ModelPlanner(TaskPlanner):
         rewards[first:], ended[first:] = earned, ends
         return rewards, ended > 0.5
 
-    def policy_logits(self, observations: Tensor) -> Tensor:
-        """Logits (n, A) of the current plan for the task."""
-        with torch.no_grad():
-            return self.exploit.component_logits(observations, 0)
-
 
 class PlanningRun(OnlineRun):
-    """Base of the runs that act by plans, of which ever fewer episodes explore."""
+    """Base of the runs that act by plans, of which ever fewer episodes explore.
+
+    A subclass sets ``_plan``, the current plan for the task, a new object each time, by
+    :meth:`_replan`; and ``_details``, which travel with plans.
+    """
 
     activity = "adapt"
     config_class = AdaptConfig
     config: AdaptConfig
-    _learner: TaskPlanner
-    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited")
+    _parts = ("_buffer", "_collector")
+    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited", "_n_planned")
+    plan_class: ClassVar[type[ContextPolicy] | type[ValuePolicy]] = ValuePolicy
+    _plan: ContextPolicy | ValuePolicy
+    _details: dict[str, Any]
     _explores = True
     _n_exploited = 0  # episodes that followed the plan for the task
+    _n_planned = 0  # transitions of the task that the plan was made from
+
+    @abstractmethod
+    def _replan(self, n: int) -> None:
+        """Plan on the task's first `n` transitions."""
 
     def _toss(self) -> None:
         """Choose whether the next episode explores, after one that met a reward or followed it.
@@ -219,21 +180,36 @@ class PlanningRun(OnlineRun):
         self._n_exploited += 1
         self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
 
+    def _logits(self, observations: Tensor) -> Tensor:
+        logits: Tensor = self._plan(observations)
+        return logits
+
+    def _current_policy(self) -> nn.Module:
+        return self._plan
+
     def _stored(self, module: nn.Module) -> Mapping[str, Any]:
         assert isinstance(module, ContextPolicy | ValuePolicy)
         return module.content()
 
     def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        return self._learner.restored(weights)
+        plan = self.plan_class.from_content(weights)
+        plan.details = self._details
+        return plan
 
     def _package(self, module: nn.Module) -> nn.Module:
         return module.eval()
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_state(state)
+        # Plans are not stored: the same transitions make them in the same bits.
+        self._replan(self._n_planned)
 
 
 class Adaptation(PlanningRun):
     """One run of adapting to a task, with the model of `experience`."""
 
-    _learner: _ModelPlanner
+    _plan: ValuePolicy
+    _acting: TabulatedPolicy
     _plain_state = (*PlanningRun._plain_state, "_n_unseen")
 
     def __init__(
@@ -247,10 +223,12 @@ class Adaptation(PlanningRun):
     ) -> None:
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         check_same_spaces(experience.buffer, env)
-        self._learner = _ModelPlanner(experience, self._buffer, self.config)
+        discount = self.config.learner.discount
+        self._details = policy_details(experience, ("task",), discount)
+        self._planner = _ModelPlanner(experience, self._buffer, discount)
         table = self._buffer.observations
-        self._acting = TabulatedPolicy(table, lambda seen, _: self._learner.exploit(seen))
-        self._exploring = TabulatedPolicy(table, lambda seen, _: self._learner.explore(seen))
+        self._acting = TabulatedPolicy(table, lambda seen, _: self._plan(seen))
+        self._exploring = TabulatedPolicy(table, lambda seen, _: self._exploration(seen))
         self._n_unseen = 0  # decisions at observations from which no action was known
         self._n_visited = 0  # observations that the plans know
 
@@ -260,7 +238,7 @@ class Adaptation(PlanningRun):
         return self._measure()
 
     def _choose(self) -> int:
-        self._n_unseen += not self._learner.was_tried(self._collector.observation)
+        self._n_unseen += not self._planner.was_tried(self._collector.observation)
         acting = self._exploring if self._explores else self._acting
         return acting.sample(self._collector.observation, self._rng)
 
@@ -272,13 +250,14 @@ class Adaptation(PlanningRun):
             self._toss()
         # A plan over places takes seconds: between episodes only.
         is_new = len(self._buffer.observations) > self._n_visited
-        is_new = is_new and (done or self._learner.is_exact)
+        is_new = is_new and (done or self._planner.is_exact)
         if first_reward or n % self.config.learner.plan_every == 0 or is_new:
             self._replan(n)
 
     def _replan(self, n: int) -> None:
         with self.stopwatch("improve"):
-            self._learner.plan(n, is_rewarded=self.is_rewarded)
+            self._exploration, self._plan = self._planner.plan(n, is_rewarded=self.is_rewarded)
+        self._n_planned = n
         self._n_visited = len(self._buffer.observations)
         self._acting.forget()
         self._exploring.forget()
@@ -292,9 +271,4 @@ class Adaptation(PlanningRun):
         return {**super()._figures(), "unseen_share": self._unseen_share}
 
     def _conclude(self) -> None:
-        warn_of_unseen(self._unseen_share, self._learner.exploit)
-
-    def _load_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_state(state)
-        # Plans are not stored: value iteration on the same transitions ends in the same bits.
-        self._replan(self._learner.n_planned)
+        warn_of_unseen(self._unseen_share, self._plan)

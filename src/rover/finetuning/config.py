@@ -107,7 +107,7 @@ class FinetuneConfig(_LearningConfig):
 
 
 class _PlanConfig(BaseModel):
-    """Settings of planning on the model that pretraining left."""
+    """Settings of planning on what pretraining left and the task has shown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -117,26 +117,19 @@ class _PlanConfig(BaseModel):
     plan_every: int = Field(25, ge=1, description="steps after which plans are made anew")
 
 
-class _ContextsConfig(_PlanConfig):
-    """The same where the world changes with every episode."""
-
-    # A reward that is far away is left to exploring: no way through a new layout is known.
-    discount: float = Field(0.9, gt=0, lt=1, description="γ of the regression of rewards")
-    plan_every: int = Field(
-        25, ge=1, description="steps after which rewards are regressed anew, between episodes"
-    )
-
-
 class AdaptConfig(TaskConfig):
     """Settings of adapting to a task."""
 
-    learners: ClassVar[Mapping[str, type[BaseModel]]] = {
-        "plan": _PlanConfig,
-        "contexts": _ContextsConfig,
+    learners: ClassVar[Mapping[str, type[BaseModel]]] = dict.fromkeys(
+        ("plan", "contexts"), _PlanConfig
+    )
+    # Where the world changes with every episode a reward that is far away is left to exploring: no
+    # way through a new layout is known.
+    presets: ClassVar[_Presets] = {
+        "fast": {"plan": {}, "contexts": {"learner": {"discount": 0.9}}},
     }
-    presets: ClassVar[_Presets] = {"fast": {"plan": {}, "contexts": {}}}
 
-    learner: _PlanConfig | _ContextsConfig = Field(description="settings of the plans")
+    learner: _PlanConfig = Field(description="settings of the plans")
     evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rover.data import Buffer
 from rover.evaluation import followed_episodes
-from rover.finetuning.adaptation import PlanningRun, TaskPlanner
+from rover.finetuning.adaptation import PlanningRun
 from rover.operators.support import FloatArray
 from rover.policies import ContextPolicy
 from rover.policies.policy import Probs
@@ -30,34 +29,6 @@ from rover.training.run_folder import START_FILE
 _EPISODE_STREAM = 6
 
 
-class _RewardPlanner(TaskPlanner):
-    """Plans in layouts that were never seen.
-
-    Args:
-        start: the policy of pretraining, which is the plan before a reward was met.
-        seen: the task's transitions so far, with rewards.
-        discount: γ of the regression.
-    """
-
-    plan_class = ContextPolicy
-    exploit: ContextPolicy
-
-    def __init__(self, start: ContextPolicy, seen: Buffer, discount: float) -> None:
-        self._start, self._seen, self._discount = start, seen, discount
-        self.details = policy_details(Experience(seen, start), ("task",), discount)
-        self.exploit = start
-        self.n_planned = 0
-
-    def plan(self, n: int) -> None:
-        """Plan for the rewards of the task's first `n` transitions, some of which are above 0."""
-        rewards = self._seen.rewards
-        assert rewards is not None
-        ends = self._seen.terminated[:n].astype(np.float64)
-        self.exploit = reward_policy(self._start, self._seen, rewards[:n], ends, self._discount)
-        self.exploit.details = self.details
-        self.n_planned = n
-
-
 class ContextAdaptation(PlanningRun):
     """One run of adapting to a task in worlds that change with every episode.
 
@@ -66,7 +37,8 @@ class ContextAdaptation(PlanningRun):
         start: the policy of pretraining, which is kept in the run folder.
     """
 
-    _learner: _RewardPlanner
+    plan_class = ContextPolicy
+    _plan: ContextPolicy
 
     def __init__(
         self,
@@ -79,8 +51,9 @@ class ContextAdaptation(PlanningRun):
     ) -> None:
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         start.check_fits(env)
-        self._start = start
-        self._learner = _RewardPlanner(start, self._buffer, self.config.learner.discount)
+        self._start = self._plan = start
+        experience, discount = Experience(self._buffer, start), self.config.learner.discount
+        self._details = policy_details(experience, ("task",), discount)
 
     def _prepare_folder(self, folder: Path) -> None:
         self._start.save(folder / START_FILE)
@@ -94,7 +67,7 @@ class ContextAdaptation(PlanningRun):
         """Policy of the current episode, asked for each of its observations in order."""
         # By the episode's number, so that a resumed run can follow it again from its beginning.
         seed = self.run_config.seed, _EPISODE_STREAM, self._collector.episode
-        policy = self._start if self._explores else self._learner.exploit
+        policy = self._start if self._explores else self._plan
         return policy.sample_component(np.random.default_rng(seed))
 
     def _choose(self) -> int:
@@ -110,18 +83,26 @@ class ContextAdaptation(PlanningRun):
         n = self.num_timesteps
         if self.is_rewarded:
             self._toss()
-            if n - self._learner.n_planned >= self.config.learner.plan_every:
-                with self.stopwatch("improve"):
-                    self._learner.plan(n)
+            if n - self._n_planned >= self.config.learner.plan_every:
+                self._replan(n)
         self._probs = self._episode()
 
-    def _forget_tables(self) -> None:
-        """Do nothing: an episode is followed to its end."""
+    def _replan(self, n: int) -> None:
+        if n == 0:
+            return  # no reward was met yet
+        rewards, ends = self._buffer.rewards, self._buffer.terminated[:n].astype(np.float64)
+        assert rewards is not None
+        with self.stopwatch("improve"):
+            self._plan = reward_policy(
+                self._start, self._buffer, rewards[:n], ends, self.config.learner.discount
+            )
+        self._plan.details = self._details
+        self._n_planned = n
 
     def _returns(self) -> FloatArray:
         returns, _ = followed_episodes(
             self._evaluation_env,
-            self._learner.exploit.sample_component,
+            self._plan.sample_component,
             seed=self._evaluation_seed,
             n_episodes=self._evaluation_episodes,
         )
@@ -129,10 +110,7 @@ class ContextAdaptation(PlanningRun):
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
-        # Neither is stored: the regression of the same transitions ends in the same bits, and
-        # the memory of the episode follows from what it has shown.
-        if self._learner.n_planned > 0:
-            self._learner.plan(self._learner.n_planned)
+        # The memory of the episode follows from what it has shown.
         self._probs = self._episode()
         done = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
         first = 1 + int(done[-1]) if len(done) else 0

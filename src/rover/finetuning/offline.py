@@ -73,7 +73,7 @@ class OfflineTraining(TaskRun):
         self._batch_rng = np.random.default_rng([run_config.seed, 1])
         learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(
-            self._encoder_config(),
+            self.config.learner.encoder(self._observations),
             n_actions=buffer.n_actions,
             config=self.config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),

@@ -46,6 +46,7 @@ class Finetuning(OnlineRun):
     config_class = FinetuneConfig
     config: FinetuneConfig
     _learner: DiscreteDDPG | DiscreteSAC
+    _acting: TabulatedPolicy
     _plain_state = (
         *OnlineRun._plain_state,
         *("_is_centred", "_is_warming_up", "_warmup_end", "_component_returns"),
@@ -69,7 +70,7 @@ class Finetuning(OnlineRun):
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
         learner: Any = DiscreteSAC if run_config.algorithm == "sac" else DiscreteDDPG
         self._learner = learner(
-            self._encoder_config(),
+            self.config.learner.encoder(self._observations),
             n_actions=self._buffer.n_actions,
             config=config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),

@@ -20,7 +20,6 @@ from rover.data import Batch, Buffer, Collector, check_spaces, n_step_batch, sam
 from rover.envs import action_set
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
-from rover.features import EncoderConfig, encoder_config
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
 from rover.operators.support import FloatArray
@@ -72,16 +71,16 @@ class TaskRun(Run):
     as good it is the earliest. The one that learning started from is among them, but is handed over
     only if it is better than all that were learned.
 
-    A subclass sets ``_buffer``, with rewards, ``_batch_rng``, and ``_learner``, whose policy is
-    evaluated (``policy_logits``), kept (``policy_module``) and stored with all that learning
-    depends on (``state``, ``load_state``).
+    A subclass sets ``_buffer``, with rewards, and, where networks learn, ``_batch_rng`` and
+    ``_learner``, whose policy is evaluated (``policy_logits``) and kept (``policy_module``).
     """
 
     can_be_extended = False
     config_class: ClassVar[type[TaskConfig]]
 
-    # Attributes that a state holds as they are.
+    # Attributes that a state holds as they are, and those with a ``state`` and a ``load_state``.
     _plain_state: ClassVar[tuple[str, ...]] = ("curve", "first_success", "is_rewarded")
+    _parts: ClassVar[tuple[str, ...]] = ("_learner",)
 
     _buffer: Buffer
     _learner: Any
@@ -126,9 +125,9 @@ class TaskRun(Run):
         """
 
     def _as_handed_over(self, module: nn.Module) -> nn.Module:
-        actor, actions = self._package(module), self._buffer.action_set
-        if isinstance(actor, Policy) and actions is not None:
-            actor.details = {**actor.details, "action_set": actions.tolist()}
+        actor = self._package(module)
+        if isinstance(actor, Policy):
+            actor.details = actor.details | self._buffer.action_details
         return actor
 
     def learn(
@@ -171,12 +170,6 @@ class TaskRun(Run):
         """Contents of config.json for a run of `total_timesteps` steps or updates."""
         return self.run_config.model_copy(update={"total_timesteps": total_timesteps})
 
-    def _encoder_config(self) -> EncoderConfig:
-        """The encoder of a learner's networks."""
-        config: Any = self.config
-        width = None if self._observations.is_image else config.learner.hidden_sizes[0]
-        return encoder_config(self._observations, architecture="learner", feature_dim=width)
-
     def _draw(self) -> tuple[tuple[Batch, Tensor, Tensor], float]:
         """A batch with its n-step returns and discounts, and the unit of its rewards, > 0."""
         config: Any = self.config
@@ -205,14 +198,24 @@ class TaskRun(Run):
             # A learned policy replaces the start where both earn the same: learning was asked for.
             replaces_start = step <= self._warmup_end < self.num_timesteps
             if greedy > greatest or (greedy == greatest and replaces_start):
-                self._best = greedy, self.num_timesteps, self._learner.policy_module()
+                self._best = greedy, self.num_timesteps, self._current_policy()
         return record
+
+    def _logits(self, observations: Tensor) -> Tensor:
+        """Logits (n, A) of the policy as it is now, of raw observations (n, *shape)."""
+        logits: Tensor = self._learner.policy_logits(observations)
+        return logits
+
+    def _current_policy(self) -> nn.Module:
+        """The policy as it is now, which no later step changes."""
+        module: nn.Module = self._learner.policy_module()
+        return module
 
     def _returns(self) -> FloatArray:
         """Returns (n,) of the evaluation's episodes by the policy as it is now."""
         returns, _ = greedy_episodes(
             self._evaluation_env,
-            self._learner.policy_logits,
+            self._logits,
             seed=self._evaluation_seed,
             n_episodes=self._evaluation_episodes,
         )
@@ -229,13 +232,14 @@ class TaskRun(Run):
     def _state(self) -> dict[str, Any]:
         greatest, step, module = self._best
         return {
-            "learner": self._learner.state(),
             "best": [greatest, step, self._stored(module)],
             "progress": {name: getattr(self, name) for name in self._plain_state},
+            "parts": {name: getattr(self, name).state() for name in self._parts},
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
-        self._learner.load_state(state["learner"])
+        for name in self._parts:
+            getattr(self, name).load_state(state["parts"][name])
         greatest, step, weights = state["best"]
         self._best = float(greatest), int(step), self._restored(weights)
         for name in self._plain_state:
@@ -248,7 +252,7 @@ class TaskRun(Run):
     def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
         """A copy of the learner's policy with weights that were stored."""
         # Made as the learner makes it and filled, since a file holds weights and no classes.
-        module: nn.Module = self._learner.policy_module()
+        module = self._current_policy()
         restore_tensors(module.state_dict(), weights, owner="the policy")
         return module
 
@@ -262,11 +266,13 @@ class OnlineRun(TaskRun):
     """Base of the runs that learn a task by interacting with it.
 
     A subclass chooses the actions (:meth:`_choose`), learns from each transition (:meth:`_learn`),
-    and sets ``_acting``, the policy by which it acts.
+    and sets ``_acting``, if it acts by a policy without a memory.
     """
 
     _plain_state = (*TaskRun._plain_state, "_episode_return", "_recent_returns", "_latest")
-    _acting: TabulatedPolicy
+    # The buffer first, which the collector replays the unfinished episode of.
+    _parts: ClassVar[tuple[str, ...]] = ("_buffer", "_collector", "_learner")
+    _acting: TabulatedPolicy | None = None
 
     def __init__(
         self,
@@ -343,12 +349,10 @@ class OnlineRun(TaskRun):
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
 
-    def _forget_tables(self) -> None:
-        """Forget what is tabulated of policies, as a run that goes on from here has none of it."""
-        self._acting.forget()
-
     def _measure(self) -> dict[str, Any]:
-        self._forget_tables()
+        if self._acting is not None:
+            # A run that goes on from here has nothing tabulated, and rounding depends on what was.
+            self._acting.forget()
         recent, self._recent_returns = self._recent_returns, []
         return self._evaluate(
             {
@@ -358,18 +362,6 @@ class OnlineRun(TaskRun):
                 **self._latest,
             }
         )
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            **super()._state(),
-            "buffer": self._buffer.state(),
-            "collector": self._collector.state(),
-        }
-
-    def _load_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_state(state)
-        self._buffer.load_state(state["buffer"])
-        self._collector.load_state(state["collector"])
 
 
 def _curve_summary(

@@ -240,11 +240,9 @@ def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
 
 def policy_details(experience: Experience, names: Sequence[str], discount: float) -> dict[str, Any]:
     """Details that travel with a solved policy: those of pretraining's, tasks and discount."""
-    details = {} if experience.policy is None else dict(experience.policy.details)
-    actions = experience.buffer.action_set
-    if actions is not None:
-        details["action_set"] = actions.tolist()
-    return details | {"tasks": list(names), "planning_discount": discount}
+    details = {} if experience.policy is None else experience.policy.details
+    own = experience.buffer.action_details
+    return details | own | {"tasks": list(names), "planning_discount": discount}
 
 
 def expected_values(

@@ -213,9 +213,7 @@ class Agent(Run, Generic[ConfigT]):
         # On the policy itself, so that a file of it says where it comes from without its run.
         steps, discount = len(self.buffer), self.config.discount
         details = {**self._origin(), "steps": steps, "discount": discount}
-        if self.buffer.action_set is not None:
-            details["action_set"] = self.buffer.action_set.tolist()
-        self.policy.details = details
+        self.policy.details = details | self.buffer.action_details
 
     def _origin(self) -> dict[str, Any]:
         """Agent, seed and environment, as the policy and config.json name them."""
