@@ -160,7 +160,7 @@ def _horizon(case: Case) -> float:
     """Steps of an episode of a task with a sparse goal on known states; NaN for other cases."""
     if not (case.learn and case.learn.goal and case.learn.reward == "sparse"):
         return math.nan
-    problem = finite_problem(case.env, json.dumps(case.env_kwargs))
+    problem = finite_problem(case.problem)
     return problem[1] if problem else math.nan
 
 

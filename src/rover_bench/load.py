@@ -126,7 +126,7 @@ def comparison(
         name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
-    problem, remarks = finite_problem(env, json.dumps(dict(env_kwargs))), ""
+    problem, remarks = finite_problem(json.dumps([env, dict(env_kwargs)])), ""
     if problem is not None:
         n_states = problem[0].dynamics.n_states
         remarks = (

@@ -34,7 +34,6 @@ from rover.evaluation.finite import TARGET_COVERAGE
 from rover.operators import growing_steps, merge_transitions, mirror_descend, sparse_operator
 from rover.plots import RunFiles
 from rover.policies import load_policy
-from rover.storage import read_json
 from rover.training.environments import horizon_of
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
@@ -62,7 +61,8 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
     Raises:
         ArtefactError: a file of the run is missing or damaged.
     """
-    summary, files = read_json(run.folder / "summary.json"), RunFiles.read(run.folder)
+    files = RunFiles.read(run.folder)
+    summary = files.summary
     try:
         figures = {name: float(summary[name]) for name in METRICS if summary.get(name) is not None}
         if "states_seen" in figures:
@@ -72,10 +72,10 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
             for name in ("steps_to_best_return", "steps_to_stay_at_best"):
                 figures.pop(name, None)
         if run.case.learn is None:
-            figures |= _pretraining_figures(run, summary, files)
-            problem = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
-            if matched and problem is not None:
-                figures |= _matched_figures(files, load_run_buffer(run.folder), problem[0])
+            finite = finite_problem(run.case.problem)
+            figures |= _pretraining_figures(run, files, finite)
+            if matched and finite is not None:
+                figures |= _matched_figures(files, load_run_buffer(run.folder), finite[0])
             return figures, None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
@@ -91,7 +91,9 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
     return figures, curve
 
 
-def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) -> dict[str, float]:
+def _pretraining_figures(
+    run: Run, files: RunFiles, finite: tuple[FiniteMDP, int] | None
+) -> dict[str, float]:
     """Metrics of pretraining that its summary does not have."""
     learns = agent_class(run.case.agent).learns
     figures = {"policy_updates": float(len(files.records))} if learns else {}
@@ -101,12 +103,11 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
             worst, best = sorted((min(values), max(values)), reverse=figure.best == "smallest")
             figures |= {f"best_{name}": best, f"worst_{name}": worst, f"last_{name}": values[-1]}
             figures[f"drop_{name}"] = abs(best - values[-1])
-    finite = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
-    if summary["states_total"] is None or finite is None:
+    if files.summary["states_total"] is None or finite is None:
         terminated = np.flatnonzero(load_run_buffer(run.folder).terminated)
         first = float(terminated[0] + 1) if len(terminated) else math.inf
         return figures | {"first_arrival": first, "arrivals": float(len(terminated))}
-    figures |= _missing(summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
+    figures |= _missing(files.summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
     # Backwards from the end: the first policy after which none fell below the target again.
     kept = math.inf
     for record in reversed(files.records):
@@ -155,20 +156,19 @@ def _missing(summary: Mapping[str, Any], *events: str) -> dict[str, float]:
 
 
 @lru_cache
-def finite_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int] | None:
-    """The finite problem behind an environment; None where its states are unknown.
+def finite_problem(environment: str) -> tuple[FiniteMDP, int] | None:
+    """The finite problem behind an environment, and the steps of its episodes.
 
     Args:
-        env_id: id of the environment.
-        env_kwargs: its keyword arguments, as JSON.
+        environment: its id and keyword arguments as JSON, as :attr:`Case.problem` has them.
 
     Returns:
-        The problem, and the steps after which its episodes are truncated.
+        None where its states are unknown.
 
     Raises:
         ConfigurationError: no such environment, or wrong keyword arguments.
     """
-    env = make_env(env_id, json.loads(env_kwargs))
+    env = make_env(*json.loads(environment))
     problem, horizon = finite_dynamics(env), horizon_of(env)
     env.close()
     return None if problem is None else (problem, horizon)

@@ -1,6 +1,5 @@
 """Figures of finished runs."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path)
     settings: dict[str, Any] = {"policy_every": 30, "seed_steps": 10}
     settings["learner"] = {"batch_size": 8, "hidden_sizes": (8, 8)}
     run = pretrained(tmp_path / "run", agent="smm", settings=settings)
-    known = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
+    known = finite_problem(run.case.problem)
     problem, horizon = known
     assert horizon == 11
     figures = measure(run)[0]

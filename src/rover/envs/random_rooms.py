@@ -194,13 +194,11 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
 def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Layout:
     """Rooms in a row with their doors in these rows, and a start that is drawn."""
     # One wall between two rooms, and none beyond the last.
-    columns = (size + 1) * (len(doors) + 1) - 1
-    rows = [[FREE] * columns for _ in range(size)]
-    for number, door in enumerate(doors.tolist()):
-        for y in range(size):
-            if y != door:
-                rows[y][(size + 1) * (number + 1) - 1] = WALL
-    free = [(x, y) for y in range(size) for x in range(columns) if rows[y][x] == FREE]
+    room = FREE * size
+    rows = [
+        "".join(room + (FREE if door == y else WALL) for door in doors) + room for y in range(size)
+    ]
+    free = [(x, y) for y in range(size) for x, sign in enumerate(rows[y]) if sign == FREE]
     x, y = free[int(rng.integers(len(free)))]
-    rows[y][x] = START
-    return make_layout("\n".join("".join(row) for row in rows))
+    rows[y] = rows[y][:x] + START + rows[y][x + 1 :]
+    return make_layout("\n".join(rows))

@@ -140,12 +140,11 @@ class DensityNovelty:
         )
         done[:, -1] = True  # what follows is another environment's
         size = begins.shape[2]
-        self._units = time_units(
-            begins.reshape(-1, size), ends.reshape(-1, size), done.ravel() > 0.0, COVERAGE_LAG
-        )
+        begins, ends = begins.reshape(-1, size), ends.reshape(-1, size)
+        self._units = time_units(begins, ends, done.ravel() > 0.0, COVERAGE_LAG)
         self._net = Net(np.empty((0, size)), _CELL, _MAX_CELLS)
         self._first = []
-        self._add(ends.reshape(-1, size) / self._units)
+        self._add(ends / self._units)
 
     def _add(self, points: FloatArray) -> None:
         """Count a visit of each of the points (n, d)."""
