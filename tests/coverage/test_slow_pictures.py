@@ -12,10 +12,10 @@ from small_agents import assert_resumes_to_the_bit
 from small_envs import image_place, numbered_place
 
 from rover import Rover, load_policy, solve
-from rover.coverage.pictures import PictureFeatures, lasts_a_lag
+from rover.coverage.pictures import PictureFeatures, frames_of, lasts_a_lag
 from rover.data import Buffer
 from rover.errors import ConfigurationError
-from rover.features.slow import LAG, LaggedSums, coefficients, slow_features
+from rover.features.slow import LAG, LaggedSums, bending, coefficients, slow_features
 
 QUICK = {"evaluation_episodes": 2}
 
@@ -82,24 +82,47 @@ def test_features_are_a_function_of_the_buffer_however_often_it_was_looked_at():
 
 
 def test_pairs_lie_within_episodes():
-    buffer, pictures = Buffer((16, 16, 3), np.uint8, 4), []
+    buffer, episodes = Buffer((16, 16, 3), np.uint8, 4), []
     for step in _filled(168):  # of 60 steps, and a rest
         _add(buffer, step)
-        if not pictures or len(pictures[-1]) == 61:
-            pictures.append([step[0]])
-        pictures[-1].append(step[2])
+        if not episodes or len(episodes[-1][1]) == 60:
+            episodes.append(([step[0]], []))
+        episodes[-1][0].append(step[2])
+        episodes[-1][1].append(step[1])
     found = PictureFeatures(buffer)
-    sums = LaggedSums(192)
-    for episode in pictures:
-        rows = coefficients(torch.from_numpy(np.array(episode)))
-        sums.add(rows[:-LAG], rows[LAG:])
-    expected = slow_features(sums)
+    sums = LaggedSums(192, 4)
+    for pictures, actions in episodes:
+        rows = coefficients(torch.from_numpy(np.array(pictures)))
+        n = len(rows) - LAG
+        taken = sum((LAG - age) * np.eye(4)[actions[age : n + age]] for age in range(LAG))
+        sums.add(rows[:n], rows[LAG:], torch.from_numpy(np.asarray(taken)))
+    expected = slow_features(sums, bending(16, 16, 3))
+    assert len(expected.moved) == 2
     encoder = dict(found.encoder().named_buffers())
     np.testing.assert_array_equal(encoder["mean"], expected.mean)
     # Of either sign, and up to the grid.
     np.testing.assert_allclose(
         encoder["projection"].abs(), expected.projection.abs(), rtol=1e-3, atol=1e-5
     )
+
+
+@pytest.mark.parametrize(("axes", "newest_first"), [((0, 1), True), ((1, 0), False)])
+def test_stacked_frames_are_told_from_colours(axes, newest_first):
+    colours, stacked = Buffer((16, 16, 3), np.uint8, 4), Buffer((16, 16, 6), np.uint8, 4)
+    older: Any = None
+    for before, action, after, over in _filled(100):
+        _add(colours, (before, action, after, over))
+        older = before if older is None else older
+        frames = (before, older), (after, before)
+        pair = [np.concatenate([two[axes[0]], two[axes[1]]], axis=2) for two in frames]
+        _add(stacked, (pair[0], action, pair[1], over))
+        older = None if over else before
+    assert frames_of(colours) == (1, True)
+    assert frames_of(stacked) == (2, newest_first)
+    points = PictureFeatures(stacked).points(stacked.successors[:59], 100)
+    assert points.shape == (59, 4)
+    # The speeds are what the newest frame's features changed by.
+    np.testing.assert_allclose(points[1:, 2:], np.diff(points[:, :2], axis=0), atol=1e-9)
 
 
 def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp_path):

@@ -9,17 +9,35 @@ from scipy.fft import dctn
 from scipy.linalg import eigh
 
 from rover.features import make_encoder, slow_encoder
-from rover.features.slow import LAG, LaggedSums, SlowFeatures, coefficients, slow_features
+from rover.features.slow import (
+    LAG,
+    LaggedSums,
+    SlowFeatures,
+    bending,
+    coefficients,
+    slow_features,
+    with_speeds,
+)
 
 SEEDS = st.integers(0, 2**31)
 Array = NDArray[np.float64]
 
 
-def _sums(path: Array) -> LaggedSums:
-    """Sums of one path (n, p)."""
-    sums, rows = LaggedSums(path.shape[1]), torch.from_numpy(path)
-    sums.add(rows[:-LAG], rows[LAG:])
+def _sums(path: Array | torch.Tensor, actions: NDArray[np.int64] | None = None) -> LaggedSums:
+    """Sums of one path (n, p), and of the two actions between its points (n − 1,); None: all 0."""
+    rows = torch.as_tensor(path)
+    if actions is None:
+        actions = np.zeros(len(rows) - 1, np.int64)
+    sums = LaggedSums(rows.shape[1], 2)
+    chosen = np.eye(2)[actions]
+    taken = sum((LAG - age) * chosen[age : len(rows) - LAG + age] for age in range(LAG))
+    sums.add(rows[:-LAG], rows[LAG:], torch.from_numpy(np.asarray(taken)))
     return sums
+
+
+def _flat(size: int) -> torch.Tensor:
+    """No energy of bending, for vectors that are no pictures."""
+    return torch.zeros(size, dtype=torch.float64)
 
 
 def _applied(found: SlowFeatures, path: Array) -> Array:
@@ -52,9 +70,8 @@ def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
     rng = np.random.default_rng(seed)
     pictures = rng.integers(0, 256, (60, 12, 17, 2), np.uint8)
     seen = coefficients(torch.from_numpy(pictures))
-    sums = LaggedSums(seen.shape[1])
-    sums.add(seen[:-LAG], seen[LAG:])
-    encoder = slow_encoder(pictures.shape[1:], slow_features(sums))
+    found = slow_features(_sums(seen), bending(12, 17, 2))
+    encoder = slow_encoder(pictures.shape[1:], found)
     together = encoder.features(pictures)
     for row in range(0, 60, 7):
         np.testing.assert_array_equal(encoder.features(pictures[row : row + 1])[0], together[row])
@@ -68,53 +85,85 @@ def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
 def test_running_sums_are_those_from_scratch(seed, parts):
     rng = np.random.default_rng(seed)
     before, after = 1000.0 + rng.normal(size=(2, 90, 4))
-    sums = LaggedSums(4)
+    taken = rng.random((90, 2))
+    sums = LaggedSums(4, 2)
     for some in np.array_split(np.arange(90), parts):
-        sums.add(torch.from_numpy(before[some]), torch.from_numpy(after[some]))
+        sums.add(*(torch.from_numpy(part[some]) for part in (before, after, taken)))
     mean = np.concatenate([before, after]).mean(axis=0)
-    x, y = before - mean, after - mean
+    x, y, change = before - mean, after - mean, after - before
     for found, expected in zip(
-        sums.covariances(), (mean, (x.T @ x + y.T @ y) / 180, y.T @ x / 90), strict=True
+        sums.covariances(),
+        (mean, (x.T @ x + y.T @ y) / 180, change.T @ change / 90),
+        strict=True,
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+    changes, caused = sums.effects()
+    np.testing.assert_allclose(changes, np.cov(change.T, bias=True), rtol=1e-10, atol=1e-10)
+    columns = np.column_stack([np.ones(90), taken])
+    explained = columns @ np.linalg.lstsq(columns, change)[0]
+    # But for the prior, a hundredth of the actions' own variance.
+    np.testing.assert_allclose(caused, np.cov(explained.T, bias=True), rtol=0.05, atol=1e-3)
 
 
 @given(SEEDS)
 @settings(max_examples=20, deadline=None)
-def test_rates_solve_the_generalised_eigenproblem(seed):
+def test_without_actions_the_slowest_functions_are_taken(seed):
     rng = np.random.default_rng(seed)
-    kept = np.array([0.99, 0.95, 0.9, 0.5, 0.0])
+    kept = np.array([0.995, 0.98, 0.95, 0.5, 0.0])
     path = np.zeros((2000, 5))
     for t in range(1, len(path)):
         path[t] = kept * path[t - 1] + np.sqrt(1.0 - kept**2) * rng.normal(size=5)
     path = path @ _rotation(5, rng)
-    found = slow_features(_sums(path))
+    found = slow_features(_sums(path), _flat(5))
+    assert len(found.moved) == 0
     change = path[LAG:] - path[:-LAG]
     both = np.concatenate([path[LAG:], path[:-LAG]])
     rates = eigh(change.T @ change / (2 * len(change)), np.cov(both.T, bias=True))[0]
-    slow = rates[1.0 - rates > 0.3]
-    np.testing.assert_allclose(found.rates, slow, rtol=1e-8)
-    features = _applied(found, path)[:, : len(slow)]
+    assert found.projection.shape[1] == np.count_nonzero(1.0 - rates > 0.3)
+    features = _applied(found, path)
     moved = (features[LAG:] - features[:-LAG]) ** 2
     np.testing.assert_allclose(moved.mean(axis=0), 1.0, rtol=1e-3)  # of the grid
+    variances = features.var(axis=0)
+    np.testing.assert_array_equal(np.sort(variances)[::-1], variances)
 
 
-def test_what_tells_which_way_a_slow_feature_goes_is_a_speed():
+def _pushed(n: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.int64]]:
+    """Places (n,) of what two actions push to and fro between walls, and the actions."""
+    actions, places, speed = rng.integers(2, size=n - 1), [16.0], 0.0
+    for action in actions:
+        speed = 0.6 * speed + 0.8 * (2 * action - 1) + 0.1 * rng.normal()
+        places.append(float(np.clip(places[-1] + speed, 6.0, 26.0)))
+    return np.array(places), actions
+
+
+def test_coordinates_that_actions_move_are_found_among_slower_ones_with_their_speeds():
     rng = np.random.default_rng(0)
-    state, path = np.zeros(2), []
-    for _ in range(8000):
-        speed = 0.9 * state[1] + 0.3 * rng.normal() - 0.02 * state[0]
-        state = np.array([state[0] + speed, speed])
-        path.append(state)
-    known = np.array(path)
-    seen = np.column_stack([known, rng.normal(size=(8000, 4))]) @ _rotation(6, rng)
-    found = slow_features(_sums(seen))
-    n_slow = len(found.rates)
-    assert found.projection.shape[1] > n_slow
-    features = _applied(found, seen)
-    assert _explained(features[:, :n_slow], known[:, 0]) > 0.95
-    assert _explained(features, known[:, 1]) > 0.9
-    assert _explained(features[:, :n_slow], known[:, 1]) < 0.5
+    n, side = 2000, 32
+    known, actions = _pushed(n, rng)
+    drifting = 16.0 + 8.0 * np.sin(np.cumsum(0.02 * rng.normal(size=n)))
+    at = np.arange(side) + 0.5
+
+    def disc(x: Array, y: float) -> Array:
+        away = np.hypot(at[:, None] - y, at - x[:, None, None])
+        return np.asarray(120.0 * np.clip(3.5 - away, 0.0, 1.0))
+
+    frames = disc(known, 10.0) + disc(drifting, 24.0)
+    pictures = np.stack([frames, np.concatenate([frames[:1], frames[:-1]])], axis=-1)
+    seen = coefficients(torch.from_numpy(pictures.astype(np.uint8)))
+    found = slow_features(_sums(seen[:, :64], actions), bending(side, side, 1))
+    assert found.projection.shape == (64, 1)
+    stacked = with_speeds(found, 2, newest_first=True)
+    features = _applied(stacked, seen.numpy())
+    assert _explained(features[:, :1], known) > 0.95
+    speed = np.diff(known, prepend=known[0])
+    assert _explained(features[:, 1:], speed) > 0.8
+    # With the frames in the other order it is the same.
+    turned = with_speeds(found, 2, newest_first=False)
+    swapped = np.concatenate([seen[:, 64:], seen[:, :64]], axis=1)
+    np.testing.assert_allclose(_applied(turned, swapped), features, atol=1e-9)
+    # A tenth of the data tells what is a coordinate everywhere.
+    early = slow_features(_sums(seen[:200, :64], actions[:199]), bending(side, side, 1))
+    assert _explained(_applied(early, seen[:, :64].numpy()), known) > 0.9
 
 
 def test_colour_noise_and_a_moving_background_do_not_fool_it():
@@ -141,9 +190,7 @@ def test_colour_noise_and_a_moving_background_do_not_fool_it():
 
     pictures, others = seen(1), seen(2)
     rows = coefficients(torch.from_numpy(pictures))
-    sums = LaggedSums(rows.shape[1])
-    sums.add(rows[:-LAG], rows[LAG:])
-    found = slow_features(sums)
+    found = slow_features(_sums(rows), bending(side, side, 3))
     encoder = slow_encoder(pictures.shape[1:], found)
     features, same_places = encoder.features(pictures), encoder.features(others)
     # On discs alike before another background: features follow the disc.

@@ -7,7 +7,15 @@ import torch
 
 from rover.data import Buffer
 from rover.features import Encoder, slow_encoder
-from rover.features.slow import LAG, LaggedSums, coefficients, n_coefficients, slow_features
+from rover.features.slow import (
+    LAG,
+    LaggedSums,
+    bending,
+    coefficients,
+    n_coefficients,
+    slow_features,
+    with_speeds,
+)
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.net import FIRST_UNITS, units_due
 
@@ -19,6 +27,22 @@ def lasts_a_lag(buffer: Buffer) -> bool:
     due = units_due(len(buffer))
     ends = np.flatnonzero(buffer.terminated[:due] | buffer.truncated[:due])
     return bool(np.diff(ends, prepend=-1, append=due - 1).max() >= LAG)
+
+
+def frames_of(buffer: Buffer) -> tuple[int, bool]:
+    """Number of frames that the channels of pictures are, by the first transitions, and True if
+    the newest is the first of them; 1 where channels are colours."""
+    rows = buffer.observations.rows
+    before, after = (rows[column[:FIRST_UNITS]] for column in (buffer.inputs, buffer.successors))
+    n_channels = rows.shape[3]
+    for frames in range(n_channels, 1, -1):
+        each = n_channels // frames
+        if n_channels % frames == 0:
+            if np.array_equal(after[..., each:], before[..., :-each]):
+                return frames, True
+            if np.array_equal(after[..., :-each], before[..., each:]):
+                return frames, False
+    return 1, True
 
 
 class PictureFeatures:
@@ -38,7 +62,7 @@ class PictureFeatures:
         self._size = n_coefficients(height, width, channels)
         self._known = torch.empty(0, self._size, dtype=torch.float32)
         self._n_known = 0
-        self._sums = LaggedSums(self._size)
+        self._sums: LaggedSums | None = None
         self._n = 0
         self._encoder: Encoder | None = None
 
@@ -62,20 +86,38 @@ class PictureFeatures:
             self._take_in(min(max(FIRST_UNITS, self._n * 3 // 2), due))
             self._encoder = None
         if self._encoder is None:
-            found = slow_features(self._sums)
+            assert self._sums is not None
+            height, width, channels = self._buffer.observations.shape
+            energy = bending(height, width, channels // self._frames)
+            found = slow_features(self._sums, energy)
+            if self._frames > 1:
+                found = with_speeds(found, self._frames, newest_first=self._newest_first)
             self._encoder = slow_encoder(self._buffer.observations.shape, found)
         return self._encoder
 
     def _take_in(self, n: int) -> None:
         """Add the pairs that end with transitions before the n-th to the sums."""
         buffer = self._buffer
+        if self._sums is None:
+            self._frames, self._newest_first = frames_of(buffer)
+            self._sums = LaggedSums(self._size // self._frames, buffer.n_actions)
         done = buffer.terminated[:n] | buffer.truncated[:n]
         episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
         last = np.arange(max(self._n, LAG - 1), n)
         last = last[episodes[last - LAG + 1] == episodes[last]]
+        first = 0 if self._newest_first else self._size - self._size // self._frames
+        newest = slice(first, first + self._size // self._frames)
         for block in np.split(last, range(_BLOCK, len(last), _BLOCK)):
-            before = self._coefficients(buffer.inputs[block - LAG + 1])
-            self._sums.add(before, self._coefficients(buffer.successors[block]))
+            taken = torch.zeros(len(block), buffer.n_actions, dtype=torch.float64)
+            for age in range(LAG):
+                # An action has the more to show for itself the longer ago it was.
+                action = torch.from_numpy(buffer.actions[block - age])[:, None]
+                taken.scatter_add_(1, action, torch.full(action.shape, age + 1.0).double())
+            self._sums.add(
+                self._coefficients(buffer.inputs[block - LAG + 1])[:, newest],
+                self._coefficients(buffer.successors[block])[:, newest],
+                taken,
+            )
         self._n = n
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:

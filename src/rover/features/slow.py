@@ -1,19 +1,29 @@
-"""Features of pictures in closed form: low frequencies, principal components, what changes slowly.
+"""Features of pictures in closed form: low frequencies, what changes slowly, what actions move.
 
 A picture is seen by its lowest cosine frequencies. Of all linear functions of them the slowest have
 the least mean square change in a few steps for their variance (slow feature analysis: Wiskott &
-Sejnowski 2002; diffusion coordinates where the motion of the data is a diffusion): with a pair
-(x, x') that lies `LAG` steps apart and d = x' − x,
+Sejnowski 2002): with a pair (x, x') that lies `LAG` steps apart and d = x' − x,
 
     ½ E[d dᵀ] v = g C v,    z = vᵀ(x − mean) / √(2g),
 
 so that a feature changes by one, on average, within the lag. 1 − g is its correlation with itself
-over the lag: what is noise, or moves too fast to be steered, has none. The antisymmetric part of
-the lagged covariance, K = ½ (E[x' xᵀ] − E[x xᵀ']), is zero for whatever moves as often one way as
-the other from where it is; what K couples to a slow feature is what tells which way it is going,
-its speed, where pictures show one (stacked frames do).
+over the lag: what is noise, or moves too fast to be steered, has none.
 
-Both follow from running sums, so that what they cost does not grow with the data.
+The slow functions of a place in a maze are waves along its corridors, of which one place has many.
+What is wanted are its coordinates: an action moves these the same way wherever it is taken. With
+the actions h of the steps from x to x', each counted by the steps that it had to work in, those are
+the functions of which actions account for the largest share of the change (canonical correlations:
+Hotelling 1936), and whose weights bend least over the picture (thin plates: Wahba 1990), so that
+they go on where nothing has been seen yet:
+
+    D_h u = r (D + λ T) u,    D = cov(d),    D_h = cov(d, h) cov(h)⁻¹ cov(h, d),
+
+with the energy T of bending, the fourth power of a cosine's frequency. They take the place of slow
+features where actions account for much of any change. Where the channels of a picture are frames,
+one after the other, features are those of the newest, and what they changed since the frame before
+are the speeds.
+
+All of it follows from running sums, so that what it costs does not grow with the data.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LAG = 10
+LAG = 5
 """Steps apart of the pairs that slowness is judged by."""
 
 FREQUENCIES = 8
@@ -39,8 +49,12 @@ _PROJECTION_BITS = 17
 _LEAST_VARIANCE = 1e-3  # of the largest principal component's
 _LEAST_CORRELATION = 0.3  # 1 − g
 _MOST_COMPONENTS, _PAIRS_FOR_EACH = 48, 8
-_MOST_SLOW, _MOST_SPEEDS = 6, 4
-_LEAST_COUPLING = 0.1
+_MOST_FEATURES = 6
+
+_LEAST_MOVED, _NEXT_MOVED = 0.1, 0.48
+"""Least share of the change that actions account for, beyond chance; and of the largest share."""
+_BENDING, _PRIOR = 0.3, 1e-2
+"""λ, in units of the mean variance of a change; and what is added to that of the actions."""
 _SMALLEST_RATE = 1e-4
 
 
@@ -69,29 +83,44 @@ def n_coefficients(height: int, width: int, channels: int) -> int:
     return min(FREQUENCIES, height) * min(FREQUENCIES, width) * channels
 
 
+def bending(height: int, width: int, channels: int) -> Tensor:
+    """Energy of bending (p,) of each cosine of a picture, 1 where it is two half waves high and
+    wide."""
+    shorter = min(height, width)
+    along = [torch.arange(min(FREQUENCIES, side)) * (shorter / side) for side in (height, width)]
+    energy = (along[0][:, None] ** 2 + along[1] ** 2) ** 2 / 64.0
+    return energy.double().flatten().repeat(channels)
+
+
 def _on_grid(values: Tensor, spacing: float) -> Tensor:
     return torch.round(values / spacing) * spacing
 
 
 class LaggedSums:
-    """Running sums over pairs (x, x') of vectors that lie a lag apart.
+    """Running sums over pairs (x, x') of vectors that lie a lag apart, and the actions between.
 
     Args:
         size: p, the length of the vectors.
+        n_actions: A.
 
     Attributes:
         n: number of pairs.
+        n_actions: A.
     """
 
-    def __init__(self, size: int) -> None:
-        self.n = 0
+    def __init__(self, size: int, n_actions: int) -> None:
+        self.n, self.n_actions = 0, n_actions
         self._origin: Tensor | None = None  # near the mean, so that nothing cancels
         self._sums = torch.zeros(2, size, dtype=torch.float64)  # of x, and of x'
         self._square = torch.zeros(size, size, dtype=torch.float64)
-        self._lagged = torch.zeros(size, size, dtype=torch.float64)
+        self._changes = torch.zeros(size, size, dtype=torch.float64)
+        self._actions = torch.zeros(n_actions, dtype=torch.float64)
+        self._actions_square = torch.zeros(n_actions, n_actions, dtype=torch.float64)
+        self._effects = torch.zeros(n_actions, size, dtype=torch.float64)
 
-    def add(self, before: Tensor, after: Tensor) -> None:
-        """Take in pairs of vectors (n, p) float64 and those a lag later (n, p)."""
+    def add(self, before: Tensor, after: Tensor, actions: Tensor) -> None:
+        """Take in pairs of vectors (n, p) float64, those a lag later (n, p), and how much of each
+        action there was between the two (n, A)."""
         if len(before) == 0:
             return
         # The first pairs decide for good, since sums about another origin could not be added to
@@ -99,23 +128,34 @@ class LaggedSums:
         if self._origin is None:
             self._origin = before.mean(dim=0)
         before, after = before - self._origin, after - self._origin
+        change = after - before
         self.n += len(before)
         self._sums += torch.stack([before.sum(dim=0), after.sum(dim=0)])
         # Both ends of a pair count, so that C is the covariance of the pictures and not of the
         # earlier ones alone.
         self._square += before.T @ before + after.T @ after
-        self._lagged += after.T @ before
+        self._changes += change.T @ change
+        self._actions += actions.sum(dim=0)
+        self._actions_square += actions.T @ actions
+        self._effects += actions.T @ change
 
     def covariances(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean (p,), covariance C (p, p) and lagged covariance E[x' xᵀ] (p, p), of n ≥ 1 pairs."""
+        """Mean (p,), covariance C (p, p) and mean square change E[d dᵀ] (p, p), of n ≥ 1 pairs."""
         assert self._origin is not None
+        mean = self._sums.mean(dim=0) / self.n
+        square = self._square / (2 * self.n) - torch.outer(mean, mean)
+        return self._origin + mean, square, self._changes / self.n
+
+    def effects(self) -> tuple[Tensor, Tensor]:
+        """Covariance of changes (p, p), and the part of it that is linear in the actions."""
         begins, ends = self._sums / self.n
-        mean = 0.5 * (begins + ends)
-        # About the mean of both ends: C − ½ (E[x' xᵀ] + E[x x'ᵀ]) is ½ E[d dᵀ] only if both are
-        # taken about the same point.
-        outer = torch.outer(mean, mean)
-        lagged = self._lagged / self.n - torch.outer(ends, mean) - torch.outer(mean, begins)
-        return self._origin + mean, self._square / (2 * self.n) - outer, lagged + outer
+        drift, usual = ends - begins, self._actions / self.n
+        changes = self._changes / self.n - torch.outer(drift, drift)
+        of_actions = self._actions_square / self.n - torch.outer(usual, usual)
+        # Shares of actions add up to the lag: without a prior their covariance has no inverse.
+        of_actions += _PRIOR * of_actions.diagonal().mean() * torch.eye(len(usual))
+        effects = self._effects / self.n - torch.outer(usual, drift)
+        return changes, effects.T @ torch.linalg.pinv(of_actions, hermitian=True) @ effects
 
 
 class SlowFeatures(NamedTuple):
@@ -123,46 +163,81 @@ class SlowFeatures(NamedTuple):
 
     Attributes:
         mean: (p,).
-        projection: (p, d): slow features first, then speeds.
-        rates: (s,) g of the slow ones, ascending.
+        projection: (p, d).
+        moved: (d,) r, the share of their changes that actions account for; none where that is
+            little, and features are the slowest ones.
     """
 
     mean: Tensor
     projection: Tensor
-    rates: Tensor
+    moved: Tensor
 
 
-def slow_features(sums: LaggedSums) -> SlowFeatures:
-    """Slow features and their speeds by the pairs so far, of which there are some."""
-    mean, covariance, lagged = sums.covariances()
-    variances, components = (found.flip(-1) for found in torch.linalg.eigh(covariance))
-    n_large = int((variances > _LEAST_VARIANCE * variances[0]).sum())
-    # A direction that few pairs speak for would look as slow as chance has it.
-    m = max(1, min(n_large, _MOST_COMPONENTS, sums.n // _PAIRS_FOR_EACH))
-    whitening = components[:, :m] / variances[:m].clamp(min=1e-12).sqrt()
-    whitened = whitening.T @ lagged @ whitening
-    # ½ E[d dᵀ] = C − ½ (E[x' xᵀ] + E[x x'ᵀ]), and C is the identity here.
-    rates, directions = torch.linalg.eigh(
-        torch.eye(m, dtype=torch.float64) - 0.5 * (whitened + whitened.T)
-    )
-    # At least one, however fast: a policy needs a feature to stand on.
-    n_slow = max(1, min(_MOST_SLOW, int((1.0 - rates > _LEAST_CORRELATION).sum())))
-    rates, slow = rates[:n_slow], directions[:, :n_slow]
-    # In units of the mean change within the lag, so that distances mean time.
-    scaled = [slow / (2.0 * rates.clamp(min=_SMALLEST_RATE)).sqrt()]
-    # K of the text above, as the slow features see it.
-    turning = slow.T @ (0.5 * (whitened - whitened.T))
-    # Without what couples slow features to each other: a speed is no function of the places.
-    _, coupling, speeds = torch.linalg.svd(turning - turning @ slow @ slow.T, full_matrices=False)
-    # Singular values are correlations here; chance alone gives small ones.
-    n_speeds = min(_MOST_SPEEDS, m - n_slow, int((coupling > _LEAST_COUPLING).sum()))
-    if n_speeds > 0:
-        scaled.append(speeds[:n_speeds].T)
-    projection = whitening @ torch.cat(scaled, dim=1)
+def slow_features(sums: LaggedSums, energy: Tensor) -> SlowFeatures:
+    """Coordinates that actions move, or the slowest features, by the pairs so far, of which there
+    are some.
+
+    Args:
+        sums: of vectors of p numbers.
+        energy: (p,) of bending.
+    """
+    mean, covariance, changes = sums.covariances()
+    projection, moved = _coordinates(sums, energy)
+    if len(moved) == 0:
+        projection = _slowest(sums.n, covariance, changes)
     # A power of two for each column: rounding to it keeps products exact in float64.
     spacing = 2.0 ** (torch.log2(projection.abs().amax(dim=0)).ceil() - _PROJECTION_BITS)
     return SlowFeatures(
         mean=_on_grid(mean, _COEFFICIENT_GRID),
         projection=torch.round(projection / spacing) * spacing,
-        rates=rates,
+        moved=moved,
+    )
+
+
+def _slowest(n: int, covariance: Tensor, changes: Tensor) -> Tensor:
+    """The slowest functions (p, d), by moments of n pairs."""
+    variances, components = (found.flip(-1) for found in torch.linalg.eigh(covariance))
+    n_large = int((variances > _LEAST_VARIANCE * variances[0]).sum())
+    # A direction that few pairs speak for would look as slow as chance has it.
+    m = max(1, min(n_large, _MOST_COMPONENTS, n // _PAIRS_FOR_EACH))
+    whitening = components[:, :m] / variances[:m].clamp(min=1e-12).sqrt()
+    rates, directions = torch.linalg.eigh(0.5 * whitening.T @ changes @ whitening)
+    # At least one, however fast: a policy needs a feature to stand on.
+    n_slow = max(1, min(_MOST_FEATURES, int((1.0 - rates > _LEAST_CORRELATION).sum())))
+    # In units of the mean change within the lag, so that distances mean time.
+    scale = (2.0 * rates[:n_slow].clamp(min=_SMALLEST_RATE)).sqrt()
+    return torch.matmul(whitening, directions[:, :n_slow] / scale)
+
+
+def _coordinates(sums: LaggedSums, energy: Tensor) -> tuple[Tensor, Tensor]:
+    """Functions (p, d) that actions move, and r (d,); none where they account for little."""
+    changes, caused = sums.effects()
+    size = changes.diagonal().mean()
+    bent = changes + size * torch.diag(_BENDING * energy + _LEAST_VARIANCE)
+    if size == 0.0:
+        return torch.empty(len(energy), 0, dtype=torch.float64), torch.empty(0)
+    inverse = torch.linalg.inv(torch.linalg.cholesky(bent))
+    moved, directions = (f.flip(-1) for f in torch.linalg.eigh(inverse @ caused @ inverse.T))
+    # Pairs overlap, and as many as the lag has steps say no more than one.
+    chance = LAG * sums.n_actions / sums.n
+    least = max(_NEXT_MOVED * float(moved[0]), chance + _LEAST_MOVED)
+    kept = min(_MOST_FEATURES, int((moved >= least).sum()))
+    return inverse.T @ directions[:, :kept], moved[:kept]
+
+
+def with_speeds(found: SlowFeatures, frames: int, *, newest_first: bool) -> SlowFeatures:
+    """Features of stacked frames: those of the newest, and what they changed since the one before.
+
+    Args:
+        found: features of one frame, of p coefficients.
+        frames: number of frames, at least 2.
+        newest_first: the order of the frames.
+    """
+    p, d = found.projection.shape
+    projection = torch.zeros(frames, p, 2 * d, dtype=torch.float64)
+    newest, before = (0, 1) if newest_first else (frames - 1, frames - 2)
+    projection[newest] = found.projection.repeat(1, 2)
+    projection[before, :, d:] = -found.projection
+    return found._replace(
+        mean=found.mean.repeat(frames), projection=projection.reshape(frames * p, 2 * d)
     )
