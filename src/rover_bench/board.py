@@ -146,7 +146,7 @@ class Suite(_Strict):
 
     def runs(self, scale: str) -> list[tuple[World, int, int]]:
         """Every run of a scale: its world, its seed and its budget in steps."""
-        chosen = self.scales[choose("scale", scale, tuple(self.scales))]
+        chosen = self.scales[choose("scale", scale, self.scales)]
         return [
             (world, seed, world.steps * (1 if world.fixed else chosen.steps))
             for world in self.worlds

@@ -54,7 +54,7 @@ def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = No
         study = Study.make({**defaults, **content})
         # The study as it stands is checked too: it is what a scale is a change of.
         if scale is not None:
-            changes = study.scales[choose("scale", scale, tuple(study.scales))]
+            changes = study.scales[choose("scale", scale, study.scales)]
             study = Study.make({**merged({**defaults, **content}, changes), "scales": {}})
         study.check()
     except ConfigurationError as error:

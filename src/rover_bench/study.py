@@ -405,8 +405,8 @@ class Study(_Data):
         return case
 
     def _option(self, axis: str, option: str) -> dict[str, Any]:
-        choose("axis", axis, tuple(self.axes))
-        return self.axes[axis][choose(f"option of {axis}", option, tuple(self.axes[axis]))]
+        choose("axis", axis, self.axes)
+        return self.axes[axis][choose(f"option of {axis}", option, self.axes[axis])]
 
     def check(self) -> None:
         """Check that its cases, tables and pictures fit together.
@@ -439,9 +439,9 @@ class Study(_Data):
 
     def _check_table(self, table: Table) -> None:
         for axis in filter(None, (*table.rows, table.columns)):
-            choose("axis", axis, tuple(self.axes))
+            choose("axis", axis, self.axes)
         for figure in filter(None, (*table.figures, table.share)):
-            choose("figure", figure, tuple(METRICS))
+            choose("figure", figure, METRICS)
         for option in table.ratio or ():
             self._option(table.columns, option)
 

@@ -113,7 +113,7 @@ def test_images_of_random_maps_differ_only_in_the_agent(case):
     rows, _ = case
     layout = make_layout("\n".join(rows))
     images = np.array(list(map(OBSERVATIONS["pixels"](layout).encode, range(layout.n_states))))
-    cell = 84 // max(layout.height, layout.width)
+    cell = 84 // max(layout.free.shape)
     red = (images == AGENT_COLOUR).all(axis=-1)
     np.testing.assert_array_equal(red.sum(axis=(1, 2)), cell**2)
     assert red.sum(axis=0).max() == 1  # no two states share a pixel of the agent

@@ -56,16 +56,6 @@ class Layout:
     marked_goal: tuple[int, int] | None = field(compare=False)
 
     @property
-    def height(self) -> int:
-        """Rows of the map."""
-        return int(self.free.shape[0])
-
-    @property
-    def width(self) -> int:
-        """Columns of the map."""
-        return int(self.free.shape[1])
-
-    @property
     def n_states(self) -> int:
         """Number of free cells, S."""
         return len(self.cells)
@@ -91,13 +81,13 @@ class Layout:
 
     def index(self, xy: tuple[int, int], *, role: str = "cell") -> int:
         """State of the free cell ``xy``; `role` begins the message where it is none."""
-        x, y = xy
+        (x, y), (height, width) = xy, self.free.shape
         # By ranges too: −1 would be read from the other end of the map.
-        if not (0 <= x < self.width and 0 <= y < self.height and self.free[y, x]):
+        if not (0 <= x < width and 0 <= y < height and self.free[y, x]):
             near_x, near_y = self.cells[np.argmin(np.abs(self.cells - (x, y)).sum(axis=1))]
             raise ConfigurationError(
-                f"{role} ({x}, {y}) is no free cell of the map, which has {self.width} columns and "
-                f"{self.height} rows; the nearest free cell is ({near_x}, {near_y})"
+                f"{role} ({x}, {y}) is no free cell of the map, which has {width} columns and "
+                f"{height} rows; the nearest free cell is ({near_x}, {near_y})"
             )
         return int(self.state_grid[y, x])
 

@@ -73,19 +73,20 @@ def _pixels(layout: Layout) -> _ObservationMap:
 
     A cell has 84 // max(height, width) pixels a side.
     """
-    cell = _PIXELS_SIDE // max(layout.height, layout.width)
+    height, width = layout.free.shape
+    cell = _PIXELS_SIDE // max(height, width)
     if cell == 0:
         raise ConfigurationError(
-            f"the map has {layout.height} rows and {layout.width} columns, too many for pixel "
+            f"the map has {height} rows and {width} columns, too many for pixel "
             f"observations of {_PIXELS_SIDE}×{_PIXELS_SIDE}; use observation='state' or "
             f"'onehot', or a map of at most {_PIXELS_SIDE} cells a side"
         )
     shape = (_PIXELS_SIDE, _PIXELS_SIDE, 3)
     # Centred, so that maps of any shape fill the same 84 × 84 pixels.
-    top = (_PIXELS_SIDE - cell * layout.height) // 2
-    left = (_PIXELS_SIDE - cell * layout.width) // 2
+    top = (_PIXELS_SIDE - cell * height) // 2
+    left = (_PIXELS_SIDE - cell * width) // 2
     background = np.full(shape, WALL_COLOUR, np.uint8)
-    floor = background[top:, left:][: cell * layout.height, : cell * layout.width]
+    floor = background[top:, left:][: cell * height, : cell * width]
     floor[np.kron(layout.free, np.ones((cell, cell), np.bool_))] = FLOOR_COLOUR
     corners = (layout.cells * cell + (left, top)).tolist()
     space = gym.spaces.Box(0, 255, shape, np.uint8)
@@ -122,7 +123,7 @@ def render_rgb(
         (rows, columns, 3) uint8, between 5 and 48 pixels a cell.
     """
     # The border adds a cell on each side; a cell is a whole number of pixels, so edges are sharp.
-    fitted = _IMAGE_SIDE // (max(layout.height, layout.width) + 2)
+    fitted = _IMAGE_SIDE // (max(layout.free.shape) + 2)
     cell = min(max(fitted, SMALLEST_CELL), LARGEST_CELL)
     free = np.kron(np.pad(layout.free, 1), np.ones((cell, cell), dtype=np.bool_))
     image = np.full((*free.shape, 3), WALL_COLOUR, dtype=np.uint8)

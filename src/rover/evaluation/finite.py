@@ -245,11 +245,6 @@ class FiniteEvaluator:
         return optimal_occupancy(self.problem.dynamics, discount=self.discount)
 
     @cached_property
-    def uniform_ratio(self) -> float | None:
-        """J / J* of uniformly random actions."""
-        return self.ratio(self.uniform_objective)
-
-    @cached_property
     def uniform_objective(self) -> float:
         """J of uniformly random actions."""
         return float(self.exact_figures(self.uniform_policy)["objective"])
@@ -325,9 +320,14 @@ class FiniteEvaluator:
         }
 
     @cached_property
-    def references(self) -> dict[str, float]:
-        """:meth:`repeated` of uniformly random actions and of the policy that is optimal for J."""
-        figures: dict[str, float] = {}
+    def references(self) -> dict[str, float | None]:
+        """Figures of the problem alone: ``states_total``, J* as ``optimum``, J / J* of uniformly
+        random actions, and :meth:`repeated` of these and of the policy that is optimal for J."""
+        figures: dict[str, float | None] = {
+            "states_total": self.n_states,
+            "optimum": self.optimum.objective,
+            "uniform_ratio": self.ratio(self.uniform_objective),
+        }
         tables = {"uniform": self.uniform_policy, "optimal": self.optimum.policy_probs}
         for name, table in tables.items():
             repeated = self.repeated(table, np.random.default_rng(_REFERENCE_SEED))

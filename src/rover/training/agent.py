@@ -129,7 +129,7 @@ class Agent(Run, Generic[ConfigT]):
             # An environment's spec forgets the module that registers it: "module:Name-v0".
             self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
         # Settings are resolved before anything is allocated: what contradicts them costs nothing.
-        self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
+        self.preset = choose("preset", preset or next(iter(self.presets)), self.presets)
         self.seed = whole_number("seed", seed, least=0)
         self.config: ConfigT = self._configure(overrides)
         super().__init__(

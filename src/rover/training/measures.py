@@ -88,6 +88,7 @@ _EVALUATED = (
         for whose in ("", "uniform_")
     ),
     *("uniform_coverage", "uniform_p_coverage_95", "optimal_coverage", "optimal_p_coverage_95"),
+    *("states_total", "optimum", "uniform_ratio"),
 )
 # Attributes that a checkpoint holds as they are.
 _STATE = ("milestones", "evaluated", "next_point", "left_out", "worse_than_random", "aliased")
@@ -297,13 +298,10 @@ class Measures(ABC):
         """The part of summary.json that says how good the policy is."""
         evaluator, (starts_seen, unseen_start_mass) = self.evaluator, self._starts()
         return {
-            "states_total": None if evaluator is None else evaluator.n_states,
             "states_seen": self.states_seen,
             "observations": len(self._buffer.observations),
             **self._milestones,
             **{name: self.latest.get(name) for name in _LATEST_FIGURES},
-            "optimum": None if evaluator is None else evaluator.optimum.objective,
-            "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
             **dict.fromkeys(_EVALUATED),
             **self._evaluated,
             **({} if evaluator is None else evaluator.references),

@@ -44,7 +44,7 @@ _OF_POLICY = ("coverage", "objective", "optimality", "entropy", "cells", "return
 def check_logs(log: Sequence[Log], run_dir: Path | None) -> None:
     """Refuse, before a run begins, a log that is unknown, not installed or has no folder."""
     for name in log:
-        title, extra = _LOGS[choose("log", name, tuple(_LOGS))]
+        title, extra = _LOGS[choose("log", name, _LOGS)]
         if run_dir is None:
             raise ConfigurationError(f"log={name!r} needs a run_dir to write to")
         if find_spec(name) is None:
