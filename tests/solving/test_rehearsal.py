@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+import rover
+from rover.data import Buffer
+from rover.errors import RoverWarning
 from rover.operators.support import BoolArray, FloatArray
 from rover.solving.rehearsal import Plan, Stage, best_plan
 
@@ -40,6 +46,7 @@ def stage(held: int = 1, *, reward: float = 1.0, ends: bool = False, missed: flo
         _Stick(),
         arrivals,
         np.full_like(arrivals, missed),
+        np.where(arrivals[:, 0] > 0.5, 1.0, 0.01),
         terminated,
         rewards,
         over,
@@ -98,12 +105,13 @@ def test_a_plan_that_falls_when_rehearsed_is_mended() -> None:
     """Of places that are none of them beside the edge: interpolated, a fall is no fall."""
     one, begins = stage(), np.linspace(-0.2, 0.2, 5)[:, None]
     starts, rng = np.array([[0.05], [-0.1]]), np.random.default_rng(5)
-    first, _ = one.rehearse(planned(one, begins), starts, rng)
+    first = one.rehearse(planned(one, begins), starts, rng)
     plan = best_plan(one, begins, starts, rng)
-    assert first < 0.5 * plan.value
+    assert first.value < 0.5 * plan.value
     assert one.is_best(plan.value), "it stays up until the rehearsal ends"
     assert plan.value == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
-    value, passed = one.rehearse(plan, starts, rng)
+    value, missed, passed = one.rehearse(plan, starts, rng)
+    assert missed == pytest.approx(0.01), "it never leans far"
     assert value == pytest.approx(plan.value)
     assert (np.abs(passed) <= 1.0).all()
 
@@ -112,9 +120,10 @@ def test_a_rehearsal_is_the_policy_step_by_step() -> None:
     """A stick that leans by 1 can be held at 0.9, at 0.78, and so on; beyond 1.08 it falls."""
     one, places = stage(), np.linspace(-1.0, 1.0, 201)[:, None]
     plan, rng = planned(one, places), np.random.default_rng(0)
-    _, passed = one.rehearse(plan, np.array([[1.0]]), rng)
+    _, missed, passed = one.rehearse(plan, np.array([[1.0]]), rng)
     assert passed[:4, 0] == pytest.approx([1.0, 0.9, 0.78, 0.636])
-    value, passed = one.rehearse(plan, np.array([[1.09]]), rng)
+    assert missed > 0.01, "it begins where the law misses all"
+    value, _, passed = one.rehearse(plan, np.array([[1.09]]), rng)
     assert value == pytest.approx(-5.0)
     assert len(passed) == 1
 
@@ -122,7 +131,34 @@ def test_a_rehearsal_is_the_policy_step_by_step() -> None:
 def test_a_law_that_misses_much_is_worth_less() -> None:
     places, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
     sure, missed = stage(), stage(missed=0.3)
-    good, _ = sure.rehearse(planned(sure, places), starts, np.random.default_rng(0))
-    bad, _ = missed.rehearse(planned(missed, places), starts, np.random.default_rng(0))
-    assert sure.is_best(good)
-    assert bad < 0.9 * good
+    good = sure.rehearse(planned(sure, places), starts, np.random.default_rng(0))
+    bad = missed.rehearse(planned(missed, places), starts, np.random.default_rng(0))
+    assert sure.is_best(good.value)
+    assert bad.value < 0.9 * good.value
+
+
+def line(rng: np.random.Generator, forced: float) -> Buffer:
+    """A point on [0, 1] that moves by 0.01, as its action says in a share of the steps only."""
+    buffer = Buffer((1,), np.float64, 2)
+    for _ in range(20):
+        x = rng.random()
+        row = buffer.observations.intern(np.array([x]))
+        buffer.add_start(row)
+        for step in range(100):
+            action = int(rng.random() < (step // 25) % 2)
+            sign = 2 * action - 1 if rng.random() < forced else rng.choice([-1.0, 1.0])
+            x = float(np.clip(x + sign * rng.uniform(0.009, 0.011), 0.0, 1.0))
+            reached = buffer.observations.intern(np.array([x]))
+            buffer.add(row, action, reached, False, step == 99)
+            row = reached
+    return buffer
+
+
+def test_a_plan_that_is_not_rehearsed_says_so() -> None:
+    def reward(_: FloatArray, __: NDArray[Any], reached: FloatArray) -> FloatArray:
+        return (reached[:, 0] > 0.9).astype(float)
+
+    with pytest.warns(RoverWarning, match=r"misses \d\d% of what moves change in all of the data"):
+        rover.solve(line(np.random.default_rng(0), 0.0), reward, discount=0.9)
+    policy = rover.solve(line(np.random.default_rng(0), 1.0), reward, discount=0.9)
+    assert policy.probs(np.linspace(0.2, 0.8, 5)[:, None])[:, 1].min() > 0.99

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,24 @@ _NET_FORMS = {
     "values": "torch.float64 tasks planned",  # planned places come first among all
     "doubts": "torch.float64 places actions",
 }
+
+
+class _Near(NamedTuple):
+    """Places near n points.
+
+    Attributes:
+        rows: (n, k) of the table of places.
+        weights: (n, k).
+        apart: (n, 1) distance to the nearest.
+    """
+
+    rows: Tensor
+    weights: Tensor
+    apart: Tensor
+
+    def read(self, table: Tensor) -> Tensor:
+        """Rows (n, …) of a table of places (p, …) at the points, flattened."""
+        return (self.weights[:, None] @ table[self.rows].flatten(2))[:, 0]
 
 
 class ValuePolicy(Policy):
@@ -141,15 +159,15 @@ class ValuePolicy(Policy):
         return self._action_values(regressors, [0])[0]
 
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
-        q = self._action_values(points, components)
-        logits = self._preferences(q, components)
+        near = self._near(points, self.places)
+        logits = self._preferences(self._at(points, near, components), components)
         if self.doubts is not None:
-            logits = self._with_doubts(logits, points, self.doubts)
+            logits = self._with_doubts(logits, near, self.doubts)
         if self.has_metric:
             # Each task has voters of its own: places where its actions differ.
             logits = torch.stack(
                 [
-                    self._with_votes(rows, component, points)
+                    self._with_votes(rows, component, points, near)
                     for rows, component in zip(logits, components, strict=True)
                 ]
             )
@@ -165,25 +183,23 @@ class ValuePolicy(Policy):
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
         return (better / (TIE * largest[:, None, None])).round()
 
-    def _with_doubts(self, logits: Tensor, points: Tensor, doubts: Tensor) -> Tensor:
+    def _with_doubts(self, logits: Tensor, near: _Near, doubts: Tensor) -> Tensor:
         """Logits (c, n, A) that take every action alike as often as the best one is in doubt."""
-        near = [self._near(block, self.places)[:2] for block in torch.split(points, _AT_ONCE)]
-        read = torch.cat([(weights[:, None] @ doubts[index])[:, 0] for index, weights in near])
+        read = near.read(doubts)
         best = logits.argmax(dim=2, keepdim=True)
         doubt = read.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
         probs = (1.0 - doubt) * torch.softmax(logits, dim=2) + doubt / self.n_actions
         return probs.clamp(min=1e-300).log()
 
-    def _with_votes(self, logits: Tensor, component: int, points: Tensor) -> Tensor:
+    def _with_votes(self, logits: Tensor, component: int, points: Tensor, around: _Near) -> Tensor:
         """Logits (n, A) at points (n, z), by the places near by where the data says nothing."""
         table = self.table[component]
         # A place where all actions are worth the same has no opinion.
         voters = (table != table[:, :1]).any(dim=1)
         if not voters.any():
             return logits
-        index, _, apart = self._near(points, self.places)
-        is_silent = (table[index[:, 0]] == self.sink_values[component]).all(dim=1)
-        rows = torch.nonzero(is_silent | (apart[:, 0] > self.reach))[:, 0]
+        is_silent = (table[around.rows[:, 0]] == self.sink_values[component]).all(dim=1)
+        rows = torch.nonzero(is_silent | (around.apart[:, 0] > self.reach))[:, 0]
         if len(rows) == 0:
             return logits
         distances = _distances(points[rows], self.places[voters])
@@ -198,9 +214,7 @@ class ValuePolicy(Policy):
 
     def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z) under several tasks."""
-        # Distances to all places are a table that must fit into memory.
-        blocks = torch.split(points, _AT_ONCE)
-        return torch.cat([self._at(block, components) for block in blocks], dim=1)
+        return self._at(points, self._near(points, self.places), components)
 
     def regressors(self, observations: Tensor) -> Tensor:
         """The points (n, z) float64 of raw observations (n, *shape)."""
@@ -210,42 +224,42 @@ class ValuePolicy(Policy):
             features = self.encoder(observations).double()
         return features @ self.projection
 
-    def _at(self, points: Tensor, components: Sequence[int]) -> Tensor:
-        """Q (c, n, A) at points (n, z) under several tasks."""
-        index, weights, apart = self._near(points, self.places)
-
-        def read(table: Tensor) -> Tensor:
-            return (weights[:, None] @ table[index].flatten(2))[:, 0]
-
+    def _at(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
+        """Q (c, n, A) at points (n, z), with the places near them, under several tasks."""
         # The table holds what is earned on the way; what follows where the action ends is added.
-        q = torch.stack([read(self.table[k]) for k in components])
+        q = torch.stack([near.read(self.table[k]) for k in components])
         # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
         if self.displacements is not None:
             assert self.values is not None
             assert self.remaining is not None
-            change = read(self.displacements).reshape(len(points), self.n_actions, -1)
+            change = near.read(self.displacements).reshape(len(points), self.n_actions, -1)
             ends = (points[:, None] + change).flatten(0, 1)
             # V alone is read where the action ends: it has edges that Q must not be read across.
-            at, onward, _ = self._near(ends, self.places[: self.values.shape[1]])
+            at = self._near(ends, self.places[: self.values.shape[1]])
             for number, k in enumerate(components):
-                reached = (onward * self.values[k][at]).sum(dim=1).reshape(len(points), -1)
-                q[number] += read(self.remaining[k]) * reached
+                reached = (at.weights * self.values[k][at.rows]).sum(dim=1)
+                q[number] += near.read(self.remaining[k]) * reached.reshape(len(points), -1)
         if self.has_metric:
             return q
         # Without a metric a neighbour says nothing of an unseen state: it is worth the sink.
         nothing = self.sink_values[list(components)][:, None, None]
-        return torch.where(apart <= self.reach, q, nothing)
+        return torch.where(near.apart <= self.reach, q, nothing)
 
-    def _near(self, points: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Places (n, k) near points (n, z), their weights (n, k), and the least distance (n, 1)."""
+    def _near(self, points: Tensor, places: Tensor) -> _Near:
+        """The places near points (n, z)."""
+        # Distances to all places are a table that must fit into memory.
+        parts = [self._near_each(block, places) for block in torch.split(points, _AT_ONCE)]
+        return parts[0] if len(parts) == 1 else _Near(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _near_each(self, points: Tensor, places: Tensor) -> _Near:
         distances = _distances(points, places)
         near, index = distances.topk(min(self.neighbours, len(places)), largest=False)
         if near.shape[1] == 1:  # the nearest place stands for the point
-            return index, torch.ones_like(near), near
+            return _Near(index, torch.ones_like(near), near)
         # In units of the farthest neighbour, so that dense and sparse places are weighed alike.
         reach = near[:, -1:].clamp(min=1e-9)
         offsets = (places[index] - points[:, None]) / reach[:, :, None]
-        return index, interpolation_weights(near / reach, offsets), near[:, :1]
+        return _Near(index, interpolation_weights(near / reach, offsets), near[:, :1])
 
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0
