@@ -185,7 +185,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         )
     axes.set_xticks(range(len(arenas)), arenas, rotation=20, ha="right")
     axes.set_ylabel("positions of an episode")
-    axes.legend()
+    figure.legend(loc="outside upper center", ncols=3)
     figure.savefig(path, dpi=120)
 
 
