@@ -101,8 +101,9 @@ def main() -> None:
         maze = env.unwrapped
         # The centres (c, 2) of the cells that are no wall.
         cells = np.array([maze.ij_to_xy(cell) for cell in np.argwhere(maze.maze_map == 0)])
-        maker = rover.baselines.Random if asked.random else rover.Rover
-        agent = maker(env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
+        name = "random" if asked.random else "rover"
+        few = {"evaluation_episodes": 1, "evaluation_every": 10**9}
+        agent = rover.make_agent(name, env, seed=seed, **few)
         agent.learn(asked.steps)
         each = 1000 * (time.process_time() - began) / asked.steps
         reached = cells_reached(agent.buffer.observations.rows, cells)

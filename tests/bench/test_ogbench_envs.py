@@ -6,6 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import rover_bench.ogbench_envs  # noqa: F401  # registers the mazes
+
 pytest.importorskip("ogbench")
 
 
