@@ -97,8 +97,7 @@ def read_report(study: Study, out: Path) -> Report:
         n_lines = made.get("lines", {})
         facts, command = tuple(made["facts"]), str(made["command"])
         cases = {
-            tuple(case.labels.get(axis, "") for axis in axes): case
-            for case in study.cases(made.get("seeds"))
+            tuple(case.options(axes).values()): case for case in study.cases(made.get("seeds"))
         }
         path = out / f"{study.csv}runs.csv"
         runs = _read_csv(path, n_lines.get("runs"))
@@ -141,10 +140,6 @@ def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
     return frame
 
 
-def _labels(report: Report, case: Case) -> dict[str, Any]:
-    return {axis: case.labels.get(axis, "") for axis in report.study.axes}
-
-
 def _summary(report: Report) -> pd.DataFrame:
     """One line per case and metric, with all statistics and their intervals."""
     lines = []
@@ -153,8 +148,8 @@ def _summary(report: Report) -> pd.DataFrame:
             runs = report.summarise([case], name)
             if runs is None:
                 continue
-            line = {**_labels(report, case), "figure": name, "runs": len(runs.values)}
-            line |= {"not_reached": runs.n_censored}
+            line: dict[str, Any] = {**case.options(report.study.axes), "figure": name}
+            line |= {"runs": len(runs.values), "not_reached": runs.n_censored}
             line |= {"limit": runs.limit if metric.unit == "steps" else ""}
             for statistic in STATISTICS:
                 for end, value in runs.estimate(statistic)._asdict().items():
@@ -171,7 +166,8 @@ def _curves(report: Report) -> pd.DataFrame:
         if (curve := report.curves.get(case.name)) is not None:
             values = (curve.steps, curve.mean, curve.low, curve.high)
             columns = dict(zip(CURVE, values, strict=True))
-            frames.append(pd.DataFrame({**_labels(report, case), "runs": curve.n_runs, **columns}))
+            labels = case.options(report.study.axes)
+            frames.append(pd.DataFrame({**labels, "runs": curve.n_runs, **columns}))
     return pd.concat(frames)
 
 

@@ -135,9 +135,9 @@ def table_of_runs(
     """
     index, lines = list[str](), list[dict[str, Any]]()
     for case, seed, metrics in runs:
-        labels = {axis: case.labels.get(axis, "") for axis in study.axes}
         index.append(case.name)
-        lines.append({**labels, "env": case.env, "steps": case.budget, "seed": seed, **metrics})
+        where = {"env": case.env, "steps": case.budget, "seed": seed}
+        lines.append({**case.options(study.axes), **where, **metrics})
     table = pd.DataFrame(lines, index=index)
     measured = [name for name in METRICS if name in table]
     return table[[*study.axes, "env", "steps", "seed", *measured]]
@@ -147,7 +147,7 @@ def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...],
     """Cases by the options that they have of some axes."""
     groups: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
-        groups.setdefault(tuple(case.labels.get(axis, "") for axis in axes), []).append(case)
+        groups.setdefault(tuple(case.options(axes).values()), []).append(case)
     return groups
 
 

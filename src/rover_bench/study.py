@@ -172,6 +172,10 @@ class Case(_Data):
         """Name in progress lines and failures."""
         return ", ".join(self.labels.values())
 
+    def options(self, axes: Iterable[str]) -> dict[str, str]:
+        """The option that it has of each of these axes, empty where it has none."""
+        return {axis: self.labels.get(axis, "") for axis in axes}
+
     @property
     def budget(self) -> int:
         """Steps of each run that the study is about: of the task, where one is learned."""
