@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from rover.errors import NonFiniteError, RoverWarning
-from rover.learners.networks import ParallelMLP, PolicyNetworkConfig, RowCache
+from rover.learners.networks import PolicyNetworkConfig, RowCache, _ParallelMLP
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -152,9 +152,9 @@ def test_what_is_not_finite_changes_no_weight(kind):
         assert_same_state(learner.state(), before)
 
 
-def make_mlp() -> ParallelMLP:
+def make_mlp() -> _ParallelMLP:
     config = PolicyNetworkConfig(encoder=ONE_HOT, n_actions=3, hidden_sizes=(7,), skill_dim=2)
-    return ParallelMLP(2, 5, config, output_gain=1.0, generator=torch.Generator().manual_seed(0))
+    return _ParallelMLP(2, 5, config, output_gain=1.0, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("n", [4, 20])

@@ -18,12 +18,12 @@ import numpy as np
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
-from rover.data import Buffer, check_same_spaces
+from rover.data import check_same_spaces
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.evidence import Evidence
-from rover.planning.outcomes import SPACING
+from rover.planning.outcomes import SPACING, OutcomeModel
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
 from rover.solving.solve import policy_details, value_policy, warn_of_unseen
@@ -35,117 +35,6 @@ _NEAR = 2.0 * SPACING
 
 # Value to exploration of what leads beyond the data; that of a place not visited yet is 1.
 _UNTRIED = 0.1
-
-
-class _ModelPlanner:
-    """Plans on the transitions of pretraining and of the task.
-
-    Args:
-        experience: what pretraining left.
-        seen: the task's transitions so far, with rewards.
-        discount: γ of the plans.
-
-    Attributes:
-        is_exact: whether states repeat, so that plans are made in milliseconds.
-    """
-
-    def __init__(self, experience: Experience, seen: Buffer, discount: float) -> None:
-        old = experience.buffer
-        self._all, columns = old.emptied(), old.state()
-        self._all.load_state({name: columns[name] for name in self._all.state()})
-        self._n_old = len(old)
-        self._experience = experience._replace(buffer=self._all)
-        self._evidence = Evidence(self._all)
-        self._seen = seen
-        self._discount = discount
-        self._rows: list[int] = []  # of the seen observations, in the table of all
-        self.is_exact = True
-
-    def was_tried(self, observation: int) -> bool:
-        """True if the plan has an action from an observation of the task, by its row there."""
-        return not self.is_exact or (
-            observation < len(self._rows) and bool(self._tried[self._rows[observation]])
-        )
-
-    def plan(self, n: int, *, is_rewarded: bool) -> tuple[ValuePolicy, ValuePolicy]:
-        """Plans for exploration, and for the rewards of the task's first `n` transitions if any.
-
-        Exploration is a task of its own: reward 1, and an end, on arrival at what is unvisited.
-        """
-        self._take_in(n)
-        model = self._experience.model(0.0, self._evidence)
-        self.is_exact = model.exact
-        arrivals = self._unvisited(model.points)[self._all.successors]
-        # What was seen in pretraining comes first; once all of it is visited, the unknown is the
-        # aim.
-        sink = _UNTRIED if arrivals.any() else 1.0
-        aims = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
-        explore = value_policy(model, aims, self._experience, self._discount, sink)
-        if not is_rewarded:
-            return explore, explore
-        task = self._task(*self._reward_model(model.points, n))
-        return explore, value_policy(model, task, self._experience, self._discount)
-
-    def _take_in(self, n: int) -> None:
-        """Add the task's transitions up to number `n` to those of pretraining."""
-        seen, table = self._seen, self._seen.observations.rows
-        for row in range(len(self._rows), len(table)):
-            self._rows.append(self._all.observations.intern(table[row]))
-        for row in range(len(self._all) - self._n_old, n):
-            self._all.add(
-                self._rows[seen.inputs[row]],
-                int(seen.actions[row]),
-                self._rows[seen.successors[row]],
-                bool(seen.terminated[row]),
-                bool(seen.truncated[row]),
-            )
-        self._tried = np.zeros(len(self._all.observations), np.bool_)
-        self._tried[self._all.inputs] = True
-
-    @staticmethod
-    def _task(rewards: FloatArray, ends: BoolArray) -> TaskRewards:
-        columns = rewards[:, None], ends[:, None].astype(np.float64)
-        return TaskRewards(*columns, ("task",), np.array([-1]))
-
-    def _unvisited(self, points: FloatArray) -> BoolArray:
-        """Mask (N,) of the observations at `points` (N, z) that were not visited in the task."""
-        starts = [self._rows[row] for row in np.unique(self._seen.episode_starts)]
-        visited = np.union1d(self._all.successors[self._n_old :], np.array(starts, np.int64))
-        if self.is_exact or len(visited) == 0:
-            mask = np.ones(len(points), np.bool_)
-            mask[visited] = False
-            return mask
-        return np.asarray(KDTree(points[visited]).query(points)[0] > _NEAR)
-
-    def _reward_model(self, points: FloatArray, n: int) -> tuple[FloatArray, BoolArray]:
-        """Reward and termination of every transition, as far as the task has shown."""
-        every, first = self._all, self._n_old
-        assert self._seen.rewards is not None
-        # Up to the transition that the plan is made from: a resumed run must make the same plan.
-        earned = self._seen.rewards[:n]
-        ends = every.terminated[first:].astype(np.float64)
-        # The median where nothing is shown: in a sparse task that of an ordinary step, which no
-        # rare reward moves.
-        rewards = np.full(len(every), float(np.median(earned)))
-        ended = every.terminated.astype(np.float64)
-        # Later keys are more specific: a mean over the arrivals, then over those by the same
-        # action.
-        if self.is_exact:
-            for keys in (every.successors, every.actions + every.n_actions * every.successors):
-                sums = np.bincount(keys[first:], earned, minlength=int(keys.max()) + 1)
-                over = np.bincount(keys[first:], ends, minlength=len(sums))
-                tries = np.bincount(keys[first:], minlength=len(sums))
-                shown = tries[keys] > 0
-                rewards[shown] = (sums / np.maximum(tries, 1))[keys][shown]
-                ended[shown] = (over / np.maximum(tries, 1))[keys][shown]
-        else:
-            arrivals = points[every.successors]
-            apart, nearest = KDTree(arrivals[first:]).query(arrivals)
-            shown = np.asarray(apart) <= _NEAR
-            rewards[shown], ended[shown] = earned[nearest][shown], ends[nearest][shown]
-        # What the task itself showed is known, whatever its neighbours say.
-        rewards[first:], ended[first:] = earned, ends
-        return rewards, ended > 0.5
 
 
 class PlanningRun(OnlineRun):
@@ -206,7 +95,7 @@ class PlanningRun(OnlineRun):
 
 
 class Adaptation(PlanningRun):
-    """One run of adapting to a task, with the model of `experience`."""
+    """One run of adapting to a task, on the transitions of `experience` and those of the task."""
 
     _plan: ValuePolicy
     _acting: TabulatedPolicy
@@ -223,9 +112,16 @@ class Adaptation(PlanningRun):
     ) -> None:
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         check_same_spaces(experience.buffer, env)
-        discount = self.config.learner.discount
-        self._details = policy_details(experience, ("task",), discount)
-        self._planner = _ModelPlanner(experience, self._buffer, discount)
+        self._discount = self.config.learner.discount
+        self._details = policy_details(experience, ("task",), self._discount)
+        old = experience.buffer
+        self._all, columns = old.emptied(), old.state()
+        self._all.load_state({name: columns[name] for name in self._all.state()})
+        self._n_old = len(old)
+        self._experience = experience._replace(buffer=self._all)
+        self._evidence = Evidence(self._all)
+        self._rows: list[int] = []  # of the task's observations, in the table of all
+        self._is_exact = True  # states repeat, so that plans are made in milliseconds
         table = self._buffer.observations
         self._acting = TabulatedPolicy(table, lambda seen, _: self._plan(seen))
         self._exploring = TabulatedPolicy(table, lambda seen, _: self._exploration(seen))
@@ -238,9 +134,13 @@ class Adaptation(PlanningRun):
         return self._measure()
 
     def _choose(self) -> int:
-        self._n_unseen += not self._planner.was_tried(self._collector.observation)
+        observation = self._collector.observation
+        # Where states repeat the plan has an action if the observation was ever left.
+        self._n_unseen += self._is_exact and not (
+            observation < len(self._rows) and bool(self._tried[self._rows[observation]])
+        )
         acting = self._exploring if self._explores else self._acting
-        return acting.sample(self._collector.observation, self._rng)
+        return acting.sample(observation, self._rng)
 
     def _learn(self, *, done: bool) -> None:
         """Plan anew where there is something new to plan for; toss whether an episode explores."""
@@ -250,17 +150,96 @@ class Adaptation(PlanningRun):
             self._toss()
         # A plan over places takes seconds: between episodes only.
         is_new = len(self._buffer.observations) > self._n_visited
-        is_new = is_new and (done or self._planner.is_exact)
+        is_new = is_new and (done or self._is_exact)
         if first_reward or n % self.config.learner.plan_every == 0 or is_new:
             self._replan(n)
 
     def _replan(self, n: int) -> None:
         with self.stopwatch("improve"):
-            self._exploration, self._plan = self._planner.plan(n, is_rewarded=self.is_rewarded)
+            self._take_in(n)
+            model = self._experience.model(0.0, self._evidence)
+            self._is_exact = model.exact
+            # Exploration is a task of its own: reward 1, and an end, on arrival at what is
+            # unvisited. What was seen in pretraining comes first; once all of it is visited, the
+            # unknown is the aim.
+            arrivals = self._unvisited(model.points)[self._all.successors]
+            aims = arrivals.astype(np.float64), arrivals | self._all.terminated
+            self._exploration = self._plan = self._value_policy(
+                model, *aims, _UNTRIED if arrivals.any() else 1.0
+            )
+            if self.is_rewarded:
+                self._plan = self._value_policy(model, *self._reward_model(model.points, n))
         self._n_planned = n
         self._n_visited = len(self._buffer.observations)
         self._acting.forget()
         self._exploring.forget()
+
+    def _value_policy(
+        self,
+        model: OutcomeModel,
+        rewards: FloatArray,
+        ends: BoolArray,
+        sink_value: float | None = None,
+    ) -> ValuePolicy:
+        columns = rewards[:, None], ends[:, None].astype(np.float64)
+        task = TaskRewards(*columns, ("task",), np.array([-1]))
+        return value_policy(model, task, self._experience, self._discount, sink_value)
+
+    def _take_in(self, n: int) -> None:
+        """Add the task's transitions up to number `n` to those of pretraining."""
+        seen, table = self._buffer, self._buffer.observations.rows
+        for row in range(len(self._rows), len(table)):
+            self._rows.append(self._all.observations.intern(table[row]))
+        for row in range(len(self._all) - self._n_old, n):
+            self._all.add(
+                self._rows[seen.inputs[row]],
+                int(seen.actions[row]),
+                self._rows[seen.successors[row]],
+                bool(seen.terminated[row]),
+                bool(seen.truncated[row]),
+            )
+        self._tried = np.zeros(len(self._all.observations), np.bool_)
+        self._tried[self._all.inputs] = True
+
+    def _unvisited(self, points: FloatArray) -> BoolArray:
+        """Mask (N,) of the observations at `points` (N, z) that were not visited in the task."""
+        starts = [self._rows[row] for row in np.unique(self._buffer.episode_starts)]
+        visited = np.union1d(self._all.successors[self._n_old :], np.array(starts, np.int64))
+        if self._is_exact or len(visited) == 0:
+            mask = np.ones(len(points), np.bool_)
+            mask[visited] = False
+            return mask
+        return np.asarray(KDTree(points[visited]).query(points)[0] > _NEAR)
+
+    def _reward_model(self, points: FloatArray, n: int) -> tuple[FloatArray, BoolArray]:
+        """Reward and termination of every transition, as far as the task has shown."""
+        every, first = self._all, self._n_old
+        assert self._buffer.rewards is not None
+        # Up to the transition that the plan is made from: a resumed run must make the same plan.
+        earned = self._buffer.rewards[:n]
+        ends = every.terminated[first:].astype(np.float64)
+        # The median where nothing is shown: in a sparse task that of an ordinary step, which no
+        # rare reward moves.
+        rewards = np.full(len(every), float(np.median(earned)))
+        ended = every.terminated.astype(np.float64)
+        # Later keys are more specific: a mean over the arrivals, then over those by the same
+        # action.
+        if self._is_exact:
+            for keys in (every.successors, every.actions + every.n_actions * every.successors):
+                sums = np.bincount(keys[first:], earned, minlength=int(keys.max()) + 1)
+                over = np.bincount(keys[first:], ends, minlength=len(sums))
+                tries = np.bincount(keys[first:], minlength=len(sums))
+                shown = tries[keys] > 0
+                rewards[shown] = (sums / np.maximum(tries, 1))[keys][shown]
+                ended[shown] = (over / np.maximum(tries, 1))[keys][shown]
+        else:
+            arrivals = points[every.successors]
+            apart, nearest = KDTree(arrivals[first:]).query(arrivals)
+            shown = np.asarray(apart) <= _NEAR
+            rewards[shown], ended[shown] = earned[nearest][shown], ends[nearest][shown]
+        # What the task itself showed is known, whatever its neighbours say.
+        rewards[first:], ended[first:] = earned, ends
+        return rewards, ended > 0.5
 
     @property
     def _unseen_share(self) -> float:

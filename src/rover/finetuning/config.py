@@ -51,10 +51,9 @@ class TaskConfig(BaseModel):
         algorithm = choose("algorithm", str(algorithm), tuple(cls.learners))
         choose("preset", preset, tuple(cls.presets))
         learner: Any = cls.learners[algorithm]
-        of_preset = merge_settings(
-            {"learner": learner.PRESETS[preset]}, cls.presets[preset][algorithm]
+        settings = merge_settings(
+            {"learner": {}, **cls.presets[preset][algorithm]}, overrides or {}
         )
-        settings = merge_settings(of_preset, overrides or {})
         # By itself first: a union of configurations would name the mistakes of every member.
         learned = validate_settings(learner, settings["learner"], prefix="learner.")
         return validate_settings(cls, {**settings, "learner": learned})
@@ -81,7 +80,10 @@ class FinetuneConfig(_LearningConfig):
             "ddpg": {"learner": {"entropy_coefficient": 0.3, "target_rate": 0.05}},
             "sac": {**_GREEDY, "learner": {"target_rate": 0.05}},
         },
-        "paper": {"ddpg": _PAPER, "sac": {**_PAPER, **_GREEDY}},
+        "paper": {
+            "ddpg": {**_PAPER, "learner": DDPGConfig.PAPER},
+            "sac": {**_PAPER, **_GREEDY, "learner": SACConfig.PAPER},
+        },
     }
 
     learner: DDPGConfig | SACConfig = Field(description="settings of the learner")
@@ -111,8 +113,6 @@ class _PlanConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fast": {}}
-
     discount: float = Field(0.99, gt=0, lt=1, description="γ of the plans")
     plan_every: int = Field(25, ge=1, description="steps after which plans are made anew")
 
@@ -139,7 +139,7 @@ class OfflineConfig(_LearningConfig):
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"cql": CQLConfig, "ddpg": DDPGConfig}
     presets: ClassVar[_Presets] = {
         "fast": {"cql": {}, "ddpg": {"learner": {"entropy_coefficient": 0.3}}},
-        "paper": {"cql": {}, "ddpg": {}},
+        "paper": {"cql": {"learner": CQLConfig.PAPER}, "ddpg": {"learner": DDPGConfig.PAPER}},
     }
 
     learner: CQLConfig | DDPGConfig = Field(description="settings of the learner")

@@ -23,7 +23,6 @@ from rover.solving.contexts import check_rewards, reward_policy
 from rover.solving.experience import Experience
 from rover.solving.solve import policy_details
 from rover.storage import RunConfig
-from rover.training.run_folder import START_FILE
 
 # Random numbers of the episodes, next to those of acting, drawing and evaluating.
 _EPISODE_STREAM = 6
@@ -39,6 +38,7 @@ class ContextAdaptation(PlanningRun):
 
     plan_class = ContextPolicy
     _plan: ContextPolicy
+    _start: ContextPolicy
 
     def __init__(
         self,
@@ -54,9 +54,6 @@ class ContextAdaptation(PlanningRun):
         self._start = self._plan = start
         experience, discount = Experience(self._buffer, start), self.config.learner.discount
         self._details = policy_details(experience, ("task",), discount)
-
-    def _prepare_folder(self, folder: Path) -> None:
-        self._start.save(folder / START_FILE)
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()
@@ -112,7 +109,6 @@ class ContextAdaptation(PlanningRun):
         super()._load_state(state)
         # The memory of the episode follows from what it has shown.
         self._probs = self._episode()
-        done = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
-        first = 1 + int(done[-1]) if len(done) else 0
+        first = len(self._buffer) - self._collector.state()["episode_steps"]
         for row in self._buffer.inputs[first:]:
             self._probs(self._buffer.observations.rows[[row]])

@@ -13,11 +13,15 @@ from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError, whole_number
 from rover.features import learning_mode
+from rover.finetuning.adaptation import Adaptation
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, TaskConfig
+from rover.finetuning.contexts import ContextAdaptation
+from rover.finetuning.offline import OfflineTraining
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import TaskResult, TaskRun
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy, load_policy
+from rover.solving.experience import Experience
 from rover.storage import RunConfig, fitting, is_complete, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
@@ -147,8 +151,6 @@ def train_offline(
         RoverWarning: the transitions show no reward; or the last policy earns less than the one
             that is handed over.
     """
-    from rover.finetuning.offline import OfflineTraining
-
     run_config = _run_config(
         OfflineConfig.make(algorithm, preset, overrides),
         env,
@@ -205,11 +207,6 @@ def adapt(
         RoverWarning: no reward was seen; or the last policy earns less than the one that is handed
             over.
     """
-    # Here and not above, since they bring the planner along.
-    from rover.finetuning.adaptation import Adaptation
-    from rover.finetuning.contexts import ContextAdaptation
-    from rover.solving.experience import Experience
-
     experience = Experience.of(source)
     details = {} if experience.policy is None else experience.policy.details
     start = experience.policy
@@ -296,8 +293,6 @@ def resume_task(
             policy = load_policy(path / START_FILE)
         run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=path)
     elif run_config.kind == "adapt" and run_config.algorithm == "contexts":
-        from rover.finetuning.contexts import ContextAdaptation
-
         start = load_policy(path / START_FILE)
         if not isinstance(start, ContextPolicy):
             raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
@@ -307,16 +302,11 @@ def resume_task(
         if buffer is None and (source is None or not Path(source).exists()):
             raise _not_stored(f"its transitions are not at {source}", path, "buffer")
         if run_config.kind == "adapt":
-            from rover.finetuning.adaptation import Adaptation
-            from rover.solving.experience import Experience
-
             experience = Experience.of(str(source) if buffer is None else buffer)
             run = Adaptation(
                 run_config, experience, env, evaluation_env=evaluation_env, run_dir=path
             )
         else:
-            from rover.finetuning.offline import OfflineTraining
-
             buffer = load_run_buffer(str(source)) if buffer is None else buffer
             run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=path)
     run.restore()

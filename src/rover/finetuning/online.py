@@ -36,7 +36,6 @@ from rover.policies import (
     ValuePolicy,
 )
 from rover.storage import RunConfig
-from rover.training.run_folder import START_FILE
 
 
 class Finetuning(OnlineRun):
@@ -78,7 +77,7 @@ class Finetuning(OnlineRun):
             actor_learning_rates=tables if is_table else None,
             critic_encoder=encoder,
         )
-        self._start_policy = policy
+        self._start = policy
         self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
         self._is_from_scratch = actor is None
         self._is_policy_frozen = transfer != "encoder" and "policy" in (freeze or ())
@@ -90,10 +89,6 @@ class Finetuning(OnlineRun):
         self._draw_component()
         # The curve has the same columns before the first update.
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
-
-    def _prepare_folder(self, folder: Path) -> None:
-        if isinstance(self._start_policy, Policy):
-            self._start_policy.save(folder / START_FILE)
 
     def _choose(self) -> int:
         config, step = self.config, self.num_timesteps
@@ -155,7 +150,7 @@ class Finetuning(OnlineRun):
         if isinstance(module, _ComponentActor):
             module = module.policy.single(int(module.component))
         if isinstance(module, PolicyNetwork):
-            details = self._start_policy.details if isinstance(self._start_policy, Policy) else {}
+            details = self._start.details if isinstance(self._start, Policy) else {}
             module = NetworkPolicy([module], None, details)
         return module.eval()
 

@@ -28,7 +28,7 @@ from rover.storage import RunConfig, restore_tensors
 from rover.training.environments import fresh_copy, observations_of
 from rover.training.monitor import Log
 from rover.training.run import Callback, Run
-from rover.training.run_folder import POLICY_FILE
+from rover.training.run_folder import POLICY_FILE, START_FILE
 
 # Returns of one policy differ in their last digits by the order in which rewards are added.
 _TOLERANCE = 1e-6
@@ -273,6 +273,7 @@ class OnlineRun(TaskRun):
     # The buffer first, which the collector replays the unfinished episode of.
     _parts: ClassVar[tuple[str, ...]] = ("_buffer", "_collector", "_learner")
     _acting: TabulatedPolicy | None = None
+    _start: nn.Module | None = None  # what learning began with
 
     def __init__(
         self,
@@ -298,13 +299,15 @@ class OnlineRun(TaskRun):
         )
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
         # Two streams: how often batches are drawn must not change how the agent acts.
-        acting, drawing = np.random.SeedSequence([run_config.seed, 0]).spawn(2)
-        self._rng = np.random.default_rng(acting)
-        self._batch_rng = np.random.default_rng(drawing)
+        self._rng, self._batch_rng = np.random.default_rng([run_config.seed, 0]).spawn(2)
         self._learns_from = 0  # the first step at which the policy may change
         self._episode_return = 0.0
         self._recent_returns: list[float] = []
         self._latest: dict[str, float | None] = {}  # figures of the latest update
+
+    def _prepare_folder(self, folder: Path) -> None:
+        if isinstance(self._start, Policy):
+            self._start.save(folder / START_FILE)
 
     @abstractmethod
     def _choose(self) -> int:

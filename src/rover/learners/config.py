@@ -9,13 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from rover.features import EncoderConfig, Observations, encoder_config
 
-_Presets = Mapping[str, Mapping[str, Any]]
-
-
-def _presets(rate: float, *learning_rates: str) -> _Presets:
-    """The defaults, and the paper's large networks with one step size for everything."""
-    large = {"hidden_sizes": (1024, 1024), "batch_size": 1024}
-    return {"fast": {}, "paper": {**large, **dict.fromkeys(learning_rates, rate)}}
+_LARGE = {"hidden_sizes": (1024, 1024), "batch_size": 1024, "critic_learning_rate": 1e-4}
 
 
 class _LearnerConfig(BaseModel):
@@ -23,7 +17,7 @@ class _LearnerConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    PRESETS: ClassVar[_Presets] = {}
+    PAPER: ClassVar[Mapping[str, Any]] = _LARGE  # the paper's sizes, with one step size for all
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
         (128, 64),
@@ -52,7 +46,7 @@ class _ActorCriticConfig(_LearnerConfig):
 class DDPGConfig(_ActorCriticConfig):
     """Settings of :class:`rover.learners.DiscreteDDPG`; the defaults are preset ``fast``."""
 
-    PRESETS = _presets(1e-4, "actor_learning_rate", "critic_learning_rate")
+    PAPER = {**_LARGE, "actor_learning_rate": 1e-4}
 
     entropy_coefficient: float = Field(
         0.0, ge=0, description="weight of the policy's entropy in the actor's objective"
@@ -62,9 +56,12 @@ class DDPGConfig(_ActorCriticConfig):
 class SACConfig(_ActorCriticConfig):
     """Settings of :class:`rover.learners.DiscreteSAC`; the defaults are preset ``fast``."""
 
-    PRESETS = _presets(
-        1e-5, "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate"
-    )
+    PAPER = {
+        **_LARGE,
+        "actor_learning_rate": 1e-5,
+        "critic_learning_rate": 1e-5,
+        "temperature_learning_rate": 1e-5,
+    }
 
     initial_temperature: float = Field(
         0.1, gt=0, description="α, the weight of the entropy, at first"
@@ -78,8 +75,6 @@ class SACConfig(_ActorCriticConfig):
 
 class CQLConfig(_LearnerConfig):
     """Settings of :class:`rover.learners.DiscreteCQL`; the defaults are preset ``fast``."""
-
-    PRESETS = _presets(1e-4, "critic_learning_rate")
 
     conservative_weight: float = Field(
         0.01, ge=0, description="weight of what keeps values of actions outside the data low"

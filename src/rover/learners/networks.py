@@ -76,7 +76,7 @@ class EvaluatedRows:
         return cls(batch.index, batch.next_index, each, each, weights)
 
 
-class ParallelMLP(nn.Module):
+class _ParallelMLP(nn.Module):
     """Perceptrons of one shape that share their input and are evaluated together.
 
     Args:
@@ -162,7 +162,7 @@ class _HeadedNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
-        heads = ParallelMLP(
+        heads = _ParallelMLP(
             self.n_heads,
             self.encoder.feature_dim,
             config,
@@ -184,7 +184,7 @@ class PolicyNetwork(_HeadedNetwork):
 
     n_heads = 1
     output_gain = 0.01  # so small that a new policy is nearly uniform
-    head: ParallelMLP
+    head: _ParallelMLP
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k).
@@ -205,7 +205,7 @@ class TwinCritics(_HeadedNetwork):
 
     n_heads = 2
     output_gain = 1.0
-    heads: ParallelMLP
+    heads: _ParallelMLP
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""

@@ -101,7 +101,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             code: settings of the reward that the code of the ROVER paper has.
             fast: what "fast" sets beside smaller learners, standardised rewards and entropy.
         """
-        large = {**common, "learner": DDPGConfig.PRESETS["paper"], "intrinsic": dict(code)}
+        large = {**common, "learner": DDPGConfig.PAPER, "intrinsic": dict(code)}
         return {"fast": merge_settings({"intrinsic": {}, **common, **_FAST}, fast), "code": large}
 
     def _skill_dim(self) -> int:
@@ -110,9 +110,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
     def _build(self) -> NetworkPolicy:
         config, n_actions, skill_dim = self.config, self.buffer.n_actions, self._skill_dim()
         # Two streams: how often batches are drawn must not change how the agent acts.
-        acting, drawing = np.random.SeedSequence([self.seed, 0]).spawn(2)
-        self._rng = np.random.default_rng(acting)
-        self._batch_rng = np.random.default_rng(drawing)
+        self._rng, self._batch_rng = np.random.default_rng([self.seed, 0]).spawn(2)
         generator = torch.Generator().manual_seed(self.seed)
         observations = observations_of(self.env)
         self._reward = self.reward_class(config.intrinsic, observations, n_actions, generator)

@@ -39,7 +39,7 @@ class CountingAgent(Agent[ConfigT]):
     presets = {"fast": {}, "code": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
-        self._rng = np.random.default_rng(np.random.SeedSequence([self.seed, 0]))
+        self._rng = np.random.default_rng([self.seed, 0])
         # No bit of an observation is changed, so that equal features are equal states.
         config = encoder_config(self.env.observation_space, kind="identity")
         self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
