@@ -123,9 +123,7 @@ class Mepol(Agent[_MepolConfig]):
                 f"MEPOL needs to know how far apart states are, and observations of {space} do not "
                 "tell: use a grid world or vector observations"
             )
-        action_seed, point_seed = np.random.SeedSequence([self.seed, 0]).spawn(2)
-        self._rng = np.random.default_rng(action_seed)
-        self._point_rng = np.random.default_rng(point_seed)
+        self._rng, self._point_rng = np.random.default_rng([self.seed, 0]).spawn(2)
         # ReLU layers to the last hidden layer of the policy, whose logits are linear in it.
         observations = Observations.from_space(space)
         encoder = make_encoder(
@@ -178,7 +176,7 @@ class Mepol(Agent[_MepolConfig]):
             points = self._points(buffer.successors[first:])
             neighbourhoods = _Neighbourhoods(points, config.n_neighbors)
         # Only while the policy is uniform does another input leave it as it is.
-        if self._n_searches == 0 and "center" in dict(self._network.encoder.named_buffers()):
+        if self._n_searches == 0 and self._network.encoder.has_centering:
             self._network.encoder.set_centering(*input_statistics(buffer.observations.rows))
         distinct, index = np.unique(buffer.inputs[first:], return_inverse=True)
         observations = as_tensor(buffer.observations.rows[distinct])  # (m, *shape)

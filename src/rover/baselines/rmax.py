@@ -6,15 +6,14 @@ is a state with a name. It is an explorer: the policy that it hands over is its 
 plan, which leads to what was unknown then and says nothing of how to visit all states in
 proportion; once everything is known it is uniform.
 
-The optimistic model: a pair (x, a) is known once it was tried often enough; an unknown pair is
-believed to lead to a heaven of reward 1 for ever, and nothing else is rewarded. Values are scaled
-by 1 − γ, so that V(x) = max E[γ^T], where T is the number of steps before an unknown pair is tried.
+The optimistic model: a pair (x, a) is known once it was tried; an unknown pair is believed to lead
+to a heaven of reward 1 for ever, and nothing else is rewarded. Values are scaled by 1 − γ, so that
+V(x) = max E[γ^T], where T is the number of steps before an unknown pair is tried.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from pydantic import Field
 
 from rover.baselines.shared.counting import CountingAgent, CountingConfig
 from rover.operators.support import BoolArray, FloatArray
@@ -29,18 +28,12 @@ _TIE = 1e-9
 _TOLERANCE = 1e-13
 
 
-class _RmaxConfig(CountingConfig):
-    """Settings of R-max."""
-
-    known_after: int = Field(1, ge=1, description="tries after which a state-action pair is known")
-
-
-class Rmax(CountingAgent[_RmaxConfig]):
+class Rmax(CountingAgent[CountingConfig]):
     """Plans to the nearest unknown state-action pair.
 
-    A plan is renewed when it is disproved: a pair has become known, a known pair led where it never
-    led before, or the number of tries of a pair with several outcomes has doubled (the doubling
-    rule of Jaksch, Ortner & Auer, 2010). The policy is the latest plan, ties uniform, and uniform
+    A plan is renewed when it is disproved: a pair led where it never led before, or the number of
+    tries of a pair with several outcomes has doubled (the doubling rule of Jaksch, Ortner & Auer,
+    2010). The policy is the latest plan, ties uniform, and uniform
     on observations that were never seen.
     """
 
@@ -48,7 +41,7 @@ class Rmax(CountingAgent[_RmaxConfig]):
     label = "R-MAX"
     colour = "#999933"
     dashes = "dashed"
-    config_class = _RmaxConfig
+    config_class = CountingConfig
 
     def _build(self) -> CoveragePolicy:
         self._plan: FloatArray | None = None  # action values (S, A); None: disproved
@@ -68,13 +61,10 @@ class Rmax(CountingAgent[_RmaxConfig]):
         buffer = self.buffer
         is_new = self._counts.add(row)
         pair = int(buffer.inputs[row]) * buffer.n_actions + int(buffer.actions[row])
-        tries, enough = self._counts.tries[pair], self.config.known_after
-        # At 1, 2, 4, … times as many tries as are asked for: often enough to follow the
-        # frequencies, and seldom enough to stay cheap.
-        doublings, remainder = divmod(tries, enough)
-        doubled = remainder == 0 and doublings.bit_count() == 1
-        varied = is_new or (doubled and self._counts.varies(pair))
-        if tries == enough or (tries > enough and varied):
+        # At 2, 4, 8, … tries: often enough to follow the frequencies, and seldom enough to stay
+        # cheap.
+        has_doubled = self._counts.tries[pair].bit_count() == 1
+        if is_new or (has_doubled and self._counts.varies(pair)):
             self._plan = None
 
     def _renew(self) -> FloatArray:
@@ -82,35 +72,28 @@ class Rmax(CountingAgent[_RmaxConfig]):
         self._counts.extend()
         with self.stopwatch("improve"):
             self._plan = _optimistic_values(
-                self._counts,
-                self.buffer.n_actions,
-                known_after=self.config.known_after,
-                discount=self.config.discount,
+                self._counts, self.buffer.n_actions, discount=self.config.discount
             )
         return self._plan
 
     def _replan(self) -> tuple[FloatArray, dict[str, float]]:
         values = self._renew()
-        is_known = np.array(self._counts.tries) >= self.config.known_after
         return np.where(_optimal(values), 0.0, _LOG_OF_ZERO), {
-            "known_pairs": int(is_known.sum()),
+            "known_pairs": int(np.count_nonzero(self._counts.tries)),
             "start_value": float(values[self.buffer.episode_starts[-1]].max()),
         }
 
 
-def _optimistic_values(
-    counts: Counts, n_actions: int, *, known_after: int, discount: float
-) -> FloatArray:
+def _optimistic_values(counts: Counts, n_actions: int, *, discount: float) -> FloatArray:
     """Optimal action values (S, A) in [0, 1] of the optimistic model.
 
     E[γ^T] until an unknown pair is tried; 0 where none can be reached.
     """
-    known = np.array(counts.tries) >= known_after
     # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.
     rows = counts.rows()
     is_certain = not counts.varies() and np.count_nonzero(rows.start) <= 1
     return exploration_values(
-        (~known).reshape(-1, n_actions).astype(np.float64),
+        np.equal(counts.tries, 0).reshape(-1, n_actions).astype(np.float64),
         rows,
         discount=discount,
         once=True,

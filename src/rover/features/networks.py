@@ -160,7 +160,6 @@ class Optimizer:
     Attributes:
         n_updates: () int64, steps taken.
         learning_rate: step size of the parameters without one of their own; a schedule may set it.
-        grad_norm: Euclidean norm of the gradient of the last :meth:`step`; nan before.
     """
 
     def __init__(
@@ -173,8 +172,6 @@ class Optimizer:
         learning_rates: Mapping[str, float] | None = None,
     ) -> None:
         self.n_updates = torch.zeros((), dtype=torch.int64)
-        # Not zero: a norm that was never measured must not look converged.
-        self.grad_norm = math.nan
         self._name = name
         self._modules = dict(modules)
         self.learning_rate = learning_rate
@@ -204,12 +201,11 @@ class Optimizer:
         """
         if not torch.is_grad_enabled():
             return loss.item()
-        norm = self.backward(loss)[0]
-        value, self.grad_norm = loss.item(), norm.item()
-        if not (math.isfinite(value) and math.isfinite(self.grad_norm)):
+        norm, value = self.backward(loss)[0].item(), loss.item()
+        if not (math.isfinite(value) and math.isfinite(norm)):
             raise NonFiniteError(
                 f"update {int(self.n_updates) + 1} of {self._name} has loss {value} and gradient "
-                f"norm {self.grad_norm}: lower its learning rate (now {self.learning_rate}), and "
+                f"norm {norm}: lower its learning rate (now {self.learning_rate}), and "
                 "check that the observations are finite"
             )
         self.apply()
