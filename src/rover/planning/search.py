@@ -25,6 +25,7 @@ from rover.planning.motion import HELD, Motion
 
 _LENGTH = 8  # actions of a way
 _BEAM, _ENDS = 32, 288  # ways of one length that are gone on with; ends of theirs, at most
+_NUMBERS = 2304  # of all these ends together: in more than eight dimensions there are fewer
 _LOOKED_AT = 80  # ways for which what they passed themselves is counted
 _CELL = 0.7  # side of the cells of which each holds one way
 
@@ -63,7 +64,7 @@ def most_novel_way(
         idle: actions, not all, with which no way begins.
     """
     novelty, n_actions = motion.novelty, motion.n_actions
-    beam = max(1, min(_BEAM, _ENDS // n_actions))
+    beam = max(1, min(_BEAM, min(_ENDS, _NUMBERS // len(begin)) // n_actions))
     # Of every way kept: where it ends, what it is worth so far, and how likely it comes that far.
     point, worth, alive = begin[None], np.zeros(1), np.ones(1)
     passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
