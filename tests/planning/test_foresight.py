@@ -41,7 +41,7 @@ def foresight(rng: np.random.Generator) -> tuple[Foresight, PlaceModel]:
 def test_ten_steps_ahead_are_on_the_circle_and_near_the_truth() -> None:
     rng = np.random.default_rng(3)
     law, model = foresight(rng)
-    assert law.shares.mean() < 1e-3
+    assert law.unexplained < 1e-3
     angle, speed = rng.uniform(-2.0, 2.0, (2, 50))
     points, actions = seen(angle, speed) / model.scale, rng.integers(3, size=(10, 50))
     for chosen in actions:

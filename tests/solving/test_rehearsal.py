@@ -46,7 +46,6 @@ def stage(held: int = 1, *, reward: float = 1.0, ends: bool = False, missed: flo
         _Stick(),
         arrivals,
         np.full_like(arrivals, missed),
-        np.where(arrivals[:, 0] > 0.5, 1.0, 0.01),
         terminated,
         rewards,
         over,
@@ -105,13 +104,12 @@ def test_a_plan_that_falls_when_rehearsed_is_mended() -> None:
     """Of places that are none of them beside the edge: interpolated, a fall is no fall."""
     one, begins = stage(), np.linspace(-0.2, 0.2, 5)[:, None]
     starts, rng = np.array([[0.05], [-0.1]]), np.random.default_rng(5)
-    first = one.rehearse(planned(one, begins), starts, rng)
+    first, _ = one.rehearse(planned(one, begins), starts, rng)
     plan = best_plan(one, begins, starts, rng)
-    assert first.value < 0.5 * plan.value
+    assert first < 0.5 * plan.value
     assert one.is_best(plan.value), "it stays up until the rehearsal ends"
     assert plan.value == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
-    value, missed, passed = one.rehearse(plan, starts, rng)
-    assert missed == pytest.approx(0.01), "it never leans far"
+    value, passed = one.rehearse(plan, starts, rng)
     assert value == pytest.approx(plan.value)
     assert (np.abs(passed) <= 1.0).all()
 
@@ -120,10 +118,9 @@ def test_a_rehearsal_is_the_policy_step_by_step() -> None:
     """A stick that leans by 1 can be held at 0.9, at 0.78, and so on; beyond 1.08 it falls."""
     one, places = stage(), np.linspace(-1.0, 1.0, 201)[:, None]
     plan, rng = planned(one, places), np.random.default_rng(0)
-    _, missed, passed = one.rehearse(plan, np.array([[1.0]]), rng)
+    _, passed = one.rehearse(plan, np.array([[1.0]]), rng)
     assert passed[:4, 0] == pytest.approx([1.0, 0.9, 0.78, 0.636])
-    assert missed > 0.01, "it begins where the law misses all"
-    value, _, passed = one.rehearse(plan, np.array([[1.09]]), rng)
+    value, passed = one.rehearse(plan, np.array([[1.09]]), rng)
     assert value == pytest.approx(-5.0)
     assert len(passed) == 1
 
@@ -131,10 +128,10 @@ def test_a_rehearsal_is_the_policy_step_by_step() -> None:
 def test_a_law_that_misses_much_is_worth_less() -> None:
     places, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
     sure, missed = stage(), stage(missed=0.3)
-    good = sure.rehearse(planned(sure, places), starts, np.random.default_rng(0))
-    bad = missed.rehearse(planned(missed, places), starts, np.random.default_rng(0))
-    assert sure.is_best(good.value)
-    assert bad.value < 0.9 * good.value
+    good, _ = sure.rehearse(planned(sure, places), starts, np.random.default_rng(0))
+    bad, _ = missed.rehearse(planned(missed, places), starts, np.random.default_rng(0))
+    assert sure.is_best(good)
+    assert bad < 0.9 * good
 
 
 def line(rng: np.random.Generator, forced: float) -> Buffer:
@@ -158,7 +155,7 @@ def test_a_plan_that_is_not_rehearsed_says_so() -> None:
     def reward(_: FloatArray, __: NDArray[Any], reached: FloatArray) -> FloatArray:
         return (reached[:, 0] > 0.9).astype(float)
 
-    with pytest.warns(RoverWarning, match=r"misses \d\d% of what moves change in all of the data"):
+    with pytest.warns(RoverWarning, match=r"misses \d\d% of what moves change"):
         rover.solve(line(np.random.default_rng(0), 0.0), reward, discount=0.9)
     policy = rover.solve(line(np.random.default_rng(0), 1.0), reward, discount=0.9)
     assert policy.probs(np.linspace(0.2, 0.8, 5)[:, None])[:, 1].min() > 0.99

@@ -117,12 +117,12 @@ def held_out_errors(buffer: Buffer, n: int, fit_law: FirstLaw | None = None) -> 
     np.add.at(sums, pair, ends)
     by_counts = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None] - ends[some]
     by_counts[others == 0] = np.inf
-    shares = (unexplained(errors, changes[some]) for errors in (by_counts, by_law))
-    counts_error, motion_error = (float(share.mean()) for share in shares)
-    return counts_error, motion_error
+    return unexplained(by_counts, changes[some]), unexplained(by_law, changes[some])
 
 
-def unexplained(errors: FloatArray, changes: FloatArray) -> FloatArray:
-    """Shares (n,) of changes (n, d) that errors (n, d) leave unexplained, at most 1."""
+def unexplained(errors: FloatArray, changes: FloatArray) -> float:
+    """Mean share of the changes of moves (n, d) that errors (n, d) leave unexplained; 0 of none."""
+    if len(changes) == 0:
+        return 0.0
     missed, change = (errors**2).sum(axis=1), (changes**2).sum(axis=1)
-    return np.asarray(np.minimum(missed / np.maximum(change, 1e-300), 1.0))
+    return float(np.minimum(missed / np.maximum(change, 1e-300), 1.0).mean())

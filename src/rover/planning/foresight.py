@@ -32,7 +32,6 @@ class Foresight:
         rows: (n,) of the transitions that it was made of.
         begins, arrivals: (n, d) points at which they begin and end.
         missed: (n, d) of each arrival by the law of the others.
-        shares: (n,) of what each transition changes that this is, at most 1.
     """
 
     def __init__(self, model: PlaceModel) -> None:
@@ -49,12 +48,18 @@ class Foresight:
         self._coefficients = self._law.coefficients(controls)
         self._invariants = Invariants(self.arrivals)
         self.missed = self._law.left_out(self.begins, taken, changes)
-        self.shares = unexplained(self.missed, changes)
 
     @property
     def n_actions(self) -> int:
         """A."""
         return self._motion.n_actions
+
+    @property
+    def unexplained(self) -> float:
+        """Mean share of what moves change that the law leaves unexplained, left out."""
+        changes = self.arrivals - self.begins
+        moves = changes.any(axis=1)
+        return unexplained(self.missed[moves], changes[moves])
 
     def is_beyond(self, points: FloatArray) -> BoolArray:
         """Mask (…) of points (…, d) that were held back, far from what was seen."""

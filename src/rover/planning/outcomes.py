@@ -360,8 +360,8 @@ class _Taken:
         self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
         law = motion.law(begins, actions)
         self.contacts = self._differ(law, self.changes[:, None])[:, 0]
-        shares = unexplained(law - self.changes, self.changes)[self.changes.any(axis=1)]
-        self.unexplained = float(shares.mean()) if len(shares) else 0.0
+        moves = self.changes.any(axis=1)
+        self.unexplained = unexplained((law - self.changes)[moves], self.changes[moves])
 
     def near(
         self, action: int, points: FloatArray, k: int = NEIGHBOURS

@@ -64,27 +64,12 @@ class Plan(NamedTuple):
         values: (p,).
         outlook: of the places.
         value: mean of the rehearsals.
-        missed: mean share of what moves change that the law leaves unexplained where they went.
     """
 
     places: FloatArray
     values: FloatArray
     outlook: Outlook
-    value: float = 0.0
-    missed: float = 0.0
-
-
-class Rehearsal(NamedTuple):
-    """A policy rolled out in the law.
-
-    Attributes:
-        value, missed: as of :class:`Plan`.
-        passed: (n, d) points.
-    """
-
     value: float
-    missed: float
-    passed: FloatArray
 
 
 class Stage:
@@ -94,7 +79,6 @@ class Stage:
         law: of motion.
         arrivals: (n, d) of transitions.
         missed: (n, d) by which the law missed each of them.
-        shares: (n,) of what each changed that this is.
         terminated: (n,) those that ended an episode.
         rewards: (n,) what they earned.
         ends: (n,) those that end the task, whether or not the episode ended.
@@ -108,7 +92,6 @@ class Stage:
         law: Law,
         arrivals: FloatArray,
         missed: FloatArray,
-        shares: FloatArray,
         terminated: NDArray[np.bool_],
         rewards: FloatArray,
         ends: NDArray[np.bool_],
@@ -118,7 +101,7 @@ class Stage:
         held: int,
     ) -> None:
         self._law, self._rewards, self._over = law, rewards, ends & ~terminated
-        self._missed, self._shares = missed, shares
+        self._missed = missed
         self._discount, self._sink_value, self._held = discount, sink_value, held
         kinds = [np.flatnonzero(terminated == kind) for kind in (False, True)]
         self._kinds = [(rows, KDTree(arrivals[rows])) for rows in kinds if len(rows)]
@@ -169,18 +152,19 @@ class Stage:
 
         return iterate(backup, begin, tolerance=_TOLERANCE).states
 
-    def rehearse(self, plan: Plan, starts: FloatArray, rng: np.random.Generator) -> Rehearsal:
-        """Roll out the policy of a plan from starts (k, d)."""
+    def rehearse(
+        self, plan: Plan, starts: FloatArray, rng: np.random.Generator
+    ) -> tuple[float, FloatArray]:
+        """Mean discounted return from starts (k, d) in the law, and the points passed (n, d)."""
         tree, points = KDTree(plan.places), starts
         changes = plan.outlook.ends - plan.places[:, None]
-        total, alive, passed, shares = 0.0, np.ones(len(starts)), [starts], []
+        total, alive, passed = 0.0, np.ones(len(starts)), [starts]
         left = 1.0
         while left > _LEFT and len(points):
             best, each = _choices(plan, tree, changes, points, rng), np.arange(len(points))
             # The points of the law's own choice, missed as the transition that arrived nearest.
             where, ended = self._law.step(points[None])
             row = self._nearest(where, ended)
-            shares.append(self._shares[row[best, each]])
             signs = rng.choice([-1.0, 1.0], size=(len(points), 1))
             where, ended = self._law.arrive(where + signs * self._missed[row])
             reward, onward = self._arrive(where, ended)
@@ -190,8 +174,7 @@ class Stage:
             goes_on = alive > 0.5 * left
             points, alive = where[best, each][goes_on], alive[goes_on]
             passed.append(points)
-        missed = float(np.concatenate(shares).mean())
-        return Rehearsal(total / len(starts), missed, np.concatenate(passed))
+        return total / len(starts), np.concatenate(passed)
 
 
 def _choices(
@@ -244,11 +227,11 @@ def best_plan(
             looked = Outlook(*map(np.concatenate, zip(outlook, looked, strict=True)))
         outlook = looked
         values = stage.solve(places, values, outlook)
-        plan = Plan(places, values, outlook)
-        value, missed, passed = stage.rehearse(plan, starts, rng)
+        plan = Plan(places, values, outlook, 0.0)
+        value, passed = stage.rehearse(plan, starts, rng)
         since += 1
         if best is None or value > best.value:
-            best, since = plan._replace(value=value, missed=missed), 0
+            best, since = plan._replace(value=value), 0
         apart = nearest(KDTree(places), passed, 1)[0][:, 0]
         if since == _PATIENCE or apart.max() <= spacing:
             since, spacing = 0, spacing / 2.0
@@ -287,7 +270,6 @@ def rehearsed(
             law,
             law.arrivals,
             law.missed,
-            law.shares,
             buffer.terminated[law.rows],
             rewards[law.rows],
             ends[law.rows] > 0.5,

@@ -34,7 +34,7 @@ RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
 _PROMISING = 0.1  # share of what moves change that a law may miss for a better one to be made
-_MOST_MISSED = 0.02  # and that the better one may miss where a plan goes
+_MOST_MISSED = 0.02  # and that the better one may miss for plans to be rehearsed
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -90,8 +90,8 @@ def solve(
 
     Warns:
         RoverWarning: a source whose world changes with every episode; or a plan for a reward that
-            is not rehearsed, because a law of motion misses too much of what moves change, in all
-            of the data or where the plan goes: roll it out before you rely on it.
+            is not rehearsed, because a law of motion misses too much of what moves change: roll it
+            out before you rely on it.
 
     Example:
         >>> policy = rover.solve(agent, goal="room5")
@@ -154,7 +154,6 @@ def value_policy(
         # Pessimistic by default: a plan must not prefer what was never tried to what was seen to be
         # poor.
         sink = _worst_value(tasks.rewards, discount)
-    plan = None
     if law is not None and model.law is not None:
         plan = rehearsed(
             model.law,
@@ -164,12 +163,6 @@ def value_policy(
             discount=discount,
             sink_value=float(sink[0]),
         )
-        # A law may be poor at walls that the plan keeps away from.
-        missed = min(float(law.shares.mean()), plan.missed)
-        if missed > _MOST_MISSED:
-            _warn_of_law(missed, "where the plan goes")
-            plan = None
-    if plan is not None:
         model = replace(
             model,
             places=plan.places,
@@ -217,25 +210,24 @@ def value_policy(
 
 
 def _foresight(model: OutcomeModel, tasks: TaskRewards) -> Foresight | None:
-    """The law in which a plan is rehearsed, if that may foretell almost all of what moves, and
-    arrivals what the task earns."""
+    """The law in which a plan is rehearsed, if it foretells almost all of what moves, and arrivals
+    what the task earns."""
     if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
         return None
-    if model.unexplained > _PROMISING:
-        _warn_of_law(model.unexplained, "in all of the data")
-        return None
-    return Foresight(model.law)
-
-
-def _warn_of_law(share: float, where: str) -> None:
-    """Warn that a plan is not rehearsed, since a law misses a share of what moves change."""
+    law, missed = None, model.unexplained
+    if missed <= _PROMISING:
+        law = Foresight(model.law)
+        missed = law.unexplained
+    if law is not None and missed <= _MOST_MISSED:
+        return law
     warnings.warn(
-        f"the law of motion misses {share:.0%} of what moves change {where}, so that the plan was "
-        "not rehearsed in it and may be worth less than it says: roll it out before you rely on "
-        "it, and collect more steps if it fails",
+        f"a law of motion misses {missed:.0%} of what moves change, so that the plan was not "
+        "rehearsed in it and may be worth less than it says: roll it out before you rely on it, "
+        "and collect more steps if it fails",
         RoverWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
+    return None
 
 
 def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
