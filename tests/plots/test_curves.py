@@ -97,14 +97,15 @@ def test_every_agent_with_a_variant_and_strangers_can_be_told_apart():
     styles = assign_styles(names, agents)
     assert len({(style.colour, style.dashes) for style in styles.values()}) == len(names)
     assert list(styles) == names
-    for name in (
-        "mine",
-        "yours",
-    ):  # and dashes are seldom seen beside a colour that is nearly theirs
-        near = np.linalg.norm(
-            np.array(to_rgb(styles[name].colour)) - to_rgb(agents["random"].colour)
-        )
-        assert near > 0.4
+
+
+def test_a_stranger_is_not_drawn_in_black_beside_near_black():
+    agents = {"random": AgentStyle("random actions", "#333333")}
+    strangers = [f"stranger {number}" for number in range(7)]
+    styles = assign_styles(["random", *strangers], agents)
+    colours = [styles[name].colour for name in strangers]
+    assert len(set(colours)) == len(colours)
+    assert "#000000" not in colours
 
 
 # Of linear RGB, for a full deficiency (Machado, Oliveira & Fernandes, 2009, Table 1).

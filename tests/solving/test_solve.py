@@ -203,6 +203,7 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:a law of motion misses")  # walls, which the plan knows of
 @pytest.mark.parametrize("name", ARENAS)
 def test_plans_hold_from_perturbed_starts(name):
     buffer = random_walk(ARENAS[name](), 8000, 3)  # so many reach the goal

@@ -63,8 +63,9 @@ LINE_PATTERNS: Final[Mapping[str, _LinePattern]] = {
 }
 _PALETTE = (BLUE, VERMILLION, _BLUISH_GREEN, _REDDISH_PURPLE, ORANGE, _SKY_BLUE, GREY, BLACK)
 
-_ALIKE: Final = 0.4
-"""Distance of red, green and blue in [0, 1] below which two colours look alike."""
+_ALIKE_BRIGHTNESS, _ALIKE_HUE = 0.25, 0.15
+"""Differences of red, green and blue in [0, 1] below which lines of two colours look alike: of
+their mean, and of what is left without it."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +138,17 @@ def assign_styles(
 
 def _is_taken(colour: str, used: Iterable[str]) -> bool:
     """True if a colour of the palette is used, or one outside the palette that looks like it."""
-    red_green_blue = np.array(to_rgb(colour))
     return any(
-        other == colour
-        or (other not in _PALETTE and np.linalg.norm(red_green_blue - to_rgb(other)) < _ALIKE)
-        for other in used
+        other == colour or (other not in _PALETTE and _looks_like(colour, other)) for other in used
     )
+
+
+def _looks_like(one: str, other: str) -> bool:
+    """True if two colours have nearly the same hue and brightness."""
+    difference = np.array(to_rgb(one)) - to_rgb(other)
+    brightness = difference.mean()
+    hue = float(np.linalg.norm(difference - brightness))
+    return bool(abs(brightness) < _ALIKE_BRIGHTNESS and hue < _ALIKE_HUE)
 
 
 def make_figure(width: float, height: float, title: str | None = None) -> Figure:
