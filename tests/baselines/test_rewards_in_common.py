@@ -95,6 +95,19 @@ def test_rewards_are_finite_and_training_repeats_and_resumes_to_the_bit(name, ki
     assert changed, "a saved state is a copy"
 
 
+@pytest.mark.parametrize("name", SMALL_REWARDS)
+def test_an_evaluation_gives_the_rewards_of_an_update_and_changes_nothing(name):
+    intrinsic = _make(name, "pixels")
+    first, batch = _batches(intrinsic, "pixels", 2)
+    _learn(intrinsic, first, "pixels")
+    before = intrinsic.state()
+    given, after = intrinsic.evaluate(batch), _leaves(intrinsic.state())
+    moved = [key for key, leaf in _leaves(before).items() if not _same(leaf, after[key])]
+    assert moved == ([".generator"] if name == "smm" else [])  # of the codes
+    intrinsic.load_state(before)
+    assert torch.equal(given, intrinsic.update(batch)[0])
+
+
 @pytest.mark.parametrize("name", ["apt", "cic", "rnd", "smm"])
 def test_observations_that_are_not_finite_are_an_error_not_a_weight(name):
     intrinsic = _make(name)
@@ -149,6 +162,19 @@ def test_rewards_are_errors_in_units_of_their_running_deviation():
     rnd.update(batch)
     reward = reward_of(rnd, batch).double().numpy()
     assert reward.std() == pytest.approx(1.0, rel=1e-4)
+
+
+def test_an_evaluation_relates_observations_to_those_of_the_updates():
+    rnd = _rnd()
+    rnd.update(batch_reaching([1, 1, 2, 4]))
+    mean = np.array([0.0, 0.5, 0.25, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0])
+    std = np.sqrt(mean * (1.0 - mean)).clip(1e-8)
+    inputs = torch.from_numpy(((np.eye(9) - mean) / std).clip(-5.0, 5.0)).float()
+    with torch.no_grad():
+        errors = (rnd._predictor(inputs) - rnd._target(inputs)).square().mean(dim=1)
+    expected = errors[[4, 7]] / float(rnd._seen_errors.scale[0])
+    for _ in range(2):
+        torch.testing.assert_close(rnd.evaluate(batch_reaching([4, 7])), expected)
 
 
 def test_the_target_never_moves():

@@ -40,7 +40,7 @@ class _AptConfig(ParticleConfig, frozen=True):
 
 def particle_rewards(
     points: Tensor, counts: Tensor, config: ParticleConfig, seen: RunningMoments
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Share of each particle in the entropy of its batch (Liu and Abbeel, 2021, eq. 5).
 
         r_i = log(1 + d̄_i / μ),   d̄_i = (1/k) Σ_j d_ij over the k nearest others
@@ -53,19 +53,17 @@ def particle_rewards(
         counts: (m,), particles at each of them.
         config: k, whether a particle counts itself, and whether to divide by μ, as Liu and Abbeel
             do; else μ = 1.
-        seen: the distances of all batches so far, whose mean is μ (1 before the first); this batch
-            is added to them.
+        seen: the distances of all batches before this one, whose mean is μ; 1 if there are none.
 
     Returns:
-        (m,) float64 ≥ 0, without gradient.
+        The rewards and the distances d̄, both (m,) float64 ≥ 0, without gradient.
     """
     others = config.k - config.count_itself  # whose distance is 0 where it counts itself
     distances = _mean_neighbor_distances(points.detach(), counts, k=max(1, others))
     distances = distances * (others / config.k)
     # The mean of the batches before this one: no batch is measured in units of itself.
     scale = (float(seen.mean[0]) or 1.0) if config.normalize else 1.0
-    seen.update(distances[:, None], counts)
-    return torch.log1p(distances / scale)
+    return torch.log1p(distances / scale), distances
 
 
 def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tensor:
@@ -136,21 +134,26 @@ class _AptReward(IntrinsicReward[_AptConfig]):
             "the APT features", {"reward": self}, learning_rate=self.config.learning_rate
         )
 
-    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """One gradient step of the features."""
-        hidden = self._encoder(batch.observations)
+    def _value(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """Rewards; features (m, z), counts (m,) and distances (m,) of the batch's observations."""
+        hidden, counts = self._encoder(batch.observations), self._arrivals(batch)
         # Bounded: features that could grow would make every distance, and so every reward, larger.
-        features = F.layer_norm(hidden, hidden.shape[1:]).tanh()  # (m, z)
-        rewards = particle_rewards(features, self._arrivals(batch), self.config, self._distances)
+        features = F.layer_norm(hidden, hidden.shape[1:]).tanh()
+        rewards, distances = particle_rewards(features, counts, self.config, self._distances)
+        return rewards.index_select(0, batch.valued_index), (features, counts, distances)
+
+    def _learn(self, batch: Batch, computed: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
+        """One gradient step of the features."""
+        features, counts, distances = computed
+        self._distances.update(distances[:, None], counts)
         inverse, forward = self._losses(features, batch)
         beta = self.config.forward_weight
         self._optimizer.step((1.0 - beta) * inverse + beta * forward)
-        figures = {
+        return {
             "icm_inverse_loss": inverse.item(),
             "icm_forward_loss": forward.item(),
             "particle_distance": float(self._distances.mean[0]),
         }
-        return rewards.index_select(0, batch.valued_index), figures
 
     def _losses(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """L_I in nats and L_F of a batch, of whose observations these are the features (m, z)."""

@@ -66,14 +66,21 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         """Draw a point of the cube (k,)."""
         return rng.random(self.config.skill_dim, dtype=np.float32)
 
-    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """One gradient step of the embedding."""
-        assert batch.skills is not None
+    def _value(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Rewards; embeddings (p, k), counts (p,) and distances (p,) of the distinct transitions,
+        and which of them each of the batch's is (n,)."""
         (index, next_index), counts, inverse = self._merged(batch.index, batch.next_index)
         source, destination = self._first(self._encoder(batch.observations)).chunk(2, dim=1)
         hidden = source.index_select(0, index) + destination.index_select(0, next_index)
-        embedded = self._output(F.relu(hidden))  # (p, k)
-        rewards = particle_rewards(embedded, counts, self.config, self._distances)
+        embedded = self._output(F.relu(hidden))
+        rewards, distances = particle_rewards(embedded, counts, self.config, self._distances)
+        return rewards.index_select(0, inverse), (embedded, counts, distances, inverse)
+
+    def _learn(self, batch: Batch, computed: tuple[Tensor, ...]) -> dict[str, float]:
+        """One gradient step of the embedding."""
+        assert batch.skills is not None
+        embedded, counts, distances, inverse = computed
+        self._distances.update(distances[:, None], counts)
         # Equal transitions are one row, which counts as often as it is led to: the loss is that of
         # the batch written out.
         loss = info_nce_loss(
@@ -84,11 +91,10 @@ class _CicReward(IntrinsicReward[_CicConfig]):
             temperature=self.config.temperature,
         )
         information = math.log(len(batch)) - self._optimizer.step(loss)
-        figures = {
+        return {
             "cic_information": information,
             "particle_distance": float(self._distances.mean[0]),
         }
-        return rewards.index_select(0, inverse), figures
 
 
 class Cic(BonusAgent):

@@ -60,7 +60,11 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
         inverse -= torch.outer(along / (1.0 + bonus), along)
         return bonus
 
-    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def _value(self, batch: Batch) -> tuple[Tensor, None]:
+        """The bonuses of the steps, as they were when these were made."""
+        return self._noted(batch), None
+
+    def _learn(self, batch: Batch, computed: None) -> dict[str, float]:
         """One gradient step of the features."""
         features = self._encoder(batch.observations)
         # Equal transitions are evaluated once. What no action explains, such as noise, is of no use
@@ -70,7 +74,7 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
         ends = torch.cat([features[index], features[next_index]], dim=1)
         surprise = F.cross_entropy(self._head(ends), actions, reduction="none")
         loss = self._optimizer.step((counts / counts.sum() * surprise).sum())
-        return self._noted(batch), {"inverse_loss": loss}
+        return {"inverse_loss": loss}
 
 
 class E3b(BonusAgent):

@@ -146,10 +146,10 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
         self.density = _KernelDensity.fit(samples, counts, self.config, scale)
         self._rewards.clear()
 
-    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def _value(self, batch: Batch) -> tuple[Tensor, None]:
         """Rewards of the density that there is: :meth:`refit` makes the next."""
         rewards = self._rewards(batch.observations, batch.rows)  # (m, 1)
-        return rewards[:, 0].index_select(0, batch.next_index), {}
+        return rewards[:, 0].index_select(0, batch.next_index), None
 
     def _rewards_of(self, observations: Tensor) -> Tensor:
         """Rewards (m, 1) for reaching observations (m, *shape), which stay until the next fit."""

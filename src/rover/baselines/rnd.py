@@ -53,23 +53,30 @@ class RndReward(IntrinsicReward[RndConfig]):
             return self._make_encoder(width, generator)
         return make_mlp(self.observations.size, *hidden_sizes, width, generator=generator)
 
-    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Train the predictor on the observations that were reached; moments first."""
-        counts = self._arrivals(batch)  # (m,)
+    def _take_in(self, batch: Batch) -> None:
+        """Take in the moments of the observations that were reached."""
+        super()._take_in(batch)
+        if not self.observations.is_image:
+            self._seen.update(self._flat(batch.observations), self._arrivals(batch))
+
+    def _value(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Rewards, and the error of each of the batch's observations, (m,)."""
         inputs = batch.observations
         if not self.observations.is_image:
-            inputs = self._flat(inputs)
-            self._seen.update(inputs, counts)
             # An element that never changed has variance zero: any change of it is clipped.
             std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR)
-            inputs = ((inputs - self._seen.mean) / std).clamp(-_CLIP, _CLIP).float()
+            inputs = (self._flat(inputs) - self._seen.mean) / std
+            inputs = inputs.clamp(-_CLIP, _CLIP).float()
         # A mean over the features, so that their number does not scale the reward.
-        errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)  # (m,)
-        rewards = self._rewards(errors.detach(), batch)
+        errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)
+        return self._rewards(errors.detach(), batch), errors
+
+    def _learn(self, batch: Batch, computed: Tensor) -> dict[str, float]:
+        """Train the predictor on the observations that were reached."""
+        counts, errors = self._arrivals(batch), computed
         value = self._optimizer.step((counts * errors).sum() / len(batch))
         self._seen_errors.update(errors[:, None], counts)
-        figures = {"rnd_loss": value, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
-        return rewards, figures
+        return {"rnd_loss": value, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
 
     def _rewards(self, errors: Tensor, batch: Batch) -> Tensor:
         """Rewards (n,) of transitions, by the errors (m,) of the batch's observations."""

@@ -194,13 +194,9 @@ class Optimizer:
     def step(self, loss: Tensor) -> float:
         """Take one step on a scalar loss and return its value before the step.
 
-        Under ``torch.no_grad`` there is no step, and the value alone.
-
         Raises:
             NonFiniteError: the loss or its gradient is not finite; no weight was changed.
         """
-        if not torch.is_grad_enabled():
-            return loss.item()
         norm, value = self.backward(loss)[0].item(), loss.item()
         if not (math.isfinite(value) and math.isfinite(norm)):
             raise NonFiniteError(

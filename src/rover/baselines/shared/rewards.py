@@ -25,7 +25,7 @@ from rover.features import (
 )
 from rover.features.networks import make_linear
 from rover.operators.kernels import require_finite
-from rover.operators.support import distinct_rows
+from rover.operators.support import FloatArray, distinct_rows
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -35,9 +35,10 @@ _SCALE_FLOOR = 1e-8
 class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     """A reward made by the agent itself; it knows no learner and no buffer.
 
-    A subclass makes its networks and statistics (:meth:`_build`), and computes and learns the
-    reward (:meth:`_learn`). It is a torch module: an ``_optimizer`` of it has all its tensors as
-    state, and a subclass without one says itself what updates change (:meth:`_tensors`).
+    A subclass makes its networks and statistics (:meth:`_build`), computes the reward
+    (:meth:`_value`) and learns it (:meth:`_learn`). It is a torch module: an ``_optimizer`` of it
+    has all its tensors as state, and a subclass without one says itself what updates change
+    (:meth:`_tensors`).
 
     Args:
         config: settings.
@@ -72,12 +73,23 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         """Make networks and statistics, with weights from `generator`."""
 
     @abstractmethod
-    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """The reward of each transition, (n,) without gradient, and one step of learning.
+    def _value(self, batch: Batch) -> tuple[Tensor, Any]:
+        """The reward of each transition, (n,), which changes nothing that is learned.
 
-        The reward is that of the networks before the step, so that one evaluation serves both.
-        Figures of the step are returned for the metrics.
+        With it comes what a step of learning needs of the computation, so that one serves both.
         """
+
+    def _learn(self, batch: Batch, computed: Any) -> dict[str, float]:
+        """Take one step of learning, with what :meth:`_value` computed; figures for the metrics."""
+        return {}
+
+    def _take_in(self, batch: Batch) -> None:
+        """Take in statistics of the input, before a batch that is learned from is valued."""
+        if self._uncentred and self._optimizer.n_updates == 0:
+            # Once, so that what a network has learned is not moved under it.
+            statistics = input_statistics(batch.observations.numpy())
+            for encoder in self._uncentred:
+                encoder.set_centering(*statistics)
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that updates change, by the names of a state; not copied."""
@@ -114,22 +126,26 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         Raises:
             NonFiniteError: NaN or infinity among the rewards, or a loss that is not finite.
         """
-        if self._uncentred and self._optimizer.n_updates == 0:
-            # Once, so that what a network has learned is not moved under it.
-            statistics = input_statistics(batch.observations.numpy())
-            for encoder in self._uncentred:
-                encoder.set_centering(*statistics)
-        rewards, figures = self._learn(batch)
+        self._take_in(batch)
+        rewards, computed = self._value(batch)
+        figures = self._learn(batch, computed)
+        return self._checked(rewards), figures
+
+    @torch.no_grad()
+    def evaluate(self, batch: Batch) -> Tensor:
+        """Reward of each transition, (n,) float32; nothing is learned from them.
+
+        Raises:
+            NonFiniteError: NaN or infinity among the rewards.
+        """
+        return self._checked(self._value(batch)[0])
+
+    def _checked(self, rewards: Tensor) -> Tensor:
         rewards = rewards.detach().to(torch.float32)
         # Here, for all rewards: a return that is not finite would name the learner, not its cause.
         advice = "check that the observations are finite, and lower its learning rate"
         require_finite(rewards, f"the rewards of {type(self).__name__}", advice)
-        return rewards, figures
-
-    @torch.no_grad()
-    def evaluate(self, batch: Batch) -> Tensor:
-        """Reward of each transition, (n,) as of :meth:`update`, which nothing is learned from."""
-        return self.update(batch)[0]
+        return rewards
 
     def state(self) -> dict[str, Any]:
         """Everything that updates change, copied."""
@@ -256,18 +272,13 @@ class RunningMoments(nn.Module):
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
 
     @property
-    def scale(self) -> Tensor:
-        """Standard deviations (size,) float64; 1 where there is no variance to speak of."""
-        std = self.variance.sqrt()
-        return torch.where(std > _SCALE_FLOOR, std, 1.0)
+    def scale(self) -> FloatArray:
+        """Standard deviations (size,); 1 where there is no variance to speak of."""
+        std = np.sqrt(self.variance.numpy())
+        return np.where(std > _SCALE_FLOOR, std, 1.0)
 
     def update(self, rows: Tensor, counts: Tensor | None = None) -> None:
-        """Take in rows (m, size), of which each stands for `counts` (m,) ≥ 0 equal ones, or one.
-
-        Under ``torch.no_grad``, where an optimiser takes no step, nothing is taken in either.
-        """
-        if not torch.is_grad_enabled():
-            return
+        """Take in rows (m, size), of which each stands for `counts` (m,) ≥ 0 equal ones, or one."""
         # numpy: on arrays this small a tensor's operations take three times as long.
         values = rows.detach().numpy().astype(np.float64)
         weights = np.ones(len(values)) if counts is None else counts.numpy()
