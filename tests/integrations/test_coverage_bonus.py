@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+from rover.baselines.rnd import RndReward
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 
@@ -13,7 +15,7 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rover.integrations.sb3 import CountNovelty, CoverageBonus, DensityNovelty
+from rover.integrations.sb3 import AgentNovelty, CountNovelty, CoverageBonus, DensityNovelty
 
 RIGHT = 3
 
@@ -73,6 +75,35 @@ def test_a_density_is_the_sum_of_the_visits_near_by():
     assert got[1] == pytest.approx(1.0)
     again = novelty(queries[1:].repeat(2, axis=0), action, queries[1:].repeat(2, axis=0), no)
     assert again == pytest.approx([0.5, 0.5])
+
+
+def test_no_visit_is_lost_when_there_are_too_many_cells(monkeypatch):
+    monkeypatch.setattr("rover.integrations.sb3.bonus._MAX_CELLS", 10)
+    novelty = DensityNovelty(units_after=60)
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(81, 2, 1)), axis=0)
+    no, action = np.zeros(2, np.bool_), np.zeros(2, np.int64)
+    for step in range(80):
+        novelty(walk[step], action, walk[step + 1], no)
+    assert novelty._visits.sum() == 160
+    assert np.count_nonzero(novelty._visits) == len(novelty._net) <= 10
+    assert novelty._net.radius > 0.2
+
+
+def test_a_predictor_learns_from_each_transition_once_after_those_of_the_first_step(monkeypatch):
+    learned: list[list[float]] = []
+    update = RndReward.update
+
+    def remember(self: Any, batch: Any) -> Any:
+        learned.append(batch.observations[batch.next_index, 0].tolist())
+        return update(self, batch)
+
+    monkeypatch.setattr(RndReward, "update", remember)
+    novelty = AgentNovelty("rnd", spaces.Box(0.0, np.inf, (1,)), 2)
+    numbers = np.arange(1024, dtype=np.float32)
+    for new in numbers.reshape(-1, 8, 1):
+        assert novelty(new, np.zeros(8, np.int64), new, np.zeros(8, np.bool_)).shape == (8,)
+    assert sorted(set(learned[0])) == list(range(8))
+    assert np.ravel(learned[1:]).tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize("name", ["counts", "density", "rnd", "apt", "maxent"])

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from rover.baselines import agent_class, agent_names
@@ -27,8 +28,8 @@ from rover.training.config import merge_settings, validate_settings
 
 _CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
-_LEARN_EVERY, _LEARNED = 32, 256  # new transitions between two updates, and those of an update
-_COMPARED, _MEMORY = 64, 10_000  # transitions that a bonus compares with, and that all are drawn of
+_BATCH = 64  # new transitions that an update learns from, and those that are compared
+_MEMORY = 10_000  # latest transitions, of which others to compare with are drawn
 _DECIDED = 2000  # tries after which it is said that observations do not repeat
 
 
@@ -114,7 +115,7 @@ class DensityNovelty:
         self._first: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
         self._units: FloatArray | None = None
         self._net: Net  # there as soon as there are units
-        self._visits: FloatArray = np.empty(0)
+        self._visits: FloatArray = np.zeros(_MAX_CELLS)
 
     def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
         """Bonus (n,) in (0, 1]."""
@@ -127,9 +128,8 @@ class DensityNovelty:
             return np.ones(len(actions))
         # Noise has an infinite unit, and divides to nothing.
         points = next_observations.astype(np.float64) / self._units
-        offsets = points[:, None] - self._net.places
-        near = np.exp(-0.5 * np.square(offsets).sum(axis=2) / self._width**2)
-        density = near @ self._visits
+        squared = cdist(points, self._net.places, "sqeuclidean")
+        density = np.exp(-0.5 * squared / self._width**2) @ self._visits[: len(self._net)]
         self._add(points)
         return np.asarray(1.0 / (1.0 + density))
 
@@ -151,22 +151,22 @@ class DensityNovelty:
         # The net is bounded, so a bonus takes as long after a million steps as after a thousand.
         owners, visits = self._net.add(points), np.ones(len(points))
         if owners is None:  # too many cells: all visits so far move to coarser ones
+            visits = np.concatenate([self._visits[: len(self._net)], visits])
             points = np.concatenate([self._net.places, points])
-            visits = np.concatenate([self._visits, visits])
             self._net = Net.over(points, _GROWTH * self._net.radius, largest=_MAX_CELLS)
-            self._visits = np.empty(0)
+            self._visits[:] = 0.0
             owners = self._net.add(points)
         assert owners is not None
-        before = np.pad(self._visits, (0, len(self._net) - len(self._visits)))
-        self._visits = before + np.bincount(owners, visits, minlength=len(before))
+        self._visits += np.bincount(owners, visits, minlength=_MAX_CELLS)
 
 
 class AgentNovelty:
-    """The intrinsic reward of one of the agents, such as RND's, learned as that agent learns it.
+    """The intrinsic reward of one of the agents, such as RND's, learned as transitions are made.
 
-    It is asked about the n new transitions of each step, and learns after every 32 of them from a
-    batch that is filled up with others, drawn from the latest 10,000; so is the batch of a reward
-    that compares its transitions with each other (APT), at each step.
+    It is asked about the n new ones of each step, and learns from each once, 64 at a time: as often
+    as Burda et al. (2018) do in the mean, in four epochs of a quarter of the data. The first update
+    is on those of the first step. A reward that compares transitions with each other (APT) is asked
+    about others too, and learns from them, drawn from the latest 10,000.
 
     Args:
         name: of an agent that is a learner with an intrinsic reward without skills: rnd, apt,
@@ -230,16 +230,14 @@ class AgentNovelty:
             column[slots] = new
         before, self._n = self._n, self._n + n
         held = min(self._n, _MEMORY)
-        # A network learns little from a few new transitions, and an update takes as long for them.
-        learns = before == 0 or before // _LEARN_EVERY < self._n // _LEARN_EVERY
-        size = _LEARNED if learns else _COMPARED if self._reward.compares else n
-        drawn = self._rng.integers(held, size=max(0, size - n))
-        begins, moves, ends = fresh
-        if len(drawn):
-            begins, moves, ends = (
-                np.concatenate([new, old[drawn]])
-                for new, old in zip(fresh, self._columns, strict=True)
-            )
+        # At the first step too: without any statistics, inputs and errors have no unit.
+        learns = before == 0 or before // _BATCH < self._n // _BATCH
+        if self._reward.compares:
+            drawn = self._rng.integers(held, size=max(0, _BATCH - n))
+            slots = np.concatenate([drawn, slots])
+        elif learns:  # the latest, each as often as it takes where they are few
+            slots = np.arange(self._n - max(_BATCH, n), self._n) % held
+        begins, moves, ends = (column[slots] for column in self._columns)
         # A batch of rover's: one table of observations, and where in it transitions begin and end.
         rows = torch.arange(len(moves))
         batch = Batch(
@@ -248,14 +246,17 @@ class AgentNovelty:
             torch.from_numpy(moves),
             len(moves) + rows,
         )
-        with learning_mode():
-            rewards = self._reward.update(batch)[0] if learns else self._reward.evaluate(batch)
+        if learns:
+            with learning_mode():
+                rewards, _ = self._reward.update(batch)
+        else:
+            rewards = self._reward.evaluate(batch)
         every = self._refit_every
         if every is not None and before // every < self._n // every:
             visited, counts = np.unique(self._columns[2][:held], axis=0, return_counts=True)
             refit: Any = self._reward  # MAXENT alone has a density to be fitted anew
             refit.refit(torch.from_numpy(visited), counts)
-        bonus: FloatArray = rewards[:n].numpy().astype(np.float64)
+        bonus: FloatArray = rewards[-n:].numpy().astype(np.float64)
         return bonus
 
 
