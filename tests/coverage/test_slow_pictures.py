@@ -90,9 +90,10 @@ def test_pairs_lie_within_episodes():
         episodes[-1][0].append(step[2])
         episodes[-1][1].append(step[1])
     found = PictureFeatures(buffer)
-    sums = LaggedSums(192, 4)
+    sums, seen = LaggedSums(198, 4), torch.from_numpy(buffer.observations.rows)
+    usual = seen[buffer.inputs].median(dim=0).values
     for pictures, actions in episodes:
-        rows = coefficients(torch.from_numpy(np.array(pictures)))
+        rows = coefficients(torch.from_numpy(np.array(pictures)), usual)
         n = len(rows) - LAG
         taken = sum((LAG - age) * np.eye(4)[actions[age : n + age]] for age in range(LAG))
         sums.add(rows[:n], rows[LAG:], torch.from_numpy(np.asarray(taken)))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.fft import dctn
 from scipy.linalg import eigh
+from scipy.ndimage import center_of_mass
 
 from rover.features import make_encoder, slow_encoder
 from rover.features.slow import (
@@ -57,11 +58,26 @@ def _rotation(size: int, rng: np.random.Generator) -> Array:
 
 @given(SEEDS, st.sampled_from([(20, 31, 2), (5, 9, 1), (48, 48, 3)]))
 @settings(max_examples=10, deadline=None)
-def test_coefficients_are_the_low_frequencies(seed, shape):
-    pictures = np.random.default_rng(seed).integers(0, 256, (3, *shape), np.uint8)
+def test_coefficients_are_the_low_frequencies_and_centroids(seed, shape):
+    rng = np.random.default_rng(seed)
+    pictures = rng.integers(0, 256, (3, *shape), np.uint8)
+    usual = rng.integers(0, 256, shape, np.uint8)
     everything = dctn(pictures.astype(float), axes=(1, 2), norm="ortho")[:, :8, :8]
-    expected = np.moveaxis(everything, 3, 1).reshape(3, -1)
-    np.testing.assert_allclose(coefficients(torch.from_numpy(pictures)), expected, atol=0.5)
+    low = np.moveaxis(everything, 3, 1).reshape(3, shape[2], -1)
+    seen = coefficients(torch.from_numpy(pictures), torch.from_numpy(usual))
+    found = seen.reshape(3, shape[2], -1)
+    np.testing.assert_allclose(found[:, :, :-2], low, atol=0.5)
+    weights = np.moveaxis((pictures.astype(float) - usual) ** 2, 3, 1)
+    for i in range(3):
+        for channel in range(shape[2]):
+            centre = np.array(center_of_mass(weights[i, channel])) - np.subtract(shape[:2], 1) / 2
+            np.testing.assert_allclose(found[i, channel, -2:], centre, atol=2.0**-8)
+
+
+def test_a_picture_without_a_foreground_has_its_centroid_in_the_middle():
+    picture = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (1, 9, 9, 2), np.uint8))
+    seen = coefficients(picture, picture[0]).reshape(2, -1)
+    assert (seen[:, -2:] == 0.0).all()
 
 
 @given(SEEDS)
@@ -69,9 +85,10 @@ def test_coefficients_are_the_low_frequencies(seed, shape):
 def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
     rng = np.random.default_rng(seed)
     pictures = rng.integers(0, 256, (60, 12, 17, 2), np.uint8)
-    seen = coefficients(torch.from_numpy(pictures))
+    usual = torch.from_numpy(pictures).median(dim=0).values
+    seen = coefficients(torch.from_numpy(pictures), usual)
     found = slow_features(_sums(seen), bending(12, 17, 2))
-    encoder = slow_encoder(pictures.shape[1:], found)
+    encoder = slow_encoder(found, usual)
     together = encoder.features(pictures)
     for row in range(0, 60, 7):
         np.testing.assert_array_equal(encoder.features(pictures[row : row + 1])[0], together[row])
@@ -149,21 +166,43 @@ def test_coordinates_that_actions_move_are_found_among_slower_ones_with_their_sp
 
     frames = disc(known, 10.0) + disc(drifting, 24.0)
     pictures = np.stack([frames, np.concatenate([frames[:1], frames[:-1]])], axis=-1)
-    seen = coefficients(torch.from_numpy(pictures.astype(np.uint8)))
-    found = slow_features(_sums(seen[:, :64], actions), bending(side, side, 1))
-    assert found.projection.shape == (64, 1)
+    taken = torch.from_numpy(pictures.astype(np.uint8))
+    seen = coefficients(taken, taken.median(dim=0).values)
+    size = seen.shape[1] // 2
+    found = slow_features(_sums(seen[:, :size], actions), bending(side, side, 1))
+    assert found.projection.shape == (size, 1)
     stacked = with_speeds(found, 2, newest_first=True)
     features = _applied(stacked, seen.numpy())
-    assert _explained(features[:, :1], known) > 0.95
+    assert _explained(features[:, :1], known) > 0.85  # two discs share a centroid
     speed = np.diff(known, prepend=known[0])
-    assert _explained(features[:, 1:], speed) > 0.8
+    assert _explained(features[:, 1:], speed) > 0.9
     # With the frames in the other order it is the same.
     turned = with_speeds(found, 2, newest_first=False)
-    swapped = np.concatenate([seen[:, 64:], seen[:, :64]], axis=1)
+    swapped = np.concatenate([seen[:, size:], seen[:, :size]], axis=1)
     np.testing.assert_allclose(_applied(turned, swapped), features, atol=1e-9)
     # A tenth of the data tells what is a coordinate everywhere.
-    early = slow_features(_sums(seen[:200, :64], actions[:199]), bending(side, side, 1))
-    assert _explained(_applied(early, seen[:, :64].numpy()), known) > 0.9
+    early = slow_features(_sums(seen[:200, :size], actions[:199]), bending(side, side, 1))
+    assert _explained(_applied(early, seen[:, :size].numpy()), known) > 0.9
+
+
+def test_a_speed_is_seen_whatever_the_contrast():
+    rng = np.random.default_rng(0)
+    known, actions = _pushed(1000, rng)
+    at = np.arange(48) + 0.5
+    away = np.hypot(at[:, None] - 38.0, at - (known[:, None, None] + 14.0))
+    brightness = rng.uniform(120.0, 250.0, (1000, 1, 1))
+    pictures = (brightness * np.clip(3.0 - away, 0.0, 1.0)).astype(np.uint8)[..., None]
+    usual = torch.from_numpy(pictures).median(dim=0).values
+    seen, energy = coefficients(torch.from_numpy(pictures), usual), bending(48, 48, 1)
+
+    def told(chosen: slice) -> float:
+        """Share of the speed's variance that changes of features of some coefficients explain."""
+        found = slow_features(_sums(seen[:, chosen], actions), energy[chosen])
+        changes = np.diff(_applied(found, seen[:, chosen].numpy()), axis=0)
+        return _explained(changes, np.diff(known))
+
+    assert told(slice(0, 64)) < 0.4  # sums over pixels flicker with the disc
+    assert told(slice(0, 66)) > 0.75
 
 
 def test_colour_noise_and_a_moving_background_do_not_fool_it():
@@ -189,9 +228,10 @@ def test_colour_noise_and_a_moving_background_do_not_fool_it():
         return np.asarray(np.clip(picture, 0, 255), np.uint8)
 
     pictures, others = seen(1), seen(2)
-    rows = coefficients(torch.from_numpy(pictures))
+    usual = torch.from_numpy(pictures[::10]).median(dim=0).values
+    rows = torch.cat([coefficients(part, usual) for part in torch.from_numpy(pictures).split(256)])
     found = slow_features(_sums(rows), bending(side, side, 3))
-    encoder = slow_encoder(pictures.shape[1:], found)
+    encoder = slow_encoder(found, usual)
     features, same_places = encoder.features(pictures), encoder.features(others)
     # On discs alike before another background: features follow the disc.
     for axis in range(2):

@@ -50,7 +50,7 @@ class PictureFeatures:
 
     They are those of the transitions that the units of the model are taken from, so that features
     and units change together. All of it is a function of the buffer, however often it was looked
-    at meanwhile; what is kept of an observation are its low frequencies.
+    at meanwhile.
 
     Args:
         buffer: with observations (height, width, channels) uint8.
@@ -58,13 +58,8 @@ class PictureFeatures:
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
-        height, width, channels = buffer.observations.shape
-        self._size = n_coefficients(height, width, channels)
-        self._known = torch.empty(0, self._size, dtype=torch.float32)
-        self._n_known = 0
-        self._sums: LaggedSums | None = None
+        self._size = n_coefficients(*buffer.observations.shape)
         self._n = 0
-        self._encoder: Encoder | None = None
 
     def encoder(self) -> Encoder:
         """A copy of the encoder of the features that are due, whose units are its own."""
@@ -81,47 +76,54 @@ class PictureFeatures:
     def _fitted(self, n: int) -> Encoder:
         """The encoder, fitted anew when it is due for n transitions."""
         due = units_due(n)
-        # Through every fit on the way: sums taken in at once would differ in their last bits.
-        while self._n < due:
-            self._take_in(min(max(FIRST_UNITS, self._n * 3 // 2), due))
-            self._encoder = None
-        if self._encoder is None:
-            assert self._sums is not None
+        if self._n < due:
+            self._n = due
+            self._frames, self._newest_first = frames_of(self._buffer)
+            self._background = self._usual_picture()
+            # What is seen of a picture depends on the background.
+            self._known = torch.empty(0, self._size, dtype=torch.float32)
+            self._n_known = 0
             height, width, channels = self._buffer.observations.shape
             energy = bending(height, width, channels // self._frames)
-            found = slow_features(self._sums, energy)
+            found = slow_features(self._lagged_sums(), energy)
             if self._frames > 1:
                 found = with_speeds(found, self._frames, newest_first=self._newest_first)
-            self._encoder = slow_encoder(self._buffer.observations.shape, found)
+            self._encoder = slow_encoder(found, self._background)
         return self._encoder
 
-    def _take_in(self, n: int) -> None:
-        """Add the pairs that end with transitions before the n-th to the sums."""
-        buffer = self._buffer
-        if self._sums is None:
-            self._frames, self._newest_first = frames_of(buffer)
-            self._sums = LaggedSums(self._size // self._frames, buffer.n_actions)
+    def _usual_picture(self) -> torch.Tensor:
+        """The median (height, width, channels) of each pixel, of the newest frame for all."""
+        some = np.linspace(0, self._n - 1, min(self._n, _BLOCK)).astype(np.int64)
+        pictures = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
+        each = pictures.shape[3] // self._frames
+        newest = pictures[..., :each] if self._newest_first else pictures[..., -each:]
+        return newest.median(dim=0).values.repeat(1, 1, self._frames)
+
+    def _lagged_sums(self) -> LaggedSums:
+        """Sums over the pairs within the transitions that are due."""
+        buffer, n, size = self._buffer, self._n, self._size // self._frames
+        sums = LaggedSums(size, buffer.n_actions)
         done = buffer.terminated[:n] | buffer.truncated[:n]
         episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
-        last = np.arange(max(self._n, LAG - 1), n)
+        last = np.arange(LAG - 1, n)
         last = last[episodes[last - LAG + 1] == episodes[last]]
-        first = 0 if self._newest_first else self._size - self._size // self._frames
-        newest = slice(first, first + self._size // self._frames)
+        first = 0 if self._newest_first else self._size - size
+        newest = slice(first, first + size)
         for block in np.split(last, range(_BLOCK, len(last), _BLOCK)):
             taken = torch.zeros(len(block), buffer.n_actions, dtype=torch.float64)
             for age in range(LAG):
                 # An action has the more to show for itself the longer ago it was.
                 action = torch.from_numpy(buffer.actions[block - age])[:, None]
                 taken.scatter_add_(1, action, torch.full(action.shape, age + 1.0).double())
-            self._sums.add(
+            sums.add(
                 self._coefficients(buffer.inputs[block - LAG + 1])[:, newest],
                 self._coefficients(buffer.successors[block])[:, newest],
                 taken,
             )
-        self._n = n
+        return sums
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:
-        """Cosine coefficients (n, p) float64 of observations (n,), each computed once."""
+        """What is seen (n, p) float64 of observations (n,), each computed once for a background."""
         rows = self._buffer.observations.rows
         if self._n_known < len(rows):
             if len(self._known) < len(rows):
@@ -131,6 +133,7 @@ class PictureFeatures:
             for first in range(self._n_known, len(rows), _BLOCK):
                 fresh = torch.from_numpy(rows[first : first + _BLOCK])
                 # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
-                self._known[first : first + len(fresh)] = coefficients(fresh).float()
+                seen = coefficients(fresh, self._background)
+                self._known[first : first + len(fresh)] = seen.float()
             self._n_known = len(rows)
         return self._known[torch.from_numpy(observations)].double()

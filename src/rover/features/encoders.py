@@ -71,16 +71,22 @@ def make_encoder(
     return _CustomEncoder(config, module)
 
 
-def slow_encoder(shape: tuple[int, ...], features: SlowFeatures) -> Encoder:
-    """The encoder of slow features of uint8 images (height, width, channels)."""
+def slow_encoder(features: SlowFeatures, background: Tensor) -> Encoder:
+    """The encoder of slow features of uint8 images.
+
+    Args:
+        features: of what :func:`~rover.features.slow.coefficients` sees of an image.
+        background: (height, width, channels) uint8, the usual image.
+    """
     config = EncoderConfig(
         kind="slow",
-        observation_shape=shape,
+        observation_shape=tuple(background.shape),
         observation_dtype="uint8",
         feature_dim=features.projection.shape[1],
         normalization="none",
     )
     encoder = _SlowEncoder(config)
+    encoder.background.copy_(background)
     encoder.mean.copy_(features.mean)
     encoder.projection.copy_(features.projection)
     return encoder
@@ -339,8 +345,9 @@ class _RawEncoder(Encoder):
 
 
 class _SlowEncoder(Encoder):
-    """Linear features of the low frequencies of images, in float64."""
+    """Linear features of the low frequencies and the centroids of images, in float64."""
 
+    background: Tensor
     mean: Tensor
     projection: Tensor
     low: Tensor
@@ -356,9 +363,10 @@ class _SlowEncoder(Encoder):
         for name, shape in shapes.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
         self.width.fill_(1.0)
+        self.register_buffer("background", torch.zeros(config.observation_shape, dtype=torch.uint8))
 
     def _encode(self, observations: Tensor) -> Tensor:
-        slow = (coefficients(observations) - self.mean) @ self.projection
+        slow = (coefficients(observations, self.background) - self.mean) @ self.projection
         return (slow - self.low) / self.width
 
 

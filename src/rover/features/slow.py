@@ -1,6 +1,8 @@
 """Features of pictures in closed form: low frequencies, what changes slowly, what actions move.
 
-A picture is seen by its lowest cosine frequencies. Of all linear functions of them the slowest have
+A picture is seen by its lowest cosine frequencies, and by the centroid of its foreground, what of
+it differs from the usual picture: sums over pixels grow with the contrast of what moves, which
+walls behind it change, and a centroid does not. Of all linear functions of these the slowest have
 the least mean square change in a few steps for their variance (slow feature analysis: Wiskott &
 Sejnowski 2002): with a pair (x, x') that lies `LAG` steps apart and d = x' − x,
 
@@ -18,10 +20,10 @@ they go on where nothing has been seen yet:
 
     D_h u = r (D + λ T) u,    D = cov(d),    D_h = cov(d, h) cov(h)⁻¹ cov(h, d),
 
-with the energy T of bending, the fourth power of a cosine's frequency. They take the place of slow
-features where actions account for much of any change. Where the channels of a picture are frames,
-one after the other, features are those of the newest, and what they changed since the frame before
-are the speeds.
+with the energy T of bending, the fourth power of a cosine's frequency, and none for a centroid,
+which is a coordinate as it is. They take the place of slow features where actions account for much
+of any change. Where the channels of a picture are frames, one after the other, features are those
+of the newest, and what they changed since the frame before are the speeds.
 
 All of it follows from running sums, so that what it costs does not grow with the data.
 """
@@ -43,7 +45,7 @@ FREQUENCIES = 8
 # Numbers on a grid: products of so few bits add up exactly in float64, and features of an
 # observation are the same bits alone and in any batch, on any number of threads.
 _COSINE_GRID = 2.0**-16
-_COEFFICIENT_GRID = 2.0**-8  # of a grey level's 255th
+_COEFFICIENT_GRID = 2.0**-8  # of a grey level's 255th, or of a pixel
 _PROJECTION_BITS = 17
 
 _LEAST_VARIANCE = 1e-3  # of the largest principal component's
@@ -51,9 +53,9 @@ _LEAST_CORRELATION = 0.3  # 1 − g
 _MOST_COMPONENTS, _PAIRS_FOR_EACH = 48, 8
 _MOST_FEATURES = 6
 
-_LEAST_MOVED, _NEXT_MOVED = 0.1, 0.48
+_LEAST_MOVED, _NEXT_MOVED = 0.1, 0.4
 """Least share of the change that actions account for, beyond chance; and of the largest share."""
-_BENDING, _PRIOR = 0.3, 1e-2
+_BENDING, _PRIOR = 1.0, 1e-2
 """λ, in units of the mean variance of a change; and what is added to that of the actions."""
 _SMALLEST_RATE = 1e-4
 
@@ -68,28 +70,45 @@ def _cosines(length: int) -> Tensor:
     return _on_grid(rows, _COSINE_GRID)
 
 
-def coefficients(pictures: Tensor) -> Tensor:
-    """Cosine coefficients (n, p) float64 of pictures (n, height, width, channels) uint8.
+def coefficients(pictures: Tensor, background: Tensor) -> Tensor:
+    """What is seen of pictures (n, height, width, channels) uint8.
 
-    p = 64 · channels for sides of at least 8 pixels; grey levels count from 0 to 255.
+    Args:
+        pictures: the pictures.
+        background: (height, width, channels) uint8, the usual picture.
+
+    Returns:
+        (n, p) float64. For each channel its cosine coefficients, 64 for sides of at least 8 pixels,
+        grey levels counting from 0 to 255, and its centroid, row and column in pixels from the
+        middle, by squared differences from the background; the middle where there is none.
     """
     channels = pictures.permute(0, 3, 1, 2).double()
     low = _cosines(pictures.shape[1]) @ channels @ _cosines(pictures.shape[2]).T
-    return _on_grid(low.flatten(1), _COEFFICIENT_GRID)
+    weights = (channels - background.permute(2, 0, 1)).square_()
+    rows, columns = weights.sum(dim=3), weights.sum(dim=2)
+    centroid = torch.stack([_from_middle(rows), _from_middle(columns)], dim=2)
+    return _on_grid(torch.cat([low.flatten(2), centroid], dim=2).flatten(1), _COEFFICIENT_GRID)
+
+
+def _from_middle(weights: Tensor) -> Tensor:
+    """Means (…) of places along a side, in pixels from its middle, by weights (…, length) ≥ 0."""
+    length = weights.shape[-1]
+    at = torch.arange(length, dtype=torch.float64) + 0.5 - length / 2.0
+    return (weights @ at) / weights.sum(dim=-1).clamp(min=1.0)
 
 
 def n_coefficients(height: int, width: int, channels: int) -> int:
-    """Number p of cosine coefficients of a picture of this shape."""
-    return min(FREQUENCIES, height) * min(FREQUENCIES, width) * channels
+    """Number p of what is seen of a picture of this shape."""
+    return (min(FREQUENCIES, height) * min(FREQUENCIES, width) + 2) * channels
 
 
 def bending(height: int, width: int, channels: int) -> Tensor:
     """Energy of bending (p,) of each cosine of a picture, 1 where it is two half waves high and
-    wide."""
+    wide, and 0 for centroids."""
     shorter = min(height, width)
     along = [torch.arange(min(FREQUENCIES, side)) * (shorter / side) for side in (height, width)]
     energy = (along[0][:, None] ** 2 + along[1] ** 2) ** 2 / 64.0
-    return energy.double().flatten().repeat(channels)
+    return torch.cat([energy.double().flatten(), torch.zeros(2)]).repeat(channels)
 
 
 def _on_grid(values: Tensor, spacing: float) -> Tensor:
@@ -212,16 +231,18 @@ def _slowest(n: int, covariance: Tensor, changes: Tensor) -> Tensor:
 def _coordinates(sums: LaggedSums, energy: Tensor) -> tuple[Tensor, Tensor]:
     """Functions (p, d) that actions move, and r (d,); none where they account for little."""
     changes, caused = sums.effects()
-    size = changes.diagonal().mean()
-    bent = changes + size * torch.diag(_BENDING * energy + _LEAST_VARIANCE)
+    each = changes.diagonal()
+    size = each.mean()
     if size == 0.0:
         return torch.empty(len(energy), 0, dtype=torch.float64), torch.empty(0)
+    least = each.clamp(min=1e-6 * float(size))  # units of centroids are not those of cosines
+    bent = changes + torch.diag(_BENDING * size * energy + _LEAST_VARIANCE * least)
     inverse = torch.linalg.inv(torch.linalg.cholesky(bent))
     moved, directions = (f.flip(-1) for f in torch.linalg.eigh(inverse @ caused @ inverse.T))
     # Pairs overlap, and as many as the lag has steps say no more than one.
     chance = LAG * sums.n_actions / sums.n
-    least = max(_NEXT_MOVED * float(moved[0]), chance + _LEAST_MOVED)
-    kept = min(_MOST_FEATURES, int((moved >= least).sum()))
+    enough = max(_NEXT_MOVED * float(moved[0]), chance + _LEAST_MOVED)
+    kept = min(_MOST_FEATURES, int((moved >= enough).sum()))
     return inverse.T @ directions[:, :kept], moved[:kept]
 
 
