@@ -187,19 +187,21 @@ def recorded(
     n_episodes: int,
     rng: np.random.Generator,
     *,
+    n_pairs: int = 4,
     insists: bool = False,
 ) -> _Test:
-    """A test of episodes in which four pairs are tried up to six times each.
+    """A test of episodes in which pairs are tried up to six times each.
 
     Args:
         outcome: of a pair in an episode.
         n_episodes: how many.
         rng: says which pairs are tried, and how often.
+        n_pairs: number of different pairs.
         insists: whether a pair is tried again just as long as its outcome is 0.
     """
     rows = []
     for episode in range(n_episodes):
-        for pair in rng.integers(4, size=6).tolist():
+        for pair in rng.integers(n_pairs, size=6).tolist():
             for _ in range(6 if insists else 1):
                 rows.append((pair, outcome(pair, episode), episode))
                 if rows[-1][1] != 0:
@@ -227,6 +229,41 @@ def test_random_outcomes_are_not(stays, insists):
         p_values.append(test.p_value)
     for level in (0.05, 0.2):  # three standard errors
         assert np.mean(np.array(p_values) < level) < level + 3.0 * np.sqrt(level / 200)
+
+
+def test_layouts_are_told_where_hardly_a_pair_is_tried_twice_and_again():
+    rng, rows = np.random.default_rng(0), []
+    for episode in range(6):
+        layout = rng.integers(3, size=60)
+        tried = rng.choice(60, 20, replace=False)
+        again = rng.choice(tried, 4, replace=False)
+        rows += [(pair, layout[pair], episode) for pair in [*tried, *again]]
+    test = _compare(*np.array(rows).T)
+    assert test.p_value > 1e-4
+    assert test.is_aliased
+
+
+@pytest.mark.parametrize("n_outcomes", [2, 5])
+@pytest.mark.parametrize("stays", [0.5, 0.74, 0.9])
+def test_who_insists_on_a_random_outcome_is_not_told_of_layouts(stays, n_outcomes):
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+
+        def outcome(pair: int, episode: int, rng: Any = rng) -> int:
+            return 0 if rng.random() < stays else int(rng.integers(1, n_outcomes + 1))
+
+        assert not recorded(outcome, 100, rng, n_pairs=40, insists=True).is_aliased
+
+
+def test_certain_walls_beside_random_ways_are_no_layouts():
+    rng, rows = np.random.default_rng(0), []
+    for episode in range(40):
+        for pair in rng.integers(40, size=30):
+            rows += [(pair, 0, episode)] * 3  # a wall, again and again
+            rows.append((40 + pair, int(rng.integers(4)), episode))  # a way, once
+    test = _compare(*np.array(rows).T)
+    assert test.repeats[0] > 0.75 * sum(test.repeats)
+    assert not test.is_aliased
 
 
 def test_certain_outcomes_are_not_and_few_say_nothing():

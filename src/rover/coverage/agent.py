@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.contexts import FIRST_TEST, ContextExplorer, changes_with_episodes
+from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
 from rover.coverage.exploration import Explorer
 from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
@@ -242,8 +242,7 @@ class Rover(Agent[RoverConfig]):
         config, step, representation = self.config, self.num_timesteps, self._representation
         if step < config.seed_steps:
             return None
-        # After 500, 1,000, 2,000, 4,000, … steps.
-        if step % FIRST_TEST == 0 and (step // FIRST_TEST).bit_count() == 1:
+        if is_test_due(step):
             self._recognise_contexts()
         if isinstance(self._explorer, ContextExplorer):
             return self._update_of_contexts(self._explorer)

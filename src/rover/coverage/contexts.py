@@ -58,11 +58,16 @@ _FEWEST_REPEATS = 5
 _TEMPERATURE = 0.1
 """Temperature of the policy without a memory, in units of prices."""
 _TIE = 1e-9
-FIRST_TEST = 500
-"""Steps after which contexts are looked for, and again whenever there are twice as many."""
+_TESTED = 250
 _FEWEST_EPISODES = 3
 _LARGEST_RECOGNISED, _LARGEST, _LARGEST_PICTURE = 1024, 4096, 65_536
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
+
+
+def is_test_due(step: int) -> bool:
+    """True after 500, 750, 1,000, 1,500, 2,000, 3,000, … steps, when contexts are looked for."""
+    n, rest = divmod(step, _TESTED)
+    return rest == 0 and n > 1 and n // (n & -n) in (1, 3)
 
 
 def check_size(space: gym.Space[Any]) -> None:

@@ -3,6 +3,12 @@
 If an observation says all that matters, what an action in it leads to is drawn anew each time,
 however often it was tried and in which episode. If different states look alike, it stays the same
 while the agent is where it was, or while the layout lasts, and differs in another episode.
+
+Two tests ask that. One compares the tries of each pair of an observation and an action with each
+other, so that nothing but aliasing can make it fail, and needs pairs that were tried twice in one
+episode and again in another. Who explores seldom does so. The other one compares all that is tried
+again within an episode with all that is tried again in another; since what comes back may be more
+certain than what does not, it needs outcomes that mostly repeat within, and mostly differ across.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
+from scipy.stats import binomtest, fisher_exact
 
 if TYPE_CHECKING:
     from rover.data import Buffer
@@ -23,6 +29,11 @@ IntArray = NDArray[np.int64]
 _LARGEST_P_VALUE = 1e-4
 # Below so many nothing is said.
 _FEWEST_COMPARISONS = 20
+# Who tries an action until its outcome changes sees outcomes of probability p repeat with that
+# share within an episode, and differ with at most 1 − p² across: less than half from 0.75 on.
+_LEAST_REPEATED, _LEAST_CHANGED = 0.75, 0.5
+# Different pairs whose outcome changed, so that no single place decides.
+_FEWEST_CHANGED = 12
 
 
 @dataclass(frozen=True)
@@ -35,19 +46,40 @@ class _Test:
             episode's does not.
         n_across: the other way round; as many as `n_within` in the mean without aliasing.
         p_value: probability of so many `n_within`, or more, without aliasing.
+        repeats: later tries within an episode with the outcome of the one before, and with another.
+        returns: first tries in a later episode with the outcome of the first one in the last, and
+            with another.
+        n_changed: pairs of which an outcome is among the latter.
     """
 
     n_comparisons: int
     n_within: int
     n_across: int
     p_value: float
+    repeats: tuple[int, int]
+    returns: tuple[int, int]
+    n_changed: int
 
     @property
     def is_aliased(self) -> bool | None:
         """Evidence of aliasing; None where next to nothing was tried repeatedly."""
+        if self._belongs_to_episodes:
+            return True
         if self.n_comparisons < _FEWEST_COMPARISONS:
             return None
         return self.p_value < _LARGEST_P_VALUE
+
+    @property
+    def _belongs_to_episodes(self) -> bool:
+        """True if outcomes mostly repeat within episodes and mostly differ across them."""
+        if self.n_changed < _FEWEST_CHANGED or self.n_within <= self.n_across:
+            return False
+        if self.repeats[0] < _LEAST_REPEATED * sum(self.repeats):
+            return False
+        if self.returns[1] < _LEAST_CHANGED * sum(self.returns):
+            return False
+        test = fisher_exact(np.array([self.repeats, self.returns]), alternative="greater")
+        return bool(test.pvalue < _LARGEST_P_VALUE)
 
 
 def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
@@ -65,33 +97,45 @@ def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
         episodes: (n,) the episode that it is of, ascending.
     """
     n_comparisons = n_within = n_across = 0
-    # By pair: the latest episode with its first outcome, and, if there was a second try, that.
-    tries: dict[int, tuple[int, int, int | None]] = {}
+    repeats, returns, changed = [0, 0], [0, 0], set()
+    # By pair: the latest episode with its first outcome, the second one or None, and the last.
+    tries: dict[int, tuple[int, int, int | None, int]] = {}
     rows = zip(pairs.tolist(), outcomes.tolist(), episodes.tolist(), strict=True)
     for pair, outcome, episode in rows:
         latest = tries.get(pair)
         # The first episode of a pair has nothing to be compared with yet.
         if latest is None:
-            tries[pair] = episode, outcome, None
+            tries[pair] = episode, outcome, None, outcome
             continue
-        number, first, second = latest
+        number, first, second, last = latest
         if number == episode:
-            if second is None:
-                tries[pair] = episode, first, outcome
+            repeats[outcome != last] += 1
+            tries[pair] = episode, first, outcome if second is None else second, outcome
             continue
+        returns[outcome != first] += 1
+        if outcome != first:
+            changed.add(pair)
         # Only an episode that tried the pair twice can agree with itself.
         if second is not None:
             n_comparisons += 1
             n_within += second == first != outcome
             n_across += second != first == outcome
-        tries[pair] = episode, outcome, None
+        tries[pair] = episode, outcome, None, outcome
     # Where both or neither agree nothing is said; without aliasing any other is a toss of a fair
     # coin.
     n_different = n_within + n_across
     p_value = 1.0
     if n_different:
         p_value = float(binomtest(n_within, n_different, 0.5, alternative="greater").pvalue)
-    return _Test(n_comparisons, n_within, n_across, p_value)
+    return _Test(
+        n_comparisons=n_comparisons,
+        n_within=n_within,
+        n_across=n_across,
+        p_value=p_value,
+        repeats=(repeats[0], repeats[1]),
+        returns=(returns[0], returns[1]),
+        n_changed=len(changed),
+    )
 
 
 def aliasing_of(buffer: Buffer) -> _Test:
