@@ -157,35 +157,30 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Positions of an episode by arena: ROVER's run and policy, and random actions."""
+    """Positions of an episode of each agent's policy by arena, where all of them were run."""
     import matplotlib.pyplot as plt
 
-    arenas = list(dict.fromkeys(row["arena"] for row in rows))
-    shown = (("rover", "policy", 1.0), ("rover", "run", 0.5), ("random", "policy", 1.0))
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row["who"] == "policy":
+            found.setdefault((row["arena"], row["agent"]), []).append(float(row["positions"]))
+    agents = ("rover", "e3b", "apt", "rnd", "random")
+    arenas = [
+        arena
+        for arena in dict.fromkeys(row["arena"] for row in rows)
+        if all((arena, agent) in found for agent in agents)
+    ]
     figure, axes = plt.subplots(figsize=(9.0, 3.8), layout="constrained")
-    for place, (agent, who, alpha) in enumerate(shown):
-        means = [
-            np.mean(
-                [
-                    float(row["positions"])
-                    for row in rows
-                    if (row["arena"], row["agent"], row["who"]) == (arena, agent, who)
-                ]
-            )
-            for arena in arenas
-        ]
-        cls = agent_class(agent)
-        axes.bar(
-            np.arange(len(arenas)) + 0.27 * (place - 1),
-            means,
-            width=0.25,
-            color=cls.colour,
-            alpha=alpha,
-            label=f"{cls.label}, {who}" if agent == "rover" else cls.label,
-        )
+    for place, agent in enumerate(agents):
+        cls, runs = agent_class(agent), [found[arena, agent] for arena in arenas]
+        means = [np.mean(each) for each in runs]
+        left = np.arange(len(arenas)) + 0.17 * (place - 2)
+        axes.bar(left, means, width=0.15, color=cls.colour, label=cls.label)
+        for x, each in zip(left, runs, strict=True):
+            axes.plot([x, x], [min(each), max(each)], color="0.5", linewidth=1.0)
     axes.set_xticks(range(len(arenas)), arenas, rotation=20, ha="right")
     axes.set_ylabel("positions of an episode")
-    figure.legend(loc="outside upper center", ncols=3)
+    figure.legend(loc="outside upper center", ncols=len(agents))
     figure.savefig(path, dpi=120)
 
 
