@@ -123,7 +123,7 @@ class PictureFeatures:
         return sums
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:
-        """What is seen (n, p) float64 of observations (n,), each computed once for a background."""
+        """Coefficients (n, p) float64 of observations (n,), each computed once for a background."""
         rows = self._buffer.observations.rows
         if self._n_known < len(rows):
             if len(self._known) < len(rows):

@@ -71,7 +71,7 @@ def _cosines(length: int) -> Tensor:
 
 
 def coefficients(pictures: Tensor, background: Tensor) -> Tensor:
-    """What is seen of pictures (n, height, width, channels) uint8.
+    """Low frequencies and centroids of pictures (n, height, width, channels) uint8.
 
     Args:
         pictures: the pictures.
@@ -98,7 +98,7 @@ def _from_middle(weights: Tensor) -> Tensor:
 
 
 def n_coefficients(height: int, width: int, channels: int) -> int:
-    """Number p of what is seen of a picture of this shape."""
+    """Number p of low frequencies and places of centroids of a picture of this shape."""
     return (min(FREQUENCIES, height) * min(FREQUENCIES, width) + 2) * channels
 
 
