@@ -25,7 +25,8 @@ which is a coordinate as it is. They take the place of slow features where actio
 of any change. Where the channels of a picture are frames, one after the other, features are those
 of the newest, and what they changed since the frame before are the speeds.
 
-All of it follows from running sums, so that what it costs does not grow with the data.
+All of it follows from sums over pairs. What is seen of a picture depends on the usual one, so that
+a later fit takes its sums anew.
 """
 
 from __future__ import annotations
@@ -235,8 +236,8 @@ def _coordinates(sums: LaggedSums, energy: Tensor) -> tuple[Tensor, Tensor]:
     size = each.mean()
     if size == 0.0:
         return torch.empty(len(energy), 0, dtype=torch.float64), torch.empty(0)
-    least = each.clamp(min=1e-6 * float(size))  # units of centroids are not those of cosines
-    bent = changes + torch.diag(_BENDING * size * energy + _LEAST_VARIANCE * least)
+    own = each.clamp(min=1e-6 * float(size))  # units of centroids are not those of cosines
+    bent = changes + torch.diag(_BENDING * size * energy + _LEAST_VARIANCE * own)
     inverse = torch.linalg.inv(torch.linalg.cholesky(bent))
     moved, directions = (f.flip(-1) for f in torch.linalg.eigh(inverse @ caused @ inverse.T))
     # Pairs overlap, and as many as the lag has steps say no more than one.
