@@ -76,6 +76,24 @@ def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
 
 
 @pytest.mark.parametrize(
+    ("shape", "dtype", "is_exact"),
+    [((4, 1, 1), np.uint8, False), ((4,), np.int64, True)],  # pictures; names, all that there is
+)
+def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exact):
+    buffer, here = Buffer(shape, dtype, 2), 0
+    evidence = Evidence(buffer)
+    for step in range(12_000):
+        number = step if step < 2500 else step % 30
+        digits = np.array([number // 10**place % 10 for place in range(4)], dtype)
+        there = buffer.observations.intern(digits.reshape(shape))
+        buffer.add(here, 0, there, False, False)
+        here = there
+        if step == 2400:
+            assert not evidence.is_exact
+    assert evidence.is_exact == Evidence(buffer).is_exact == is_exact
+
+
+@pytest.mark.parametrize(
     ("env", "is_exact"),
     [
         (Line(1.0), True),

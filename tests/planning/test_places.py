@@ -209,9 +209,29 @@ def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed(
         here = there
         for worth in grown.ahead(here, values):
             np.testing.assert_array_equal(np.flatnonzero(worth == 0.0), idle)
-    buffer.add(here, 2, here, False, True)
-    buffer.add_start(here)
-    assert (grown.ahead(here, values)[0] > 0.0).all(), "another episode"
+    there = buffer.observations.intern(place + 1.0)
+    buffer.add(here, 2, there, False, True)
+    buffer.add_start(there)
+    assert (grown.ahead(there, values)[0] > 0.0).all(), "another episode"
+
+
+def test_at_the_same_observation_what_was_tried_least_is_next():
+    buffer, grown = wander(0, 150)
+    grown.fit()
+    grown.rows()
+    values, here = np.ones(len(grown.net)), int(buffer.successors[-1])
+    far = buffer.observations.intern(buffer.observations.rows[here] + 1.0)
+    tries = np.zeros(N_ACTIONS, np.int64)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        onward, novelty = grown.ahead(here, values)
+        for worth in (onward, novelty):
+            np.testing.assert_array_equal(worth > 0.0, tries == tries.min())
+        action = int(rng.choice(np.flatnonzero(onward > 0.0)))
+        buffer.add(here, action, far, False, False)
+        buffer.add(far, int(rng.integers(N_ACTIONS)), here, False, False)
+        tries[action] += 1
+    assert (tries == tries[0]).all(), "a loop is left"
 
 
 @given(SEEDS, st.integers(50, 200), st.integers(1, 5), st.floats(0.0, 0.3))

@@ -11,7 +11,8 @@ from rover.features.slow import (
     LAG,
     LaggedSums,
     bending,
-    coefficients,
+    centroids,
+    cosine_coefficients,
     n_coefficients,
     slow_features,
     with_speeds,
@@ -56,10 +57,13 @@ class PictureFeatures:
         buffer: with observations (height, width, channels) uint8.
     """
 
+    _points: FloatArray
+
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._size = n_coefficients(*buffer.observations.shape)
-        self._n = 0
+        self._known = torch.empty(0, self._size, dtype=torch.float32)
+        self._n = self._n_known = self._n_seen = self._n_points = 0
 
     def encoder(self) -> Encoder:
         """A copy of the encoder of the features that are due, whose units are its own."""
@@ -68,10 +72,17 @@ class PictureFeatures:
     def points(self, observations: IntArray, n: int) -> FloatArray:
         """Features (m, d) float64 of observations (m,) of the buffer, of which its first n
         transitions are the latest to be learned from: a plan outlives the next fit."""
-        encoder = self._fitted(n)
-        buffers = dict(encoder.named_buffers())
-        rows = self._coefficients(observations)
-        return ((rows - buffers["mean"]) @ buffers["projection"]).numpy()
+        self._fitted(n)
+        first, last = self._n_points, len(self._buffer.observations)
+        if first < last:
+            if len(self._points) < last:
+                grown = np.empty((2 * last, self._points.shape[1]))
+                grown[:first] = self._points[:first]
+                self._points = grown
+            rows = self._coefficients(np.arange(first, last))
+            self._points[first:last] = ((rows - self._mean) @ self._projection).numpy()
+            self._n_points = last
+        return self._points[observations]
 
     def _fitted(self, n: int) -> Encoder:
         """The encoder, fitted anew when it is due for n transitions."""
@@ -80,15 +91,15 @@ class PictureFeatures:
             self._n = due
             self._frames, self._newest_first = frames_of(self._buffer)
             self._background = self._usual_picture()
-            # What is seen of a picture depends on the background.
-            self._known = torch.empty(0, self._size, dtype=torch.float32)
-            self._n_known = 0
+            self._n_known = 0  # centroids are those of another background
             height, width, channels = self._buffer.observations.shape
             energy = bending(height, width, channels // self._frames)
             found = slow_features(self._lagged_sums(), energy)
             if self._frames > 1:
                 found = with_speeds(found, self._frames, newest_first=self._newest_first)
             self._encoder = slow_encoder(found, self._background)
+            self._mean, self._projection = found.mean, found.projection
+            self._points, self._n_points = np.empty((0, found.projection.shape[1])), 0
         return self._encoder
 
     def _usual_picture(self) -> torch.Tensor:
@@ -123,17 +134,21 @@ class PictureFeatures:
         return sums
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:
-        """Coefficients (n, p) float64 of observations (n,), each computed once for a background."""
+        """Coefficients (n, p) float64 of observations (n,), whose cosines are computed once, and
+        centroids once for a background."""
         rows = self._buffer.observations.rows
-        if self._n_known < len(rows):
-            if len(self._known) < len(rows):
-                grown = torch.empty(2 * len(rows), self._size, dtype=torch.float32)
-                grown[: self._n_known] = self._known[: self._n_known]
-                self._known = grown
-            for first in range(self._n_known, len(rows), _BLOCK):
-                fresh = torch.from_numpy(rows[first : first + _BLOCK])
-                # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
-                seen = coefficients(fresh, self._background)
-                self._known[first : first + len(fresh)] = seen.float()
-            self._n_known = len(rows)
+        n, channels = len(rows), rows.shape[3]
+        if len(self._known) < n:
+            grown = torch.empty(2 * n, self._size, dtype=torch.float32)
+            grown[: self._n_seen] = self._known[: self._n_seen]
+            self._known = grown
+        # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
+        each = self._known.view(len(self._known), channels, -1)
+        for first in range(self._n_seen, n, _BLOCK):
+            fresh = torch.from_numpy(rows[first : first + _BLOCK])
+            each[first : first + len(fresh), :, :-2] = cosine_coefficients(fresh)
+        for first in range(self._n_known, n, _BLOCK):
+            fresh = torch.from_numpy(rows[first : first + _BLOCK])
+            each[first : first + len(fresh), :, -2:] = centroids(fresh, self._background)
+        self._n_seen = self._n_known = n
         return self._known[torch.from_numpy(observations)].double()

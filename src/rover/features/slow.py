@@ -83,12 +83,23 @@ def coefficients(pictures: Tensor, background: Tensor) -> Tensor:
         grey levels counting from 0 to 255, and its centroid, row and column in pixels from the
         middle, by squared differences from the background; the middle where there is none.
     """
+    low, centroid = cosine_coefficients(pictures), centroids(pictures, background)
+    return torch.cat([low, centroid], dim=2).flatten(1)
+
+
+def cosine_coefficients(pictures: Tensor) -> Tensor:
+    """Low frequencies (n, channels, k) float64 of pictures, as of :func:`coefficients`."""
     channels = pictures.permute(0, 3, 1, 2).double()
     low = _cosines(pictures.shape[1]) @ channels @ _cosines(pictures.shape[2]).T
-    weights = (channels - background.permute(2, 0, 1)).square_()
+    return _on_grid(low.flatten(2), _COEFFICIENT_GRID)
+
+
+def centroids(pictures: Tensor, background: Tensor) -> Tensor:
+    """Centroids (n, channels, 2) float64 of pictures, as of :func:`coefficients`."""
+    weights = (pictures.double() - background).square_().permute(0, 3, 1, 2)
     rows, columns = weights.sum(dim=3), weights.sum(dim=2)
     centroid = torch.stack([_from_middle(rows), _from_middle(columns)], dim=2)
-    return _on_grid(torch.cat([low.flatten(2), centroid], dim=2).flatten(1), _COEFFICIENT_GRID)
+    return _on_grid(centroid, _COEFFICIENT_GRID)
 
 
 def _from_middle(weights: Tensor) -> Tensor:

@@ -55,6 +55,7 @@ _GROWTH = 1.25  # of the radius of cells that are too many
 _FINE_GROWTH = 1.1  # of that of places which are made anew each time
 _STALE = 0.02  # share of new transitions from which on rows are made anew
 _STILL = 0.1  # share of a usual change below which a state stays what it was
+_REMEMBERED = 20_000  # latest transitions in which tries are counted, so that a step costs the same
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals by which ends are told
 _MOST_CORRECTED = 16  # dimensions in which weights are corrected to the right mean
 
@@ -327,9 +328,16 @@ class PlaceModel:
         return onward, novelty
 
     def _idle(self, observation: int) -> list[int]:
-        """Actions of the latest steps that left the state what it is at an observation, never all
-        of them."""
-        buffer, n, actions, here = self.buffer, len(self.buffer), [], observation
+        """Actions that say nothing new at an observation, never all of them.
+
+        The latest steps have left the state what it is; or at the very same observation others
+        were tried less often: where the law is wrong there, the agent would walk the same loop for
+        ever.
+        """
+        buffer, n, here = self.buffer, len(self.buffer), observation
+        latest = slice(max(n - _REMEMBERED, 0), n)
+        tried = buffer.actions[latest][buffer.inputs[latest] == observation]
+        times = np.bincount(tried, minlength=buffer.n_actions)
         for row in range(n - 1, max(n - buffer.n_actions, -1), -1):
             done = buffer.terminated[row] or buffer.truncated[row]
             if done or buffer.successors[row] != here:
@@ -338,8 +346,8 @@ class PlaceModel:
             if np.linalg.norm(change) > _STILL * self._usual:
                 break
             here = int(buffer.inputs[row])
-            actions.append(int(buffer.actions[row]))
-        return actions
+            times[buffer.actions[row]] += n  # more than it was tried
+        return [int(action) for action in np.flatnonzero(times > times.min())]
 
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """No path: where states do not repeat outcomes are not certain."""
