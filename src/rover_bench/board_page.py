@@ -75,6 +75,11 @@ def board_page(entries: Sequence[Entry], picture: str | None = None) -> str:
         heads = ["agent", *(f"{world.name}{_UNITS[world.metric]}" for world in inside)]
         table = [[name, *(_cell(one, world) for world in inside)] for name, one in ranked.items()]
         lines += ["", f"**{group}**", "", markdown_table(heads, table)]
+    if any(_has_refused(entry, world) for entry in entries for world in worlds):
+        lines += [
+            "",
+            "–: the agent refused to learn in a world that it is not for, and has 0 there.",
+        ]
     minutes = (
         f"{name} {sum(result.seconds for result in entry.results) / 60:.1f}"
         for name, entry in ranked.items()
@@ -152,10 +157,16 @@ def _shown_name(entry: Entry, entries: Sequence[Entry]) -> str:
 
 
 def _scores(entry: Entry, world: World) -> NDArray[np.float64]:
-    """Scores of the seeds on a world, (n,); larger ones are better, and J*/J is at most 1."""
+    """Scores of the seeds on a world, (n,); larger ones are better, J*/J is at most 1, and 0 is
+    that of a world that the agent refused."""
     # J/J* has no upper bound, so that one bad seed would outweigh all others; its inverse has one.
-    values = np.array([one.figures[world.metric] for one in entry.of(world.name)], np.float64)
-    return 1.0 / values if world.metric == "optimality_ratio" else values
+    is_ratio = world.metric == "optimality_ratio"
+    figures = [one.figures[world.metric] for one in entry.of(world.name)]
+    return np.array([(1.0 / x if is_ratio else x) if x else 0.0 for x in figures])
+
+
+def _has_refused(entry: Entry, world: World) -> bool:
+    return any(one.figures[world.metric] is None for one in entry.of(world.name))
 
 
 def _mean_score(entry: Entry, worlds: Sequence[World]) -> Interval:
@@ -164,7 +175,10 @@ def _mean_score(entry: Entry, worlds: Sequence[World]) -> Interval:
 
 
 def _cell(entry: Entry, world: World) -> str:
-    values = tuple(float(one.figures[world.metric] or 0.0) for one in entry.of(world.name))
+    figures = [one.figures[world.metric] for one in entry.of(world.name)]
+    values = tuple(x for x in figures if x is not None)
+    if len(values) < len(figures):
+        return "–" if not values else f"– in {len(figures) - len(values)} of {len(figures)}"
     estimate = Aggregate(values).estimate("iqm")
     if world.metric == "states_seen":
         return f"{estimate.value:.0%}"

@@ -14,7 +14,7 @@ import pytest
 import rover_bench.worlds  # noqa: F401  (registers worlds)
 from rover.cli.program import answer
 from rover.envs import finite_dynamics, registration
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.storage import write_json
 from rover_bench import board
 from rover_bench.board import Entry, RewardFree, run_entry, verify
@@ -50,6 +50,7 @@ steps = 100
 metric = "cells"
 source = "here"
 """
+METRICS = "optimality_ratio", "states_seen", "cells"
 ROOT = Path(__file__).parents[2]
 
 
@@ -211,6 +212,43 @@ def test_agents_of_others_run_and_are_verified(word, tmp_path, monkeypatch):
     path = tmp_path / "entry.json"
     write_json(path, entry_of(word))
     assert verify(path, agent=word, seed=1, jobs=1) == (1, 1)
+
+
+class Refusing:
+    """An agent that refuses with seed 101, after a step, and else acts at random."""
+
+    def __init__(self, env: gym.Env[Any, Any], *, seed: int) -> None:
+        self.env, self.seed, self.n_actions = env, seed, int(env.action_space.n)
+
+    def learn(self, steps: int) -> None:
+        self.env.reset(seed=self.seed)
+        self.env.step(0)
+        if self.seed == 101:
+            raise ConfigurationError("too many states for a table")
+
+    def policy(self, observations):
+        return np.full((len(observations), self.n_actions), 1.0 / self.n_actions)
+
+    def act(self, observation, rng):
+        return int(rng.integers(self.n_actions))
+
+
+def test_a_world_that_an_agent_refuses_costs_it_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "_CHECKED_SHARE", 1.0)
+    monkeypatch.setitem(sys.modules, "refusing_agents", sys.modules[__name__])
+    word, path = "refusing_agents:Refusing", tmp_path / "entry.json"
+    with pytest.warns(RoverWarning, match="seed 101: too many states"):
+        entry = run_entry(word, "small", path=path, jobs=1)
+    assert Entry.read(path) == entry
+    for result in entry.results:
+        metrics = [result.figures[name] for name in METRICS if name in result.figures]
+        assert (None in metrics) == (result.seed == 101)
+    with pytest.warns(RoverWarning, match="too many states"):
+        assert verify(path, agent=word, jobs=1) == (6, 6)
+    page = board_page([entry, entry_of()])
+    assert "– in 1 of 2" in page
+    assert "refused to learn" in page
+    assert "refused to learn" not in board_page([entry_of()])
 
 
 def test_an_agent_without_the_methods_is_refused(tmp_path, monkeypatch):
