@@ -11,7 +11,7 @@ from gymnasium import spaces
 from small_agents import assert_resumes_to_the_bit
 from small_envs import image_place, numbered_place
 
-from rover import Rover, load_policy, solve
+from rover import Rover, load_policy, make_agent, solve
 from rover.coverage.pictures import PictureFeatures, frames_of, lasts_a_lag
 from rover.data import Buffer
 from rover.errors import ConfigurationError
@@ -139,6 +139,33 @@ def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp
     solved = solve(agent, lambda x, a, y: (y[:, :, 8:].mean(axis=(1, 2, 3)) > 10).astype(float))
     solved.save(tmp_path / "solved")
     np.testing.assert_array_equal(load_policy(tmp_path / "solved").probs(rows), solved.probs(rows))
+
+
+@pytest.mark.parametrize("source", ["random", "apt", "buffer"])
+def test_pictures_of_any_data_are_planned_on_by_slow_features(source):
+    """The disc is sent into a corner, from data of who has no representation of it."""
+
+    def reward(before: Any, actions: Any, after: Any) -> Any:
+        return after[:, 10:, 10:].mean(axis=(1, 2, 3)) / 255.0
+
+    agent = make_agent("random" if source == "buffer" else source, Disc(), seed=3, **QUICK)
+    agent.learn(1200)
+    policy = solve(agent.buffer if source == "buffer" else agent, reward=reward)
+    assert policy.encoder is not None
+    assert policy.encoder.config.kind == "slow"
+    rng, earned = np.random.default_rng(0), {}
+    for name, act in {
+        "plan": lambda x: policy.act(x, rng),
+        "chance": lambda _: rng.integers(4),
+    }.items():
+        env, rewards = Disc(), []
+        for episode in range(3):
+            seen, over = env.reset(seed=episode)[0], False
+            while not over:
+                seen, _, _, over, _ = env.step(act(seen))
+                rewards.append(float(reward(None, None, seen[None])[0]))
+        earned[name] = np.mean(rewards)
+    assert earned["plan"] > 3.0 * earned["chance"]
 
 
 def test_a_run_resumes_in_the_same_bits(tmp_path):

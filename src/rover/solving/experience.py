@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 
+from rover.coverage.pictures import PictureFeatures, lasts_a_lag
 from rover.data import Buffer, check_same_spaces
 from rover.envs import make_env
 from rover.envs.registration import known_id
 from rover.errors import ConfigurationError, RoverWarning
+from rover.features import Encoder
+from rover.features.slow import LAG
 from rover.planning.evidence import Evidence
+from rover.planning.net import FIRST_UNITS
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
@@ -80,8 +85,8 @@ class Experience(NamedTuple):
             evidence: of the buffer; None: it is weighed here.
 
         Warns:
-            RoverWarning: images that seldom repeat, without a representation to compare them by,
-                each of which is then a state of its own.
+            RoverWarning: images that seldom repeat, too few to say what they are compared by: each
+                is then a state of its own.
 
         Raises:
             ConfigurationError: as of :func:`~rover.planning.outcomes.net_model`.
@@ -90,13 +95,29 @@ class Experience(NamedTuple):
             return state_model(self.buffer, ridge=ridge)
         if len(self.buffer.observations.shape) < 2:
             return net_model(self.buffer, ridge=ridge)
-        if isinstance(self.policy, CoveragePolicy):
-            return net_model(self.buffer, self.policy.encoder, ridge=ridge)
+        encoder = self._encoder()
+        if encoder is not None:
+            return net_model(self.buffer, encoder, ridge=ridge)
         warnings.warn(
-            "images seldom repeat in this data, which has no representation to compare them by, so "
-            "that each is planned on for itself alone: give an agent or a run of ROVER, or more "
-            "data",
+            "images seldom repeat in this data, which is too little to say how alike they are, so "
+            f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "
+            f"in episodes of at least {LAG} steps",
             RoverWarning,
             stacklevel=2,
         )
         return state_model(self.buffer, ridge=ridge)
+
+    def _encoder(self) -> Encoder | None:
+        """What observations that are no vectors are compared by: the representation that
+        pretraining learned, else slow features of the pictures; None: there is nothing."""
+        buffer, encoder = self.buffer, None
+        if isinstance(self.policy, CoveragePolicy):
+            encoder = self.policy.encoder
+        is_picture = len(buffer.observations.shape) == 3 and buffer.observations.dtype == np.uint8
+        # Other agents hand over pixels as they are, tens of thousands of numbers each.
+        has_learned = encoder is not None and encoder.config.kind not in ("identity", "scale")
+        if not is_picture or has_learned:
+            return encoder
+        if len(buffer) < FIRST_UNITS or not lasts_a_lag(buffer):
+            return None
+        return PictureFeatures(buffer).encoder()
