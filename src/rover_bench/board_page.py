@@ -50,7 +50,7 @@ def board_page(entries: Sequence[Entry], picture: str | None = None) -> str:
         f"{FIRST_SEED} on. Intervals are 95% bootstraps over the seeds.",
     ]
     if picture is not None:
-        alt = f"{_LEFT} of {len(ranked)} agents, and {_RIGHT.lower()}"
+        alt = f"{_LEFT} of {len(ranked)} agents, and {_RIGHT[0].lower()}{_RIGHT[1:]}"
         lines += ["", f"![{alt}]({picture})"]
     lines += [
         "",

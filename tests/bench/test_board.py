@@ -283,6 +283,8 @@ def test_the_page_shows_the_entries_that_are_kept(monkeypatch):
     monkeypatch.undo()  # of the suite as it is
     docs = ROOT / "docs"
     entries = [Entry.read(path) for path in sorted((docs / "results" / "board").glob("*.json"))]
-    small = [entry for entry in entries if entry.scale == "small"]
-    assert {"rover", "random"} <= {entry.agent for entry in small}
-    assert board_page(small, "pictures/board-small.png") in (docs / "board.md").read_text("utf-8")
+    page = (docs / "board.md").read_text("utf-8")
+    for scale in ("small", "medium"):
+        shown = [entry for entry in entries if entry.scale == scale]
+        assert {"rover", "random"} <= {entry.agent for entry in shown}
+        assert board_page(shown, f"pictures/board-{scale}.png") in page
