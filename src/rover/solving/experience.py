@@ -108,8 +108,8 @@ class Experience(NamedTuple):
         return state_model(self.buffer, ridge=ridge)
 
     def _encoder(self) -> Encoder | None:
-        """What observations that are no vectors are compared by: the representation that
-        pretraining learned, else slow features of the pictures; None: there is nothing."""
+        """Representation of observations that are no vectors: the one that pretraining learned,
+        else slow features of the pictures; None: there is neither."""
         buffer, encoder = self.buffer, None
         if isinstance(self.policy, CoveragePolicy):
             encoder = self.policy.encoder
