@@ -96,7 +96,7 @@ def test_one_law_that_is_affine_in_the_action_foretells_all_of_them(run):
     points = model.points(agent.buffer.inputs[:20])
     for number, action in enumerate(agent.buffer.action_set):
         moved = model.motion.law(points, np.full(20, number)) * model.scale
-        assert np.median(np.abs(moved - 0.3 * action), axis=0).max() < 0.01
+        assert np.median(np.abs(moved - 0.3 * action), axis=0).max() < 0.03  # a tenth of a step
 
 
 def test_a_policy_acts_in_the_environments_own_space_wherever_it_comes_from(run, tmp_path):
