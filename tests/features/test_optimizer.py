@@ -1,12 +1,13 @@
 """The optimiser against torch's own, and what it does with odd gradients."""
 
 import copy
+import sys
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from rover.errors import NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Optimizer
 
 
@@ -78,3 +79,41 @@ def test_an_update_that_is_not_finite_changes_nothing(factor):
     with pytest.raises(NonFiniteError, match="update 1 of the density has loss"):
         optimizer.step(factor * layer(torch.ones(1, 2)).square().sum())
     assert all(torch.equal(v, before[k]) for k, v in optimizer.tensors().items())
+
+
+def test_parameters_may_lie_in_memory_in_any_order():
+    weight = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    x = torch.arange(8.0).view(2, 1, 4)
+    trained = []
+    for layout in (weight.clone(), weight.transpose(1, 2).contiguous().transpose(1, 2)):
+        parameter = nn.Parameter(layout)
+        optimizer = Optimizer("x", {"p": parameter}, learning_rate=0.1, weight_decay=0.1)
+        for _ in range(3):
+            optimizer.step((x @ parameter.transpose(1, 2)).square().mean())
+        trained.append(parameter.detach())
+    assert trained[0].stride() != trained[1].stride()
+    assert torch.equal(*trained)
+
+
+@pytest.mark.parametrize("view", [lambda x: x[:, :2], lambda x: x[0].expand(3, 3)])
+def test_a_part_of_a_tensor_is_refused(view):
+    """torch's fused kernel would read and write what lies between its elements."""
+    module = nn.Module()
+    module.weight = nn.Parameter(view(torch.ones(3, 3)))
+    with pytest.raises(ConfigurationError, match=r"parameter m\.weight of x is part of a larger"):
+        Optimizer("x", {"m": module}, learning_rate=0.1)
+
+
+def test_moments_of_what_has_no_gradient_any_more_become_zero():
+    """Denormal numbers, which they would be for hundreds of steps, are slow to compute with."""
+    unit = nn.Parameter(torch.ones(1))
+    optimizer = Optimizer("x", {"u": unit}, learning_rate=1e-3)
+    optimizer.step(1e-30 * unit.sum())
+    moment = optimizer.tensors()["optimizer.exp_avg.u"]
+    steps = 0
+    while float(moment) != 0.0:
+        assert float(moment) >= torch.finfo(torch.float32).tiny
+        optimizer.step(0.0 * unit.sum())
+        steps += 1
+    assert 150 < steps < 200  # 1e-31 times 0.9 to the power of 157 is 6e-39
+    assert sys.float_info.min * torch.tensor(0.5, dtype=torch.float64).item() > 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter, mul
@@ -26,6 +27,8 @@ _MAX_WEIGHTS = 2**28
 
 # Those of Kingma and Ba (2015), which torch has as defaults too.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
+
+_LEAST_NORMAL = sys.float_info.min
 
 
 def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
@@ -143,6 +146,29 @@ def make_linear(
     return layer
 
 
+@contextmanager
+def _without_denormals() -> Iterator[None]:
+    """Take numbers too small for full precision, below 1e-38, for zero inside.
+
+    The moments of a weight that has no gradient any more end there, as of one-hot inputs whose
+    unit is dead, and a product with such a number takes a hundred times as long as others do.
+    """
+    before = _LEAST_NORMAL * 0.5 == 0.0
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """A tensor's numbers in the order in which they lie in memory, without gaps, as a view.
+
+    The fused kernel takes them so, and first copies a gradient that is not in C order, for nothing.
+    """
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
 class Optimizer:
     """AdamW (Loshchilov and Hutter, 2019) over the parameters that require gradients.
 
@@ -156,6 +182,10 @@ class Optimizer:
         learning_rate: step size.
         weight_decay: of AdamW, ≥ 0.
         learning_rates: other step sizes, by the full name of a parameter that then has no decay.
+
+    Raises:
+        ConfigurationError: a parameter that learns does not fill the memory between its first
+            number and its last.
 
     Attributes:
         n_updates: () int64, steps taken.
@@ -185,6 +215,15 @@ class Optimizer:
         for key, parameter in self._named_tensors().items():
             if not parameter.requires_grad:  # frozen, or a buffer
                 continue
+            reaches = sum(
+                (n - 1) * stride
+                for n, stride in zip(parameter.shape, parameter.stride(), strict=True)
+            )
+            if parameter.numel() and reaches + 1 != parameter.numel():
+                raise ConfigurationError(
+                    f"parameter {key} of {name} is part of a larger tensor, or has elements that "
+                    "share memory, and cannot be trained: make it of a copy, tensor.clone()"
+                )
             self._learning.append(parameter)
             self._moments[key] = torch.zeros_like(parameter), torch.zeros_like(parameter)
             group = self._groups.setdefault((learning_rates or {}).get(key), ([], [], []))
@@ -229,7 +268,8 @@ class Optimizer:
         for parameter in every:
             parameter.grad = None
         if every and loss.requires_grad:
-            loss.backward(inputs=every)  # type: ignore[no-untyped-call]
+            with _without_denormals():
+                loss.backward(inputs=every)  # type: ignore[no-untyped-call]
         for parameter in every:
             if parameter.grad is None:
                 # Zeros and not None: the fused kernel takes all parameters of a group at once.
@@ -241,17 +281,19 @@ class Optimizer:
         return norms
 
     @torch.no_grad()
+    @_without_denormals()
     def apply(self) -> None:
         """Take one step along the gradient that :meth:`backward` wrote."""
         self.n_updates += 1
         self._step_count += 1
         # The kernel itself: torch.optim.AdamW spends five times as long around it on small layers.
         for rate, (parameters, first, second) in self._groups.items():
+            gradients = map(attrgetter("grad"), parameters)
             torch._fused_adamw_(
-                parameters,
-                list(map(attrgetter("grad"), parameters)),
-                first,
-                second,
+                list(map(_memory, parameters)),
+                list(map(_memory, gradients)),
+                list(map(_memory, first)),
+                list(map(_memory, second)),
                 [],
                 [self._step_count] * len(parameters),
                 lr=self.learning_rate if rate is None else rate,

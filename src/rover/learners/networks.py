@@ -108,12 +108,12 @@ class _ParallelMLP(nn.Module):
             gain = output_gain if layer == len(config.hidden_sizes) else _HIDDEN_GAIN
             for head in weights:
                 orthogonal_(head, gain=gain, generator=generator)
-            layers.append(nn.Parameter(weights))
+            layers.append(weights)
             biases.append(nn.Parameter(torch.zeros(n_heads, 1, fan_out, dtype=torch.float32)))
         # The first layer in two blocks, so that the features' can be applied to a table.
-        of_features, of_skill = torch.tensor_split(layers[0].detach(), [feature_dim], dim=2)
-        self.skill_weights = nn.Parameter(of_skill.contiguous()) if config.skill_dim else None
-        self.weights = nn.ParameterList([nn.Parameter(of_features.contiguous()), *layers[1:]])
+        of_features, of_skill = torch.tensor_split(layers[0], [feature_dim], dim=2)
+        self.skill_weights = _transposed_parameter(of_skill) if config.skill_dim else None
+        self.weights = nn.ParameterList(map(_transposed_parameter, (of_features, *layers[1:])))
         self.biases = nn.ParameterList(biases)
         # Looking parameters up in their lists would take as long as a small layer itself.
         self._layers = tuple(zip(self.weights, self.biases, strict=True))
@@ -144,6 +144,15 @@ class _ParallelMLP(nn.Module):
         for weight, bias in self._layers[1:]:
             output = torch.baddbmm(bias, F.relu(output), weight.transpose(1, 2))
         return output
+
+
+def _transposed_parameter(weights: Tensor) -> nn.Parameter:
+    """A parameter (H, fan_out, fan_in) that lies in memory as (H, fan_in, fan_out).
+
+    So does its gradient, which torch would copy row by column otherwise: of layers of 1,024 units
+    that takes longer than to compute it.
+    """
+    return nn.Parameter(weights.transpose(1, 2).contiguous().transpose(1, 2))
 
 
 class _HeadedNetwork(nn.Module):
