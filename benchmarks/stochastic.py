@@ -7,8 +7,8 @@
 `lake`: J/J* and the share of states seen of FrozenLake 12×12, slippery, on three random maps
 (`generate_random_map(12, p=0.8)`, map seeds 100 to 102) after 5,000 steps. `windy`: environment
 steps until all 70 states of the windy grid with random wind (Sutton & Barto, example 6.5 and
-exercise 6.10) were seen, 2,500 at most. `sea`: episodes to the first treasure of deep sea (Osband
-et al. 2020), N = 30, where one step to the right in N slips; 200 at most.
+exercise 6.10) were seen, 2,500 at most. `sea`: episodes to the first treasure of deep seas (Osband
+et al. 2020) of N = 10, 20, 30 and 50 rows, where one step to the right in N slips; 200 at most.
 """
 
 from __future__ import annotations
@@ -86,13 +86,34 @@ def windy(agent: str, seed: int) -> dict[str, float]:
     return {"steps": float(first.max() + 1) if is_whole else np.inf}
 
 
+class Found(Exception):
+    """The treasure was reached, in the episode of that number."""
+
+
+class UntilTreasure(gym.Wrapper[Any, Any, Any, Any]):
+    """Counts episodes, and ends the run at the first reward."""
+
+    n_episodes = 0
+
+    def step(self, action: Any) -> Any:
+        """Make a step."""
+        result = self.env.step(action)
+        self.n_episodes += int(result[2])
+        if result[1] > 0.0:
+            raise Found(self.n_episodes)
+        return result
+
+
 def sea(agent: str, seed: int) -> dict[str, float]:
-    """Episodes to the first treasure; infinity: not within 200."""
-    env = deep_sea(size=30, noise=True)
-    buffer = made(agent, env, seed).learn(6000).buffer
-    found = np.flatnonzero(buffer.observations.rows[buffer.successors].ravel() == env.treasure)
-    episodes = np.cumsum(buffer.terminated)
-    return {"episodes": float(episodes[found[0]]) if len(found) else np.inf}
+    """Episodes to the first treasure, for each size; infinity: not within 200."""
+    figures = {}
+    for size in (10, 20, 30, 50):
+        figures[f"N = {size}"] = np.inf
+        try:
+            made(agent, UntilTreasure(deep_sea(size=size, noise=True)), seed).learn(200 * size)
+        except Found as found:
+            figures[f"N = {size}"] = float(found.args[0])
+    return figures
 
 
 def made(agent: str, env: gym.Env[Any, Any], seed: int) -> Any:

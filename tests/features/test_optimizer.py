@@ -95,7 +95,14 @@ def test_parameters_may_lie_in_memory_in_any_order():
     assert torch.equal(*trained)
 
 
-@pytest.mark.parametrize("view", [lambda x: x[:, :2], lambda x: x[0].expand(3, 3)])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, :2],
+        lambda x: x[0].expand(3, 3),
+        lambda x: x.as_strided((3, 3), (2, 2)),  # gaps and overlaps of the same size
+    ],
+)
 def test_a_part_of_a_tensor_is_refused(view):
     """torch's fused kernel would read and write what lies between its elements."""
     module = nn.Module()

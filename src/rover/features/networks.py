@@ -215,11 +215,8 @@ class Optimizer:
         for key, parameter in self._named_tensors().items():
             if not parameter.requires_grad:  # frozen, or a buffer
                 continue
-            reaches = sum(
-                (n - 1) * stride
-                for n, stride in zip(parameter.shape, parameter.stride(), strict=True)
-            )
-            if parameter.numel() and reaches + 1 != parameter.numel():
+            order = sorted(range(parameter.ndim), key=parameter.stride, reverse=True)
+            if not parameter.permute(order).is_contiguous():
                 raise ConfigurationError(
                     f"parameter {key} of {name} is part of a larger tensor, or has elements that "
                     "share memory, and cannot be trained: make it of a copy, tensor.clone()"
