@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, cast
 
 import gymnasium as gym
@@ -26,6 +27,7 @@ from rover.coverage.plan import (
     place_planning_model,
     start_distribution,
 )
+from rover.coverage.rehearsal import rehearsed_objective
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.data import draw_transitions
@@ -55,6 +57,12 @@ _SOFTENED = 0.5
 _EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and on places
 _PLACES_SHARE = 0.2
 """Share of all steps between two policies on places, which do not collect."""
+
+_FINER = 2.5
+"""Times the places of a policy's net that the second net has, at most."""
+
+_MOST_UNEXPLAINED = 0.1
+"""Share of what moves change that a law leaves unexplained, at most, for rehearsals in it."""
 
 
 class Rover(Agent[RoverConfig]):
@@ -320,12 +328,13 @@ class Rover(Agent[RoverConfig]):
         Raises:
             SingularSolveError: no ridge up to a thousand times the configured one helps.
         """
-        step, is_exploring = self.num_timesteps, self._explorer is not None
+        if self._representation.has_places:
+            return self._plan_on_places(encoder)
         problem: SingularSolveError | None = None
         for growth in _RIDGE_GROWTHS:
             if problem is not None:
                 warnings.warn(
-                    f"step {step}: {problem}; planning again with {growth:g} x ridge "
+                    f"step {self.num_timesteps}: {problem}; planning again with {growth:g} x ridge "
                     "(a larger ridge from the start saves the repeated plans)",
                     RoverWarning,
                     stacklevel=2,
@@ -333,30 +342,57 @@ class Rover(Agent[RoverConfig]):
             try:
                 with self.stopwatch("estimate"):
                     model = self._estimate(encoder, growth)
-                with self.stopwatch("improve"):
-                    return model, improve(
-                        model,
-                        self._warm_start,
-                        self.config,
-                        step=step,
-                        is_exploring=is_exploring,
-                        is_comparable=growth == 1.0,
-                    )
+                return model, self._improve(model, is_comparable=growth == 1.0)
             except SingularSolveError as error:
                 problem = error
-        raise SingularSolveError(f"step {step}: {problem}") from problem
+        raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
-    def _estimate(self, encoder: Encoder, ridge_growth: float) -> PlanningModel:
-        """Fit the model that a policy is planned on: rows between places, which are as they are,
-        or a regression with so many times the ridge."""
-        config, buffer, representation = self.config, self.buffer, self._representation
-        if representation.has_places:
+    def _plan_on_places(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
+        """Plan on a net, and where the law is trusted on a finer one: the better in rehearsal."""
+        config, most = self.config, self.config.n_anchors
+        assert most is not None
+        assert config.discount is not None
+        with self.stopwatch("estimate"):
             places = self._place_model()
             places.forget()
             places.fit()
-            assert config.n_anchors is not None
-            finer = places.finer(config.n_anchors)
-            return place_planning_model(finer, finer.rows(steps=finer.held), encoder)
+        plans: list[tuple[float, PlanningModel, Improvement]] = []
+        is_trusted = places.motion.unexplained <= _MOST_UNEXPLAINED
+        for largest in (most, round(_FINER * most)) if is_trusted else (most,):
+            with self.stopwatch("estimate"):
+                finer = places.finer(largest)
+                if plans and len(finer.net) == len(plans[0][1].anchors):
+                    break
+                model = place_planning_model(finer, finer.rows(steps=finer.held), encoder)
+            plan = self._improve(model, is_comparable=True)
+            objective = math.inf
+            if is_trusted:
+                with self.stopwatch("improve"):
+                    objective = rehearsed_objective(
+                        finer,
+                        plan.weights.numpy(),
+                        discount=config.discount,
+                        uniform_share=config.policy_epsilon,
+                    )
+                plan.figures["rehearsed_objective"] = objective
+            plans.append((objective, model, plan))
+        _, model, plan = min(plans, key=itemgetter(0))
+        return model, plan
+
+    def _improve(self, model: PlanningModel, *, is_comparable: bool) -> Improvement:
+        with self.stopwatch("improve"):
+            return improve(
+                model,
+                self._warm_start,
+                self.config,
+                step=self.num_timesteps,
+                is_exploring=self._explorer is not None,
+                is_comparable=is_comparable,
+            )
+
+    def _estimate(self, encoder: Encoder, ridge_growth: float) -> PlanningModel:
+        """Fit the model that a policy is planned on, with so many times the ridge."""
+        config, buffer, representation = self.config, self.buffer, self._representation
         exact = representation.is_exact()
         rows = None
         if config.plan_transitions is not None or config.plan_window is not None:

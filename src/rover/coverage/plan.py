@@ -160,7 +160,7 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
         rows: of its places, made of the data so far, of held actions.
         encoder: a scaling one; its scales become the units of the model.
     """
-    operator = rows.operator(model.covered_places())
+    operator = rows.operator(model.coverage_groups(model.net.places))
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]
     buffers = dict(encoder.named_buffers())

@@ -293,7 +293,7 @@ class PlaceModel:
         places (n·A, q), which places these are, and the probability that the episode ends."""
         ends, terminates = self.motion.ends(points, steps)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
-        weights, index = self._on_places(ahead)
+        weights, index = self.on_places(ahead)
         return ahead, weights * (1.0 - end)[:, None], index, end
 
     def priced(self) -> PricedRows:
@@ -372,7 +372,7 @@ class PlaceModel:
         """
 
         def at(points: FloatArray) -> FloatArray:
-            weights, index = self._on_places(points)
+            weights, index = self.on_places(points)
             return np.asarray((weights * values[index]).sum(axis=1))
 
         self.motion.visit(len(self.buffer))
@@ -385,13 +385,15 @@ class PlaceModel:
             idle=self._idle(observation),
         )
 
-    def covered_places(self) -> IntArray | None:
-        """Number of what each place of the plan is to cover, (m,); None: each for itself."""
+    def coverage_groups(self, points: FloatArray) -> IntArray:
+        """Number (m,) of what each of the points of a net (m, k) is to cover."""
         if self.to_slow.all():
-            return None
-        return Net(self.net.places[:0], DENSITY_WIDTH).add(self.net.places * self.to_slow)
+            return np.arange(len(points))
+        owner = Net(points[:0], DENSITY_WIDTH).add(points * self.to_slow)
+        assert owner is not None  # a net without a limit takes them all
+        return owner
 
-    def _on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
+    def on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
         """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the places near them (n, q)."""
         index, distance, offset = neighbourhood(self.net.tree, points, _NEAR)
         if offset.shape[2] > _MOST_CORRECTED:

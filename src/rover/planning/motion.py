@@ -20,6 +20,7 @@ import torch
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.displacements import FirstLaw
 from rover.planning.endings import Endings
+from rover.planning.evidence import unexplained
 from rover.planning.novelty import PairNovelty
 
 HELD = 3
@@ -55,6 +56,8 @@ class Motion:
 
     Attributes:
         novelty: of points.
+        unexplained: share of what the first moves change that the law leaves unexplained, in
+            [0, 1], each left out.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Motion:
         self._law = fit_law(points, taken, changes)
         self._coefficients = self._law.coefficients(controls)
         missed = self._law.left_out(points, taken, changes)
+        moved = np.flatnonzero(changes.any(axis=1))
+        self.unexplained = unexplained(missed[moved], changes[moved])
         ends = points + changes
         centre = (ends.min(axis=0) + ends.max(axis=0)) / 2.0
         some = np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64)

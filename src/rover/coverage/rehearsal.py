@@ -1,0 +1,55 @@
+"""Rehearsal: J of a policy on places, told by following it in the law of motion.
+
+A plan is made of rows between places, of held actions; the policy acts anew at every step, between
+places. Where these are too far apart for the motion a plan believes what the policy cannot do, and
+its own J does not tell. Followed step by step in the law, it does, without a step in the
+environment.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rover.operators.support import FloatArray
+from rover.planning.model import PlaceModel
+
+_EPISODES = 32
+_LEFT = 0.01  # discount at which a rehearsal ends
+
+
+def rehearsed_objective(
+    model: PlaceModel, weights: FloatArray, *, discount: float, uniform_share: float = 0.0
+) -> float:
+    """J of a policy in the law of motion: the chance that two of its visits meet in one cell.
+
+    Visits are of episodes that do not know of each other, so that the estimate has no bias. An end
+    of an episode leads to where another begins, as in the plan.
+
+    Args:
+        model: with the net that the policy was planned on.
+        weights: (m, A) of the policy at the places of that net.
+        discount: γ in (0, 1), of single steps.
+        uniform_share: share of uniformly random actions that are part of the policy.
+    """
+    rng, each = np.random.default_rng(0), np.arange(_EPISODES)
+    observations, times = model.buffer.starts()
+    begins = model.points(rng.choice(observations, _EPISODES, p=times / times.sum()))
+    groups = model.coverage_groups(model.cells.places)
+    occupancy = np.zeros((_EPISODES, 1 + int(groups.max())))
+    points, left = begins, 1.0
+    while left > _LEFT:
+        occupancy[each, groups[model.cells.nearest(points, 1)[1][:, 0]]] += left
+        near, index = model.on_places(points)
+        logits = (near[:, :, None] * weights[index]).sum(axis=1)
+        probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probs /= probs.sum(axis=1, keepdims=True)
+        probs += uniform_share * (1.0 / probs.shape[1] - probs)
+        draws = rng.random((_EPISODES, 1))
+        actions = np.minimum((probs.cumsum(axis=1) < draws).sum(axis=1), probs.shape[1] - 1)
+        reached, ended = model.motion.step(points[None])
+        is_over = ended[actions, each] > rng.random(_EPISODES)
+        points = np.where(is_over[:, None], rng.permutation(begins), reached[actions, each])
+        left *= discount
+    occupancy /= occupancy.sum(axis=1, keepdims=True)
+    both = float((occupancy.sum(axis=0) ** 2).sum() - (occupancy**2).sum())
+    return both / (_EPISODES * (_EPISODES - 1))

@@ -1,0 +1,84 @@
+"""Rehearsals of coverage: J in a known law of motion, and the plan that is chosen by it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rover import Rover
+from rover.coverage import agent as agent_module
+from rover.coverage.rehearsal import rehearsed_objective
+from rover.planning.net import Net
+
+SIZE, DISCOUNT = 6, 0.9
+
+
+def ring(ends_at: int | None = None) -> SimpleNamespace:
+    """A ring of places on which actions go on, or stay; one place may end the episode."""
+    places = np.arange(SIZE, dtype=np.float64)[:, None]
+
+    def step(points):
+        reached = np.stack([(points[0] + 1.0) % SIZE, points[0]])
+        return reached, (reached[:, :, 0] == ends_at).astype(np.float64)
+
+    return SimpleNamespace(
+        buffer=SimpleNamespace(starts=lambda: (np.array([0]), np.array([3.0]))),
+        points=lambda observations: places[observations],
+        cells=Net(places, 0.5),
+        coverage_groups=lambda points: np.arange(len(points)),
+        on_places=lambda points: (np.ones((len(points), 1)), points.astype(np.int64)),
+        motion=SimpleNamespace(step=step),
+    )
+
+
+def exact(probs, ends_at=None):
+    """J of the probabilities (S, 2) on the ring."""
+    transition = np.zeros((SIZE, SIZE))
+    for state in range(SIZE):
+        for following, prob in zip(((state + 1) % SIZE, state), probs[state], strict=True):
+            transition[state, 0 if following == ends_at else following] += prob
+    occupancy = (1 - DISCOUNT) * np.linalg.inv(np.eye(SIZE) - DISCOUNT * transition)[0]
+    return (occupancy**2).sum()
+
+
+def test_j_of_a_certain_policy_is_exact_up_to_the_end():
+    weights = np.tile([500.0, 0.0], (SIZE, 1))
+    value = rehearsed_objective(ring(), weights, discount=DISCOUNT)
+    # What is left out is a hundredth of the discounted visits.
+    assert value == pytest.approx(exact(np.tile([1.0, 0.0], (SIZE, 1))), rel=0.02)
+
+
+@pytest.mark.parametrize("ends_at", [None, 4])
+@pytest.mark.parametrize("uniform_share", [0.0, 0.5])
+def test_j_is_near_that_of_the_exact_occupancy(ends_at, uniform_share):
+    weights = np.random.default_rng(0).normal(size=(SIZE, 2))
+    probs = np.exp(weights) / np.exp(weights).sum(axis=1, keepdims=True)
+    value = rehearsed_objective(
+        ring(ends_at), weights, discount=DISCOUNT, uniform_share=uniform_share
+    )
+    mixed = (1 - uniform_share) * probs + uniform_share / 2
+    assert value == pytest.approx(exact(mixed, ends_at), rel=0.15)
+
+
+@pytest.mark.parametrize("better", [0, 1])
+def test_the_better_plan_in_rehearsal_is_handed_over(monkeypatch, better):
+    agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
+    sizes, objectives = [], iter([0.2, 0.1] if better else [0.1, 0.2])
+
+    def judged(model, weights, **_):
+        sizes.append(len(weights))
+        return next(objectives)
+
+    monkeypatch.setattr(agent_module, "rehearsed_objective", judged)
+    model, plan = agent._plan(agent._representation.handed_over()[0])
+    assert sizes[0] < sizes[1] <= 100
+    assert len(model.anchors) == sizes[better]
+    assert plan.figures["rehearsed_objective"] == 0.1
+
+
+def test_a_law_that_explains_little_is_not_rehearsed_in(monkeypatch):
+    agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
+    monkeypatch.setattr(agent_module, "_MOST_UNEXPLAINED", -1.0)
+    model, plan = agent._plan(agent._representation.handed_over()[0])
+    assert len(model.anchors) <= 40
+    assert "rehearsed_objective" not in plan.figures
