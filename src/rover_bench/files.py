@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,12 @@ from rover.plots.pictures import Figures
 from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
 from rover_bench.metrics import METRICS
-from rover_bench.pictures import COMPARISON_PICTURES, comparison_figures, draw_steps_by_distance
+from rover_bench.pictures import (
+    COMPARISON_PICTURES,
+    comparison_figures,
+    coverage_figure,
+    draw_steps_by_distance,
+)
 from rover_bench.report import Report, grouped
 from rover_bench.statistics import STATISTICS, Aggregate
 from rover_bench.study import CURVE, SCRATCH, Case, Picture, Study
@@ -174,7 +179,11 @@ def _curves(report: Report) -> pd.DataFrame:
 def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     """The files of all pictures, which are drawn, or were drawn before."""
     paths: list[Path] = []
-    draws = {"tasks": _task_curves, "distance": _steps_by_distance}
+    draws = {
+        "tasks": _task_curves,
+        "distance": _steps_by_distance,
+        "coverage_bars": _coverage_bars,
+    }
     for name, picture in report.study.pictures.items():
         cases = [case for case in picture.selected(report.cases) if len(report.of([case]))]
         if picture.kind in draws:
@@ -234,23 +243,42 @@ def _steps_by_distance(
         yield name, figure
 
 
+def _captions(report: Report, cases: Sequence[Case]) -> dict[str, Case]:
+    """Cases by what a picture of all of them calls each."""
+    varied = [a for a in report.study.axes if len({case.labels.get(a) for case in cases}) > 1]
+    captions = {}
+    for case in cases:
+        labels = [label for label in case.labels.items() if label[0] in varied or not varied]
+        captions[", ".join(report.study.title_of(*label, "caption") for label in labels)] = case
+    return captions
+
+
+def _bars(report: Report, captions: Mapping[str, Case]) -> dict[str, dict[str, Aggregate]]:
+    """Steps to see every state by the title of their panel and by caption, as far as there are."""
+    bars: dict[str, dict[str, Aggregate]] = {}
+    for title, figure in _BARS.items():
+        for caption, case in captions.items():
+            if (bar := report.summarise([case], figure)) is not None:
+                bars.setdefault(title, {})[caption] = bar
+    return bars
+
+
+def _coverage_bars(report: Report, name: str, picture: Picture, cases: Sequence[Case]) -> Figures:
+    """Steps to see every state, of agents side by side."""
+    bars = _bars(report, _captions(report, cases))
+    if bars:
+        yield name, coverage_figure(bars, str(cases[0].env), agent_styles(cases))
+
+
 def _agents(
     report: Report, name: str, picture: Picture, cases: Sequence[Case], runs_dir: Path
 ) -> Figures:
     """Agents side by side, from the folders of their runs."""
-    runs, bars = {}, {title: dict[str, Aggregate]() for title in _BARS}
-    varied = [a for a in report.study.axes if len({case.labels.get(a) for case in cases}) > 1]
-    for case in cases:
-        labels = [label for label in case.labels.items() if label[0] in varied or not varied]
-        caption = ", ".join(report.study.title_of(*label, "caption") for label in labels)
+    captions, runs = _captions(report, cases), {}
+    for caption, case in captions.items():
         finished = set(report.of([case])["seed"])
         folders = [run.folder for run in case.runs(runs_dir) if run.seed in finished]
         runs[caption] = [RunFiles.read(folder) for folder in folders]
-        for title, figure in _BARS.items():
-            bar = report.summarise([case], figure)
-            if bar is not None:
-                bars[title][caption] = bar
-    shown = {title: panel for title, panel in bars.items() if panel}
-    for kind, drawing in comparison_figures(runs, shown):
+    for kind, drawing in comparison_figures(runs, _bars(report, captions)):
         if picture.kind in (kind, "agents"):
             yield name if picture.kind == kind else kind, drawing

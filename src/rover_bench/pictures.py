@@ -58,12 +58,7 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
         draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:
-        n_agents = len({name for panel in bars.values() for name in panel})
-        what = "interquartile mean, 95% interval, single runs (hatched: more)"
-        size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
-        figure = make_figure(*size, f"Steps to see every state: {what}{where}")
-        _draw_coverage_bars(figure, bars, styles)
-        yield "coverage_bars", figure
+        yield "coverage_bars", coverage_figure(bars, first.environment, styles)
     if first.grid is None:
         return
     # As many maps in a row as are wide enough to be read.
@@ -135,19 +130,32 @@ def draw_steps_by_distance(
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
-def _draw_coverage_bars(figure: AnyFigure, bars: Bars, styles: Styles) -> None:
+def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
     """Environment steps until every state was seen: one panel per way of counting.
 
     A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
-    runs. A hatched bar is a lower bound: some of its runs did not get there.
+    runs. A hatched bar is a lower bound: some of its runs did not get there. Where an agent has
+    fewer runs than another its number says how many.
+
+    Args:
+        bars: title of each panel → agent → bar, at least one.
+        environment: what the title names.
+        styles: of agents by name; see :func:`assign_styles`.
     """
+    n_agents = len({name for panel in bars.values() for name in panel})
+    what = "interquartile mean, 95% interval, single runs (hatched: more)"
+    size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
+    figure = make_figure(*size, f"Steps to see every state: {what} — {environment}")
     looks = assign_styles([name for panel in bars.values() for name in panel], styles)
     names = list(looks)
     all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
     for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
         # Bars begin at 0, so that their lengths compare, and end before the number beside them.
-        longest = 1.0
+        longest, most = 1.0, max(len(bar.values) for bar in panel.values())
         for name, bar in panel.items():
+            number = f"{bar.bound}{bar.estimate('iqm').value:,.0f}"
+            if (n_runs := len(bar.values)) < most:
+                number += f" ({n_runs} {'run' if n_runs == 1 else 'runs'})"
             place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
             (value, low, high), points = bar.estimate("iqm"), bar.bounded
             look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
@@ -159,15 +167,14 @@ def _draw_coverage_bars(figure: AnyFigure, bars: Bars, styles: Styles) -> None:
             end = float(np.nanmax([value, high, *points]))
             longest = max(longest, end)
             look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
-            axes.annotate(
-                f"{bar.bound}{value:,.0f}", (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look
-            )
+            axes.annotate(number, (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look)
         label_axes(axes, title=title, x="environment steps to see every state", grid=True)
         axes.grid(visible=False, axis="y")
         axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
         count_axis(axes.xaxis, 5)
     all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
     all_axes[0].set_ylim(len(names) - 0.4, -0.6)
+    return figure
 
 
 def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Styles) -> Figure:

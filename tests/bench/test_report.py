@@ -14,7 +14,9 @@ from rover_bench import load_study, redraw, write_html
 from rover_bench.files import write_report
 from rover_bench.html import _across_tasks, _comparable, _render
 from rover_bench.load import study_in
+from rover_bench.pictures import coverage_figure
 from rover_bench.report import Report, table_of_runs
+from rover_bench.statistics import Aggregate
 from rover_bench.study import Study
 
 pytestmark = pytest.mark.slow
@@ -258,6 +260,31 @@ def test_scores_are_compared_on_the_tasks_that_all_have():
     text, pictures = _across_tasks(compared(slow), np.random.default_rng(0))
     assert text.startswith("## All tasks together\n\nNothing can be said: ")
     assert pictures == {}
+
+
+def test_bars_are_drawn_of_csv_files_alone(tmp_path):
+    shown = {"bars": {"kind": "coverage_bars", "where": {"map": ["maze"]}}}
+    steps = {"rover": [600.0, 650.0, 550.0], "rnd": [2000.0, INF], "apt": []}
+    made = report_of(
+        load_study({**COMPARED, "pictures": shown}),
+        {("maze", agent): {"steps_to_full_coverage": values} for agent, values in steps.items()},
+    )
+    write_report(made, tmp_path)
+    picture = tmp_path / "pictures/bars.png"
+    before = picture.read_bytes()
+    assert "![bars](pictures/bars.png)" in (tmp_path / "made.md").read_text()
+    picture.unlink()
+    redraw(made.study, tmp_path)
+    assert picture.read_bytes() == before
+
+
+def test_a_bar_says_what_it_bounds_and_of_how_many_runs_it_is():
+    ours, theirs = Aggregate((600.0, 650.0, 550.0), 3000), Aggregate((INF,), 3000)
+    bars = {"while pretraining": {"rover": ours, "rnd": theirs}}
+    (axes,) = coverage_figure(bars, "a maze", {}).axes
+    assert [text.get_text() for text in axes.texts] == ["600", "> 3,000 (1 run)"]
+    assert [bar.get_width() for bar in axes.patches] == [600.0, 3000.0]
+    assert [bar.get_hatch() for bar in axes.patches] == [None, "///"]
 
 
 def test_pictures_come_from_the_folder_of_the_page(tmp_path):
