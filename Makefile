@@ -77,7 +77,7 @@ paper: $(READY) ## docs/results/paper: every figure and table of the paper, abou
 
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for name in baselines coverage_bonus exploration mirror_descent_step optimizer planning \
-		sparse_occupancy sweep_overhead; do \
+		place_occupancy sparse_occupancy sweep_overhead; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; done
 
 campaign: $(READY) ## kills and altered files, two hundred attempts of each, and misuse

@@ -21,7 +21,6 @@ from rover.plots.style import (
     LEGEND,
     TEXT_COLOUR,
     TICK_SIZE,
-    AnyFigure,
     Styles,
     assign_styles,
     count_axis,

@@ -57,3 +57,9 @@ def test_a_feature_that_follows_from_another_is_a_relation() -> None:
     points = np.stack([x, 2.0 * x + 1.0], axis=1)
     restored = Invariants(points).restore(points + np.array([0.3, 0.0]))
     assert np.allclose(restored[:, 1], 2.0 * restored[:, 0] + 1.0, atol=1e-3)
+
+
+def test_few_points_keep_relations_by_chance_that_do_not_count() -> None:
+    points = np.random.default_rng(3).standard_normal((20, 5))  # of 21 terms
+    assert len(Invariants(points)) == 0
+    assert len(Invariants(circles(np.random.default_rng(3), 42))) == 2

@@ -40,6 +40,7 @@ from rover.operators import (
 )
 from rover.planning.counts import Counts
 from rover.planning.evidence import Evidence
+from rover.planning.invariants import Invariants
 from rover.planning.model import MAX_PLACES, PlaceModel
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.training.agent import Agent, HandedOver
@@ -58,11 +59,13 @@ _EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and 
 _PLACES_SHARE = 0.2
 """Share of all steps between two policies on places, which do not collect."""
 
-_FINER = 2.5
-"""Times the places of a policy's net that the second net has, at most."""
+_FINER, _KEPT = 2.5, 2.0
+"""Times `n_anchors` places that a fine net has, at most, and times the J of its plan up to which a
+rehearsal keeps it."""
 
-_MOST_UNEXPLAINED = 0.1
-"""Share of what moves change that a law leaves unexplained, at most, for rehearsals in it."""
+_MOST_UNEXPLAINED, _SAMPLE = 0.1, 2000
+"""Share of what moves change that a law leaves unexplained, at most, for rehearsals in it; arrivals
+by which they know what points keep."""
 
 
 class Rover(Agent[RoverConfig]):
@@ -348,7 +351,8 @@ class Rover(Agent[RoverConfig]):
         raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
     def _plan_on_places(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
-        """Plan on a net, and where the law is trusted on a finer one: the better in rehearsal."""
+        """Plan on a fine net, and if the law does not keep what that promises on a coarser one too:
+        the better in rehearsal. Where the law is not trusted there is the coarser plan alone."""
         config, most = self.config, self.config.n_anchors
         assert most is not None
         assert config.discount is not None
@@ -356,26 +360,32 @@ class Rover(Agent[RoverConfig]):
             places = self._place_model()
             places.forget()
             places.fit()
-        plans: list[tuple[float, PlanningModel, Improvement]] = []
+            size = len(self.buffer)
+            some = np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64)
+            invariants = Invariants(places.points(self.buffer.successors[some]))
         is_trusted = places.motion.unexplained <= _MOST_UNEXPLAINED
-        for largest in (most, round(_FINER * most)) if is_trusted else (most,):
+        plans: list[tuple[float, PlanningModel, Improvement]] = []
+        for largest in (round(_FINER * most), most) if is_trusted else (most,):
             with self.stopwatch("estimate"):
                 finer = places.finer(largest)
                 if plans and len(finer.net) == len(plans[0][1].anchors):
                     break
                 model = place_planning_model(finer, finer.rows(steps=finer.held), encoder)
             plan = self._improve(model, is_comparable=True)
-            objective = math.inf
-            if is_trusted:
-                with self.stopwatch("improve"):
-                    objective = rehearsed_objective(
-                        finer,
-                        plan.weights.numpy(),
-                        discount=config.discount,
-                        uniform_share=config.policy_epsilon,
-                    )
-                plan.figures["rehearsed_objective"] = objective
+            if not is_trusted:
+                return model, plan
+            with self.stopwatch("improve"):
+                objective = rehearsed_objective(
+                    finer,
+                    plan.weights.numpy(),
+                    invariants,
+                    discount=config.discount,
+                    uniform_share=config.policy_epsilon,
+                )
+            plan.figures["rehearsed_objective"] = objective
             plans.append((objective, model, plan))
+            if objective <= _KEPT * plan.figures["model_objective"]:
+                break
         _, model, plan = min(plans, key=itemgetter(0))
         return model, plan
 

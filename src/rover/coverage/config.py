@@ -97,8 +97,8 @@ class RoverConfig(AgentConfig):
         None,
         ge=2,
         description="most places that a policy is planned on where states do not repeat: of the "
-        "model of places (None: 800; 2.5 times as many in a second plan), or Nyström anchors "
-        "(None: 200)",
+        "model of places (None: 800; 2.5 times as many in a first plan, where its law is trusted), "
+        "or Nyström anchors (None: 200)",
     )
     anchor_spacing: float = Field(
         0.05, ge=0, lt=2, description="squared kernel distance below which no anchor is added"

@@ -11,14 +11,20 @@ from __future__ import annotations
 import numpy as np
 
 from rover.operators.support import FloatArray
+from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
 
 _EPISODES = 32
-_LEFT = 0.01  # discount at which a rehearsal ends
+_LEFT = 0.05  # discount at which a rehearsal ends
 
 
 def rehearsed_objective(
-    model: PlaceModel, weights: FloatArray, *, discount: float, uniform_share: float = 0.0
+    model: PlaceModel,
+    weights: FloatArray,
+    invariants: Invariants,
+    *,
+    discount: float,
+    uniform_share: float = 0.0,
 ) -> float:
     """J of a policy in the law of motion: the chance that two of its visits meet in one cell.
 
@@ -28,6 +34,8 @@ def rehearsed_objective(
     Args:
         model: with the net that the policy was planned on.
         weights: (m, A) of the policy at the places of that net.
+        invariants: of the model's points. In hundreds of steps the law leaves the circle of an
+            angle, and comes to rest where no state is.
         discount: γ in (0, 1), of single steps.
         uniform_share: share of uniformly random actions that are part of the policy.
     """
@@ -48,7 +56,8 @@ def rehearsed_objective(
         actions = np.minimum((probs.cumsum(axis=1) < draws).sum(axis=1), probs.shape[1] - 1)
         reached, ended = model.motion.step(points[None])
         is_over = ended[actions, each] > rng.random(_EPISODES)
-        points = np.where(is_over[:, None], rng.permutation(begins), reached[actions, each])
+        onward = invariants.restore(reached[actions, each])
+        points = np.where(is_over[:, None], rng.permutation(begins), onward)
         left *= discount
     occupancy /= occupancy.sum(axis=1, keepdims=True)
     both = float((occupancy.sum(axis=0) ** 2).sum() - (occupancy**2).sum())

@@ -16,6 +16,7 @@ import numpy as np
 from rover.operators.support import FloatArray
 
 _ZERO = 1e-9  # mean square of a relation that holds, numbers of 32 bits considered
+_POINTS = 2  # for each term, at least
 _STEPS, _DAMPING = 2, 1e-6
 _MOST = 16  # dimensions beyond which products are too many
 _SMALLEST = 1e-12
@@ -35,7 +36,11 @@ class Invariants:
         first, second = np.triu_indices(d) if d <= _MOST else np.empty((2, 0), np.int64)
         terms = np.concatenate([np.ones((len(z), 1)), z, z[:, first] * z[:, second]], axis=1)
         squares, combinations = np.linalg.eigh(terms.T @ terms / len(z))
-        relations = combinations[:, squares < _ZERO].T
+        # Any points fewer than the terms keep some combination of these, by chance.
+        holds = (
+            squares < _ZERO if len(z) >= _POINTS * len(squares) else np.zeros_like(squares, bool)
+        )
+        relations = combinations[:, holds].T
         self._constant, self._linear = relations[:, 0], relations[:, 1 : d + 1]
         self._quadratic = np.zeros((len(relations), d, d))
         half = 0.5 * relations[:, d + 1 :]
