@@ -1,4 +1,4 @@
-"""The transition operator of exact states (Dirac kernel) in sparse matrices.
+"""The transition operator of exact states (Dirac kernel) and of places in sparse matrices.
 
 When states generalise to nothing but themselves the Gram matrix is the identity and the ridge
 regression of each pair (x, a) stands alone: a pair seen c times keeps c / (c + λ) of its mass and
