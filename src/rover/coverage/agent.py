@@ -390,6 +390,7 @@ class Rover(Agent[RoverConfig]):
         return model, plan
 
     def _improve(self, model: PlanningModel, *, is_comparable: bool) -> Improvement:
+        """Descend J on a model, from where the last descent ended if it still can."""
         with self.stopwatch("improve"):
             return improve(
                 model,
