@@ -149,12 +149,10 @@ def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
     names = list(looks)
     all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
     for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
+        most = max(len(bar.values) for bar in panel.values())
         # Bars begin at 0, so that their lengths compare, and end before the number beside them.
-        longest, most = 1.0, max(len(bar.values) for bar in panel.values())
+        longest = 1.0
         for name, bar in panel.items():
-            number = f"{bar.bound}{bar.estimate('iqm').value:,.0f}"
-            if (n_runs := len(bar.values)) < most:
-                number += f" ({n_runs} {'run' if n_runs == 1 else 'runs'})"
             place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
             (value, low, high), points = bar.estimate("iqm"), bar.bounded
             look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
@@ -165,6 +163,9 @@ def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
             axes.scatter(points, places, s=12, c=BLACK, **dots)
             end = float(np.nanmax([value, high, *points]))
             longest = max(longest, end)
+            number = f"{bar.bound}{value:,.0f}"
+            if (n_runs := len(points)) < most:
+                number += f" ({n_runs} {'run' if n_runs == 1 else 'runs'})"
             look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
             axes.annotate(number, (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look)
         label_axes(axes, title=title, x="environment steps to see every state", grid=True)

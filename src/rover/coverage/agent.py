@@ -360,23 +360,20 @@ class Rover(Agent[RoverConfig]):
             places = self._place_model()
             places.forget()
             places.fit()
+            coarse = places.finer(most)
+        if places.motion.unexplained > _MOST_UNEXPLAINED:
+            return self._plan_on_net(coarse, encoder)
+        with self.stopwatch("estimate"):
             size = len(self.buffer)
             some = np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64)
             invariants = Invariants(places.points(self.buffer.successors[some]))
-        is_trusted = places.motion.unexplained <= _MOST_UNEXPLAINED
+            fine = places.finer(round(_FINER * most))
         plans: list[tuple[float, PlanningModel, Improvement]] = []
-        for largest in (round(_FINER * most), most) if is_trusted else (most,):
-            with self.stopwatch("estimate"):
-                finer = places.finer(largest)
-                if plans and len(finer.net) == len(plans[0][1].anchors):
-                    break
-                model = place_planning_model(finer, finer.rows(steps=finer.held), encoder)
-            plan = self._improve(model, is_comparable=True)
-            if not is_trusted:
-                return model, plan
+        for net in (fine, coarse) if len(fine.net) != len(coarse.net) else (fine,):
+            model, plan = self._plan_on_net(net, encoder)
             with self.stopwatch("improve"):
                 objective = rehearsed_objective(
-                    finer,
+                    net,
                     plan.weights.numpy(),
                     invariants,
                     discount=config.discount,
@@ -388,6 +385,12 @@ class Rover(Agent[RoverConfig]):
                 break
         _, model, plan = min(plans, key=itemgetter(0))
         return model, plan
+
+    def _plan_on_net(self, net: PlaceModel, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
+        """Plan on the places of one net."""
+        with self.stopwatch("estimate"):
+            model = place_planning_model(net, net.rows(steps=net.held), encoder)
+        return model, self._improve(model, is_comparable=True)
 
     def _improve(self, model: PlanningModel, *, is_comparable: bool) -> Improvement:
         """Descend J on a model, from where the last descent ended if it still can."""
