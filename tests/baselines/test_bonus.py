@@ -166,3 +166,26 @@ def test_too_small_a_batch_for_the_neighbours_is_refused():
     agent = small_agent("apt", "onehot", learner={"batch_size": 2}, n_steps=1)
     with pytest.raises(ConfigurationError, match="nearest neighbours were asked for among 2"):
         agent.learn(60)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", BONUS_AGENTS)
+def test_a_gpu_learns_what_the_cpu_learns(name):
+    here, there = (small_agent(name, "onehot", device=device) for device in ("cpu", "cuda"))
+    for agent in (here, there):
+        agent.learn(40)  # uniform actions alone
+    there._load_agent_state(here._agent_state())  # the same weights
+    for _ in range(3):
+        for agent in (here, there):
+            agent._learn()
+        assert there._figures_of_update == pytest.approx(here._figures_of_update, rel=1e-3)
+    there.learn(60)
+    tensors = (*there.policy.state_dict().values(), *there._agent_state()["learner"].values())
+    assert {tensor.device.type for tensor in tensors} == {"cpu"}, "what is handed over"
+    assert {tensor.device.type for tensor in there._learner._tensors().values()} == {"cuda"}
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigurationError, match="torch finds no GPU"):
+        small_agent("rnd", "onehot", device="cuda").learn(1)

@@ -71,7 +71,7 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
 
     A point with count 0 is nobody's neighbour; its own row holds what a new particle there has.
     """
-    n, m, held = int(counts.sum()), len(points), counts.numpy()
+    n, m, held = int(counts.sum()), len(points), counts.cpu().numpy()
     if n < k + 1:
         raise ConfigurationError(
             f"{k} nearest neighbours were asked for among {n} particles: use k between 1 and the "
@@ -79,7 +79,7 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
         )
     # By a product of matrices, whose rounding does not matter in float64 about the centre.
     centred = points.double() - points.double().mean(dim=0)
-    distances: FloatArray = torch.cdist(centred, centred).numpy()
+    distances: FloatArray = torch.cdist(centred, centred).cpu().numpy()
     np.fill_diagonal(distances, 0.0)
     distances[:, held == 0] = np.inf
     # numpy selects without sorting, nearly twice as fast as torch does on a CPU.
@@ -94,7 +94,8 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
     available = np.where(np.isinf(lengths), 0, held[nearest]) - itself
     # Particles fill k places in the order of their distances; a crowded point may fill several.
     taken = np.diff(np.minimum(available.cumsum(axis=1), k), axis=1, prepend=0)
-    return torch.from_numpy((np.where(taken > 0, lengths, 0.0) * taken).sum(axis=1) / k)
+    mean = (np.where(taken > 0, lengths, 0.0) * taken).sum(axis=1) / k
+    return torch.from_numpy(mean).to(points.device)
 
 
 class _AptReward(IntrinsicReward[_AptConfig]):

@@ -87,7 +87,7 @@ class _CicReward(IntrinsicReward[_CicConfig]):
             self._skill(batch.skills),
             embedded,
             inverse,
-            torch.ones(len(batch), dtype=torch.float32),
+            torch.ones_like(inverse, dtype=torch.float32),
             temperature=self.config.temperature,
         )
         information = math.log(len(batch)) - self._optimizer.step(loss)

@@ -46,13 +46,14 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
 
     def _begin(self) -> dict[str, Tensor]:
         """C⁻¹ of the ridge alone."""
-        return {"inverse": torch.eye(self.config.feature_dim) / self.config.ridge}
+        return {"inverse": torch.eye(self.config.feature_dim, device="cpu") / self.config.ridge}
 
     def _note(self, index: int, observation: NDArray[Any]) -> float:
         """Leverage of what was reached, which the ellipsoid then has."""
         # With the features of this moment, as published: later ones would make another ellipsoid.
         with torch.no_grad():
-            features = self._encoder(torch.from_numpy(np.asarray(observation)[None]))[0]
+            reached = torch.from_numpy(np.asarray(observation)[None]).to(self._device)
+            features = self._encoder(reached)[0].cpu()
         inverse = self._episode["inverse"]
         along = inverse @ features
         bonus = float(features @ along)

@@ -155,10 +155,11 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
         """Rewards (m, 1) for reaching observations (m, *shape), which stay until the next fit."""
         probability = np.zeros(len(observations))
         if self.density is not None:
-            flat = self._flat(observations).numpy()
+            flat = self._flat(observations).cpu().numpy()
             on_mass = self.config.measure == "mass"
             probability = self.density.mass(flat) if on_mass else self.density.density(flat)
-        return torch.from_numpy(1.0 / (probability[:, None] + self.config.smoothing))
+        rewards = 1.0 / (probability[:, None] + self.config.smoothing)
+        return torch.from_numpy(rewards).to(observations.device)
 
     def state(self) -> dict[str, Any]:
         """The density; None before the first."""

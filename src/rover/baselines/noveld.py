@@ -33,7 +33,7 @@ class _NoveldReward(EpisodicReward[RndConfig], RndReward):
 
     def _begin(self) -> dict[str, Tensor]:
         """The observations reached: none."""
-        return {"reached": torch.zeros(0, dtype=torch.int64)}
+        return {"reached": torch.zeros(0, dtype=torch.int64, device="cpu")}
 
     def _note(self, index: int, observation: NDArray[Any]) -> float:
         """1 at the first visit of the episode, 0 at later ones."""

@@ -64,8 +64,8 @@ class RndReward(IntrinsicReward[RndConfig]):
         inputs = batch.observations
         if not self.observations.is_image:
             # An element that never changed has variance zero: any change of it is clipped.
-            std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR)
-            inputs = (self._flat(inputs) - self._seen.mean) / std
+            std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR).to(inputs.device)
+            inputs = (self._flat(inputs) - self._seen.mean.to(inputs.device)) / std
             inputs = inputs.clamp(-_CLIP, _CLIP).float()
         # A mean over the features, so that their number does not scale the reward.
         errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)

@@ -170,7 +170,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         observations = self.observations
         is_vector = not (observations.is_image or observations.is_categorical)
         if is_vector and self._optimizer.n_updates == 0:
-            center, scale = input_statistics(self._flat(batch.observations).numpy())
+            center, scale = input_statistics(self._flat(batch.observations).cpu().numpy())
             self.center.copy_(torch.from_numpy(center))
             self.scale.copy_(torch.from_numpy(scale))
 
@@ -217,7 +217,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
 
     def _noise(self, draws: int, rows: int) -> Tensor:
         noise = torch.empty(draws, rows, self.config.latent_dim, dtype=torch.float32)
-        return noise.normal_(generator=self._generator)
+        return noise.normal_(generator=self._generator).to(self._device)
 
     def state(self) -> dict[str, Any]:
         """Networks, optimiser and the source of codes."""

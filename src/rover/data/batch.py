@@ -6,8 +6,8 @@ transition: from its first observation, by its first action, to where its last t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -50,6 +50,12 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The batch with its tensors on a device; those that are there already are not copied."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {name: x.to(device) for name, x in held.items() if x is not None}
+        return replace(self, **moved)
 
 
 def draw_transitions(

@@ -163,7 +163,7 @@ def info_nce_loss(
     Returns:
         Scalar loss, in nats.
     """
-    target_counts = torch.zeros(len(targets), dtype=counts.dtype).index_add(0, positive, counts)
+    target_counts = counts.new_zeros(len(targets)).index_add(0, positive, counts)
     # Cosines, so that no feature grows to lower the loss; the temperature alone sets how sharp the
     # softmax is.
     similarity = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).T  # (n, m)

@@ -259,7 +259,7 @@ class Optimizer:
         """
         groups = list(map(attrgetter("_learning"), (self, *others)))
         every = list(itertools.chain(*groups))
-        norms = torch.zeros(len(groups), dtype=torch.float32)
+        norms = torch.zeros(len(groups), dtype=torch.float32, device=loss.device)
         # Into ``.grad``, which is laid out in memory as the parameter: the fused kernels assume
         # that, and the gradients that torch.autograd.grad returns need not be.
         for parameter in every:

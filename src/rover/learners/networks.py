@@ -71,8 +71,8 @@ class EvaluatedRows:
         if batch.skills is None and m <= n:
             weights = torch.bincount(batch.index, minlength=m).float() / n
             return cls(None, None, batch.index, batch.next_index, weights)
-        each = torch.arange(n)
-        weights = torch.full((n,), 1.0 / n, dtype=torch.float32)
+        each = torch.arange(n, device=batch.index.device)
+        weights = torch.full_like(each, 1.0 / n, dtype=torch.float32)
         return cls(batch.index, batch.next_index, each, each, weights)
 
 

@@ -155,8 +155,8 @@ def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def copied_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies that no later training changes."""
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    """Copies that no later training changes, on the CPU."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def restore_tensors(

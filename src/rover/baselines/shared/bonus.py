@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
+from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.learners import DDPGConfig, DiscreteDDPG, PolicyNetwork
 from rover.policies import NetworkPolicy, TabulatedPolicy
@@ -35,6 +36,11 @@ class BonusConfig(AgentConfig, Generic[IntrinsicT]):
     The settings of the learner and of the reward, of which every agent has its own, are nested.
     """
 
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu",
+        description="where the networks learn; a GPU pays for those of preset `code`, and its "
+        "results are not the same to the bit",
+    )
     learner: DDPGConfig = Field(description="settings of the learner")
     intrinsic: IntrinsicT = Field(description="settings of the intrinsic reward")
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
@@ -111,16 +117,22 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         config, n_actions, skill_dim = self.config, self.buffer.n_actions, self._skill_dim()
         # Two streams: how often batches are drawn must not change how the agent acts.
         self._rng, self._batch_rng = np.random.default_rng([self.seed, 0]).spawn(2)
-        generator = torch.Generator().manual_seed(self.seed)
         observations = observations_of(self.env)
-        self._reward = self.reward_class(config.intrinsic, observations, n_actions, generator)
-        self._learner = DiscreteDDPG(
-            config.learner.encoder(observations),
-            n_actions=n_actions,
-            config=config.learner,
-            skill_dim=skill_dim,
-            generator=generator,
-        )
+        if config.device == "cuda" and not torch.cuda.is_available():
+            raise ConfigurationError(
+                "device=cuda, and torch finds no GPU: install a build of torch with CUDA, or leave "
+                "device at cpu"
+            )
+        with torch.device(config.device):
+            generator = torch.Generator(config.device).manual_seed(self.seed)
+            self._reward = self.reward_class(config.intrinsic, observations, n_actions, generator)
+            self._learner = DiscreteDDPG(
+                config.learner.encoder(observations),
+                n_actions=n_actions,
+                config=config.learner,
+                skill_dim=skill_dim,
+                generator=generator,
+            )
         self._reward_moments = RunningMoments(1)
         self._evaluation_skills: Tensor | None = None
         if skill_dim:
@@ -146,10 +158,10 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
         """Logits (n, A) of the policy with the skill that is being followed."""
-        skills = None
+        device, skills = self.config.device, None
         if self._skill is not None:
-            skills = torch.from_numpy(self._skill).expand(len(observations), -1)
-        return self._learner.policy_logits(observations, skills=skills)
+            skills = torch.from_numpy(self._skill).to(device).expand(len(observations), -1)
+        return self._learner.policy_logits(observations.to(device), skills=skills).cpu()
 
     def _observe(self, row: int, *, done: bool) -> None:
         reached = int(self.buffer.successors[row])
@@ -194,7 +206,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             if config.window == "first":
                 batch = replace(batch, valued=batch.index)
         with self.stopwatch("represent"):
-            raw, figures = self._reward.update(batch)
+            raw, figures = self._reward.update(batch.to(config.device))
+            raw = raw.cpu()
             rewards = self._scaled(raw)
         with self.stopwatch("improve"):
             if config.window == "sum":
@@ -206,7 +219,10 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             else:
                 goes_on = torch.from_numpy(~buffer.terminated[last])
                 returns, discounts = rewards, (config.learner_discount * goes_on).float()
-            learned = self._learner.update(batch, returns, discounts)
+            device = config.device
+            learned = self._learner.update(
+                batch.to(device), returns.to(device), discounts.to(device)
+            )
         self._figures_of_update = figures | {
             "reward_mean": float(raw.mean()),
             "critic_loss": learned["critic_loss"],
@@ -236,7 +252,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
     def _snapshot(self) -> PolicyNetwork:
         network = self._learner.policy_module()
         assert isinstance(network, PolicyNetwork)  # no other actor was given
-        return network
+        return network.cpu()
 
     def _agent_state(self) -> dict[str, Any]:
         return {

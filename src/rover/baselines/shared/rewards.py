@@ -44,7 +44,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         config: settings.
         observations: what the observations are.
         n_actions: A.
-        generator: source of the initial weights; the same state gives the same bits.
+        generator: source of the initial weights; the same state gives the same bits. Its device is
+            where the networks are to be made, torch's default device, and where batches are.
     """
 
     _optimizer: Optimizer
@@ -62,6 +63,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         self.config = config
         self.observations = observations
         self.n_actions = n_actions
+        self._device = generator.device
         self._build(generator)
         # Those whose input is related to the first batch: images then cost only what they differ
         # from the background, and observations of finitely many kinds need nothing.
@@ -87,7 +89,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         """Take in statistics of the input, before a batch that is learned from is valued."""
         if self._uncentred and self._optimizer.n_updates == 0:
             # Once, so that what a network has learned is not moved under it.
-            statistics = input_statistics(batch.observations.numpy())
+            statistics = input_statistics(batch.observations.cpu().numpy())
             for encoder in self._uncentred:
                 encoder.set_centering(*statistics)
 
@@ -201,7 +203,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
             The columns (p,) of the distinct rows, how often each occurs (p,), and which of them
             each of the n rows is (n,).
         """
-        first, inverse = map(torch.from_numpy, distinct_rows(*(c.numpy() for c in columns)))
+        distinct = distinct_rows(*(column.cpu().numpy() for column in columns))
+        first, inverse = (torch.from_numpy(rows).to(columns[0].device) for rows in distinct)
         return [column[first] for column in columns], torch.bincount(inverse), inverse
 
 
@@ -220,7 +223,7 @@ class EpisodicReward(IntrinsicReward[ConfigT]):
 
     @abstractmethod
     def _begin(self) -> dict[str, Tensor]:
-        """Knowledge of an episode at its beginning."""
+        """Knowledge of an episode at its beginning, on the CPU."""
 
     @abstractmethod
     def _note(self, index: int, observation: NDArray[Any]) -> float:
@@ -235,7 +238,8 @@ class EpisodicReward(IntrinsicReward[ConfigT]):
     def _noted(self, batch: Batch) -> Tensor:
         """The parts of a batch's steps, (n,) float32."""
         assert batch.steps is not None
-        return torch.tensor([self._parts[step] for step in batch.steps.tolist()])
+        parts = [self._parts[step] for step in batch.steps.tolist()]
+        return torch.tensor(parts, device=batch.steps.device)
 
     def state(self) -> dict[str, Any]:
         """Everything that updates and steps change, copied."""
@@ -269,7 +273,7 @@ class RunningMoments(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         for name, shape in (("count", ()), ("mean", (size,)), ("variance", (size,))):
-            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64, device="cpu"))
 
     @property
     def scale(self) -> FloatArray:
@@ -280,8 +284,8 @@ class RunningMoments(nn.Module):
     def update(self, rows: Tensor, counts: Tensor | None = None) -> None:
         """Take in rows (m, size), of which each stands for `counts` (m,) ≥ 0 equal ones, or one."""
         # numpy: on arrays this small a tensor's operations take three times as long.
-        values = rows.detach().numpy().astype(np.float64)
-        weights = np.ones(len(values)) if counts is None else counts.numpy()
+        values = rows.detach().cpu().numpy().astype(np.float64)
+        weights = np.ones(len(values)) if counts is None else counts.cpu().numpy()
         count, mean, variance = (t.numpy() for t in (self.count, self.mean, self.variance))
         batch_count = weights.sum()
         new = batch_count / (count + batch_count)
