@@ -33,6 +33,7 @@ REASONS = {
     "it takes minutes",
     "it takes hours",
     "it needs a cluster",
+    "it needs a GPU",
     "its environment is the reader's own",
     "it is a part of a file, shown to explain it",
 }
