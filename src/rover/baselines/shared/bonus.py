@@ -206,7 +206,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             if config.window == "first":
                 batch = replace(batch, valued=batch.index)
         with self.stopwatch("represent"):
-            raw, figures = self._reward.update(batch.to(config.device))
+            batch = batch.to(config.device)
+            raw, figures = self._reward.update(batch)
             raw = raw.cpu()
             rewards = self._scaled(raw)
         with self.stopwatch("improve"):
