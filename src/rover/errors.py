@@ -13,6 +13,7 @@ from numbers import Integral
 from typing import Any
 
 # Characters of a wrong word that a message repeats.
+_SPACE_SHOWN = 200  # characters of a space
 _SHOWN = 40
 
 
@@ -56,6 +57,12 @@ def shorten(word: object) -> str:
     """A wrong word, or what is none, as a message repeats it."""
     word = word if isinstance(word, str) else str(word)
     return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
+
+
+def abridge(space: object) -> str:
+    """A space as a message shows it: boxes print all bounds, which can be hundreds of lines."""
+    words = " ".join(str(space).split())
+    return words if len(words) <= _SPACE_SHOWN else f"{words[:_SPACE_SHOWN]} …"
 
 
 def whole_number(name: str, value: Any, *, least: int = 1, most: int = 2**63 - 1) -> int:

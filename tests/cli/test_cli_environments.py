@@ -126,6 +126,24 @@ def test_what_is_wrong_with_an_import_is_said(refused, capsys):
     assert "6 states with known dynamics" in capsys.readouterr().out
 
 
+def test_a_space_that_commands_cannot_wrap_is_said_with_a_module_to_write(capsys, monkeypatch):
+    monkeypatch.setitem(
+        gym.registry,
+        "Many-v0",
+        gym.envs.registration.EnvSpec("Many-v0", lambda: Many()),
+    )
+    assert main(["pretrain", "Many-v0", "--steps", "10"]) == 2
+    said = capsys.readouterr().err
+    assert "number its 6 combinations" in said
+    assert "my_envs.py" in said
+    assert "--import my_envs" in said
+
+
+class Many(gym.Env):
+    observation_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+
 def test_an_environment_that_breaks_its_own_space_is_named(capsys):
     class Broken(gym.Env):
         observation_space, action_space = gym.spaces.Discrete(3), gym.spaces.Discrete(2)

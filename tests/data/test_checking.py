@@ -61,14 +61,21 @@ OBSERVATIONS: list[spaces.Space[Any]] = [
     spaces.Box(0, 255, (3, 20, 16), np.uint8),  # channels first
     spaces.Box(-9, 9, (3,), np.int8),
     spaces.Box(-1, 1, ()),
+    spaces.Box(0, 1, (4, 4, 16), np.uint8),  # a board, and no image in any order
 ]
+LARGE = spaces.Dict(
+    {f"picture {k}": spaces.Box(0, np.arange(600, dtype=np.float32)) for k in range(9)}
+)
 ACTIONS: list[spaces.Space[Any]] = [
     spaces.Discrete(3, start=1),
     spaces.MultiDiscrete([2, 3]),
     spaces.MultiDiscrete([[2, 3], [1, 2]]),
+    spaces.MultiDiscrete([2, 3], start=[1, -1]),
     spaces.MultiBinary(3),
     spaces.Box(-np.inf, np.inf, (2,)),
     spaces.Box(0, 2, (3, 3)),
+    spaces.Box(1, 2, (3, 3)),
+    spaces.Box(-2, -1, (9,), np.float64),
 ]
 
 
@@ -78,6 +85,7 @@ ACTIONS: list[spaces.Space[Any]] = [
         (spaces.Discrete(3), spaces.Discrete(10**9), "has more than 65536 actions; choose among"),
         (spaces.Box(-1, 1, (0,)), spaces.Discrete(3), r"\(0,\).* holds no number at all"),
         (object(), spaces.Discrete(3), r"give one of gymnasium\.spaces"),
+        (LARGE, spaces.Discrete(3), r"^.{150,400}$"),  # a space that prints as hundreds of lines
     ],
 )
 def test_spaces_that_no_line_makes_usable_are_named(observations, actions, words):

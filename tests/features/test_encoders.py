@@ -190,7 +190,10 @@ def custom(module: nn.Module) -> Any:
             lambda: _features(BOX.model_copy(update={"high": (np.inf, 1.0)}), []),
             "0 .*inf.* an 'mlp'",
         ),
-        (lambda: _features(ONE_HOT, np.zeros((3, 12))), r"float32 .* \(n, 12\), .* given float64"),
+        (
+            lambda: _features(ONE_HOT, np.zeros((3, 11))),
+            r"float32 .* \(n, 12\), .* of shape \(3, 11\)",
+        ),
         (
             lambda: custom(nn.Linear(5, 3)),
             r"Linear failed on .* of shape \(2, 24, 20, 3\) and dtype",

@@ -27,7 +27,7 @@ from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from rover.envs import GridWorld, finite_dynamics
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError, abridge
 from rover.features import (
     Observations,
     Optimizer,
@@ -120,8 +120,8 @@ class Mepol(Agent[_MepolConfig]):
         is_vector = isinstance(space, spaces.Box) and len(space.shape) != 3
         if not is_vector and (self._cells is None or self._problem is None):
             raise ConfigurationError(
-                f"MEPOL needs to know how far apart states are, and observations of {space} do not "
-                "tell: use a grid world or vector observations"
+                f"MEPOL needs distances between states, and observations of {abridge(space)} "
+                "have none: use a grid world or vector observations"
             )
         self._rng, self._point_rng = np.random.default_rng([self.seed, 0]).spawn(2)
         # ReLU layers to the last hidden layer of the policy, whose logits are linear in it.

@@ -86,13 +86,16 @@ def _evaluate(
     """
     policy = read_policy(path)
     from rover.training.environments import horizon_of
+    from rover.training.run_folder import load_run_buffer
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
     # A handed-over file may be older than the environment registered under its id.
     policy.check_fits(env)
     episodes, repeats, seed, as_json = sampling
-    setup |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
+    buffer = load_run_buffer(path) if path.is_dir() and finite_dynamics(env) is None else None
+    horizon = horizon_of(env, buffer)
+    setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
     setup |= {"repeats": repeats, "max_steps": max_steps}
     problem = finite_dynamics(env)
     if problem is None:

@@ -21,7 +21,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from rover.errors import ConfigurationError, RoverError, RoverWarning, choose, shorten
+from rover.errors import (
+    ConfigurationError,
+    RoverError,
+    RoverWarning,
+    UnsupportedSpaceError,
+    choose,
+    shorten,
+)
 from rover.version import __version__
 
 _MODULES = {
@@ -108,6 +115,13 @@ def _advice(error: Exception) -> str | None:
         )
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{shorten(str(error.filename))}: {error.strerror}"
+    if isinstance(error, UnsupportedSpaceError):
+        # A command has no `env` that the line of the message could be applied to.
+        return (
+            f"{error}. For commands, write the line into a module my_envs.py: import gymnasium, "
+            'numpy; def wrapped(**options): env = gymnasium.make("ID", **options); return LINE; '
+            'gymnasium.register("Wrapped-v0", wrapped); and give Wrapped-v0 --import my_envs'
+        )
     return str(error) if isinstance(error, RoverError | gym.error.Error) else None
 
 

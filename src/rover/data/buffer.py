@@ -209,6 +209,12 @@ class Buffer:
         """Observation index in which each episode began, in order, (e,)."""
         return np.array(self._starts, np.int64)
 
+    @property
+    def longest_episode(self) -> int:
+        """Steps of the longest episode, be it finished or not; 0 of an empty buffer."""
+        ends = np.flatnonzero(self.terminated | self.truncated)
+        return int(np.diff(ends, prepend=-1, append=self._length - 1).max(initial=0))
+
     def taken(self, actions: IntArray) -> NDArray[Any]:
         """Actions (n,) as the environment takes them: (n, *action shape) of its set."""
         return actions if self.action_set is None else self.action_set[actions]

@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from rover.data.buffer import MAX_ACTIONS, Buffer
 from rover.data.rollout import RunningEpisode, as_reward, episode_seed
 from rover.envs.discrete_actions import MOST_NUMBERS, action_set
-from rover.errors import ConfigurationError, RoverWarning, UnsupportedSpaceError
+from rover.errors import ConfigurationError, RoverWarning, UnsupportedSpaceError, abridge
 
 # Distance by which rounding takes an observation beyond its bounds, relative to its size.
 _BOUND_SLACK = 1e-5
 
 _OBSERVATION = "gymnasium.wrappers.TransformObservation"
 _ACTION = "gymnasium.wrappers.TransformAction"
+_SMALLEST = 8
+"""Pixels from which on the last two axes are those of an image in torch's order, and no board's."""
+
 # Types of vectors that encoders take.
 _DTYPES = ("uint8", "int64", "float32", "float64")
 
@@ -77,7 +80,7 @@ def _unsupported(
     name: str, space: Any, advice: Callable[[gym.Space[Any]], str]
 ) -> UnsupportedSpaceError:
     line = advice(space) if isinstance(space, gym.Space) else "give one of gymnasium.spaces"
-    return UnsupportedSpaceError(f"{name} space {space} is not supported: {line}")
+    return UnsupportedSpaceError(f"{name} space {abridge(space)} is not supported: {line}")
 
 
 def _line_for_actions(space: gym.Space[Any]) -> str:
@@ -96,10 +99,12 @@ def _line_for_actions(space: gym.Space[Any]) -> str:
         sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
         if (n := math.prod(sizes.ravel().tolist())) > MAX_ACTIONS:
             return few
+        from_start = "" if is_binary or not np.any(space.start) else " + s.start"  # type: ignore[union-attr]
+        counts = tuple(sizes.ravel().tolist())
         return (
-            f"{needed}; number its {n} combinations with {_ACTION}(env, lambda a: numpy.reshape("
-            f"numpy.unravel_index(a, {tuple(sizes.ravel().tolist())}), {space.shape}), "
-            f"gymnasium.spaces.Discrete({n}))"
+            f"{needed}; number its {n} combinations with {_ACTION}(env, lambda a, "
+            f"s=env.action_space: numpy.reshape(numpy.unravel_index(a, {counts}), s.shape)"
+            f"{from_start}, gymnasium.spaces.Discrete({n}))"
         )
     if isinstance(space, spaces.Box):
         if math.prod(space.shape) <= MOST_NUMBERS and not space.is_bounded():
@@ -111,11 +116,13 @@ def _line_for_actions(space: gym.Space[Any]) -> str:
         if not (1 < n <= MAX_ACTIONS and space.is_bounded()):
             return few
         # A grid over all numbers would have too many actions: one number at a time has 2 d + 1.
+        # Where zero is out of bounds the others are as near to it as they can be.
         return (
             f"{needed}; move one of its {n // 2} numbers at a time, or none, with {_ACTION}(env, "
-            "lambda a, s=env.action_space: numpy.vstack([numpy.diag(s.low.ravel()), "
-            f"numpy.diag(s.high.ravel()), numpy.zeros({n // 2})])[a].reshape(s.shape)"
-            f".astype(s.dtype), gymnasium.spaces.Discrete({n}))"
+            "lambda a, s=env.action_space: numpy.where(numpy.vstack([numpy.eye(s.low.size)] * 2 + "
+            "[numpy.zeros(s.low.size)])[a], (s.low if a < s.low.size else s.high).ravel(), "
+            "numpy.clip(0, s.low, s.high).ravel()).reshape(s.shape).astype(s.dtype), "
+            f"gymnasium.spaces.Discrete({n}))"
         )
     return (
         f"{needed}; number a few with {_ACTION}(env, lambda a: CHOICES[a], "
@@ -179,7 +186,7 @@ def _line_for_box_observations(space: spaces.Box) -> str:
     image = "images are uint8 of (height, width, 1, 3 or 4)"
     if is_bytes and len(shape) == 2:
         change, new_shape = "[..., None]", (*shape, 1)
-    elif is_bytes and len(shape) == 3 and shape[0] in (1, 3, 4):  # torch's order
+    elif is_bytes and len(shape) == 3 and shape[0] in (1, 3, 4) and min(shape[1:]) >= _SMALLEST:
         change, new_shape = ".transpose(1, 2, 0)", (*shape[1:], shape[0])
     else:
         return f"{image}; make a vector of it with {_flattening(space)}"
@@ -209,7 +216,8 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         raise ConfigurationError(
             f"the buffer was collected on another environment: it has observations of shape "
             f"{stored[0]} and dtype {stored[1]} and {stored[2]} actions, and this environment has "
-            f"{space} and {env.action_space}: make it with the observations of pretraining"
+            f"{abridge(space)} and {abridge(env.action_space)}: make it with the observations of "
+            "pretraining"
         )
 
 
@@ -227,17 +235,17 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
     Raises:
         UnsupportedSpaceError: spaces that no agent can work with; the message says how to wrap it.
         ConfigurationError: no single environment, another interface than Gymnasium's, or an
-            observation or reward that is not of its space or no number.
-        NonFiniteError: NaN or infinity.
+            observation that is not of its space.
+        NonFiniteError: NaN or infinity in an observation or a reward.
 
     Warns:
-        RoverWarning: observations outside their bounds, or steps that the seed does not repeat.
+        RoverWarning: observations outside their bounds, rewards that are not single numbers, or
+            steps that the seed does not repeat.
 
     Example:
         >>> check_env(gymnasium.make("MountainCar-v0"))
     """
     check_spaces(env)
-    _check_interface(env, seed)
     # Twice from one seed, since resuming replays an episode and must meet the same steps.
     first, again = (_sampled(env, n_steps, seed) for _ in range(2))
     space: Any = env.observation_space
@@ -254,8 +262,19 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
                 stacklevel=2,
             )
             break
+    if all(np.size(reward) == 1 for _, reward, _ in first):
+        for number, (_, reward, _) in enumerate(first):
+            as_reward(reward, f"random step {number}")
+    else:
+        warnings.warn(
+            "the environment's rewards are no single numbers: pretraining does not read them, but "
+            "finetune, adapt and solve need one; make it with "
+            "gymnasium.wrappers.TransformReward(env, FUNCTION)",
+            RoverWarning,
+            stacklevel=2,
+        )
     for number, (one, other) in enumerate(zip(first, again, strict=True)):
-        if not np.array_equal(one[0], other[0]) or one[1:] != other[1:]:
+        if not all(map(np.array_equal, one, other)):
             warnings.warn(
                 f"the same seed and the same actions gave something else at step {number}: draw "
                 "random numbers from self.np_random, after super().reset(seed=seed); a run that "
@@ -266,40 +285,12 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
             break
 
 
-_OLD = (
-    "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
-    "shimmy.GymV21CompatibilityV0"
-)
-
-
-def _check_interface(env: gym.Env[Any, Any], seed: int) -> None:
-    """Reset and step once, and look at nothing but the form of what is returned."""
-    try:
-        returned: Any = env.reset(seed=seed)
-    except TypeError as error:
-        if "seed" not in str(error):
-            raise
-        raise ConfigurationError(f"the environment's reset takes no seed: {_OLD}") from error
-    _check_form(returned, "reset", "(observation, info)")
-    # Names a first observation that is wrong, before a step is asked for.
-    RunningEpisode(env, seed=episode_seed(seed, 0), number=0)
-    actions = action_set(env.action_space)
-    first: Any = 0 if actions is None else actions[0]
-    _check_form(env.step(first), "step", "(observation, reward, terminated, truncated, info)")
-
-
-def _check_form(returned: Any, method: str, form: str) -> None:
-    """Refuse what is no tuple of as many parts as `form` names."""
-    if not (isinstance(returned, tuple) and len(returned) == form.count(",") + 1):
-        raise ConfigurationError(f"the environment's {method} did not return {form}: {_OLD}")
-
-
 def _sampled(
     env: gym.Env[Any, Any], n_steps: int, seed: int
-) -> list[tuple[NDArray[Any], float, bool]]:
+) -> list[tuple[NDArray[Any], Any, bool]]:
     """Observation, reward and end of an episode for each of `n_steps` random steps and resets."""
     rng, n_actions = np.random.default_rng(seed), check_spaces(env)[2]
-    steps: list[tuple[NDArray[Any], float, bool]] = []
+    steps: list[tuple[NDArray[Any], Any, bool]] = []
     n_episodes, is_over = 0, True
     for _ in range(n_steps):
         if is_over:
@@ -308,5 +299,6 @@ def _sampled(
             n_episodes += 1
         reached, reward, terminated, truncated = episode.step(int(rng.integers(n_actions)))
         is_over = terminated or truncated
-        steps.append((reached, as_reward(reward, episode), is_over))
+        # A copy: some environments write every reward into one array.
+        steps.append((reached, np.array(reward), is_over))
     return steps

@@ -19,8 +19,14 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.envs.discrete_actions import action_set
-from rover.errors import ConfigurationError, NonFiniteError, ReplayMismatchError, shorten
+from rover.envs.discrete_actions import action_set, taken_action
+from rover.errors import (
+    ConfigurationError,
+    NonFiniteError,
+    ReplayMismatchError,
+    abridge,
+    shorten,
+)
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -50,8 +56,8 @@ def _as_observation(observation: Any, space: gym.Space[Any], where: object) -> N
     if not fits or (isinstance(space, spaces.Discrete) and not 0 <= row < space.n):
         raise ConfigurationError(
             f"{where}: the environment returned {shorten(observation)} of shape {returned.shape} "
-            f"and dtype {returned.dtype}, which is not of its observation space {space}: correct "
-            "one of them"
+            f"and dtype {returned.dtype}, which is not of its observation space "
+            f"{abridge(space)}: correct one of them"
         )
     if row.dtype.kind == "f" and not np.isfinite(row).all():
         raise NonFiniteError(
@@ -62,28 +68,47 @@ def _as_observation(observation: Any, space: gym.Space[Any], where: object) -> N
 
 
 def as_reward(reward: Any, where: object) -> float:
-    """A reward that an environment returned, as a finite number.
+    """A reward that an environment returned, as a finite number; arrays of one number are one.
 
     Raises:
         NonFiniteError: it is NaN, infinite, or no number.
     """
     try:
-        value = float(reward)
+        value = float(np.asarray(reward).item())
     except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
         raise NonFiniteError(
             f"{where}: the environment gave the reward {shorten(reward)}, which is no finite "
-            "number; fix or wrap the environment"
+            "number; fix the environment, or make one number of it with "
+            "gymnasium.wrappers.TransformReward(env, FUNCTION)"
         )
     return value
+
+
+_OLD_INTERFACE = (
+    "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
+    "shimmy.GymV21CompatibilityV0"
+)
+
+
+def _parts(returned: Any, method: str, form: str) -> tuple[Any, ...]:
+    """The parts of what an environment returned, as many as `form` names.
+
+    Raises:
+        ConfigurationError: it is no tuple of so many parts.
+    """
+    if not (isinstance(returned, tuple) and len(returned) == form.count(",") + 1):
+        raise ConfigurationError(
+            f"the environment's {method} did not return {form}: {_OLD_INTERFACE}"
+        )
+    return returned
 
 
 class RunningEpisode:
     """One episode of an environment, which nothing else steps meanwhile.
 
-    The environment follows Gymnasium's interface, which :func:`rover.check_env` checks; of what it
-    returns only observations are looked at.
+    Only the observations are read; the environment may change the actions that it is given.
 
     Args:
         env: the environment, which is reset.
@@ -93,6 +118,11 @@ class RunningEpisode:
     Attributes:
         observation: the first one, of the shape and dtype of its space.
         n_steps: taken so far.
+
+    Raises:
+        ConfigurationError: the environment does not follow Gymnasium's interface, or its first
+            observation is not of its space.
+        NonFiniteError: NaN or infinity in that observation.
     """
 
     # By environment, so that an episode knows that a later one of the same environment ended it.
@@ -103,7 +133,15 @@ class RunningEpisode:
         self._actions = action_set(env.action_space)
         self._key = id(env.unwrapped)
         self._latest[self._key] = self
-        first, _ = env.reset(seed=seed)
+        try:
+            returned: Any = env.reset(seed=seed)
+        except TypeError as error:
+            if "seed" not in str(error):
+                raise
+            raise ConfigurationError(
+                f"the environment's reset takes no seed: {_OLD_INTERFACE}"
+            ) from error
+        first, _ = _parts(returned, "reset", "(observation, info)")
         self.observation = _as_observation(first, env.observation_space, self)
 
     def __str__(self) -> str:
@@ -127,9 +165,11 @@ class RunningEpisode:
                 "another agent or evaluation has reset this environment in the middle of an "
                 "episode: give each an environment object of its own"
             )
-        taken = action if self._actions is None else self._actions[action]
+        taken = taken_action(self._env.action_space, self._actions, action)
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
-        observation, reward, terminated, truncated, _ = self._env.step(taken)
+        observation, reward, terminated, truncated, _ = _parts(
+            self._env.step(taken), "step", "(observation, reward, terminated, truncated, info)"
+        )
         self.n_steps += 1
         row = _as_observation(observation, self._env.observation_space, self)
         return row, reward, bool(terminated), bool(truncated)

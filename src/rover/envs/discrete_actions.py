@@ -11,7 +11,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.envs.layouts import LARGEST_NUMBER
-from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten, whole_number
+from rover.errors import (
+    ConfigurationError,
+    UnsupportedSpaceError,
+    abridge,
+    shorten,
+    whole_number,
+)
 
 MOST_NUMBERS = 8
 """Numbers of an action up to which a set of them says what can be done."""
@@ -64,6 +70,19 @@ def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
     return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
 
 
+def taken_action(space: gym.Space[Any], actions: NDArray[Any] | None, number: int) -> Any:
+    """The action with a number as an environment takes it: a copy that it may change.
+
+    Args:
+        space: of the environment's actions.
+        actions: (A, *action shape), its :func:`action_set`; None: actions are Discrete.
+        number: from 0 to A − 1.
+    """
+    if actions is not None:
+        return np.array(actions[number])
+    return number if space.dtype is None else space.dtype.type(number)
+
+
 class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An environment with continuous actions, as one with a finite set of them.
 
@@ -109,7 +128,8 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         if not _is_bounded(space, _MOST_DIMENSIONS):
             raise UnsupportedSpaceError(
                 f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, "
-                f"and this environment has {space}: leave it out where actions are Discrete; else "
+                f"and this environment has {abridge(space)}: leave it out where actions are "
+                "Discrete; else "
                 "write a wrapper that chooses among a few, or gives bounds "
                 "(gymnasium.wrappers.TransformAction)"
             )
@@ -131,9 +151,10 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take the action with an index, `repeat` times or until the episode ends."""
         # Rewards are summed undiscounted: a decision is one step to whoever learns from it.
-        chosen, total = self.action(action), 0.0
+        total = 0.0
         for _ in range(self.repeat):
-            observation, reward, terminated, truncated, info = self.env.step(chosen)
+            # A copy for every step, since some environments change the action that they are given.
+            observation, reward, terminated, truncated, info = self.env.step(self.action(action))
             total += float(reward)
             if terminated or truncated:
                 break

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, abridge
 
 ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
 _DTYPES = ", ".join(get_args(ObservationDtype))
@@ -108,7 +108,7 @@ class Observations:
         if not isinstance(space, spaces.Box) or dtype not in get_args(ObservationDtype):
             raise ConfigurationError(
                 f"encoders take Discrete observations and those of a Box, of {_DTYPES}, not "
-                f"{space}: wrap the environment to return one of them"
+                f"{abridge(space)}: wrap the environment to return one of them"
             )
         return cls(tuple(space.shape), dtype, one_hot=one_hot)
 

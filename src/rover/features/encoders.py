@@ -25,6 +25,7 @@ from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
 from rover.features.networks import (
     DEFAULT_GAIN,
     as_tensor,
+    cast_observations,
     layer_shapes,
     make_linear,
     orthogonal_,
@@ -214,6 +215,9 @@ class Encoder(nn.Module, ABC):
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, *observation_shape) into (n, feature_dim)."""
         expected = self.config.observation_shape
+        observations = cast_observations(
+            observations, getattr(torch, self.config.observation_dtype)
+        )
         dtype = str(observations.dtype).removeprefix("torch.")
         # Images that somebody has divided by 255 would be divided once more, in silence.
         if tuple(observations.shape[1:]) != expected or dtype != self.config.observation_dtype:

@@ -43,6 +43,19 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
+def cast_observations(observations: Tensor, dtype: torch.dtype) -> Tensor:
+    """Observations in the dtype of their space, where that keeps whole numbers as they are.
+
+    Environments compute in float64, or return lists, where their space is float32: such digits may
+    go. Numbers that a space of whole numbers cannot hold, such as images divided by 255, are
+    returned unchanged.
+    """
+    if observations.dtype == dtype:
+        return observations
+    cast = observations.to(dtype)
+    return cast if dtype.is_floating_point or bool((cast == observations).all()) else observations
+
+
 def input_statistics(
     observations: NDArray[Any],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

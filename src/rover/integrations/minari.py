@@ -32,6 +32,7 @@ from rover.errors import (
     RoverWarning,
     StorageError,
     UnsupportedSpaceError,
+    abridge,
 )
 from rover.integrations.certificate import certify, check_certificate, pretraining_command
 from rover.operators.support import FloatArray, IntArray
@@ -461,7 +462,7 @@ def _checked(
     elif not is_whole or (actions < 0).any() or (actions >= n_actions).any():
         problem = f"actions that are not all whole numbers in 0..{n_actions - 1}"
     elif not is_held:
-        problem = f"observations of dtype {stored.dtype} that its {space} does not hold"
+        problem = f"observations of dtype {stored.dtype} that its {abridge(space)} does not hold"
     if problem is not None:
         raise ArtefactError(f"{where} is no sequence of transitions: it has {problem}")
     for name, column in {"observations": stored, "rewards": columns["rewards"]}.items():

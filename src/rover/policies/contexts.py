@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.features.networks import cast_observations
 from rover.operators.support import FloatArray
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
@@ -75,9 +76,14 @@ class ContextPolicy(Policy):
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory."""
-        features = self._codes(observations.numpy())
+        features = self._codes(self._checked(observations).numpy())
         prices = self._model.prices(self._model.means(features), self._model.sinks(features))
         return torch.from_numpy(prices / self.temperature)
+
+    def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
+        """A batch of observations (n, *shape) in the dtype of the codes, if it is one."""
+        dtype = torch.from_numpy(self._codes.values).dtype
+        return cast_observations(super()._checked(observations), dtype)
 
     def with_memory(self, has_memory: bool) -> ContextPolicy:
         """The policy with or without a memory, on the same prices."""
@@ -135,7 +141,9 @@ class ContextPolicy(Policy):
 
         def probs(observations: NDArray[Any]) -> FloatArray:
             (observation,) = observations
-            return np.eye(self.n_actions)[[walk.act(observation, ties)]]
+            return np.eye(self.n_actions)[
+                [walk.act(self._checked(observation[None]).numpy()[0], ties)]
+            ]
 
         return probs
 

@@ -60,9 +60,10 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make a step, which earns what the function says."""
-        begin = np.asarray(self._seen)[None]
+        # Copies: the environment may change its arrays, and the function what it is given.
+        begin, taken = np.array(self._seen)[None], np.array([action])
         self._seen, _, terminated, truncated, info = self.env.step(action)
-        returned = self._function(begin, np.array([action]), np.asarray(self._seen)[None])
+        returned = self._function(begin, taken, np.array(self._seen)[None])
         rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
         return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
 

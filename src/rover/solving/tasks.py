@@ -267,7 +267,8 @@ def _the(name: str) -> str:
 
 def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> BoolArray:
     """Mask (n,) of the observations that are a goal by a user's function."""
-    mask, size = np.asarray(goal(observations)), len(observations)
+    # A copy: the function of a user must not change the data.
+    mask, size = np.asarray(goal(observations.copy())), len(observations)
     if mask.shape != (size,) or mask.dtype.kind != "b":
         raise ConfigurationError(
             f"the function {getattr(goal, '__name__', 'goal')} returned {mask.dtype} of shape "

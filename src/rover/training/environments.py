@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
+from rover.data import Buffer
 from rover.envs import DiscreteActions, FiniteMDP, GridWorld, finite_dynamics
 from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.envs.finite_mdp import hiding_wrapper
@@ -61,11 +62,18 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
         warnings.warn(message, RoverWarning, stacklevel=3)
 
 
-def horizon_of(env: gym.Env[Any, Any]) -> int:
+def horizon_of(env: gym.Env[Any, Any], buffer: Buffer | None = None) -> int:
     """Steps after which episodes of the environment are truncated; 200 without a limit.
 
     More than a million steps are no limit.
+
+    Args:
+        env: the environment.
+        buffer: transitions of it. Attributes ``horizon`` and ``max_steps`` are names that an
+            environment may use for something else: one that is less than the longest episode of
+            the buffer is no limit.
     """
+    longest = 0 if buffer is None else buffer.longest_episode
     # Steps that end an episode, and how many of them a decision takes.
     limits: list[tuple[Any, int]] = [(env.spec and env.spec.max_episode_steps, 1)]
     repeat, horizon = 1, _MAX_HORIZON + 1
@@ -74,10 +82,14 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
         limits.append((getattr(env, "_max_episode_steps", None), repeat))
         repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
         env = env.env
-    limits.append((getattr(env, "horizon", None), repeat))
-    limits.append((getattr(env, "max_steps", None), repeat))
+    named = [getattr(env, name, None) for name in ("horizon", "max_steps")]
+    limits += [
+        (steps, repeat)
+        for steps in named
+        if isinstance(steps, int) and math.ceil(steps / repeat) >= max(longest, 1)
+    ]
     for steps, per_decision in limits:
-        if isinstance(steps, int):
+        if isinstance(steps, int) and not isinstance(steps, bool):
             horizon = min(horizon, math.ceil(steps / per_decision))
     return horizon if horizon <= _MAX_HORIZON else _DEFAULT_HORIZON
 

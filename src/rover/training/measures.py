@@ -146,7 +146,6 @@ class Measures(ABC):
         self._buffer = buffer
         self._config = config
         self._seed = seed
-        self._rollout_horizon = min(horizon_of(env), MAX_ROLLOUT_STEPS)
         # Two accounts, since a run that is made longer must go on as if it had never ended.
         self._on_the_way, self._at_the_end = _Account(), _Account()
         self._left_out: str | None = None
@@ -159,6 +158,11 @@ class Measures(ABC):
         self._milestones: dict[str, int | None] = {_FULL_COVERAGE: None, _TARGET_REACHED: None}
         self.latest: dict[str, Any] = {}
         self.within_episodes = False
+
+    @property
+    def _rollout_horizon(self) -> int:
+        """Steps of a roll-out, by what the run's own episodes show of the environment's limit."""
+        return min(horizon_of(self._env, self._buffer), MAX_ROLLOUT_STEPS)
 
     @cached_property
     def _rollout_env(self) -> gym.Env[Any, Any] | None:
@@ -501,13 +505,14 @@ class RolloutMeasures(Measures):
     ) -> None:
         super().__init__(env, buffer, config, seed=seed)
         self._n_episodes = max(2, config.evaluation_episodes)
-        # A set ends with its last episode, so this is what it may take at most.
-        horizon = self._rollout_horizon
-        self._longest_set = min(
-            self._n_episodes * horizon, max(2 * horizon, _MAX_SET_STEPS - 1 + horizon)
-        )
         # Cells can be compared on one net alone, so an end of the run has one evaluator.
         self._evaluator_of_end: RolloutEvaluator | None = None
+
+    @property
+    def _longest_set(self) -> int:
+        """Steps that a set may take at most, since it ends with its last episode."""
+        horizon = self._rollout_horizon
+        return min(self._n_episodes * horizon, max(2 * horizon, _MAX_SET_STEPS - 1 + horizon))
 
     @cached_property
     def _evaluator(self) -> RolloutEvaluator:

@@ -14,7 +14,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, abridge
 from rover.features import Encoder, EncoderConfig
 from rover.operators.kernels import require_finite
 from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
@@ -87,8 +87,8 @@ class _ObservationRecovery:
             states = f", {config.n_states} states" if shape == () else ""
             raise ConfigurationError(
                 f"the policy was pretrained on {config.observation_dtype} observations of shape "
-                f"{shape}{states}, and the environment has {space}: make it with the observation "
-                "option and the wrappers of the pretraining"
+                f"{shape}{states}, and the environment has {abridge(space)}: make it with "
+                "the observation option and the wrappers of the pretraining"
             )
         self._config = config
         self._channels_first = len(shape) == 3 and space.shape != shape

@@ -23,7 +23,7 @@ from stable_baselines3.common.torch_layers import (
 from torch import Tensor, nn
 
 from rover.envs import action_set
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, abridge
 from rover.integrations.sb3.features import (
     PretrainedLogits,
     PretrainedPolicy,
@@ -77,8 +77,8 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
         if not (is_discrete or is_box):
             wanted = f"Discrete({n})" if actions is None else "the actions of pretraining"
             raise ConfigurationError(
-                f"the policy was pretrained with {n} actions and the environment has {space}: "
-                f"make it with {wanted}"
+                f"the policy was pretrained with {n} actions and the environment has "
+                f"{abridge(space)}: make it with {wanted}"
             )
         super().__init__(
             observation_space,

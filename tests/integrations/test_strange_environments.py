@@ -1,0 +1,184 @@
+"""Environments of others: they change what they are given, and return odd numbers and types."""
+
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rover
+from rover.data import Buffer, Collector, RunningEpisode, check_spaces
+from rover.envs import action_set
+from rover.errors import ConfigurationError, RoverWarning
+from rover.training.environments import horizon_of
+from rover.wrappers import DiscreteActions
+
+
+class Arena(gym.Env[Any, Any]):
+    """A point in the unit square that a push moves; 40 steps an episode.
+
+    Args:
+        changes: whether the action that is given is changed, as robot simulators do.
+        as_lists: whether observations are lists of Python floats.
+        reward: what each step earns.
+    """
+
+    observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+
+    def __init__(
+        self,
+        *,
+        changes: bool = False,
+        as_lists: bool = False,
+        reward: Any = 0.0,
+        actions: spaces.Space[Any] | None = None,
+    ) -> None:
+        self.action_space = actions or spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.changes, self.as_lists, self.reward = changes, as_lists, reward
+        self.taken: list[Any] = []
+
+    def _seen(self) -> Any:
+        return self.point.tolist() if self.as_lists else self.point.copy()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.point, self.n_steps = np.full(2, 0.5), 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.taken.append(np.array(action))
+        push = np.array(action, np.float64) * 0.13
+        if self.changes:
+            action *= 0.13
+        self.point = np.clip(self.point + push, 0.0, 1.0)
+        self.n_steps += 1
+        return self._seen(), self.reward, False, self.n_steps == 40, {}
+
+
+def test_an_environment_may_change_the_action_that_it_is_given():
+    plain, changing = Arena(), Arena(changes=True)
+    agents = [rover.Rover(env, seed=0).learn(300) for env in (plain, changing)]
+    np.testing.assert_array_equal(plain.taken, changing.taken)
+    np.testing.assert_array_equal(*(agent.buffer.observations.rows for agent in agents))
+    assert len(np.unique(changing.taken, axis=0)) <= len(action_set(changing.action_space))
+
+    held = [Arena(changes=changes) for changes in (False, True)]
+    for env in held:
+        repeated = DiscreteActions(env, repeat=3)
+        repeated.reset(seed=0)
+        repeated.step(4)
+    np.testing.assert_array_equal(*(env.taken for env in held))
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, ()), spaces.Box(-1.0, 1.0, (1,))], ids=str
+)
+def test_actions_have_the_type_of_their_space(space):
+    env = Arena(actions=space)
+    episode = RunningEpisode(env, seed=0)
+    original = env.step
+
+    def step(action):
+        assert action.dtype == space.dtype
+        assert action.shape == space.shape
+        assert np.size(action.item()) == 1
+        return original(np.resize(action, 2))
+
+    env.step = step
+    episode.step(1)
+
+
+def test_functions_of_the_user_may_change_what_they_are_given():
+    agent = rover.Rover(Arena(), seed=0).learn(200)
+    rows, actions = agent.buffer.observations.rows.copy(), agent.buffer.action_set.copy()
+
+    def corner(observations):
+        is_goal = observations.sum(axis=1) > 1.7
+        observations[:] = 0.0
+        return is_goal
+
+    def reward(observations, taken, reached):
+        earned = reached[:, 0].astype(np.float64)
+        for array in (observations, taken, reached):
+            array[:] = 0.0
+        return earned
+
+    rover.solve(agent, goal=corner)
+    with warnings.catch_warnings(action="ignore"):
+        rover.solve(agent, reward=reward)
+    agent.policy.action_set[:] = 0.0
+    np.testing.assert_array_equal(agent.buffer.observations.rows, rows)
+    np.testing.assert_array_equal(agent.buffer.action_set, actions)
+    np.testing.assert_array_equal(agent.policy.action_set, actions)
+
+
+@pytest.mark.parametrize("returned", ["as the space", "float64", "list"])
+def test_a_policy_takes_the_observation_that_its_environment_returned(returned, tmp_path):
+    env = Arena(as_lists=returned == "list")
+    agent = rover.Rover(env, seed=0).learn(200)
+    seen, _ = env.reset(seed=1)
+    if returned == "as the space":
+        seen = np.asarray(seen, np.float32)
+    agent.policy.save(tmp_path / "policy.safetensors")
+    wanted = agent.policy.probs(np.asarray(seen, np.float32)[None])
+    for policy in (agent.policy, rover.load_policy(tmp_path / "policy.safetensors")):
+        np.testing.assert_array_equal(policy.probs([seen]), wanted)
+        policy.act(seen, np.random.default_rng(0))
+    with warnings.catch_warnings(action="ignore"):
+        solved = rover.solve(agent, goal=lambda rows: rows[:, 0] > 0.9)
+    solved.act(seen, np.random.default_rng(0))
+    assert solved.value([seen]).shape == solved.value(np.asarray([seen], np.float32)).shape
+
+
+def test_a_reward_may_be_an_array_of_one_number_and_none_is_read_in_pretraining():
+    rover.check_env(Arena(reward=np.array([1.0])))
+    buffer = Buffer(*check_spaces(Arena()), rewards=True)
+    collector = Collector(Arena(reward=np.array([[2.5]])), buffer, seed=0)
+    collector.start_episode()
+    collector.step(0)
+    assert buffer.rewards.tolist() == [2.5]
+    with pytest.warns(RoverWarning, match=r"no single numbers: .*TransformReward"):
+        rover.check_env(Arena(reward=np.zeros(2)))
+    rover.Rover(Arena(reward=np.zeros(2)), seed=0).learn(60)
+
+
+class Old(Arena):
+    """The interface of Gym before version 0.26."""
+
+    def __init__(self, old: str) -> None:
+        super().__init__()
+        self.old = old
+
+    def reset(self, **options: Any) -> Any:
+        if self.old == "seed" and "seed" in options:
+            raise TypeError("reset() got an unexpected keyword argument 'seed'")
+        returned = super().reset(**options)
+        return returned[0] if self.old == "reset" else returned
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or truncated, info
+
+
+@pytest.mark.parametrize(
+    ("old", "words"),
+    [("seed", "reset takes no seed"), ("reset", "reset did not return"), ("step", "step did not")],
+)
+def test_an_old_environment_is_named_by_every_door(old, words):
+    with pytest.raises(ConfigurationError, match=f"{words}.*shimmy"):
+        rover.check_env(Old(old))
+    with pytest.raises(ConfigurationError, match=f"{words}.*shimmy"):
+        rover.Rover(Old(old), seed=0).learn(3)
+
+
+def test_an_attribute_of_another_meaning_is_no_horizon():
+    env = Arena()
+    env.horizon = 5  # how far a planner of this environment looks ahead
+    agent = rover.Rover(env, seed=0).learn(100)
+    assert horizon_of(env) == 5
+    assert agent.buffer.longest_episode == 40
+    assert horizon_of(env, agent.buffer) == 200
+    env.max_steps = 40  # a limit
+    assert horizon_of(env, agent.buffer) == 40
