@@ -51,7 +51,8 @@ def test_measuring_takes_its_share_of_the_steps(share, most):
     env = Counted(gym.make("MountainCar-v0"))
     agent = Random(env, measure_share=share, **QUICK).learn(3000)
     summary = agent.summary()
-    assert Counted.n_steps == 3000 + summary["measured_steps"]
+    # Beside roll-outs a bounded number of steps holds the copy against the environment.
+    assert 0 <= Counted.n_steps - 3000 - summary["measured_steps"] <= 250
     assert summary["measured_steps"] <= most * 3000
     assert (summary["cells"] is None) == (share == 0.0)
     assert summary["worse_than_random"] is (None if share == 0.0 else False)

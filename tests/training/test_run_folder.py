@@ -104,7 +104,11 @@ VECTORS = {"observations", "visits"}
 )
 def test_pictures_can_be_drawn_of_every_kind_of_environment(make, keys, tmp_path):
     env = make()
-    agent = Rover(env, run_dir=tmp_path, measure_share=1000, **SETTINGS)
+    with contextlib.ExitStack() as stack:
+        if isinstance(env, Unique):
+            words = "no second instance .* Pass evaluation_env="
+            stack.enter_context(pytest.warns(RoverWarning, match=words))
+        agent = Rover(env, run_dir=tmp_path, measure_share=1000, **SETTINGS)
     with contextlib.ExitStack() as stack:
         if isinstance(env, Unrecorded):
             words = "no command can evaluate, resume or fine-tune"

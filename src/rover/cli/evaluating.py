@@ -85,7 +85,7 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
     policy = read_policy(path)
-    from rover.training.environments import horizon_of
+    from rover.training.environments import horizon_of, warn_of_another_world
     from rover.training.run_folder import load_run_buffer
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
@@ -94,6 +94,8 @@ def _evaluate(
     policy.check_fits(env)
     episodes, repeats, seed, as_json = sampling
     buffer = load_run_buffer(path) if path.is_dir() and finite_dynamics(env) is None else None
+    if buffer is not None:
+        warn_of_another_world(env, buffer, seed=policy.details["seed"])
     horizon = horizon_of(env, buffer)
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
     setup |= {"repeats": repeats, "max_steps": max_steps}

@@ -80,6 +80,8 @@ class Rover(Agent[RoverConfig]):
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
+        evaluation_env: a second instance of the environment, which policies are rolled out in;
+            None: a copy, or one that is made from the spec.
         overrides: single settings, the fields of :class:`~rover.coverage.config.RoverConfig`.
             ``kernel``, ``encoder``, ``representation`` and ``cover`` may also be your own: a
             :class:`~rover.operators.Kernel`, a torch module

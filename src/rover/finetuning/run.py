@@ -25,7 +25,7 @@ from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
 from rover.operators.support import FloatArray
 from rover.policies import Policy, TabulatedPolicy
 from rover.storage import RunConfig, restore_tensors
-from rover.training.environments import fresh_copy, observations_of
+from rover.training.environments import evaluation_copy, observations_of, repeats_itself
 from rover.training.monitor import Log
 from rover.training.run import Callback, Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
@@ -286,12 +286,8 @@ class OnlineRun(TaskRun):
         shape, dtype, n_actions = check_spaces(env)
         check_rewarded(env)
         # An evaluation in the middle of an episode would end it.
-        evaluation_env = fresh_copy(env) if evaluation_env is None else evaluation_env
-        if evaluation_env is None:
-            raise ConfigurationError(
-                "nothing makes a second instance of this environment, which evaluations need: "
-                "pass evaluation_env="
-            )
+        self._is_copy = evaluation_env is None
+        evaluation_env = evaluation_copy(env) if evaluation_env is None else evaluation_env
         super().__init__(run_config, env, evaluation_env, run_dir)
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
         self._buffer = Buffer(
@@ -352,10 +348,33 @@ class OnlineRun(TaskRun):
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
 
+    def _check_copy(self) -> None:
+        """Hold the copy that judges against the episode with the reward that is most unusual.
+
+        Raises:
+            ConfigurationError: it does not repeat it.
+        """
+        rewards = self._buffer.rewards
+        assert rewards is not None
+        row = int(np.abs(rewards - np.median(rewards)).argmax())
+        ends = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
+        episode = int(np.searchsorted(ends, row))
+        if not repeats_itself(
+            self._evaluation_env, self._buffer, seed=self.run_config.seed, episode=episode
+        ):
+            raise ConfigurationError(
+                f"the copy of the environment that policies are evaluated in does not repeat "
+                f"episode {episode} of the task: something was set after it was made. Pass "
+                "evaluation_env=, an instance that was set alike"
+            )
+        self._is_copy = False  # once is enough
+
     def _measure(self) -> dict[str, Any]:
         if self._acting is not None:
             # A run that goes on from here has nothing tabulated, and rounding depends on what was.
             self._acting.forget()
+        if self._is_copy and self.is_rewarded:
+            self._check_copy()
         recent, self._recent_returns = self._recent_returns, []
         return self._evaluate(
             {

@@ -16,7 +16,7 @@ from rover.errors import ConfigurationError
 from rover.evaluation import CellNet, FiniteEvaluator
 from rover.operators.support import FloatArray
 from rover.planning.net import Net
-from rover.training.environments import discount_of, fresh_copy, horizon_of
+from rover.training.environments import discount_of, evaluation_copy, horizon_of
 
 # Seed of the uniform actions that a net's unit is taken from: figures of the environment alone.
 _SEEDS = 11
@@ -150,12 +150,7 @@ class _Record:
 def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
     """An empty net and the unit of each number, from uniformly random actions."""
     # Another instance: what the learner's own draws and visits stays as it is.
-    other = fresh_copy(env)
-    if other is None:
-        raise ConfigurationError(
-            "the unit of a net of cells is taken from random actions in a second instance of the "
-            "environment, and this one can neither be copied nor be made by its id: register it"
-        )
+    other = evaluation_copy(env)
     rng, (_, _, n_actions) = np.random.default_rng(_SEEDS), check_spaces(other)
     visited: list[NDArray[Any]] = []
     while len(visited) < 1000:

@@ -22,6 +22,7 @@ from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
 from rover.training.agent import Agent
+from rover.training.environments import warn_of_another_world
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
 
 Source = Agent[Any] | Buffer | str | Path
@@ -61,10 +62,13 @@ class Experience(NamedTuple):
             experience = Experience(source.buffer, source.policy, env or source.env, source.seed)
         elif isinstance(source, str | Path):
             about = read_run_config(source, kind="pretrain")
+            policy = load_policy(finished_file(source, POLICY_FILE))
+            buffer = load_run_buffer(source)
             if env is None and about.env_id is not None:
                 env = make_env(known_id(about.env_id), about.env_kwargs)
-            policy = load_policy(finished_file(source, POLICY_FILE))
-            experience = Experience(load_run_buffer(source), policy, env, about.seed)
+                check_same_spaces(buffer, env)
+                warn_of_another_world(env, buffer, seed=about.seed)
+            experience = Experience(buffer, policy, env, about.seed)
         else:
             raise ConfigurationError(
                 f"a {type(source).__name__} holds no transitions to plan on: give an agent, a run "

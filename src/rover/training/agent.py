@@ -22,7 +22,14 @@ from rover.data import Buffer, Collector, check_spaces
 from rover.envs import action_set, finite_dynamics, id_and_kwargs, known_id, make_env
 from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.envs.registration import warn_of_unregistered
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    ReplayMismatchError,
+    RoverWarning,
+    choose,
+    whole_number,
+)
 from rover.features import learning_mode
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_sealed
@@ -31,7 +38,12 @@ from rover.training.config import (
     merge_settings,
     validate_settings,
 )
-from rover.training.environments import discount_of, warn_of_limits
+from rover.training.environments import (
+    discount_of,
+    repeats_itself,
+    warn_of_limits,
+    warn_of_settings,
+)
 from rover.training.measures import ExactMeasures, Measures, RolloutMeasures
 from rover.training.monitor import Log
 from rover.training.run import Callback, Run
@@ -77,6 +89,8 @@ class Agent(Run, Generic[ConfigT]):
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
+        evaluation_env: a second instance of the environment, which policies are rolled out in;
+            None: a copy, or one that is made from the spec.
         overrides: single settings, the fields of :attr:`config_class`; nested ones as mappings.
 
     Attributes:
@@ -117,6 +131,7 @@ class Agent(Run, Generic[ConfigT]):
         env_kwargs: Mapping[str, Any] | None = None,
         seed: int = 0,
         run_dir: str | Path | None = None,
+        evaluation_env: gym.Env[Any, Any] | None = None,
         **overrides: Any,
     ) -> None:
         if env_kwargs and not isinstance(env, str):
@@ -148,11 +163,12 @@ class Agent(Run, Generic[ConfigT]):
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
         problem = finite_dynamics(self.env)
+        run = (self.env, self.buffer, self.config)
+        judged: dict[str, Any] = {"seed": self.seed, "evaluation_env": evaluation_env}
         if problem is None or problem.dynamics.n_states > MAX_EVALUATED_STATES:
-            self.measures = RolloutMeasures(self.env, self.buffer, self.config, seed=self.seed)
+            self.measures = RolloutMeasures(*run, **judged)
         else:
-            run = (self.env, self.buffer, self.config)
-            self.measures = ExactMeasures(*run, problem, seed=self.seed)
+            self.measures = ExactMeasures(*run, problem, **judged)
         warn_of_limits(self.env, problem)
         self._handed_over: HandedOver | None = None
         # The skill (k,) that is followed now, of agents that have any.
@@ -252,7 +268,12 @@ class Agent(Run, Generic[ConfigT]):
 
     @classmethod
     def resume(
-        cls, run_dir: str | Path, *, env: gym.Env[Any, Any] | None = None, **objects: Any
+        cls,
+        run_dir: str | Path,
+        *,
+        env: gym.Env[Any, Any] | None = None,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        **objects: Any,
     ) -> Self:
         """The agent of a run folder, as its latest checkpoint left it.
 
@@ -261,6 +282,7 @@ class Agent(Run, Generic[ConfigT]):
         Args:
             run_dir: the run folder.
             env: the environment, where it cannot be made again from its id.
+            evaluation_env: as of the agent.
             objects: settings that were objects of your own, such as ROVER's kernel.
 
         Raises:
@@ -281,7 +303,13 @@ class Agent(Run, Generic[ConfigT]):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
         # Before networks are made of the settings, as large as they say.
         RunFolder(run_dir).read_checkpoint(stored.identity())
-        agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
+        agent = cls(
+            env,
+            seed=stored.seed,
+            run_dir=run_dir,
+            evaluation_env=evaluation_env,
+            **{**settings, **objects},
+        )
         # All settings were given one by one, so the name of the preset has to be told: a later
         # version may have no preset of that name.
         agent.preset, agent.total_timesteps = stored.preset, stored.total_timesteps
@@ -310,6 +338,7 @@ class Agent(Run, Generic[ConfigT]):
     def _begin(self) -> None:
         if self.run_dir is not None:
             warn_of_unregistered(self.env)
+            warn_of_settings(self.env)
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
@@ -424,6 +453,12 @@ class Agent(Run, Generic[ConfigT]):
         self.buffer.load_state(state["buffer"])
         self._load_agent_state(state["agent"])
         self.measures.load_state(state["measures"])
+        if not repeats_itself(self.env, self.buffer, seed=self.seed):
+            raise ReplayMismatchError(
+                "the environment does not repeat the first episode of the run, although it repeats "
+                "itself: something was set after the run's own was made. Set it again and resume "
+                f"in Python, {type(self).__name__}.resume(run_dir, env=...)"
+            )
         self._collector.load_state(state["collector"])
 
     def _save_results(self, folder: Path) -> None:

@@ -5,20 +5,32 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 
-from rover.data import Buffer
-from rover.envs import DiscreteActions, FiniteMDP, GridWorld, finite_dynamics
+from rover.data import Buffer, RunningEpisode, as_reward, check_spaces, episode_seed
+from rover.envs import (
+    DiscreteActions,
+    FiniteMDP,
+    GridWorld,
+    finite_dynamics,
+    id_and_kwargs,
+    make_env,
+)
 from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.envs.finite_mdp import hiding_wrapper
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverError, RoverWarning, abridge
 from rover.features import Observations
 from rover.training.config import DEFAULT_DISCOUNT
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
+
+_STEPS_REPEATED = 200
+"""Steps of a recorded episode by which an instance is held against the run's."""
 
 
 def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
@@ -99,25 +111,222 @@ def discount_of(env: gym.Env[Any, Any]) -> float:
     return getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
 
 
-def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
-    """Another instance of an environment, made from its spec or else copied; None if neither is.
+class NoSecondInstanceError(ConfigurationError):
+    """There is no second instance of an environment that can be trusted: give one."""
 
-    An instance that is made is silent.
+
+def evaluation_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """A second instance of an environment, which may be stepped while the first one is in use.
+
+    A deep copy, which holds whatever was set after the environment was made; else one that is made
+    from its spec, if it has the same attributes. It is stepped a few times, beside a second copy:
+    copies that hold the same client or handle drive one simulator, the first one's.
+
+    Raises:
+        NoSecondInstanceError: neither can be made, or copies disturb one another.
     """
-    spec = env.spec
-    # By its spec where that is cheap, since copies share whatever an environment points at.
-    if spec is not None and not (
-        isinstance(env.unwrapped, GridWorld) and not spec.additional_wrappers
-    ):  # the map and the tables of a grid world need not be made anew
-        silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
+    reasons = []
+    for make in (_deep_copy, _made_again):
         try:
-            return gym.make(spec, **silent)
-        except Exception:  # a wrapper does not record how it was made, or a port is in use
-            pass
+            copies = make(env), make(env)
+        except _NoCopy as reason:
+            reasons.append(str(reason))
+            continue
+        # Of rover's own environments it is known that they share tables alone.
+        if isinstance(env.unwrapped, GridWorld) or not _disturb(*copies):
+            return copies[0]
+        reasons.append("copies of it drive one simulator, so that an evaluation would disturb it")
+    raise NoSecondInstanceError(
+        f"no second instance of this environment can be evaluated in: {'; '.join(reasons)}. Pass "
+        "evaluation_env=, another instance with a simulator of its own"
+    )
+
+
+class _NoCopy(Exception):
+    """The reason for which an environment cannot be made a second time."""
+
+
+def _deep_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    if getattr(env, "render_mode", None) == "human":
+        raise _NoCopy("it draws in a window, which a copy would draw in too")
     try:
         return copy.deepcopy(env)
-    except Exception:  # whatever an environment may hold on to
-        return None
+    except Exception as error:  # whatever an environment may hold on to
+        raise _NoCopy(f"it cannot be copied ({type(error).__name__})") from error
+
+
+def _made_again(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """An instance that is made from the spec, silent, if it is like the environment."""
+    spec = env.spec
+    if spec is None:
+        raise _NoCopy("it was not made by gymnasium.make")
+    silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
+    try:
+        made = gym.make(spec, **silent)
+    except Exception as error:  # a wrapper does not record how it was made, or a port is in use
+        raise _NoCopy(f"it cannot be made from its id ({type(error).__name__})") from error
+    if unlike := set_after_making(env, made):
+        raise _NoCopy(f"{', '.join(unlike)} of it was set after it was made from its id")
+    return made
+
+
+def set_after_making(env: gym.Env[Any, Any], fresh: gym.Env[Any, Any]) -> list[str]:
+    """Attributes of an environment with other values than a fresh instance of its id has, as words.
+
+    Numbers, words, arrays, and lists, tuples and dictionaries of them are compared, of the
+    innermost environment. What a reset or a step changes is part of an episode, and left out.
+
+    Args:
+        env: the environment.
+        fresh: an instance that was just made, which is reset and stepped.
+    """
+    before = _attributes(fresh)
+    _random_steps(fresh, seed=0)
+    after, own = _attributes(fresh), _attributes(env)
+    return [
+        f"{name}={abridge(getattr(env.unwrapped, name))}"
+        for name, value in before.items()
+        if value == after.get(name)
+        and name in own
+        and value != own[name]
+        and not name.startswith("render")
+    ]
+
+
+def _attributes(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """The attributes of the innermost environment that can be compared, by name."""
+    known = {name: _comparable(value) for name, value in vars(env.unwrapped).items()}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _comparable(value: Any) -> tuple[Any, ...] | None:
+    """A value in a form that can be compared; None of objects of other classes."""
+    match value:
+        case None | bool() | int() | float() | str() | np.generic():
+            return "value", value
+        case np.ndarray() if value.dtype.kind in "biuf":
+            return "array", value.tolist()
+        case list() | tuple():
+            parts = [_comparable(part) for part in value]
+            return None if None in parts else ("list", parts)
+        case dict():
+            entries = {str(key): _comparable(part) for key, part in value.items()}
+            return None if None in entries.values() else ("dict", entries)
+    return None
+
+
+_STEPS_TOGETHER = 8
+"""Steps by which it is found whether two copies drive one simulator: of a seed's first ones."""
+
+
+def _random_steps(
+    env: gym.Env[Any, Any],
+    *,
+    seed: int,
+    n_steps: int = _STEPS_TOGETHER,
+    disturb: Callable[[int], object] | None = None,
+) -> list[Any]:
+    """What a reset and random steps return, with something done before each of the steps."""
+    rng, n_actions = np.random.default_rng(seed), check_spaces(env)[2]
+    episode = RunningEpisode(env, seed=seed)
+    seen: list[Any] = [episode.observation]
+    for number in range(n_steps):
+        if disturb is not None:
+            disturb(number)
+        reached, reward, terminated, truncated = episode.step(int(rng.integers(n_actions)))
+        seen += [reached, np.array(reward), terminated, truncated]
+        if terminated or truncated:
+            break
+    return seen
+
+
+def _disturb(one: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> bool:
+    """True if an episode of one instance is another one when the other is stepped meanwhile."""
+    first, again = _random_steps(one, seed=0), _random_steps(one, seed=0)
+    if not _same(first, again):  # whatever its seed: nothing can be said of it
+        return False
+    # Episodes of different lengths: one of them alone may end where the disturbed one is.
+    together = _random_steps(
+        one, seed=0, disturb=lambda k: _random_steps(other, seed=k + 1, n_steps=k)
+    )
+    return not _same(first, together)
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(one) == len(other) and all(map(np.array_equal, one, other))
+
+
+def repeats_itself(env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, episode: int = 0) -> bool:
+    """True if an instance repeats a recorded episode of a run; or not even itself, by its seed.
+
+    Args:
+        env: the instance, which is reset and stepped.
+        buffer: transitions of the run; rewards are compared where it has them.
+        seed: of the run.
+        episode: number of the episode, of which at most the first 200 steps are played.
+    """
+    ends = np.flatnonzero(buffer.terminated | buffer.truncated)
+    first = 0 if episode == 0 else int(ends[episode - 1]) + 1
+    behind = int(ends[episode]) + 1 if episode < len(ends) else len(buffer)
+    rows = slice(first, min(behind, first + _STEPS_REPEATED))
+    table = buffer.observations.rows
+    recorded: list[Any] = [table[buffer.episode_starts[episode]], *table[buffer.successors[rows]]]
+    earned = [] if buffer.rewards is None else buffer.rewards[rows].tolist()
+
+    def played() -> list[Any]:
+        running = RunningEpisode(env, seed=episode_seed(seed, episode))
+        seen, rewards = [running.observation], []
+        for action in buffer.actions[rows].tolist():
+            reached, reward, *_ = running.step(action)
+            seen.append(reached)
+            if earned:
+                rewards.append(as_reward(reward, running))
+        return [*seen, *rewards]
+
+    try:
+        once = played()
+        return _same(once, [*recorded, *earned]) or not _same(once, played())
+    except (ConfigurationError, gym.error.ResetNeeded):  # other observations, or an earlier end
+        return False
+
+
+def warn_of_another_world(env: gym.Env[Any, Any], buffer: Buffer, *, seed: int) -> None:
+    """Warn where an environment that was made from the id of a run does not repeat its data.
+
+    Warns:
+        RoverWarning: it does not; something was set after the run's own was made.
+    """
+    if not isinstance(env.unwrapped, GridWorld) and not repeats_itself(env, buffer, seed=seed):
+        warnings.warn(
+            "the environment as its id makes it does not repeat the first episode of the run's "
+            "data: something was set after it was made. Go on in Python with env=, or register it "
+            "as it was set",
+            RoverWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_settings(env: gym.Env[Any, Any]) -> None:
+    """Warn before a run with a folder of what no command can make again from the id.
+
+    Warns:
+        RoverWarning: attributes that were set after the environment was made.
+    """
+    made = id_and_kwargs(env)
+    if made is None or isinstance(env.unwrapped, GridWorld):
+        return
+    try:
+        unlike = set_after_making(env, make_env(*made))
+    except RoverError:  # it cannot be made twice
+        return
+    if unlike:
+        warnings.warn(
+            f"{', '.join(unlike)} was set after {made[0]} was made. The commands (resume, "
+            "evaluate, solve, finetune, certify) make it from its id, without that: go on in "
+            "Python with env=, or register it with the keywords that set it",
+            RoverWarning,
+            stacklevel=4,
+        )
 
 
 def observations_of(env: gym.Env[Any, Any]) -> Observations:

@@ -42,7 +42,12 @@ from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
-from rover.training.environments import fresh_copy, horizon_of
+from rover.training.environments import (
+    NoSecondInstanceError,
+    evaluation_copy,
+    horizon_of,
+    repeats_itself,
+)
 
 # Least ratio of the steps of two evaluation points.
 _EVALUATION_GROWTH = 1.5
@@ -127,6 +132,7 @@ class Measures(ABC):
         buffer: the run's buffer.
         config: the agent's settings.
         seed: of the run.
+        evaluation_env: a second instance of the environment, for roll-outs; None: a copy.
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
@@ -140,9 +146,16 @@ class Measures(ABC):
     states_seen: int | None = None
 
     def __init__(
-        self, env: gym.Env[Any, Any], buffer: Buffer, config: AgentConfig, *, seed: int
+        self,
+        env: gym.Env[Any, Any],
+        buffer: Buffer,
+        config: AgentConfig,
+        *,
+        seed: int,
+        evaluation_env: gym.Env[Any, Any] | None = None,
     ) -> None:
-        self._env = env
+        self._env, self._evaluation_env = env, evaluation_env
+        self._not_judged: str | None = None  # the reason why no policy can be rolled out
         self._buffer = buffer
         self._config = config
         self._seed = seed
@@ -166,8 +179,24 @@ class Measures(ABC):
 
     @cached_property
     def _rollout_env(self) -> gym.Env[Any, Any] | None:
-        """The environment that policies are rolled out in; None where nothing makes it again."""
-        return fresh_copy(self._env)
+        """The environment that policies are rolled out in; None where none can be trusted."""
+        other = self._evaluation_env
+        # Known dynamics are no copy's: only a policy with a memory is rolled out there.
+        if other is None and self.evaluator is not None:
+            other = evaluation_copy(self._env)
+        if other is None or repeats_itself(other, self._buffer, seed=self._seed):
+            return other
+        self._not_measured(
+            "the instance that policies would be evaluated in does not repeat the first episode of "
+            "this run: something was set after it was made. Pass evaluation_env=, an instance "
+            "that was set alike"
+        )
+        return None
+
+    def _not_measured(self, reason: str) -> None:
+        """Warn that no policy of this run is rolled out."""
+        self._left_out = self._not_judged = f"the policy was not measured: {reason}"
+        warnings.warn(self._left_out, RoverWarning, stacklevel=3)
 
     def note(self, step: int) -> None:  # noqa: B027 - nothing to note of unknown states
         """Take note of the states in the buffer after environment step number `step`."""
@@ -214,7 +243,7 @@ class Measures(ABC):
 
     def begin_end(self) -> None:
         """Forget what was measured at an earlier end of the run, which goes on since."""
-        self._at_the_end, self._left_out = _Account(), None
+        self._at_the_end, self._left_out = _Account(), self._not_judged
         self._episodes, self._worse_than_random = (), None
 
     @abstractmethod
@@ -352,8 +381,9 @@ class ExactMeasures(Measures):
         problem: FiniteMDP,
         *,
         seed: int,
+        evaluation_env: gym.Env[Any, Any] | None = None,
     ) -> None:
-        super().__init__(env, buffer, config, seed=seed)
+        super().__init__(env, buffer, config, seed=seed, evaluation_env=evaluation_env)
         assert config.discount is not None
         self.evaluator = FiniteEvaluator(
             problem,
@@ -501,9 +531,23 @@ class RolloutMeasures(Measures):
     """Measures policies now and then by roll-outs, beside uniformly random actions."""
 
     def __init__(
-        self, env: gym.Env[Any, Any], buffer: Buffer, config: AgentConfig, *, seed: int
+        self,
+        env: gym.Env[Any, Any],
+        buffer: Buffer,
+        config: AgentConfig,
+        *,
+        seed: int,
+        evaluation_env: gym.Env[Any, Any] | None = None,
     ) -> None:
-        super().__init__(env, buffer, config, seed=seed)
+        super().__init__(env, buffer, config, seed=seed, evaluation_env=evaluation_env)
+        if config.measure_share == 0.0:
+            self._not_judged = "the policy was not measured: measure_share=0"
+        elif evaluation_env is None:
+            # Before the first episode, since copies may turn out to drive the same simulator.
+            try:
+                self._evaluation_env = evaluation_copy(env)
+            except NoSecondInstanceError as error:
+                self._not_measured(str(error))
         self._n_episodes = max(2, config.evaluation_episodes)
         # Cells can be compared on one net alone, so an end of the run has one evaluator.
         self._evaluator_of_end: RolloutEvaluator | None = None
