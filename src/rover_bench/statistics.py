@@ -61,7 +61,8 @@ class Aggregate:
         """The values, with the limit in the place of infinite ones."""
         # A run that did not get there would have taken longer than the limit, so every statistic
         # of these values bounds the true one from below.
-        return np.minimum(self.values, self.limit)
+        values = np.array(self.values, np.float64)
+        return np.where(np.isposinf(values), self.limit, values)
 
     @property
     def n_censored(self) -> int:

@@ -1,5 +1,6 @@
 """Any reward at first sight, from agents, run folders and buffers."""
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,8 @@ from rover.evaluation import greedy_episodes
 from rover.evaluation.returns import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret
+from rover.solving.experience import Experience
+from rover.solving.judgement import warn_if_worse_than_random
 from rover.solving.solve import warn_of_unseen
 from rover.training.agent import Agent
 
@@ -301,3 +304,40 @@ def test_sources_without_transitions(agent, tmp_path):
         expected_values(agent.buffer, [lambda o, a, n: np.ones(len(a))])
     with pytest.raises(ConfigurationError, match="no grid world"):
         rover.solve(agent.buffer, goal=(3, 2))
+
+
+class Cued(gym.Env[Any, Any]):
+    """The first observation is the action that pays at the third one, where others cost."""
+
+    observation_space, action_space = gym.spaces.Discrete(4), gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.n_steps, self.cue = 0, int(self.np_random.integers(3))
+        return self.cue, {}
+
+    def step(self, action: Any) -> Any:
+        self.n_steps += 1
+        earned = float(self.n_steps == 3) * (1.0 if action == self.cue else -1.0)
+        return 3, earned, self.n_steps == 3, False, {}
+
+
+def test_a_plan_that_earns_less_than_random_actions_is_warned_of(monkeypatch):
+    agent = rover.Rover(Cued(), seed=0, contexts=False).learn(300)
+    solved = rover.solve(agent, reward=agent.env)
+    # Whatever makes plans fail: the action that costs, and never the one that was shown.
+    monkeypatch.setattr(ValuePolicy, "probs", lambda self, seen: np.eye(3)[[0] * len(seen)])
+    experience = Experience.of(agent)
+
+    def costly(seen: Any, actions: Any, reached: Any) -> Any:
+        return -(actions == 0).astype(np.float64)
+
+    with pytest.warns(
+        RoverWarning, match=r"actions: -3\.00 ± 0\.00 in 30 episodes, .* -1\.\d\d ± "
+    ):
+        warn_if_worse_than_random(solved, experience, costly)
+    with pytest.warns(RoverWarning, match="less than uniformly random actions"):
+        rover.solve(agent, reward=costly)
+    with warnings.catch_warnings(action="error"):
+        warn_if_worse_than_random(solved, experience, lambda *arrays: -costly(*arrays))
+        warn_if_worse_than_random(solved, experience, np.zeros(300))

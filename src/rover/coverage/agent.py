@@ -450,11 +450,12 @@ class Rover(Agent[RoverConfig]):
     def _note_measured(self, record: Mapping[str, Any]) -> None:
         if self._has_contexts or self._keeps_latest or _is_broken(record):
             return
-        objective, spread = record.get("objective"), record.get("cells")
-        if objective is not None:
-            spread = -objective
-        if spread is not None and (self._best is None or spread > self._best[0]):
-            self._best = float(spread), int(record["step"]), cast(CoveragePolicy, self._policy)
+        spread = self.measures.spread_of(record)
+        if spread is None:
+            return
+        # −J and cells are not compared: what policies are judged by follows the data.
+        if self._best is None or spread > self._best[0] or (spread < 0.0) != (self._best[0] < 0.0):
+            self._best = spread, int(record["step"]), cast(CoveragePolicy, self._policy)
 
     @property
     def _keeps_latest(self) -> bool:

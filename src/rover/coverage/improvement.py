@@ -144,7 +144,8 @@ def improve(
         warm_start=WarmStart(model.anchors, model.n_pairs, descent.dual, step_size),
         figures={
             "model_objective": descent.occupancy.objective,
-            "sink_mass": descent.occupancy.sink_mass,
+            # On places every row leads to the sink with the same small probability.
+            "sink_mass": None if model.on_places else descent.occupancy.sink_mass,
             "column_sum_max": model.worst_column,
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),

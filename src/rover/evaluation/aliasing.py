@@ -9,11 +9,15 @@ other, so that nothing but aliasing can make it fail, and needs pairs that were 
 episode and again in another. Who explores seldom does so. The other one compares all that is tried
 again within an episode with all that is tried again in another; since what comes back may be more
 certain than what does not, it needs outcomes that mostly repeat within, and mostly differ across.
+
+A third test asks whether outcomes follow the step before: where a state that changes within an
+episode is hidden, a pair that was reached in the same way leads to the same outcome more often than
+one that was reached in another way.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +36,8 @@ _FEWEST_COMPARISONS = 20
 # Who tries an action until its outcome changes sees outcomes of probability p repeat with that
 # share within an episode, and differ with at most 1 − p² across: less than half from 0.75 on.
 _LEAST_REPEATED, _LEAST_CHANGED = 0.75, 0.5
+# Of each order of the tries: who comes back because an outcome was new would favour one of them.
+_LARGEST_P_OF_ORDER = 0.01
 # Different pairs whose outcome changed, so that no single place decides.
 _FEWEST_CHANGED = 12
 
@@ -50,6 +56,9 @@ class _Test:
         returns: first tries in a later episode with the outcome of the first one in the last, and
             with another.
         n_changed: pairs of which an outcome is among the latter.
+        history: outcomes that agree with an earlier try after the same step, where one after
+            another step does not; and the other way round.
+        follows_history: evidence that outcomes follow the step before.
     """
 
     n_comparisons: int
@@ -59,11 +68,13 @@ class _Test:
     repeats: tuple[int, int]
     returns: tuple[int, int]
     n_changed: int
+    history: tuple[int, int] = (0, 0)
+    follows_history: bool = False
 
     @property
     def is_aliased(self) -> bool | None:
         """Evidence of aliasing; None where next to nothing was tried repeatedly."""
-        if self._belongs_to_episodes:
+        if self._belongs_to_episodes or self.follows_history:
             return True
         if self.n_comparisons < _FEWEST_COMPARISONS:
             return None
@@ -141,8 +152,68 @@ def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
 def aliasing_of(buffer: Buffer) -> _Test:
     """Test the observations of all transitions so far; how an episode ended is an outcome too."""
     done = buffer.terminated | buffer.truncated
-    return _compare(
-        buffer.inputs * buffer.n_actions + buffer.actions,
-        2 * buffer.successors + buffer.terminated,
-        np.cumsum(done) - done,
+    pairs = buffer.inputs * buffer.n_actions + buffer.actions
+    outcomes = 2 * buffer.successors + buffer.terminated
+    # The pair of the step before, −1 at the first step of an episode.
+    before = np.where(np.concatenate([[True], done[:-1]]), -1, np.concatenate([[-1], pairs[:-1]]))
+    history, follows = _follow_history(pairs, outcomes, before)
+    return replace(
+        _compare(pairs, outcomes, np.cumsum(done) - done),
+        history=history,
+        follows_history=follows,
     )
+
+
+def _follow_history(
+    pairs: IntArray, outcomes: IntArray, before: IntArray
+) -> tuple[tuple[int, int], bool]:
+    """Compare outcomes after the same step with outcomes after another step.
+
+    Let A, B and C be the outcomes of three tries of a pair, of which A and B were reached by the
+    same step and C by another one. Where observations are states all three are draws of one
+    distribution, so that B = A ≠ C is as likely as C = A ≠ B. The latest of the three is B as often
+    as C: who comes back because an outcome was new favours one of these orders, and each of them
+    must be evidence.
+
+    Args:
+        pairs, outcomes: as of :func:`_compare`.
+        before: (n,) the pair of the step before, −1 where an episode begins.
+
+    Returns:
+        How often B alone agreed, and C alone; and whether that is evidence.
+    """
+    alike, unlike = [0, 0], [0, 0]  # by which of B and C is the latest
+    unused: dict[int, dict[int, list[int]]] = {}  # outcomes by pair and step before
+    n_triples: dict[int, int] = {}
+    rows = zip(pairs.tolist(), outcomes.tolist(), before.tolist(), strict=True)
+    for pair, latest, way in rows:
+        tries = unused.setdefault(pair, {})
+        own, others = tries.get(way, []), [v for v in tries if v != way]
+        twice = [v for v in others if len(tries[v]) > 1]
+        orders = [k for k, possible in enumerate((own and others, twice)) if possible]
+        if not orders:
+            tries.setdefault(way, []).append(latest)
+            continue
+        order = orders[n_triples.get(pair, 0) % len(orders)]
+        n_triples[pair] = n_triples.get(pair, 0) + 1
+        # No try is of two triples, so that they are independent.
+        if order == 0:
+            first, same, other = _take(tries, way), latest, _take(tries, others[-1])
+        else:
+            first, same, other = _take(tries, twice[-1]), _take(tries, twice[-1]), latest
+        alike[order] += same == first != other
+        unlike[order] += other == first != same
+    p_values = [
+        float(binomtest(k, k + n, 0.5, alternative="greater").pvalue) if k + n else 1.0
+        for k, n in ((sum(alike), sum(unlike)), *zip(alike, unlike, strict=True))
+    ]
+    follows = p_values[0] < _LARGEST_P_VALUE and max(p_values[1:]) < _LARGEST_P_OF_ORDER
+    return (sum(alike), sum(unlike)), follows
+
+
+def _take(tries: dict[int, list[int]], way: int) -> int:
+    """Remove and return the latest outcome of a way."""
+    outcome = tries[way].pop()
+    if not tries[way]:
+        del tries[way]
+    return outcome

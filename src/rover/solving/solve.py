@@ -26,6 +26,7 @@ from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
+from rover.solving.judgement import warn_if_worse_than_random
 from rover.solving.rehearsal import rehearsed
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
@@ -91,7 +92,8 @@ def solve(
     Warns:
         RoverWarning: a source whose world changes with every episode; or a plan for a reward that
             is not rehearsed, because a law of motion misses too much of what moves change: roll it
-            out before you rely on it.
+            out before you rely on it; or a plan that earns less than uniformly random actions, by
+            a thousand steps of each in a copy of the environment.
 
     Example:
         >>> policy = rover.solve(agent, goal="room5")
@@ -119,7 +121,7 @@ def solve(
         tasks = finder.rewards([goal] if goal is not None else goals or ())
     if sink_value is not None and not math.isfinite(sink_value):
         raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
-    return value_policy(
+    policy = value_policy(
         model,
         tasks,
         experience,
@@ -128,6 +130,9 @@ def solve(
         temperature=temperature,
         law=None if reward is None else _foresight(model, tasks),
     )
+    if reward is not None:
+        warn_if_worse_than_random(policy, experience, reward)
+    return policy
 
 
 def value_policy(

@@ -401,14 +401,12 @@ class Agent(Run, Generic[ConfigT]):
             if self._handed_over is not None:
                 instead = f"{self._handed_over} is handed over in its place"
             if latest.worse_than_random:
-                seen = f"{latest.spread:.0f} cells of a net where theirs are {uniform.spread:.0f}"
-                if measures.evaluator is not None:
-                    seen = f"J = {-latest.spread:.3g} where theirs is {-uniform.spread:.3g}"
+                seen = f"{latest.spread:.0f} visited cells, random actions {uniform.spread:.0f}"
+                if latest.spread < 0.0:  # −J
+                    seen = f"J = {-latest.spread:.3g}, random actions {-uniform.spread:.3g}"
                 warnings.warn(
                     f"the policy of step {step} covers less than uniformly random actions do "
-                    f"({seen}): {instead}. Run more steps; let observations say all that matters; "
-                    "or use the transitions of the run, which do not depend on it (rover solve, "
-                    "rover offline)",
+                    f"({seen}): {instead}. {self._remedy()}",
                     RoverWarning,
                     stacklevel=5,
                 )
@@ -417,6 +415,20 @@ class Agent(Run, Generic[ConfigT]):
             measures.accept(latest)
         if doubts is not None:
             warnings.warn(f"{doubts}: {instead}", RoverWarning, stacklevel=5)
+
+    def _remedy(self) -> str:
+        """Advice where a policy covers less than random actions, by what the data holds."""
+        buffer = self.buffer
+        n_known = len(np.unique(buffer.inputs)) * buffer.n_actions
+        n_tried = len(np.unique(buffer.inputs * buffer.n_actions + buffer.actions))
+        advice = (
+            "Run more steps; let observations show all that matters; or use the transitions of the "
+            "run, which do not depend on the policy (rover solve, rover offline)"
+        )
+        if n_tried == len(buffer):  # where nothing repeats pairs are no measure of what is known
+            return advice
+        tried = f"{n_tried:,} of {n_known:,} state-action pairs were tried in {len(buffer):,} steps"
+        return f"{tried}. {advice}"
 
     def _doubts(self) -> str | None:
         """A reason not to trust the latest policy before it is measured."""

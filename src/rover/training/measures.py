@@ -40,6 +40,7 @@ from rover.evaluation import (
 from rover.evaluation.cells import MAX_POINTS
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
+from rover.planning.evidence import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.training.environments import (
@@ -83,7 +84,9 @@ _LATEST_FIGURES = (
     *("coverage", "objective", "optimality_ratio", "renyi2_entropy", "shannon_entropy"),
     "sink_mass",
 )
-_CELL_FIGURES = ("cells", "cells_error", "knn_entropy", "knn_entropy_error")
+_CELL_FIGURES = tuple(
+    f"{name}{error}" for name in ("cells", "knn_entropy", "meeting") for error in ("", "_error")
+)
 _EPISODE_FIGURES = ("episode_observations", "episode_objective")
 _EVALUATED = (
     *("mean_coverage", "p_coverage_95", "cell_radius"),
@@ -307,6 +310,10 @@ class Measures(ABC):
         self._worse_than_random = trial.worse_than_random
 
     @abstractmethod
+    def spread_of(self, record: Mapping[str, Any]) -> float | None:
+        """Greater of a policy that covers more, by its metrics line; None: it was not measured."""
+
+    @abstractmethod
     def _starts(self) -> tuple[int, float | None]:
         """Different initial states that were seen, and the probability of all others."""
 
@@ -450,6 +457,10 @@ class ExactMeasures(Measures):
         # J is Σ d², which is least where visits are spread evenly.
         objective: float = exact["objective"]
         return _Trial(-objective, figures, objective > self._largest_objective)
+
+    def spread_of(self, record: Mapping[str, Any]) -> float | None:
+        """−J, by a metrics line."""
+        return -float(record["objective"])
 
     def _starts(self) -> tuple[int, float]:
         # An episode that began after the last step counts too, but its row may not be looked up
@@ -618,7 +629,7 @@ class RolloutMeasures(Measures):
             if evaluator is None:
                 return None
             figures = _beside_random(evaluator.uniform, evaluator)
-            return _Trial(figures["cells"], figures, False, evaluator.uniform_episodes)
+            return _Trial(self._spread(figures), figures, False, evaluator.uniform_episodes)
         n_sets = self._affordable_sets(step, at_the_end=True)
         if self._evaluator_of_end is None and n_sets > 0:
             self._pay_for_reference(self._at_the_end)
@@ -630,8 +641,23 @@ class RolloutMeasures(Measures):
             return None
         figures, cost = self._roll_out(evaluator, policy, step, n_sets)
         self._at_the_end.steps += cost
-        is_worse = covers_less(figures, n_sets=n_sets)
-        return _Trial(figures["cells"], figures, is_worse, evaluator.episodes)
+        is_worse = covers_less(figures, n_sets=n_sets, by=self._judged_by(figures))
+        return _Trial(self._spread(figures), figures, is_worse, evaluator.episodes)
+
+    def _judged_by(self, figures: Mapping[str, Any]) -> str:
+        """The figure that policies are compared by: J of what repeats, else visited cells."""
+        # A set of a single episode has no J.
+        names = "meeting", "uniform_meeting"
+        is_known = all(figures.get(name) is not None for name in names)
+        return "meeting" if is_known and repeats(self._buffer) else "cells"
+
+    def _spread(self, figures: Mapping[str, Any]) -> float:
+        by = self._judged_by(figures)
+        return -float(figures[by]) if by == "meeting" else float(figures[by])
+
+    def spread_of(self, record: Mapping[str, Any]) -> float | None:
+        """Greater of a policy that covers more, by its metrics line; None: it was not measured."""
+        return None if record.get("cells") is None else self._spread(record)
 
     def _pay_for_reference(self, account: _Account) -> None:
         """Charge the episodes of random actions, which serve every policy, once."""
@@ -698,6 +724,18 @@ class RolloutMeasures(Measures):
         test = aliasing_of(self._buffer)
         self._aliased = test.is_aliased
         if test.is_aliased and not self.within_episodes:
+            if test.follows_history:
+                warnings.warn(
+                    "observations look aliased: the same action in the same observation leads to "
+                    "outcomes that follow the step before (they agree after the same step alone "
+                    f"{test.history[0]} times, after another step alone {test.history[1]} times). "
+                    "A hidden state changes within episodes: let observations show it, or the last "
+                    "few observations (gymnasium.wrappers.FrameStackObservation)",
+                    RoverWarning,
+                    stacklevel=2,
+                )
+                super().conclude()
+                return
             warnings.warn(
                 "observations look aliased: the same action in the same observation leads to "
                 f"what it led to before in the same episode ({test.n_within} times), and to "

@@ -1,0 +1,98 @@
+"""Plans rolled out beside uniformly random actions, before they are returned."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rover.data import RunningEpisode, as_reward, episode_seed
+from rover.envs import finite_dynamics
+from rover.errors import RoverError, RoverWarning
+from rover.policies import Policy
+from rover.solving.experience import Experience
+from rover.solving.returns import FunctionReward
+from rover.solving.tasks import Reward
+from rover.training.environments import evaluation_copy
+
+_STEPS, _EPISODES = 1000, 30
+"""Steps after which no further episode is begun, and most episodes, of each."""
+
+_FEWEST = 3  # episodes of which anything is said
+_LEVEL = 0.01
+_SEED = 7  # of the episodes: both play the same ones
+
+
+def warn_if_worse_than_random(policy: Policy, experience: Experience, reward: Reward) -> None:
+    """Warn of a plan that earns less than uniformly random actions.
+
+    Nothing is rolled out where the dynamics are known, where there is no environment to do it in,
+    and of rewards that are given as an array.
+
+    Args:
+        policy: for one task.
+        experience: what it was planned on.
+        reward: as of :func:`rover.solve`.
+
+    Warns:
+        RoverWarning: by a one-sided test of Welch at the level 1%.
+    """
+    env = reward if isinstance(reward, gym.Env) else experience.env
+    if env is None or not (callable(reward) or env is reward) or finite_dynamics(env) is not None:
+        return
+    try:
+        played: gym.Env[Any, Any] = evaluation_copy(env)
+    except RoverError:  # the source's environment may be in the middle of an episode
+        return
+    if env is not reward:
+        assert callable(reward)
+        played = FunctionReward(played, reward)
+    ours = _returns(played, lambda row: policy.probs(row[None])[0])
+    uniform = np.full(policy.n_actions, 1.0 / policy.n_actions)
+    random = _returns(played, lambda _: uniform)
+    if min(len(ours), len(random)) < _FEWEST or np.mean(ours) >= np.mean(random):
+        return
+    errors = [float(np.std(one, ddof=1)) / math.sqrt(len(one)) for one in (ours, random)]
+    least = min(len(ours), len(random)) - 1
+    quantile = float(stats.t.ppf(1.0 - _LEVEL, least))
+    if np.mean(random) - np.mean(ours) > quantile * math.hypot(*errors):
+        warnings.warn(
+            f"the plan earns less than uniformly random actions: {np.mean(ours):.2f} ± "
+            f"{errors[0]:.2f} in {len(ours)} episodes, random actions {np.mean(random):.2f} ± "
+            f"{errors[1]:.2f}. Collect more steps; let observations show all that matters, such as "
+            "the last few of them (gymnasium.wrappers.FrameStackObservation); or learn the task "
+            "(rover.finetune)",
+            RoverWarning,
+            stacklevel=4,
+        )
+
+
+def _returns(
+    env: gym.Env[Any, Any], probs: Callable[[NDArray[Any]], NDArray[np.float64]]
+) -> Sequence[float]:
+    """Returns of the episodes that about a thousand steps of a policy make; whole ones alone."""
+    returns: list[float] = []
+    known: dict[bytes, NDArray[np.float64]] = {}  # episodes repeat some of their observations
+    rng, n_steps = np.random.default_rng(_SEED), 0
+    while n_steps < _STEPS and len(returns) < _EPISODES:
+        episode = RunningEpisode(env, seed=episode_seed(_SEED, len(returns)), number=len(returns))
+        observation, earned, is_over = episode.observation, 0.0, False
+        while not is_over:
+            key = observation.tobytes()
+            if key not in known:
+                known[key] = probs(observation).cumsum()
+            cumulative = known[key]
+            action = int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], "right"))
+            observation, reward, terminated, truncated = episode.step(action)
+            earned, is_over = earned + as_reward(reward, episode), terminated or truncated
+            n_steps += 1
+            if n_steps >= 2 * _STEPS:  # an episode that does not end
+                return returns
+        returns.append(earned)
+    return returns
