@@ -37,7 +37,7 @@ _FEWEST_COMPARISONS = 20
 # share within an episode, and differ with at most 1 − p² across: less than half from 0.75 on.
 _LEAST_REPEATED, _LEAST_CHANGED = 0.75, 0.5
 # Of each order of the tries: who comes back because an outcome was new would favour one of them.
-_LARGEST_P_OF_ORDER = 0.01
+_LARGEST_P_OF_ORDER = 0.05
 # Different pairs whose outcome changed, so that no single place decides.
 _FEWEST_CHANGED = 12
 
@@ -198,9 +198,9 @@ def _follow_history(
         n_triples[pair] = n_triples.get(pair, 0) + 1
         # No try is of two triples, so that they are independent.
         if order == 0:
-            first, same, other = _take(tries, way), latest, _take(tries, others[-1])
+            first, same, other = _take(tries, way), latest, _take(tries, others[0])
         else:
-            first, same, other = _take(tries, twice[-1]), _take(tries, twice[-1]), latest
+            first, same, other = _take(tries, twice[0]), _take(tries, twice[0]), latest
         alike[order] += same == first != other
         unlike[order] += other == first != same
     p_values = [
@@ -212,8 +212,11 @@ def _follow_history(
 
 
 def _take(tries: dict[int, list[int]], way: int) -> int:
-    """Remove and return the latest outcome of a way."""
-    outcome = tries[way].pop()
+    """Remove and return the first outcome of a way.
+
+    The first one: a hidden state lasts, and tries that follow one another agree whatever their way.
+    """
+    outcome = tries[way].pop(0)
     if not tries[way]:
         del tries[way]
     return outcome
