@@ -34,7 +34,7 @@ class PointMaze(gymnasium.Env):
 
 
 buffer = rover.Rover(PointMaze(), seed=100).learn(500).buffer
-model = PlaceModel(buffer, lambda seen: (buffer.observations.rows[seen], None), largest=80)
+model = PlaceModel(buffer, lambda seen, _: (buffer.observations.rows[seen], None), largest=80)
 model.fit()
 rows = model.rows()
 novelty = model.motion.novelty(model.net.places)

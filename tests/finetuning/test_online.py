@@ -208,7 +208,7 @@ def test_refused_starts_and_settings(policy, settings, message):
 
 
 def test_an_environment_that_cannot_be_copied_needs_a_second():
-    with pytest.raises(ConfigurationError, match="pass evaluation_env="):
+    with pytest.raises(ConfigurationError, match="Pass evaluation_env="):
         quick(None, env=Unique(corridor().make_env()))
 
 

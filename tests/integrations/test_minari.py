@@ -201,7 +201,6 @@ FOUR = np.array([0, 1, 2, 5])
 @pytest.mark.parametrize(
     ("changes", "space", "error", "message"),
     [
-        ({}, gym.spaces.Box(0, 1, (2, 2)), UnsupportedSpaceError, "observation space"),
         ({"observations": LONG}, None, ArtefactError, r"episode 0 of .* of shape \(3, 2\)"),
         ({"observations": NAN}, None, NonFiniteError, "observations that are NaN"),
         (
@@ -241,3 +240,53 @@ def test_torques_are_stored_as_numbers_and_read_as_the_actions_of_their_set():
     export_minari(other, "other-v0", env=env)
     with pytest.raises(UnsupportedSpaceError, match="other actions than the 5"):
         load_minari("other-v0")
+
+
+def test_data_sets_of_others_are_flattened_and_cast_as_gymnasium_does():
+    """Nested observations of every kind and two actions at once, as public data sets have them."""
+    seen = gym.spaces.Dict(
+        {
+            "observation": gym.spaces.Box(-9, 9, (2,), np.float64),
+            "achieved_goal": gym.spaces.Box(-9, 9, (2,), np.float32),
+            "flags": gym.spaces.Tuple((gym.spaces.MultiBinary(2), gym.spaces.Discrete(3, start=1))),
+        }
+    )
+    taken = gym.spaces.MultiDiscrete([2, 3], start=[0, -1])
+    rng = np.random.default_rng(0)
+    observations = {
+        "observation": rng.uniform(-1, 1, (6, 2)),
+        "achieved_goal": rng.uniform(-1, 1, (6, 2)).astype(np.float32),
+        "flags": (rng.integers(0, 2, (6, 2), dtype=np.int8), rng.integers(1, 4, 6)),
+    }
+    actions = np.stack([rng.integers(0, 2, 5), rng.integers(-1, 2, 5)], axis=1)
+    episode = an_episode(5, observations=observations, actions=actions)
+    made_by_others([episode], observation_space=seen, action_space=taken)
+    buffer, _ = load_minari("other-v0")
+    assert buffer.n_actions == 6
+    assert buffer.actions.tolist() == (actions @ [3, 1] + 1).tolist()
+    flags, number = observations["flags"]
+    expected = [
+        gym.spaces.flatten(
+            seen,
+            {
+                "observation": observations["observation"][k],
+                "achieved_goal": observations["achieved_goal"][k],
+                "flags": (flags[k], number[k]),
+            },
+        )
+        for k in range(1, 6)
+    ]
+    np.testing.assert_array_equal(buffer.observations.rows[buffer.successors], expected)
+
+
+def test_the_environment_of_a_class_is_recovered(monkeypatch):
+    spec = gym.envs.registration.EnvSpec("Registered-v0", GridWorldOfAClass)
+    monkeypatch.setitem(gym.registry, "Registered-v0", spec)
+    env = gym.make("Registered-v0")
+    dataset = export_minari(Random(env, policy_every=10).learn(30).buffer, "class-v0", env=env)
+    assert isinstance(dataset.recover_environment().unwrapped, GridWorldOfAClass)
+
+
+class GridWorldOfAClass(GridWorld):
+    def __init__(self):
+        super().__init__(MAP)

@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import rover
+from rover.cli import main
 from rover.data import Buffer, Collector, RunningEpisode, check_spaces
 from rover.envs import action_set
 from rover.errors import ConfigurationError, RoverWarning
@@ -182,3 +183,61 @@ def test_an_attribute_of_another_meaning_is_no_horizon():
     assert horizon_of(env, agent.buffer) == 200
     env.max_steps = 40  # a limit
     assert horizon_of(env, agent.buffer) == 40
+
+
+class Failing(Arena):
+    """A simulator that gives up once, in the tenth step of the third episode."""
+
+    fails = True
+
+    def reset(self, **options: Any) -> Any:
+        self.number = getattr(self, "number", -1) + 1
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        if self.fails and self.number == 2 and self.n_steps == 9:
+            raise RuntimeError("the simulator lost its connection")
+        return super().step(action)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return Arena()  # judges fail nowhere
+
+
+@pytest.mark.parametrize("name", ["rover", "random", "rnd"])
+def test_steps_before_an_exception_of_the_environment_are_kept(name, tmp_path):
+    env = Failing()
+    agent = rover.make_agent(name, env, seed=0, run_dir=tmp_path / "run")
+    with pytest.raises(RuntimeError, match="lost its connection") as caught:
+        agent.learn(200)
+    notes = caught.value.__notes__
+    assert notes[0].startswith("raised by the environment in step 10 of episode 2, whose action")
+    assert notes[1] == f"89 steps are saved: rover resume {tmp_path / 'run'} goes on from there"
+    env.fails = False
+    again = type(agent).resume(tmp_path / "run", env=env)
+    assert (again.num_timesteps, len(again.buffer)) == (89, 89)
+    with warnings.catch_warnings(action="ignore"):  # of a run that is short
+        assert again.finish().num_timesteps == 200
+    np.testing.assert_array_equal(again.buffer.actions[:89], agent.buffer.actions)
+
+
+def test_a_command_says_in_one_line_what_an_environment_raised(monkeypatch, capsys, tmp_path):
+    spec = gym.envs.registration.EnvSpec("Failing-v0", Failing, disable_env_checker=True)
+    monkeypatch.setitem(gym.registry, "Failing-v0", spec)
+    words = ["pretrain", "Failing-v0", "--steps", "200", "--run-dir", str(tmp_path / "run")]
+    assert main([*words, "--no-progress"]) == 2
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
+    assert "RuntimeError: the simulator lost its connection; raised by the environment in" in line
+    assert "rover resume" in line
+
+
+class Many:
+    """A vector environment of Stable-Baselines3's kind."""
+
+    num_envs = 4
+    observation_space, action_space = Arena.observation_space, spaces.Discrete(2)
+
+
+def test_vector_environments_are_named():
+    for door in (rover.Rover, rover.check_env, check_spaces):
+        with pytest.raises(ConfigurationError, match="a vector environment of 4, and an agent"):
+            door(Many())

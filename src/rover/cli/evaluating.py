@@ -53,6 +53,7 @@ def _evaluate(
     *,
     sampling: _Sampling,
     max_steps: int = 100_000,
+    no_progress: bool = False,
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
 
@@ -84,6 +85,7 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
+    del no_progress  # taken as by every command, where there is no bar to leave out
     policy = read_policy(path)
     from rover.training.environments import horizon_of, warn_of_another_world
     from rover.training.run_folder import load_run_buffer
@@ -276,6 +278,7 @@ def _plot(
     out: Path | None = None,
     formats: tuple[str, ...] = ("png",),
     dpi: int = 150,
+    no_progress: bool = False,
 ) -> None:
     """Draw pictures of a run.
 
@@ -299,5 +302,6 @@ def _plot(
     """
     from rover.plots import plot_runs
 
+    del no_progress
     for picture in plot_runs(paths, out=out, formats=tuple(formats), dpi=dpi):
         say(str(picture))

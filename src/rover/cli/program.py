@@ -122,6 +122,9 @@ def _advice(error: Exception) -> str | None:
             'numpy; def wrapped(**options): env = gymnasium.make("ID", **options); return LINE; '
             'gymnasium.register("Wrapped-v0", wrapped); and give Wrapped-v0 --import my_envs'
         )
+    notes = getattr(error, "__notes__", [])
+    if any(note.startswith("raised by the environment") for note in notes):
+        return f"{type(error).__name__}: {error}; {'; '.join(notes)} (--traceback shows where)"
     return str(error) if isinstance(error, RoverError | gym.error.Error) else None
 
 

@@ -86,6 +86,9 @@ def as_reward(reward: Any, where: object) -> float:
     return value
 
 
+BY_ENVIRONMENT = "raised by the environment"
+"""Beginning of the note that an exception of an environment gets."""
+
 _OLD_INTERFACE = (
     "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
     "shimmy.GymV21CompatibilityV0"
@@ -135,12 +138,13 @@ class RunningEpisode:
         self._latest[self._key] = self
         try:
             returned: Any = env.reset(seed=seed)
-        except TypeError as error:
-            if "seed" not in str(error):
-                raise
-            raise ConfigurationError(
-                f"the environment's reset takes no seed: {_OLD_INTERFACE}"
-            ) from error
+        except Exception as error:
+            if isinstance(error, TypeError) and "seed" in str(error):
+                raise ConfigurationError(
+                    f"the environment's reset takes no seed: {_OLD_INTERFACE}"
+                ) from error
+            error.add_note(f"{BY_ENVIRONMENT} in the reset of episode {number}, seed {seed}")
+            raise
         first, _ = _parts(returned, "reset", "(observation, info)")
         self.observation = _as_observation(first, env.observation_space, self)
 
@@ -167,8 +171,16 @@ class RunningEpisode:
             )
         taken = taken_action(self._env.action_space, self._actions, action)
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
+        try:
+            returned = self._env.step(taken)
+        except Exception as error:
+            error.add_note(
+                f"{BY_ENVIRONMENT} in step {self.n_steps + 1} of episode {self._number}, whose "
+                f"action was {shorten(taken_action(self._env.action_space, self._actions, action))}"
+            )
+            raise
         observation, reward, terminated, truncated, _ = _parts(
-            self._env.step(taken), "step", "(observation, reward, terminated, truncated, info)"
+            returned, "step", "(observation, reward, terminated, truncated, info)"
         )
         self.n_steps += 1
         row = _as_observation(observation, self._env.observation_space, self)

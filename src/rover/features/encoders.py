@@ -128,9 +128,15 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
         with torch.no_grad():
             features = copy.deepcopy(module)(batch)
     except Exception as error:
+        order = ""
+        if len(observations.shape) == 3:
+            order = (
+                ". Images come as (n, height, width, channels), not scaled: begin its forward with "
+                "observations.permute(0, 3, 1, 2).float() / 255"
+            )
         raise ConfigurationError(
             f"{name} failed on observations of shape {tuple(batch.shape)} and dtype "
-            f"{observations.dtype}, as the environment returns them: {error}"
+            f"{observations.dtype}, as the environment returns them: {error}{order}"
         ) from error
     if not (
         isinstance(features, Tensor)

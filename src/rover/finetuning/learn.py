@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import nn
 
 from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
-from rover.errors import ArtefactError, ConfigurationError, whole_number
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
 from rover.finetuning.adaptation import Adaptation
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, TaskConfig
@@ -82,6 +83,13 @@ def finetune(
         RoverWarning: no reward was seen, in a fifth of the steps or in all; or the last policy
             earns less than the one that is handed over.
     """
+    if isinstance(policy, ContextPolicy):
+        warnings.warn(
+            "the policy has a memory of its episode, and fine-tuning learns a network without one: "
+            "rover.adapt keeps the memory",
+            RoverWarning,
+            stacklevel=3,
+        )
     # A module of the user's own does not say which agent made it.
     details = policy.details if isinstance(policy, Policy) else {}
     # A string is a collection too: its letters would be taken for parts.

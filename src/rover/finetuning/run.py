@@ -328,8 +328,10 @@ class OnlineRun(TaskRun):
         # Until there is anything to prefer a policy can only get worse.
         self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
         # A fifth of the budget is early enough to stop a run that learns nothing, and choose
-        # another.
-        is_late = self.num_timesteps == max(self.total_timesteps // 5, self._learns_from)
+        # another; but many tasks pay at the end of an episode alone.
+        late, n_ended = max(self.total_timesteps // 5, self._learns_from), self._collector.episode
+        is_late = self.num_timesteps == late and n_ended > 0
+        is_late |= self.num_timesteps > late and done and n_ended == 1
         if is_late and not self.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "

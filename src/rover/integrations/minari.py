@@ -9,15 +9,18 @@ comes back as it was, to the bit. https://minari.farama.org
 from __future__ import annotations
 
 import copy
+import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
@@ -170,6 +173,14 @@ def _portable_spec(env: gym.Env[Any, Any]) -> EnvSpec | None:
         # is put in the place of that file's name.
         spec = copy.deepcopy(env.spec)
         spec.kwargs = portable_kwargs(env)
+        made_by: Any = spec.entry_point
+        # JSON holds the name of a class, as long as others can import it by that.
+        if (
+            callable(made_by)
+            and "<" not in made_by.__qualname__
+            and made_by.__module__ != "__main__"
+        ):
+            spec.entry_point = f"{made_by.__module__}:{made_by.__qualname__}"
         spec.to_json()
     except (TypeError, ValueError) as error:
         warnings.warn(
@@ -310,6 +321,10 @@ def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
 def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
+    Observations that no encoder takes become vectors, as Gymnasium flattens them (Dict, Tuple,
+    MultiDiscrete, …), of float32 where their dtype is another one; Discrete observations and
+    actions count from 0; combinations of MultiDiscrete and MultiBinary actions are numbered.
+
     Args:
         dataset: the id of a data set on this machine, or a ``minari.MinariDataset``, which may
             hold some of a data set's episodes.
@@ -320,9 +335,8 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
 
     Raises:
         ConfigurationError: Minari is not installed.
-        UnsupportedSpaceError: actions that are neither Discrete nor of the set that stands for
-            their Box (:func:`rover.envs.action_set`), or observations that are neither
-            Discrete nor a vector or image Box.
+        UnsupportedSpaceError: continuous actions that are not of the set that stands for their
+            Box (:func:`rover.envs.action_set`), or spaces that make no vector and no numbers.
         ArtefactError: no such data set, a damaged one, one without transitions, or one with data
             that its spaces do not hold.
         NonFiniteError: NaN or infinity among observations or rewards.
@@ -376,15 +390,23 @@ def read_certificate(dataset: Any) -> dict[str, Any]:
 
 def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
     """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,)."""
-    shape, dtype, n_actions = check_spaces(dataset)
-    actions = action_set(dataset.action_space)
+    seen, taken = _converted(dataset.observation_space), _numbering(dataset.action_space)
+    try:
+        spaces_read = SimpleNamespace(observation_space=seen.space, action_space=taken.space)
+        shape, dtype, n_actions = check_spaces(spaces_read)
+    except UnsupportedSpaceError as error:
+        raise UnsupportedSpaceError(  # without the line, since there is nothing to wrap
+            f"the Minari data set {dataset.id!r}: {str(error).partition(': ')[0]}"
+        ) from None
+    actions = action_set(taken.space)
     buffer, rewards = Buffer(shape, dtype, n_actions, action_set=actions), list[FloatArray]()
     ending = _stored_ending(dataset)
     last = len(dataset.episode_indices) - 1
     for place, episode in enumerate(dataset.iterate_episodes()):
         where = f"episode {episode.id} of the Minari data set {dataset.id!r}"
-        chosen = _numbered(np.asarray(episode.actions), actions, where)
-        observations = _checked(episode, chosen, dataset.observation_space, n_actions, where)
+        chosen = _numbered(taken.convert(np.asarray(episode.actions)), actions, where)
+        stored = seen.convert(episode.observations)
+        observations = _checked(episode, stored, chosen, seen.space, n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
         if len(chosen) == 0:
             continue
@@ -410,6 +432,72 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
         start = np.array(ending["next_start"], dtype).reshape(shape)
         buffer.add_start(buffer.observations.intern(start))
     return buffer, np.concatenate(rewards)
+
+
+class _Reading(NamedTuple):
+    """A space that agents take, and what makes its elements of those of a data set.
+
+    Attributes:
+        space: the space.
+        convert: from the elements of an episode, as Minari stores them, to an array (n, *shape).
+    """
+
+    space: gym.Space[Any]
+    convert: Callable[[Any], NDArray[Any]]
+
+
+def _converted(space: gym.Space[Any]) -> _Reading:
+    """Observations as they are where agents take them, else shifted, or flattened to vectors."""
+    if isinstance(space, spaces.Discrete):
+        states = spaces.Discrete(space.n)
+        return _Reading(states, lambda stored: np.asarray(stored) - space.start)
+    try:
+        fitting_actions = spaces.Discrete(1)
+        check_spaces(SimpleNamespace(observation_space=space, action_space=fitting_actions))
+        return _Reading(space, np.asarray)
+    except UnsupportedSpaceError:
+        if not space.is_np_flattenable:
+            return _Reading(space, np.asarray)  # which is refused
+    flat: Any = spaces.flatten_space(space)
+    if flat.dtype not in (np.float32, np.float64):
+        low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
+        flat = spaces.Box(low, high, dtype=np.float32)
+
+    def convert(stored: Any) -> NDArray[Any]:
+        rows = [spaces.flatten(space, one) for one in _elements(space, stored)]
+        return np.asarray(rows).astype(flat.dtype)
+
+    return _Reading(flat, convert)
+
+
+def _elements(space: gym.Space[Any], stored: Any) -> Iterator[Any]:
+    """The elements of a space one by one, of which Minari stores each part as an array."""
+    if isinstance(space, spaces.Dict):
+        parts = [_elements(part, stored[name]) for name, part in space.spaces.items()]
+        yield from (dict(zip(space.spaces, one, strict=True)) for one in zip(*parts, strict=True))
+    elif isinstance(space, spaces.Tuple):
+        parts = [_elements(part, stored[k]) for k, part in enumerate(space.spaces)]
+        yield from zip(*parts, strict=True)
+    else:
+        yield from stored
+
+
+def _numbering(space: gym.Space[Any]) -> _Reading:
+    """Actions as numbers from 0 where they are finitely many."""
+    if isinstance(space, spaces.Discrete):
+        return _Reading(spaces.Discrete(space.n), lambda stored: stored - space.start)
+    if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return _Reading(space, np.asarray)
+    is_binary = isinstance(space, spaces.MultiBinary)
+    sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
+    start = 0 if is_binary else space.start  # type: ignore[union-attr]
+    counts = tuple(sizes.ravel().tolist())
+
+    def convert(stored: NDArray[Any]) -> NDArray[Any]:
+        columns = (stored - start).reshape(len(stored), -1).T
+        return np.asarray(np.ravel_multi_index(tuple(columns), counts))
+
+    return _Reading(spaces.Discrete(math.prod(counts)), convert)
 
 
 def _stored_ending(dataset: Any) -> dict[str, Any]:
@@ -443,10 +531,14 @@ def _numbered(actions: NDArray[Any], action_set: NDArray[Any] | None, where: str
 
 
 def _checked(
-    episode: Any, actions: NDArray[Any], space: gym.Space[Any], n_actions: int, where: str
+    episode: Any,
+    stored: NDArray[Any],
+    actions: NDArray[Any],
+    space: gym.Space[Any],
+    n_actions: int,
+    where: str,
 ) -> NDArray[Any]:
     """Observations of an episode that is a sequence of transitions, in the dtype of `space`."""
-    stored = np.asarray(episode.observations)
     columns = {name: getattr(episode, name) for name in ("rewards", "terminations", "truncations")}
     n, shape = len(actions), space.shape or ()
     counts = ", ".join(f"{len(column)} {name}" for name, column in columns.items())

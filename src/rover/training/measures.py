@@ -369,7 +369,7 @@ class Measures(ABC):
         """Restore what :meth:`state` returned."""
         self.latest = state["latest"]
         # States are counted anew from the buffer; milestones come after, since counting sets them.
-        self.note(self.latest["step"])
+        self.note(self.latest.get("step", len(self._buffer)))
         self._on_the_way, self._at_the_end = (_Account(**account) for account in state["accounts"])
         for name in _STATE:
             setattr(self, f"_{name}", state[name])

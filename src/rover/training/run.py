@@ -11,12 +11,13 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from rover.data.rollout import BY_ENVIRONMENT
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
@@ -181,9 +182,11 @@ class Run(ABC):
                 _each_warning_once(),
                 opened,
                 watched as report,
+                ExitStack() as stack,
             ):
                 record = None if self._has_begun else self._begin()
                 self._has_begun = True
+                stack.enter_context(self._saved_from_failures(folder))
                 while True:
                     # Shown, stored, called back, in this order: a callback that stops the run
                     # finds its line on disk.
@@ -213,6 +216,25 @@ class Run(ABC):
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there
+
+    @contextmanager
+    def _saved_from_failures(self, folder: RunFolder | None) -> Iterator[None]:
+        """Write a checkpoint where the environment raises, and note how to go on from it.
+
+        The step that failed is none: a run that is resumed goes on with another action, or the
+        same one where its environment has been mended.
+        """
+        try:
+            yield
+        except Exception as error:
+            notes = getattr(error, "__notes__", [])
+            if folder is not None and any(note.startswith(BY_ENVIRONMENT) for note in notes):
+                self._checkpoint(folder)
+                error.add_note(
+                    f"{self.num_timesteps:,} steps are saved: rover resume {folder.path} goes on "
+                    "from there"
+                )
+            raise
 
     def _generators(self) -> dict[str, np.random.Generator]:
         """The sources of random numbers of this run, by the names of its attributes."""

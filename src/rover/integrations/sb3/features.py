@@ -17,7 +17,13 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError, abridge
 from rover.features import Encoder, EncoderConfig
 from rover.operators.kernels import require_finite
-from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
+from rover.policies import (
+    ContextPolicy,
+    CoveragePolicy,
+    NetworkPolicy,
+    ValuePolicy,
+    load_policy,
+)
 
 PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
 
@@ -25,6 +31,12 @@ PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
 def read_policy(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
     """A policy, or the one under that path; of a mixture the policy of one `component`, or all."""
     loaded = load_policy(policy) if isinstance(policy, str | Path) else policy
+    if isinstance(loaded, ContextPolicy):
+        raise ConfigurationError(
+            "a policy for worlds that change with every episode has no network that PPO or A2C "
+            "could train, with its memory or without: evaluate it with RoverPredictor, and adapt "
+            "it to a task with rover.adapt"
+        )
     if not isinstance(loaded, PretrainedPolicy):
         raise ConfigurationError(
             f"a pretrained policy or the path of its file is needed, not a "

@@ -95,6 +95,16 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             **optimizer,
         )
 
+    def __getattr__(self, name: str) -> Any:
+        # The first that DQN, SAC and their kind ask of a policy; torch looks up all others.
+        if name in ("q_net", "q_net_target", "actor", "critic"):
+            raise ConfigurationError(
+                "a pretrained policy is the start of PPO or A2C, and this algorithm learns action "
+                "values: give it RoverFeatures as features_extractor_class, or learn the task with "
+                "rover.finetune"
+            )
+        return super().__getattr__(name)
+
     def _get_constructor_parameters(self) -> dict[str, Any]:
         """Arguments that ``policy.save`` stores for ``policy.load``; the class has the rest."""
         names = ("observation_space", "action_space", "optimizer_class", "optimizer_kwargs")
