@@ -5,7 +5,9 @@ import inspect
 import json
 import re
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grid_runs import make_grid
@@ -15,6 +17,7 @@ from rover.baselines import agent_names
 from rover.baselines.random import Random
 from rover.cli.program import command_modules
 from rover.cli.values import setting_rows
+from rover.errors import RoverWarning
 from rover.storage import JsonLines
 
 ROOT = Path(__file__).parents[2]
@@ -94,3 +97,15 @@ def test_every_command_and_agent_has_its_page():
     }
     for name in agent_names():
         assert f"--agent {name}" in agent_page(name, DOCS)
+
+
+@pytest.mark.slow
+def test_the_readmes_ten_lines_succeed_and_do_not_warn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    names: dict[str, Any] = {}
+    with warnings.catch_warnings(action="error", category=RoverWarning):
+        exec(block, names)
+    for result in (names["found"], names["tuned"]):
+        assert result.summary["best_greedy_return"] == result.summary["best_possible_return"]

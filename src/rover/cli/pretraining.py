@@ -68,8 +68,9 @@ def _pretrain(
     The agent, ROVER or another one, never looks at the reward: the result is a policy whose
     episodes cover the states of the environment as evenly as possible.
 
-    ENV is any Gymnasium id with discrete actions and Discrete, vector or image observations;
-    "module:Name-v0" imports the module that registers it. `rover envs` lists rover's own.
+    ENV is any Gymnasium id with discrete or up to eight continuous actions, and Discrete, vector
+    or image observations; "module:Name-v0" imports the module that registers it. `rover envs`
+    lists rover's own.
 
     All files go to one run folder: settings, metrics, the policy, the replay buffer, checkpoints. A
     run that was stopped is continued with `rover resume RUN`, and ends in the same bits.

@@ -63,7 +63,7 @@ def _finetune(
     freeze: list[Literal["policy", "encoder", "nothing"]] | None = None,
     algorithm: Literal["ddpg", "sac"] = "ddpg",
     preset: Literal["fast", "paper"] = "fast",
-    steps: int = 50_000,
+    steps: int = 20_000,
     observation: str | None = None,
     env: list[str],
 ) -> None:

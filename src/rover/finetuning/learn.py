@@ -36,7 +36,7 @@ def finetune(
     policy: nn.Module | None,
     env: gym.Env[Any, Any],
     *,
-    total_timesteps: int = 50_000,
+    total_timesteps: int = 20_000,
     algorithm: str = "ddpg",
     preset: str = "fast",
     transfer: str = "policy",
