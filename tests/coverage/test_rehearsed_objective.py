@@ -4,11 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from rover import Rover
 from rover.coverage import agent as agent_module
 from rover.coverage.rehearsal import rehearsed_objective
+from rover.operators.kernels import Interpolation
 from rover.planning.invariants import Invariants
+from rover.planning.model import PlaceModel
 from rover.planning.net import Net
 
 SIZE, DISCOUNT = 6, 0.9
@@ -106,3 +109,16 @@ def test_a_law_that_explains_little_is_not_rehearsed_in(monkeypatch):
     model, plan = agent._plan(agent._representation.handed_over()[0])
     assert len(model.anchors) <= 40
     assert "rehearsed_objective" not in plan.figures
+
+
+@pytest.mark.parametrize("d", [2, 10, 20])
+def test_the_simulated_policy_is_the_returned_one(d):
+    """Total variation is 0 at any dimension: both interpolate logits between the same landmarks."""
+    rng = np.random.default_rng(d)
+    landmarks, points = rng.normal(size=(30, d)), rng.normal(size=(50, d))
+    logits = 3.0 * rng.normal(size=(30, 4))
+    weights, index = PlaceModel.on_places(SimpleNamespace(net=Net(landmarks, 0.1)), points)
+    simulated = torch.from_numpy((weights[:, :, None] * logits[index]).sum(axis=1)).softmax(dim=1)
+    returned = Interpolation()(torch.from_numpy(points), torch.from_numpy(landmarks))
+    returned = (returned @ torch.from_numpy(logits)).softmax(dim=1)
+    assert float((simulated - returned).abs().sum(dim=1).max()) / 2.0 < 1e-9

@@ -249,15 +249,20 @@ def interpolation_weights(distances: Array, offsets: Array, *, exact: bool = Fal
     if exact:
         weights = weights / (distances**2 + _COINCIDENT)
         weights = weights / weights.sum(axis=1, keepdims=True)
-    floor = _WEIGHT_FLOOR * xp.eye(offsets.shape[2], dtype=offsets.dtype)
+    k, d = offsets.shape[1:]
+    floor = _WEIGHT_FLOOR * xp.eye(min(k, d), dtype=offsets.dtype)
     for _ in range(_CORRECTIONS):
         mean = (weights[:, None] @ offsets)[:, 0]
         centred = offsets - mean[:, None]
-        spread = (centred * weights[:, :, None]).mT @ centred + floor
-        slope = xp.linalg.solve(spread, mean[:, :, None])
+        if d <= k:
+            spread = (centred * weights[:, :, None]).mT @ centred + floor
+            change = centred @ xp.linalg.solve(spread, mean[:, :, None])
+        else:  # the same by C (CᵀWC + εI)⁻¹ = (CCᵀW + εI)⁻¹ C, so that dimensions cost little
+            spread = centred @ centred.mT * weights[:, None] + floor
+            change = xp.linalg.solve(spread, centred @ mean[:, :, None])
         # A correction that would make a weight negative is cut off there, and made up for in the
         # next round.
-        corrected = weights * (1.0 - (centred @ slope)[:, :, 0]).clip(min=0.0)
+        corrected = weights * (1.0 - change[:, :, 0]).clip(min=0.0)
         total = corrected.sum(axis=1, keepdims=True)
         weights = xp.where(total > 0.0, corrected / total.clip(min=1e-300), weights)
     return cast(Array, weights)

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.operators.kernels import gaussian_weights, interpolation_weights
+from rover.operators.kernels import interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.displacements import FirstLaw
 from rover.planning.endings import ends_due
@@ -57,7 +57,6 @@ _STALE = 0.02  # share of new transitions from which on rows are made anew
 _STILL = 0.1  # share of a usual change below which a state stays what it was
 _REMEMBERED = 20_000  # latest transitions in which tries are counted, so that a step costs the same
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals by which ends are told
-_MOST_CORRECTED = 16  # dimensions in which weights are corrected to the right mean
 
 
 class PlaceModel:
@@ -396,6 +395,4 @@ class PlaceModel:
     def on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
         """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the places near them (n, q)."""
         index, distance, offset = neighbourhood(self.net.tree, points, _NEAR)
-        if offset.shape[2] > _MOST_CORRECTED:
-            return gaussian_weights(distance), index
         return interpolation_weights(distance, offset, exact=True), index

@@ -57,6 +57,7 @@ _NEAREST_WAY = 1.5  # usual changes that the end may be away from places that it
 _LEAST_SHARE = 0.05  # of an end's weight on places that ways lead to, else the action stays
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for half
+_NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
 NEIGHBOURS = 8
 """Places that a point between them is interpolated from."""
@@ -202,6 +203,9 @@ class OutcomeModel:
 def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     """The model of states that repeat: relative frequencies of what was seen.
 
+    Where observations have a metric, an untried pair has the outcomes of the nearest observation
+    in which its action was tried, and a larger probability of the sink.
+
     Args:
         buffer: the transitions.
         ridge: λ per unit of the observed outcome variance: a pair seen n times leads to the sink
@@ -230,18 +234,44 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     if ridge > 0.0:
         ridge *= Counts(buffer).outcome_variance
     here = np.arange(size)
+    shares = csr_array((counts / tries[distinct[0]], (distinct[0], here)), shape=(n_pairs, size))
+    sink = np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0)
+    if is_metric:
+        shares, sink = _with_nearest(points, shares, sink, tries.reshape(-1, n_actions) > 0.0)
     return OutcomeModel(
         points=points,
         places=points,
         n_planned=len(points),
         projection=projection,
-        shares=csr_array((counts / tries[distinct[0]], (distinct[0], here)), shape=(n_pairs, size)),
+        shares=shares,
         steps=(csr_array((1.0 / counts[outcome], (outcome, np.arange(n))), shape=(size, n)),),
         onward=csr_array((np.ones(size), (here, distinct[1])), shape=(size, len(points))),
-        sink=np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0),
+        sink=sink,
         displacements=None,
         has_metric=is_metric,
     )
+
+
+def _with_nearest(
+    points: FloatArray, shares: csr_array, sink: FloatArray, tried: BoolArray
+) -> tuple[csr_array, FloatArray]:
+    """Outcomes and sink of all pairs, an untried pair with those of the nearest tried one.
+
+    Args:
+        points: (p, z).
+        shares, sink: as of :class:`OutcomeModel`, of the tried pairs.
+        tried: (p, A).
+    """
+    source, sink = np.arange(tried.size).reshape(tried.shape), sink.reshape(tried.shape).copy()
+    for action in range(tried.shape[1]):
+        known, unknown = np.flatnonzero(tried[:, action]), np.flatnonzero(~tried[:, action])
+        if not (len(known) and len(unknown)):
+            continue
+        distance, index = nearest(KDTree(points[known]), points[unknown], 1)
+        support = 1.0 / (1.0 + (distance[:, 0] / _SUPPORT_WIDTH) ** 2)
+        source[unknown, action] = source[known[index[:, 0]], action]
+        sink[unknown, action] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
+    return csr_array(shares[source.ravel()]), sink.ravel()
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:

@@ -16,7 +16,7 @@ from rover.envs.registration import known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
-from rover.planning.evidence import Evidence
+from rover.planning.evidence import Evidence, repeats
 from rover.planning.net import FIRST_UNITS
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.policies import CoveragePolicy, Policy, load_policy
@@ -95,7 +95,8 @@ class Experience(NamedTuple):
         Raises:
             ConfigurationError: as of :func:`~rover.planning.outcomes.net_model`.
         """
-        if (evidence or Evidence(self.buffer)).is_exact:
+        # States of coarse steps come back, and walls between them show in transitions alone.
+        if (evidence or Evidence(self.buffer)).is_exact or repeats(self.buffer):
             return state_model(self.buffer, ridge=ridge)
         if len(self.buffer.observations.shape) < 2:
             return net_model(self.buffer, ridge=ridge)

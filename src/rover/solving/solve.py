@@ -56,7 +56,8 @@ def solve(
 
     Exactly one of `reward`, `goal` and `goals` says what is wanted. Where states repeat the plan is
     exact for the transitions that were seen; where they do not it is made on a net of the visited
-    places. What was never tried leads to the sink.
+    places. An action that was never tried leads to the sink, in part where observations are vectors
+    of floats: otherwise to where it led from the nearest observation.
 
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent.
