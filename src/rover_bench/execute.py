@@ -293,6 +293,8 @@ def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
             train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
             return
         policy = load_policy(start.folder / "policy.safetensors")
+    # Curves of a study are compared step by step, so that none of them stops early.
+    common = {"stop_after": None, **common}
     finetune(policy, env, total_timesteps=learn.steps, transfer=learn.transfer, **common)
 
 

@@ -78,6 +78,7 @@ def test_tensorboard_has_its_scalars_in_groups(capsys, monkeypatch, refused):
     events = event_accumulator.EventAccumulator("run/tensorboard").Reload()
     tags = set(events.Tags()["scalars"])
     assert {"policy/coverage", "run/states_seen", "learning/sink_mass", "seconds/improve"} <= tags
+    assert "time/fps" in tags  # Stable-Baselines3's name
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     line = refused(*TINY, "10", "--run-dir", "other", "--log", "tensorboard")
@@ -119,7 +120,9 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(capsys, monke
     monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
     assert main([*TINY, "20", "--run-dir", "run"]) == 0
     first, last = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"pretrain: 10 of 20, coverage \d+%  J/J\* [\d.]+, \d+ s", first)
+    assert re.fullmatch(
+        r"pretrain: 10 of 20, coverage \d+%  J/J\* [\d.]+, \d+ s, about \d+ s left", first
+    )
     assert last.startswith("pretrain: 20 of 20, ")
     assert main([*TINY, "20", "--run-dir", "other", "--no-progress"]) == 0
     assert capsys.readouterr().err == ""

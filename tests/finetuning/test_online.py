@@ -254,11 +254,18 @@ def test_an_episode_that_never_ends(monkeypatch):
 
 
 def test_of_several_best_policies_the_earliest_learned_one_is_handed_over():
-    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50}
+    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50, "stop_after": None}
     result = finetune(always(2), corridor().make_env(), total_timesteps=400, **settings)
     assert [record["greedy_return"] for record in result.curve] == [BEST] * 9
     assert result.summary["policy_step"] == 100  # the first evaluation after the warm-up
     assert result.summary["policy_return"] == BEST
+
+
+def test_learning_stops_when_the_best_possible_return_is_sustained():
+    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50, "stop_after": 3}
+    result = finetune(always(2), corridor().make_env(), total_timesteps=400, **settings)
+    assert [record["step"] for record in result.curve] == [0, 50, 100, 150, 200]  # 2 warm up
+    assert repr(result).endswith("greedy return -3 at step 100 of 200, -3 possible>")
 
 
 def test_the_best_policy_is_handed_over_and_a_worse_last_one_is_reported():

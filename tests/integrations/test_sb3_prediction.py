@@ -20,8 +20,6 @@ from minigrid.wrappers import ImgObsWrapper
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rover.integrations.sb3 import RoverPredictor
-
 
 def rooms() -> gym.Env:
     """MiniGrid's two rooms, with 1 for the door's first opening in place of the reward."""
@@ -54,9 +52,7 @@ def policy() -> ContextPolicy:
 def test_evaluation_follows_the_memory_of_each_of_several_environments(policy) -> None:
     venv = DummyVecEnv([rooms] * 2)
     venv.seed(5)
-    opened, _ = evaluate_policy(
-        RoverPredictor(policy.with_memory(True)), venv, n_eval_episodes=20, warn=False
-    )
+    opened, _ = evaluate_policy(policy.with_memory(True), venv, n_eval_episodes=20, warn=False)
     assert opened > 0.85
     forgetful, _ = evaluate_policy(
         _Forgetful(policy.with_memory(True)), venv, n_eval_episodes=20, warn=False
@@ -64,20 +60,37 @@ def test_evaluation_follows_the_memory_of_each_of_several_environments(policy) -
     assert forgetful < opened
 
 
-class _Forgetful(RoverPredictor):
+class _Forgetful:
     """The same without the state, as a loop that does not pass it on has it."""
 
+    def __init__(self, policy):
+        self.policy = policy
+
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return super().predict(observation, None, episode_start, deterministic)
+        return self.policy.predict(observation, None, episode_start, deterministic)
 
 
 def test_a_single_environment_is_followed_as_by_the_policy(policy) -> None:
-    env, ours = rooms(), RoverPredictor(policy.with_memory(True), seed=3)
+    env, ours, rng = rooms(), policy.with_memory(True), np.random.default_rng(3)
     probs = policy.with_memory(True).sample_component(np.random.default_rng(3))
     state, (seen, _) = None, env.reset(seed=4)
     for _ in range(20):
-        action, state = ours.predict(seen, state, deterministic=True)
+        action, state = ours.predict(seen, state, deterministic=True, rng=rng)
         assert action == probs(seen[None])[0].argmax()
         seen, *_ = env.step(action)
     with pytest.raises(ConfigurationError, match="VecTransposeImage"):
         ours.predict(np.moveaxis(seen, 2, 0)[None])
+
+
+def test_continuous_actions_are_predicted_as_the_environment_takes_them() -> None:
+    env = gym.make("Pendulum-v1")
+    policy = Rover(env, seed=0).learn(100).policy
+    seen, _ = env.reset(seed=0)
+    action, state = policy.predict(seen, deterministic=True)
+    assert action in env.action_space
+    assert policy.predict(np.stack([seen, seen]), state * 2)[0].shape == (2, 1)
+    assert repr(policy) == (
+        "CoveragePolicy(5 actions, observations (3,), agent='rover', env_id='Pendulum-v1', seed=0)"
+    )
+    venv = DummyVecEnv([lambda: gym.make("Pendulum-v1")])
+    assert evaluate_policy(policy, venv, n_eval_episodes=1, warn=False)[0] < 0.0

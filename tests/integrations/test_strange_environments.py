@@ -12,7 +12,7 @@ import rover
 from rover.cli import main
 from rover.data import Buffer, Collector, RunningEpisode, check_spaces
 from rover.envs import action_set
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.training.environments import horizon_of
 from rover.wrappers import DiscreteActions
 
@@ -142,7 +142,9 @@ def test_a_reward_may_be_an_array_of_one_number_and_none_is_read_in_pretraining(
     assert buffer.rewards.tolist() == [2.5]
     with pytest.warns(RoverWarning, match=r"no single numbers: .*TransformReward"):
         rover.check_env(Arena(reward=np.zeros(2)))
-    rover.Rover(Arena(reward=np.zeros(2)), seed=0).learn(60)
+    agent = rover.Rover(Arena(reward=np.zeros(2)), seed=0).learn(60)
+    with pytest.raises(NonFiniteError, match="a vector of 2 rewards, one for each objective; make"):
+        rover.adapt(agent, Arena(reward=np.zeros(2)), total_timesteps=10)
 
 
 class Old(Arena):

@@ -82,6 +82,29 @@ def test_the_callback_sees_every_line_and_can_stop_the_run(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_callback_of_each_step_can_end_the_run(tmp_path):
+    class Watch:
+        steps = 0
+
+        def on_step(self, agent: Any) -> bool:
+            self.steps += 1
+            assert agent.num_timesteps == len(agent.buffer) == self.steps
+            return self.steps < 60
+
+    watch = Watch()
+    agent = Rover(make_grid(), seed=1, run_dir=tmp_path / "run", **SETTINGS)
+    agent.learn(200, callback=watch)
+    assert (watch.steps, agent.num_timesteps) == (61, 61)  # the step after it was the last
+    assert "seed 1, 61 steps" in repr(agent)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 61
+    again = Rover.resume(tmp_path / "run").finish()
+    unbroken = Rover(make_grid(), seed=1, **SETTINGS).learn(200)
+    np.testing.assert_array_equal(again.buffer.actions, unbroken.buffer.actions)
+    kinds = {type(figure) for figure in agent.summary().values()}
+    assert kinds <= {int, float, bool, str, dict, type(None)}
+
+
+@pytest.mark.slow
 def test_the_earlier_checkpoint_leads_to_the_same_bits(copy_of_finished, finished):
     checkpoints(copy_of_finished)[1].unlink()
     agent = Rover.resume(copy_of_finished)

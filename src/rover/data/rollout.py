@@ -71,8 +71,14 @@ def as_reward(reward: Any, where: object) -> float:
     """A reward that an environment returned, as a finite number; arrays of one number are one.
 
     Raises:
-        NonFiniteError: it is NaN, infinite, or no number.
+        NonFiniteError: it is NaN, infinite, or no single number.
     """
+    if (n := np.size(reward)) > 1:
+        raise NonFiniteError(
+            f"{where}: the environment gave a vector of {n} rewards, one for each objective; make "
+            "one number of it with gymnasium.wrappers.TransformReward(env, lambda r: float(r @ "
+            "WEIGHTS)), with a weight for each"
+        )
     try:
         value = float(np.asarray(reward).item())
     except (TypeError, ValueError, OverflowError):

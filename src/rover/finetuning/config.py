@@ -16,7 +16,12 @@ _Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 # SAC explores by its entropy; ε-greedy actions on top of it would be a second schedule to tune.
 _GREEDY = {"exploration_start": 0.0, "exploration_end": 0.0}
-_PAPER = {"warmup_steps": 8000, "coverage_learning_rate": 1e-7, "seed_steps": 2000}
+_PAPER = {
+    "warmup_steps": 8000,
+    "coverage_learning_rate": 1e-7,
+    "seed_steps": 2000,
+    "stop_after": None,
+}
 
 
 class TaskConfig(BaseModel):
@@ -106,6 +111,12 @@ class FinetuneConfig(_LearningConfig):
     exploration_end: float = Field(0.01, ge=0, le=1, description="the same at the end of the decay")
     exploration_steps: int = Field(30_000, ge=1, description="steps of the linear decay")
     evaluate_every: int = Field(500, ge=1, description="environment steps between evaluations")
+    stop_after: int | None = Field(
+        5,
+        ge=1,
+        description="evaluations in a row with the best possible return, where it is known, after "
+        "which learning stops; None: never",
+    )
 
 
 class _PlanConfig(BaseModel):

@@ -59,7 +59,8 @@ def finetune(
         policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
             observations (n, *shape) to logits (n, A); None: from scratch.
         env: the task: a Gymnasium environment with its reward.
-        total_timesteps: environment steps, > 0.
+        total_timesteps: environment steps at most, > 0; where the best possible return is known,
+            learning stops after ``stop_after`` evaluations in a row with it.
         algorithm: ``"ddpg"`` or ``"sac"``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
         transfer: ``"policy"``, ``"encoder"`` or ``"both"``: what the actor and the critics begin
@@ -71,7 +72,8 @@ def finetune(
         source: where the policy came from, which the run's files will say.
         progress_bar: draw a progress bar with the greedy return.
         log: write scalars for these to the run folder.
-        callback: called with each record of the curve; returning False stops the run.
+        callback: called with each record of the curve, where returning False stops the run; or an
+            object with ``on_step``, called with the run after each step.
         overrides: single settings of :class:`rover.finetuning.FinetuneConfig`.
 
     Raises:

@@ -77,7 +77,7 @@ class Finetuning(OnlineRun):
             actor_learning_rates=tables if is_table else None,
             critic_encoder=encoder,
         )
-        self._start = policy
+        self._start, self._stop_after = policy, config.stop_after
         self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
         self._is_from_scratch = actor is None
         self._is_policy_frozen = transfer != "encoder" and "policy" in (freeze or ())

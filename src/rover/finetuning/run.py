@@ -62,6 +62,16 @@ class TaskResult:
     curve: tuple[Mapping[str, Any], ...]
     summary: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        """The policy and the figures that one asks for first."""
+        best = self.summary["best_possible_return"]
+        possible = "" if best is None else f", {best:g} possible"
+        return (
+            f"<TaskResult: {self.policy or type(self.actor).__name__}, greedy return "
+            f"{self.summary['policy_return']:g} at step {self.summary['policy_step']:,} of "
+            f"{self.summary['steps']:,}{possible}>"
+        )
+
 
 class TaskRun(Run):
     """Base of the runs that learn a task, online and offline.
@@ -274,6 +284,7 @@ class OnlineRun(TaskRun):
     _parts: ClassVar[tuple[str, ...]] = ("_buffer", "_collector", "_learner")
     _acting: TabulatedPolicy | None = None
     _start: nn.Module | None = None  # what learning began with
+    _stop_after: int | None = None  # evaluations in a row with the best possible return
 
     def __init__(
         self,
@@ -370,6 +381,15 @@ class OnlineRun(TaskRun):
                 "evaluation_env=, an instance that was set alike"
             )
         self._is_copy = False  # once is enough
+
+    def _is_finished(self) -> bool:
+        """True if the latest evaluations all had the best possible return."""
+        n, best = self._stop_after, self._best_return
+        if n is None or best is None:
+            return False
+        # Evaluations of the policy that learning started from do not count.
+        learned = [one["greedy_return"] for one in self.curve if one["step"] > self._warmup_end]
+        return len(learned) >= n and min(learned[-n:]) >= best - _TOLERANCE
 
     def _measure(self) -> dict[str, Any]:
         if self._acting is not None:

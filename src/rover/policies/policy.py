@@ -37,6 +37,9 @@ _TABLE_ROWS = 256
 Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of raw observations (n, *shape)."""
 
+State = tuple[Probs | None, ...]
+"""Policy of each environment's episode; None before its first observation."""
+
 
 class Policy(nn.Module, ABC):
     """π(a|x): a differentiable torch module that samples, evaluates and saves itself.
@@ -69,6 +72,7 @@ class Policy(nn.Module, ABC):
         self.observation_shape = tuple(observation_shape)
         self.n_components = n_components
         self.details: dict[str, Any] = dict(details or {})
+        self._rng = np.random.default_rng(0)  # of `predict` without one
 
     @property
     def action_set(self) -> NDArray[Any] | None:
@@ -192,6 +196,72 @@ class Policy(nn.Module, ABC):
             component = self.draw_component(rng) if self.n_components > 1 else 0
         probabilities = self.component_probs(np.asarray(observation)[None], component)[0]
         return self._as_taken(int(rng.choice(self.n_actions, p=probabilities)))
+
+    def predict(
+        self,
+        observation: NDArray[Any] | int,
+        state: State | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+        *,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[NDArray[Any], State]:
+        """Actions for one or several environments, as ``predict`` of Stable-Baselines3 has them.
+
+            action, state = policy.predict(observation, deterministic=True)
+            mean, spread = evaluate_policy(policy, env)  # Stable-Baselines3's
+
+        The state is the policy of each environment's episode: of a policy with a memory, what the
+        episode has shown; of several components, the one that was drawn at its start. A state may
+        be used once, since a memory takes in every observation.
+
+        Args:
+            observation: (n, *shape), or (*shape) of a single environment.
+            state: returned by the previous call; None where all episodes begin.
+            episode_start: (n,) True where an episode begins; None: nowhere but where `state` is.
+            deterministic: take the most probable action instead of drawing one.
+            rng: source of randomness; None: the policy's own, which begins with seed 0.
+
+        Returns:
+            Actions (n, *action shape) as the environments take them, without the first axis for a
+            single one; and the next state.
+
+        Raises:
+            ConfigurationError: observations of another shape than the policy's.
+        """
+        batch, rng = np.asarray(observation), rng or self._rng
+        is_single = batch.shape == self.observation_shape
+        batch = batch[None] if is_single else batch
+        if batch.shape[1:] != self.observation_shape:
+            raise ConfigurationError(
+                f"observations of shape {batch.shape[1:]} do not fit a policy for "
+                f"{self.observation_shape}: make the environment as it was pretrained on, with no "
+                "VecTransposeImage"
+            )
+        begins = np.zeros(len(batch), np.bool_) if episode_start is None else episode_start
+        followed = tuple(
+            self.sample_component(rng) if probs is None or is_new else probs
+            for probs, is_new in zip(state or (None,) * len(batch), begins, strict=True)
+        )
+        probs = [follow(seen[None])[0] for follow, seen in zip(followed, batch, strict=True)]
+        actions = np.stack(
+            [
+                self._as_taken(int(p.argmax() if deterministic else rng.choice(len(p), p=p)))
+                for p in probs
+            ]
+        )
+        return (actions[0] if is_single else actions), followed
+
+    def __repr__(self) -> str:
+        """Kind, sizes and origin of the policy."""
+        shape, details = self.observation_shape, self.details
+        parts = [f"{self.n_actions} actions", f"observations {shape}" if shape else "states"]
+        if self.n_components > 1:
+            parts.append(f"{self.n_components} components")
+        parts += [
+            f"{key}={details[key]!r}" for key in ("agent", "env_id", "seed") if key in details
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def _as_taken(self, action: int) -> int | NDArray[Any]:
         """The action with a number, as the environment takes it."""

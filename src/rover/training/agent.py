@@ -178,6 +178,14 @@ class Agent(Run, Generic[ConfigT]):
             self._policy = self._build()
         self._sign_policy()
 
+    def __repr__(self) -> str:
+        """Environment, preset, seed and steps of the agent."""
+        env = self._env_id or self.env
+        return (
+            f"<{type(self).__name__} on {env}, preset {self.preset}, seed {self.seed}, "
+            f"{self.num_timesteps:,} steps, {len(self.buffer.observations):,} observations>"
+        )
+
     @abstractmethod
     def _build(self) -> Policy:
         """Build the agent's parts; returns the policy of an agent that has seen nothing."""
@@ -256,7 +264,8 @@ class Agent(Run, Generic[ConfigT]):
             total_timesteps: how many steps, > 0.
             progress_bar: draw a progress bar with coverage and optimality ratio.
             log: write scalars for these to the run folder.
-            callback: called with each metrics line; returning False stops the run.
+            callback: called with each metrics line, where returning False stops the run; or an
+                object with ``on_step(agent)``, called after each step.
 
         Raises:
             NonFiniteError, SingularSolveError: the numerics broke down; the message says where.

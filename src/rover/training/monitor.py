@@ -37,6 +37,13 @@ _LOGS = {"tensorboard": ("TensorBoard", "tb"), "wandb": ("Weights & Biases", "wa
 LINE_EVERY = 30.0
 """Seconds between two lines where there is no terminal for a bar."""
 
+_TAGS_OF_SB3 = {
+    "training_return": "rollout/ep_rew_mean",
+    "greedy_return": "eval/mean_reward",
+    "critic_loss": "train/critic_loss",
+}
+"""Figures of a metrics line by the tags that Stable-Baselines3 gives them."""
+
 _OF_RUN = ("episode", "observations", "states_seen")
 _OF_POLICY = ("coverage", "objective", "optimality", "entropy", "cells", "return")
 
@@ -102,6 +109,7 @@ def _bar_or_lines(label: str, done: int, total: int) -> Iterator[Report]:
             )
         return
     began = last = time.monotonic()
+    first = done
 
     def report(record: Mapping[str, Any], _: Mapping[str, float]) -> None:
         nonlocal last
@@ -109,7 +117,12 @@ def _bar_or_lines(label: str, done: int, total: int) -> Iterator[Report]:
         # A log file of a batch system should not grow by a line for each update.
         if now - last >= LINE_EVERY:
             last, step = now, record["step"]
-            line = f"{label}: {step:,} of {total:,}, {_figures(record)}, {now - began:.0f} s\n"
+            spent = now - began
+            left = spent * (total - step) / max(1, step - first)
+            line = (
+                f"{label}: {step:,} of {total:,}, {_figures(record)}, {spent:.0f} s, about "
+                f"{left:.0f} s left\n"
+            )
             sys.stderr.write(line)
             sys.stderr.flush()
 
@@ -122,10 +135,21 @@ def _tensorboard(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterato
 
     # Points behind the step that a run resumes from would be drawn twice.
     with SummaryWriter(str(run_dir / "tensorboard"), purge_step=done) as writer:
+        began = time.monotonic()
 
         def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-            for name, value in _scalars(record, seconds).items():
-                writer.add_scalar(name, value, record["step"])
+            step = record["step"]
+            scalars = _scalars(record, seconds)
+            # Under the names of Stable-Baselines3, too, so that its runs share the charts.
+            scalars |= {
+                tag: record[name]
+                for name, tag in _TAGS_OF_SB3.items()
+                if record.get(name) is not None
+            }
+            if step > done:
+                scalars["time/fps"] = (step - done) / max(time.monotonic() - began, 1e-9)
+            for name, value in scalars.items():
+                writer.add_scalar(name, value, step)
 
         yield report
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -25,8 +25,20 @@ from rover.storage import RunConfig, fitting, write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunFolder
 
-Callback = Callable[[Mapping[str, Any]], bool | None]
-"""Receives each metrics line; returning False stops the run."""
+
+class StepCallback(Protocol):
+    """An object that watches every step, as a callback of Stable-Baselines3 does."""
+
+    def on_step(self, run: Any, /) -> bool | None:
+        """Look at the run after a step; returning False makes the next step the last.
+
+        Args:
+            run: an agent, or the run of a learner: ``num_timesteps``, ``buffer``, ``policy``, ….
+        """
+
+
+Callback = Callable[[Mapping[str, Any]], bool | None] | StepCallback
+"""Receives each metrics line, and returning False stops the run; or each step."""
 
 
 PHASES = ("collect", "represent", "estimate", "improve", "evaluate", "store")
@@ -108,6 +120,10 @@ class Run(ABC):
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
 
+    def _is_finished(self) -> bool:
+        """True if no further step is needed, after a metrics line."""
+        return False
+
     def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
         """After the last step: settle what is handed over, measure it, warn of what is doubtful."""
 
@@ -137,7 +153,7 @@ class Run(ABC):
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json; figures are None where they are not known."""
         return {
-            **self._figures(),
+            **{k: plain(value) for k, value in self._figures().items()},
             "wall_seconds": self.wall_seconds,
             "seconds": dict(self.seconds),
         }
@@ -154,8 +170,11 @@ class Run(ABC):
         Args:
             progress_bar: draw a progress bar.
             log: write scalars for these to the run folder.
-            callback: called with each metrics line; returning False stops the run.
+            callback: called with each metrics line, where returning False stops the run; or an
+                object with ``on_step``, called with the run after each step.
         """
+        on_record = callback if callable(callback) else None
+        on_step = getattr(callback, "on_step", None)
         folder, total = self._folder, self.total_timesteps
         opened: AbstractContextManager[None] = nullcontext()
         watched: AbstractContextManager[Report | None] = nullcontext()
@@ -191,16 +210,21 @@ class Run(ABC):
                     # Shown, stored, called back, in this order: a callback that stops the run
                     # finds its line on disk.
                     if record is not None:
+                        record = {name: plain(value) for name, value in record.items()}
                         self._last_record = self.num_timesteps
                         if report is not None:
                             report(record, self.seconds)
                         if folder is not None:
                             self._store(folder, record)
-                        if callback is not None and callback(record) is False:
+                        if on_record is not None and on_record(record) is False:
+                            break
+                        if self._is_finished():
                             break
                     if self.num_timesteps >= total:
                         break
                     record = self._step(is_last=self.num_timesteps + 1 == total)
+                    if on_step is not None and on_step(self) is False:
+                        total = min(total, self.num_timesteps + 1)
                 self._conclude()
                 if folder is not None:
                     self._write_results(folder)
@@ -289,6 +313,11 @@ class Run(ABC):
             # Phase by phase: a forged one would otherwise appear in the summary.
             self.seconds.update({phase: float(state["seconds"][phase]) for phase in PHASES})
             self._wall_seconds = float(state["wall_seconds"])
+
+
+def plain(value: Any) -> Any:
+    """A numpy scalar as the Python number that it is; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @contextmanager

@@ -6,7 +6,7 @@
     model = PPO(rover_policy("policy.safetensors"), env).learn(50_000)
     fine_tuned(model).save("tuned.safetensors")
 
-``RoverPredictor`` lets ``evaluate_policy`` follow policies with a memory of the episode.
+``evaluate_policy`` takes every policy as it is, by its ``predict``, memories included.
 
 ``CoverageBonus`` makes ROVER's novelty, RND or another bonus the reward of any algorithm.
 
@@ -31,7 +31,6 @@ from rover.integrations.sb3.bonus import (
 )
 from rover.integrations.sb3.features import RoverFeatures
 from rover.integrations.sb3.policies import fine_tuned, rover_policy
-from rover.integrations.sb3.prediction import RoverPredictor
 
 __all__ = [
     "AgentNovelty",
@@ -40,7 +39,6 @@ __all__ = [
     "DensityNovelty",
     "Novelty",
     "RoverFeatures",
-    "RoverPredictor",
     "fine_tuned",
     "rover_policy",
 ]

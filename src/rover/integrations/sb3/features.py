@@ -34,8 +34,8 @@ def read_policy(policy: PretrainedPolicy | str | Path, component: int | None) ->
     if isinstance(loaded, ContextPolicy):
         raise ConfigurationError(
             "a policy for worlds that change with every episode has no network that PPO or A2C "
-            "could train, with its memory or without: evaluate it with RoverPredictor, and adapt "
-            "it to a task with rover.adapt"
+            "could train, with its memory or without: evaluate_policy takes it as it is, and "
+            "rover.adapt adapts it to a task"
         )
     if not isinstance(loaded, PretrainedPolicy):
         raise ConfigurationError(
