@@ -270,7 +270,7 @@ def test_learning_stops_when_the_best_possible_return_is_sustained():
 
 def test_the_best_policy_is_handed_over_and_a_worse_last_one_is_reported():
     start = always(2, logit=0.3)
-    with pytest.warns(RoverWarning, match="the policy of step 0 is handed over"):
+    with pytest.warns(RoverWarning, match="started; the policy of step 0 is returned"):
         # learning leads to the right, and evaluations ask for the left
         result = finetune(
             start,

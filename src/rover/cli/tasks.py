@@ -137,7 +137,7 @@ def _finetune(
 
 @command(_presets)
 def _offline(
-    path: Path,
+    paths: tuple[Path, ...],
     *,
     learning: _Learning,
     algorithm: Literal["cql", "ddpg"] = "cql",
@@ -152,7 +152,8 @@ def _offline(
     `rover finetune` measures the policy.
 
     Args:
-        path (RUN): run folder of `rover pretrain`
+        paths (RUN): run folder of `rover pretrain`; several of one environment are learned from
+            together
         algorithm: learner
         preset: 'fast', small networks for a laptop, or the paper's settings
         updates: gradient steps
@@ -160,23 +161,28 @@ def _offline(
     Examples:
         rover offline runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
         rover offline runs/rover-MultiRooms-v0-cic-fast-seed0 --task goal=room2 --algorithm ddpg
+        rover offline runs/maze-seed0 runs/maze-seed1 --task goal=4,4
         rover offline runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
     """
     from rover.finetuning import train_offline
+    from rover.solving.experience import Experience
     from rover.training.run_folder import load_run_buffer
 
+    path, *others = paths
     goal = read_task_of(path, learning.task)
+    buffer = Experience.of(paths).buffer if others else load_run_buffer(path)
+    name = f"{path.name}-and-{len(others)}-more" if others else path.name
     _learn(
-        partial(train_offline, load_run_buffer(path), goal.make_env()),
+        partial(train_offline, buffer, goal.make_env()),
         learning,
-        (path.name, goal.name, "offline", algorithm),
-        f"{goal.env_id}, {goal.name}, {algorithm} on {path.name}",
+        (name, goal.name, "offline", algorithm),
+        f"{goal.env_id}, {goal.name}, {algorithm} on {name}",
         unit="update",
         reward=reward,
         updates=updates,
         algorithm=algorithm,
         preset=preset,
-        source=str(path),
+        source=", ".join(map(str, paths)),
     )
 
 

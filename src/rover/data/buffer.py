@@ -10,14 +10,14 @@ repeat the table simply has as many rows as there were steps.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rover.errors import ArtefactError, StorageError, shorten
+from rover.errors import ArtefactError, ConfigurationError, StorageError, shorten
 from rover.operators.support import (
     BoolArray,
     FloatArray,
@@ -164,6 +164,43 @@ class Buffer:
         return Buffer(
             table.shape, table.dtype, self.n_actions, rewards=rewards, action_set=self.action_set
         )
+
+    @classmethod
+    def merged(cls, buffers: Sequence[Buffer]) -> Buffer:
+        """The transitions of several buffers of one environment, one buffer after the other.
+
+        The last episode of each counts as truncated, since nothing follows its last step; rewards
+        and skills are left out.
+
+        Raises:
+            ConfigurationError: no buffer, or observations or actions that differ.
+        """
+        if not buffers:
+            raise ConfigurationError("there is nothing to merge: give at least one buffer")
+        whole = buffers[0].emptied()
+        parts: list[dict[str, NDArray[Any]]] = []
+        for number, buffer in enumerate(buffers):
+            table = buffer.observations
+            kind = table.shape, table.dtype, buffer.n_actions
+            wanted = whole.observations.shape, whole.observations.dtype, whole.n_actions
+            if kind != wanted or buffer.action_details != whole.action_details:
+                raise ConfigurationError(
+                    f"source {number} holds observations of shape {table.shape}, dtype "
+                    f"{table.dtype}, and {buffer.n_actions} actions, others than source 0: merge "
+                    "runs of one environment with one observation option"
+                )
+            index = np.array([whole.observations.intern(row) for row in table.rows], np.int64)
+            columns, ends = buffer.state(), buffer.terminated | buffer.truncated
+            # A start whose episode has no step yet is left out.
+            n_episodes = np.count_nonzero(ends[:-1]) + (len(buffer) > 0)
+            columns["truncated"][-1:] |= ~columns["terminated"][-1:]
+            for name in ("inputs", "successors", "starts"):
+                columns[name] = index[columns[name]]
+            columns["starts"] = columns["starts"][:n_episodes]
+            parts.append(columns)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in whole.state()}
+        whole.load_state({**joined, "observations": whole.observations.rows.copy()})
+        return whole
 
     def _set_views(self) -> None:
         for name, column in self._columns.items():

@@ -47,7 +47,10 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     if inspect.isclass(env):
         kind = f"the class {env.__name__}, and an agent steps an instance"
     elif isinstance(getattr(env, "num_envs", None), int):  # Gymnasium's, Stable-Baselines3's
-        kind = f"a vector environment of {env.num_envs}, and an agent steps a single one"
+        kind = (
+            f"a vector environment of {env.num_envs}, and an agent steps a single one (to collect "
+            "in parallel, make several runs and plan on them together: rover.solve([run, run]))"
+        )
     elif not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
         kind = f"a {type(env).__name__}, which is no environment"
     if kind is not None:

@@ -52,7 +52,7 @@ def finetune(
 ) -> TaskResult:
     """Learn the task that `env` rewards.
 
-    The best policy of all that were evaluated is handed over, the earliest of several; the one that
+    The best policy of all that were evaluated is returned, the earliest of several; the one that
     learning started from only if it is better than all that were learned.
 
     Args:
@@ -83,7 +83,7 @@ def finetune(
 
     Warns:
         RoverWarning: no reward was seen, in a fifth of the steps or in all; or the last policy
-            earns less than the one that is handed over.
+            earns less than the one that is returned.
     """
     if isinstance(policy, ContextPolicy):
         warnings.warn(
@@ -136,11 +136,12 @@ def train_offline(
 ) -> TaskResult:
     """Learn a task from a fixed buffer.
 
-    The best policy of all that were evaluated is handed over, as of :func:`finetune`: greedy in the
+    The best policy of all that were evaluated is returned, as of :func:`finetune`: greedy in the
     values (CQL), or the actor (DDPG).
 
     Args:
-        buffer: transitions, collected without a reward.
+        buffer: transitions, collected without a reward; :meth:`rover.data.Buffer.merged` joins
+            those of several runs.
         env: the task, for evaluations only.
         reward: labels the transitions; None: the reward of `env`, which must be a grid world.
         updates: gradient steps, > 0.
@@ -159,7 +160,7 @@ def train_offline(
 
     Warns:
         RoverWarning: the transitions show no reward; or the last policy earns less than the one
-            that is handed over.
+            that is returned.
     """
     run_config = _run_config(
         OfflineConfig.make(algorithm, preset, overrides),
@@ -197,10 +198,11 @@ def adapt(
     ways that the model knows; then it plans for the rewards it has seen, on a model that takes in
     every further step. Where pretraining found that the world changes with every episode, each one
     is followed by a policy with its memory, and between two the rewards are regressed on what was
-    seen. The best policy of all that were evaluated is handed over, as of :func:`finetune`.
+    seen. The best policy of all that were evaluated is returned, as of :func:`finetune`.
 
     Args:
-        source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent.
+        source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
+            several of one environment.
         env: the task: a Gymnasium environment with its reward.
         total_timesteps: environment steps, > 0.
         seed: everything random follows from it.
@@ -214,8 +216,8 @@ def adapt(
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: no reward was seen; or the last policy earns less than the one that is handed
-            over.
+        RoverWarning: no reward was seen; or the last policy earns less than the one that is
+            returned.
     """
     experience = Experience.of(source)
     details = {} if experience.policy is None else experience.policy.details

@@ -150,25 +150,25 @@ class TaskRun(Run):
         """Finish the run, watched as by :meth:`finish`; returns what it has learned.
 
         Warns:
-            RoverWarning: the last policy earns less than the one that is handed over; or no reward
+            RoverWarning: the last policy earns less than the one that is returned; or no reward
                 was seen.
         """
         self.finish(progress_bar=progress_bar, log=log, callback=callback)
         last = self.curve[-1]
         greatest, step, module = self._best
         if last["greedy_return"] < greatest:
-            start = ", from which learning started," if step == 0 else ""
+            start = ", from which learning started" if step == 0 else ""
             warnings.warn(
                 f"the policy of step {last['step']} has a greedy return of "
                 f"{last['greedy_return']:g}, less than the {greatest:g} of step "
-                f"{step}{start}: the policy of step {step} is handed over",
+                f"{step}{start}; the policy of step {step} is returned",
                 RoverWarning,
                 stacklevel=3,
             )
         if not self.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
-                f"from them (what is handed over has a greedy return of {greatest:g}); {_REMEDY}",
+                f"from them (what is returned has a greedy return of {greatest:g}); {_REMEDY}",
                 RoverWarning,
                 stacklevel=3,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 from rover.coverage.pictures import PictureFeatures, lasts_a_lag
 from rover.data import Buffer, check_same_spaces
 from rover.envs import make_env
-from rover.envs.registration import known_id
+from rover.envs.registration import id_and_kwargs, known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
@@ -25,8 +26,10 @@ from rover.training.agent import Agent
 from rover.training.environments import warn_of_another_world
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
 
-Source = Agent[Any] | Buffer | str | Path
-"""An agent, its run folder, or its buffer."""
+_One = Agent[Any] | Buffer | str | Path
+
+Source = _One | Sequence[_One]
+"""An agent, its run folder, or its buffer; or several of one environment."""
 
 
 class Experience(NamedTuple):
@@ -49,13 +52,25 @@ class Experience(NamedTuple):
         """Read the transitions of an agent, a run folder or a buffer.
 
         Args:
-            source: one of them.
+            source: one of them; or several, whose transitions are taken together. Policy,
+                environment and seed are then those of the first.
             env: the environment; None: the source's own.
 
         Raises:
             ArtefactError: no finished run of pretraining there.
             ConfigurationError: something else, no transitions, or those of another environment.
         """
+        if isinstance(source, list | tuple):
+            several = [Experience.of(one, env) for one in source]
+            made = [one.env and id_and_kwargs(one.env) for one in several]
+            known = [recipe for recipe in made if recipe is not None]
+            if other := [recipe for recipe in known if recipe != known[0]]:
+                raise ConfigurationError(
+                    f"the sources are of different environments, {known[0]} and {other[0]}: give "
+                    "runs of one environment"
+                )
+            buffer = Buffer.merged([one.buffer for one in several])
+            return several[0]._replace(buffer=buffer)
         if isinstance(source, Buffer):
             experience = Experience(source, env=env)
         elif isinstance(source, Agent):
@@ -72,8 +87,8 @@ class Experience(NamedTuple):
         else:
             raise ConfigurationError(
                 f"a {type(source).__name__} holds no transitions to plan on: give an agent, a run "
-                "folder of `rover pretrain`, or a buffer (a policy alone says nothing of where "
-                "actions lead)"
+                "folder of `rover pretrain`, a buffer, or a list of these (a policy alone does not "
+                "show where actions lead)"
             )
         if len(experience.buffer) == 0:
             raise ConfigurationError("there is no transition to plan on: the buffer is empty")

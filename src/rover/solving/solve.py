@@ -60,7 +60,8 @@ def solve(
     of floats: otherwise to where it led from the nearest observation.
 
     Args:
-        source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent.
+        source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
+            several of one environment, whose transitions are planned on together.
         reward: a function of (observations (n, *shape), actions (n,), next observations) that
             returns rewards (n,), or rewards (n,) and terminated (n,); an array with one number for
             each transition; or an environment, for its own reward.
