@@ -23,6 +23,9 @@ TIE = 1e-7
 # Places that an unseen observation is acted on by.
 _VOTERS = 3
 
+# Share of uniform actions at an unseen observation: all voters may miss a wall that is beside it.
+_UNSEEN = 0.1
+
 # Points that are evaluated together.
 _AT_ONCE = 1024
 
@@ -209,6 +212,7 @@ class ValuePolicy(Policy):
         probs = torch.softmax(self._preferences(table[voters][None], [component])[0], dim=1)
         votes = (weights[:, :, None] * probs[chosen]).sum(dim=1)
         votes = votes / weights.sum(dim=1, keepdim=True)
+        votes = (1.0 - _UNSEEN) * votes + _UNSEEN / self.n_actions
         # A new tensor: the logits may need a gradient.
         return logits.index_put((rows,), votes.clamp(min=1e-300).log())
 
