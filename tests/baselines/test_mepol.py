@@ -159,7 +159,7 @@ def test_grid_worlds_have_the_coordinates_of_their_cells(observation):
 
 def test_states_without_a_metric_are_refused():
     for name in ("numbers", "pixels", "lake"):
-        with pytest.raises(ConfigurationError, match="needs to know how far apart states are"):
+        with pytest.raises(ConfigurationError, match="needs distances between states"):
             Mepol(ENVIRONMENTS[name](), **QUICK)
 
 

@@ -142,6 +142,10 @@ def test_a_run_says_what_its_id_does_not_hold_and_is_resumed_in_its_own_world_al
         RoverWarning, match=r"task=0, step_size=0.25 was set after Corridor-v0 was made"
     ):
         rover.Rover(env, seed=0, run_dir=tmp_path / "run").learn(200)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rover.finetune(None, env, total_timesteps=60, run_dir=tmp_path / "task")
+    assert any("task=0, step_size=0.25 was set after" in str(one.message) for one in caught)
     with pytest.raises(ReplayMismatchError, match=r"Rover\.resume\(run_dir, env=\.\.\.\)"):
         rover.Rover.resume(tmp_path / "run")
     with warnings.catch_warnings(action="error"):

@@ -25,7 +25,12 @@ from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
 from rover.operators.support import FloatArray
 from rover.policies import Policy, TabulatedPolicy
 from rover.storage import RunConfig, restore_tensors
-from rover.training.environments import evaluation_copy, observations_of, repeats_itself
+from rover.training.environments import (
+    evaluation_copy,
+    observations_of,
+    repeats_itself,
+    warn_of_settings,
+)
 from rover.training.monitor import Log
 from rover.training.run import Callback, Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
@@ -300,6 +305,7 @@ class OnlineRun(TaskRun):
         self._is_copy = evaluation_env is None
         evaluation_env = evaluation_copy(env) if evaluation_env is None else evaluation_env
         super().__init__(run_config, env, evaluation_env, run_dir)
+        self._env = env
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
         self._buffer = Buffer(
             shape, dtype, n_actions, rewards=True, action_set=action_set(env.action_space)
@@ -313,6 +319,7 @@ class OnlineRun(TaskRun):
         self._latest: dict[str, float | None] = {}  # figures of the latest update
 
     def _prepare_folder(self, folder: Path) -> None:
+        warn_of_settings(self._env)
         if isinstance(self._start, Policy):
             self._start.save(folder / START_FILE)
 

@@ -286,7 +286,8 @@ class Agent(Run, Generic[ConfigT]):
     ) -> Self:
         """The agent of a run folder, as its latest checkpoint left it.
 
-        Call :meth:`finish` to end in the same bits as a run that was never interrupted.
+        Call :meth:`finish` to end in the same bits as a run that was never interrupted; after an
+        exception of the environment it goes on from the step that failed, with other draws.
 
         Args:
             run_dir: the run folder.

@@ -226,7 +226,7 @@ def _random_steps(
     n_steps: int = _STEPS_TOGETHER,
     disturb: Callable[[int], object] | None = None,
 ) -> list[Any]:
-    """What a reset and random steps return, with something done before each of the steps."""
+    """Observations, rewards and ends of a reset and random steps, disturbed before each step."""
     rng, n_actions = np.random.default_rng(seed), check_spaces(env)[2]
     episode = RunningEpisode(env, seed=seed)
     seen: list[Any] = [episode.observation]
