@@ -77,7 +77,7 @@ def test_what_cannot_be_adapted():
             {},
             "with the observations of pretraining",
         ),
-        (agent.policy, task, {}, "says nothing of where"),
+        (agent.policy, task, {}, "does not show where"),
         (agent, task, {"learner": {"batch_size": 3}}, "learner"),
     ):
         with pytest.raises(ConfigurationError, match=words):

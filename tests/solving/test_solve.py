@@ -68,7 +68,7 @@ def test_forms_of_one_reward_agree(agent):
     table = by_goal.probs(np.arange(10))
     np.testing.assert_array_equal(by_predicate.probs(np.arange(10)), table)
     np.testing.assert_array_equal(by_function.probs(np.arange(10)), table)
-    before = np.arange(9)  # an array says nothing of where a task ends
+    before = np.arange(9)  # an array does not show where a task ends
     np.testing.assert_array_equal(by_array.probs(before), table[before])
 
 
@@ -295,7 +295,7 @@ def test_a_goal_that_was_never_seen_says_how_near_the_data_came(goal, states, me
 
 def test_sources_without_transitions(agent, tmp_path):
     agent.policy.save(tmp_path / "policy.safetensors")
-    with pytest.raises(ConfigurationError, match="says nothing of where"):
+    with pytest.raises(ConfigurationError, match="does not show where"):
         rover.solve(agent.policy, goal=(3, 2))
     with pytest.raises(ArtefactError):
         rover.solve(tmp_path, goal=(3, 2))
