@@ -253,8 +253,16 @@ def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
     # A module of the user's own says nothing of its shapes: it is tried on an observation.
     shape, dtype, n_actions = check_spaces(env)
     # Zeros will do, whatever the space: only the shape of the answer counts.
-    with torch.no_grad():
-        logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
+    try:
+        with torch.no_grad():
+            logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"the module failed on an observation of shape (1, {', '.join(map(str, shape))}) and "
+            f"dtype {dtype}, as the environment returns it: {error}. Images come with their "
+            "channels last and not scaled: begin its forward with observations.permute(0, 3, 1, 2)"
+            ".float() / 255"
+        ) from error
     returned = tuple(getattr(logits, "shape", ()))
     if returned != (1, n_actions) or not logits.is_floating_point():
         raise ConfigurationError(
