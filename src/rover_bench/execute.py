@@ -248,7 +248,7 @@ def _asked(case_json: str) -> dict[str, Any]:
         return config.model_dump(mode="json", exclude={"format", "version", "style"})
     # What a run folder says where nothing is taken over is None, whatever the study says.
     transfers = learn.kind == "finetune" and case.agent != SCRATCH
-    settings = _TASK_CONFIGS[learn.kind].make(learn.algorithm, learn.preset, learn.settings)
+    settings = _TASK_CONFIGS[learn.kind].make(learn.algorithm, learn.preset, _settings(learn))
     return {
         "kind": learn.kind,
         "algorithm": learn.algorithm,
@@ -256,6 +256,12 @@ def _asked(case_json: str) -> dict[str, Any]:
         "transfer": learn.transfer if transfers else None,
         "settings": settings.model_dump(mode="json"),
     }
+
+
+def _settings(learn: Learning) -> dict[str, Any]:
+    """Settings of a task: curves of a study are compared step by step, so that none stops early."""
+    stops = {"stop_after": None} if learn.kind == "finetune" else {}
+    return {**stops, **learn.settings}
 
 
 def _bring_to_end(run: Run, log: Sequence[Log] = ()) -> None:
@@ -280,7 +286,12 @@ def _make_agent(case: Case, **options: Any) -> Agent[Any]:
 def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
     case, start = run.case, run.source
     env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
-    common: dict[str, Any] = {"seed": run.seed, "run_dir": run.folder, "log": log, **learn.settings}
+    common: dict[str, Any] = {
+        "seed": run.seed,
+        "run_dir": run.folder,
+        "log": log,
+        **_settings(learn),
+    }
     if learn.kind == "adapt":
         assert start is not None
         adapt(start.folder, env, total_timesteps=learn.steps, **common)
@@ -293,8 +304,6 @@ def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
             train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
             return
         policy = load_policy(start.folder / "policy.safetensors")
-    # Curves of a study are compared step by step, so that none of them stops early.
-    common = {"stop_after": None, **common}
     finetune(policy, env, total_timesteps=learn.steps, transfer=learn.transfer, **common)
 
 
