@@ -16,6 +16,9 @@ from typing import Any
 _SPACE_SHOWN = 200  # characters of a space
 _SHOWN = 40
 
+BY_ENVIRONMENT = "raised by the environment"
+"""Beginning of the note that an exception of an environment gets."""
+
 
 class RoverError(Exception):
     """Base class of every error that this package raises on purpose."""

@@ -22,6 +22,7 @@ from typing import Any
 import gymnasium as gym
 
 from rover.errors import (
+    BY_ENVIRONMENT,
     ConfigurationError,
     RoverError,
     RoverWarning,
@@ -123,7 +124,7 @@ def _advice(error: Exception) -> str | None:
             'gymnasium.register("Wrapped-v0", wrapped); and give Wrapped-v0 --import my_envs'
         )
     notes = getattr(error, "__notes__", [])
-    if any(note.startswith("raised by the environment") for note in notes):
+    if any(note.startswith(BY_ENVIRONMENT) for note in notes):
         return f"{type(error).__name__}: {error}; {'; '.join(notes)} (--traceback shows where)"
     return str(error) if isinstance(error, RoverError | gym.error.Error) else None
 

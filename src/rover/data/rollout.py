@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rover.data.buffer import Buffer
 from rover.envs.discrete_actions import action_set, taken_action
 from rover.errors import (
+    BY_ENVIRONMENT,
     ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
@@ -91,9 +92,6 @@ def as_reward(reward: Any, where: object) -> float:
         )
     return value
 
-
-BY_ENVIRONMENT = "raised by the environment"
-"""Beginning of the note that an exception of an environment gets."""
 
 _OLD_INTERFACE = (
     "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "

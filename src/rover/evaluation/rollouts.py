@@ -197,13 +197,15 @@ class RolloutEvaluator:
 
 def _meeting(episodes: Sequence[NDArray[Any]]) -> float | None:
     """The chance that a visit of one episode and one of another are the same observation."""
+    from rover.data import ObservationTable  # brings torch, which the other figures do without
+
     n = len(episodes)
     if n < 2:
         return None
-    flat = np.concatenate([seen.reshape(len(seen), -1) for seen in episodes])
-    number = np.unique(flat, axis=0, return_inverse=True)[1].reshape(-1)
+    table = ObservationTable(episodes[0].shape[1:], episodes[0].dtype)
+    number = np.array([table.intern(row) for seen in episodes for row in seen])
     lengths = np.array([len(seen) for seen in episodes])
-    shares = np.zeros((n, int(number.max()) + 1))
+    shares = np.zeros((n, len(table)))
     np.add.at(shares, (np.repeat(np.arange(n), lengths), number), np.repeat(1.0 / lengths, lengths))
     return float(
         (np.square(shares.sum(axis=0)) - np.square(shares).sum(axis=0)).sum() / (n * n - n)

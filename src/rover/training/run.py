@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from rover.data.rollout import BY_ENVIRONMENT
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import BY_ENVIRONMENT, ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
 from rover.storage import RunConfig, fitting, write_json, write_manifest
