@@ -7,9 +7,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from small_agents import assert_resumes_to_the_bit
-from small_envs import image_place, numbered_place
+from small_envs import Disc, image_place, numbered_place
 
 from rover import Rover, load_policy, make_agent, solve
 from rover.coverage.pictures import PictureFeatures, frames_of, lasts_a_lag
@@ -18,30 +17,6 @@ from rover.errors import ConfigurationError
 from rover.features.slow import LAG, LaggedSums, bending, coefficients, slow_features
 
 QUICK = {"evaluation_episodes": 2}
-
-
-class Disc(gym.Env[Any, Any]):
-    """A disc that drifts in a square, seen as an image that hardly ever comes back."""
-
-    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
-    action_space = spaces.Discrete(4)
-
-    def _seen(self) -> Any:
-        at = np.arange(16) + 0.5
-        away = np.hypot(at[:, None] - self.place[1], at[None] - self.place[0])
-        disc = 255.0 * np.clip(3.0 - away, 0.0, 1.0)
-        return np.repeat(disc[..., None], 3, axis=2).astype(np.uint8)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.place, self.age = np.array([4.0, 4.0]), 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        way = np.array([(1, 0), (-1, 0), (0, 1), (0, -1)][int(action)])
-        self.place = np.clip(self.place + 0.7 * way + 0.2 * self.np_random.normal(size=2), 3, 13)
-        self.age += 1
-        return self._seen(), 0.0, False, self.age == 60, {}
 
 
 def _filled(n: int) -> list[Any]:

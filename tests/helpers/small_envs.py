@@ -35,6 +35,30 @@ class Place(gym.Env[Any, Any]):
         return self.look(self.x, self.y), float("nan"), False, self.age == 40, {}
 
 
+class Disc(gym.Env[Any, Any]):
+    """A disc that drifts in a square, seen as an image that hardly ever comes back."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    action_space = spaces.Discrete(4)
+
+    def _seen(self) -> Any:
+        at = np.arange(16) + 0.5
+        away = np.hypot(at[:, None] - self.place[1], at[None] - self.place[0])
+        disc = 255.0 * np.clip(3.0 - away, 0.0, 1.0)
+        return np.repeat(disc[..., None], 3, axis=2).astype(np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.age = np.array([4.0, 4.0]), 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        way = np.array([(1, 0), (-1, 0), (0, 1), (0, -1)][int(action)])
+        self.place = np.clip(self.place + 0.7 * way + 0.2 * self.np_random.normal(size=2), 3, 13)
+        self.age += 1
+        return self._seen(), 0.0, False, self.age == 60, {}
+
+
 def numbered_place() -> Place:
     return Place(spaces.Discrete(25), lambda x, y: 5 * y + x)
 
