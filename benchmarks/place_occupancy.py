@@ -54,8 +54,8 @@ def measure(n_places: int, n_dimensions: int) -> dict[str, float]:
     rows, start = rows_of_places(n_places, n_dimensions, rng), torch.eye(n_places).double()[0]
     operators = []
     for sparse._MOST_FILLED in (np.inf, 0.0):  # factored, and iterated
-        nowhere, each = np.zeros(n_places, np.bool_), np.arange(n_places)
-        operators.append(SparseOperator(rows, start, nowhere, each))
+        nowhere = np.zeros(n_places * N_ACTIONS)
+        operators.append(SparseOperator(rows, start, nowhere))
     times, apart = np.empty((POLICIES, 2)), 0.0
     for policy in range(POLICIES):
         probs = torch.from_numpy(rng.dirichlet(np.full(N_ACTIONS, 0.3), size=n_places))

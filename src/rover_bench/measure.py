@@ -31,7 +31,13 @@ from rover.evaluation import (
     sample_steps_to_full_coverage,
 )
 from rover.evaluation.finite import TARGET_COVERAGE
-from rover.operators import growing_steps, merge_transitions, mirror_descend, sparse_operator
+from rover.operators import (
+    exact_anchors,
+    growing_steps,
+    merge_transitions,
+    mirror_descend,
+    sparse_operator,
+)
 from rover.plots import RunFiles
 from rover.policies import load_policy
 from rover.training.environments import horizon_of
@@ -317,7 +323,8 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
             tolerance=1e-5,
         )
         logits = np.zeros((dynamics.n_states, buffer.n_actions))
-        logits[operator.states] = -discount * operator.action_values(descent.dual).numpy()
+        states = exact_anchors(counts, np.array([start])) // 2
+        logits[states] = -discount * operator.action_values(descent.dual).numpy()
         occupancy = policy_occupancy(dynamics, softmax(logits, axis=1), discount=discount)
         figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
         # Shortest ways in the data over the shortest there are: data may cover all states and know

@@ -1,13 +1,28 @@
 """States that share nothing in the kernel are exact: sparse matrices, and the same numbers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from rover import Rover
-from rover.coverage.plan import fit_planning_model, start_distribution
-from rover.operators import Gaussian
+from rover.coverage.plan import fit_planning_model, place_planning_model, start_distribution
+from rover.features import encoder_config, make_encoder
+from rover.operators import (
+    Gaussian,
+    exact_anchors,
+    merge_transitions,
+    solve_occupancy,
+    sparse_operator,
+)
 from rover.operators.sparse import SparseOperator
+from rover.planning.net import Net
+from rover.planning.rows import Rows
 
 
 def test_states_that_are_alike_are_not_exact():
@@ -20,7 +35,7 @@ def test_states_that_are_alike_are_not_exact():
 
 
 @pytest.mark.parametrize(
-    ("settings", "trains"),
+    ("changes", "trains"),
     [
         ({}, False),
         ({"encoder_tolerance": None}, True),
@@ -29,10 +44,10 @@ def test_states_that_are_alike_are_not_exact():
         ({"kernel": "linear"}, True),
     ],
 )
-def test_an_encoder_is_trained_while_observations_share(settings, trains):
+def test_an_encoder_is_trained_while_observations_share(changes, trains):
     few = {"mirror_steps": 5, "evaluation_episodes": 2}
     one_hot = {"observation": "onehot"}
-    agent = Rover("rover/TwoRooms-v0", env_kwargs=one_hot, seed=0, **few, **settings)
+    agent = Rover("rover/TwoRooms-v0", env_kwargs=one_hot, seed=0, **few, **changes)
     begun = agent._representation.state()
     agent.learn(150)
     learned = agent._representation.state()
@@ -84,6 +99,52 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity):
     if similarity == 1.0:  # no policy tells the two apart
         wanted[:2] = wanted[:2].mean(axis=0)
     taken = (kernel(features, model.basis) @ model.coefficients(values)).numpy()
-    assert not model.operator.terminal.any()
+    assert not model.operator.end.any()
     tolerance = 5e-3 * np.abs(wanted).max() if similarity > 0.0 else 1e-12
     np.testing.assert_allclose(taken, wanted, atol=tolerance)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.floats(0.1, 0.95))
+@settings(max_examples=30, deadline=None)
+def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(seed, n, discount):
+    rng = np.random.default_rng(seed)
+    to, ends = rng.integers(n, size=2 * n), rng.random(2 * n) < 0.4
+    inputs, actions = np.divmod(np.arange(2 * n), 2)
+    counts = merge_transitions(inputs, actions, to, ends)
+    start, probs = np.array([0]), rng.dirichlet(np.ones(2), n)
+    exact = sparse_operator(counts, start, np.ones(1), n_actions=2, ridge=1e-14)
+    points = np.arange(n, dtype=np.float64)[:, None]
+    places = SimpleNamespace(
+        net=Net(points, 0.5),
+        on_places=lambda at: (np.ones((len(at), 1)), at.astype(np.int64)),
+        coverage_groups=lambda at: np.arange(len(at)),
+        kept=np.array([0]),
+        scale=np.ones(1),
+        n_pairs=2 * n,
+        held=1,
+    )
+    onward = csr_array((~ends * 1.0, (np.arange(2 * n), to)), shape=(2 * n, n))
+    rows = Rows(onward, ends * 1.0, np.zeros(2 * n), np.eye(n)[0], to[:, None].astype(float))
+    encoder = make_encoder(
+        encoder_config(spaces.Box(0.0, 1.0, (1,), np.float64), kind="scale"), torch.Generator()
+    )
+    planned = place_planning_model(places, rows, encoder)
+    anchors = exact_anchors(counts, start), planned.anchors
+    one, other = (
+        solve_occupancy(
+            operator,
+            torch.from_numpy(probs[keys // 2]),
+            operator.start,
+            discount=discount,
+            sink_norm=0.5,
+        )
+        for operator, keys in zip((exact, planned.operator), anchors, strict=True)
+    )
+    assert one.objective == pytest.approx(other.objective, rel=1e-10)
+    occupied = [
+        np.bincount(keys, solved.weights.numpy(), minlength=2 * n)
+        for solved, keys in zip((one, other), anchors, strict=True)
+    ]
+    np.testing.assert_allclose(*occupied, atol=1e-10)
+    values = torch.from_numpy(rng.normal(size=n))
+    assert planned.coefficients(values[torch.from_numpy(planned.anchors // 2)]).shape == (n, 2)

@@ -41,7 +41,7 @@ def exact(probs, ends_at=None):
     transition = np.zeros((SIZE, SIZE))
     for state in range(SIZE):
         for following, prob in zip(((state + 1) % SIZE, state), probs[state], strict=True):
-            transition[state, 0 if following == ends_at else following] += prob
+            transition[state, 0 if state == ends_at else following] += prob
     occupancy = (1 - DISCOUNT) * np.linalg.inv(np.eye(SIZE) - DISCOUNT * transition)[0]
     return (occupancy**2).sum()
 

@@ -33,16 +33,15 @@ def both(seed, size, n_actions, n_terminal):
     start = rng.random(size)
     start /= start.sum()
     terminal = np.arange(size) < min(n_terminal, size - 1)
-    rows[np.repeat(terminal, n_actions)] = 0.0
-    places = rng.integers(size, size=size)
-    ours = SparseOperator(
-        csr_array(rows), torch.from_numpy(start), terminal, np.arange(size), places
-    )
-    moves = rows.reshape(size, n_actions, size).transpose(1, 2, 0)
-    moves = moves + start[:, None] * terminal
+    end = np.where(np.repeat(terminal, n_actions), 1.0, rng.random(size * n_actions))
+    end *= n_terminal > 0
+    rows *= (1.0 - end)[:, None]
+    groups = rng.integers(size, size=size)
+    ours = SparseOperator(csr_array(rows), torch.from_numpy(start), end, groups)
+    moves = (rows + end[:, None] * start).reshape(size, n_actions, size).transpose(1, 2, 0)
     dense = DenseOperator(
         torch.from_numpy(np.ascontiguousarray(moves)),
-        torch.from_numpy((places[:, None] == places).astype(np.float64)),
+        torch.from_numpy((groups[:, None] == groups).astype(np.float64)),
     )
     return ours, dense
 
@@ -102,8 +101,6 @@ def test_only_full_factors_are_not_made(dimensions, is_factored):
     places = np.random.default_rng(0).random((1500, dimensions))
     index = KDTree(places).query(places, 8)[1]
     rows = csr_array((np.full(index.size, 0.1), index.ravel(), 8 * np.arange(1501)), (1500,) * 2)
-    operator = SparseOperator(
-        rows, torch.eye(1500).double()[0], np.zeros(1500, np.bool_), np.arange(1500)
-    )
+    operator = SparseOperator(rows, torch.eye(1500).double()[0], np.zeros(1500))
     resolvent = operator.resolvent(torch.ones(1500, 1).double(), 0.9)
     assert (resolvent.factors is not None) == is_factored

@@ -13,6 +13,7 @@ from rover.operators import (
     Dirac,
     SparseOperator,
     TransitionCounts,
+    exact_anchors,
     exact_support,
     fit_transition_model,
     merge_transitions,
@@ -67,7 +68,7 @@ def solved(scale: float, gram: float, discount: float) -> Any:
         (lambda: require_finite(BAD / 0.0, "K", ""), "K: 16 of 16 numbers are NaN or infinite"),
         (lambda: cholesky_factor(BAD, "K"), "K: 2 of 16 numbers"),
         (lambda: DenseOperator(BAD[None, 1:3, 1:3], EYE).resolvent(ONLY, 0.9), "I − γ P_π: "),
-        (lambda: SparseOperator(SPARSE_BAD, FIRST, ONLY[:, 0] < 0, [0, 1]), "sparse .* holds NaN"),
+        (lambda: SparseOperator(SPARSE_BAD, FIRST, np.zeros(2)), "sparse .* holds NaN"),
         (lambda: solved(1.0 - 2**-53, 1e300, 1.0 - 1e-16), "the policy is not finite"),
         (lambda: solved(1.0, 1.0, 1.0), r"I − γ P_π is singular .* smaller discount"),
         (lambda: DenseOperator(OVERFLOWING, EYE).resolvent(ONLY, 1.0), "overflowed while it was"),
@@ -124,8 +125,9 @@ def test_sparse_operator_equals_the_dense_one(seed, n_states, terminal, discount
     starts = np.concatenate([STARTS, counts.inputs])
     weights = np.concatenate([WEIGHTS, np.zeros(len(counts))])
     support = exact_support(counts, starts, weights)
-    assert np.array_equal(operator.states, support.anchors)
-    assert np.array_equal(operator.terminal, support.terminal)
+    anchors = exact_anchors(counts, STARTS)
+    assert np.array_equal(anchors, 2 * support.anchors + support.terminal)
+    assert np.array_equal(operator.end, np.repeat(anchors % 2, 3))
     assert torch.equal(operator.start, support.start)
     points = torch.eye(n_states).double()
     model = fit_transition_model(points, support, Dirac(), n_actions=3, ridge=ridge)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
@@ -21,6 +22,7 @@ from rover.operators import (
     Kernel,
     SparseOperator,
     TransitionCounts,
+    exact_anchors,
     exact_support,
     fit_transition_model,
     nystrom_support,
@@ -101,16 +103,17 @@ def fit_planning_model(
         covered: (N, k) what of the observations is to be covered; None: their features.
     """
     if exact:
-        places = None
+        groups = None
         if covered is not None:
-            places = np.unique(covered.numpy(), axis=0, return_inverse=True)[1].reshape(-1)
-        sparse = sparse_operator(counts, *starts, n_actions=n_actions, ridge=ridge, places=places)
-        ordinary = torch.from_numpy(np.flatnonzero(~sparse.terminal))
-        basis = features[torch.from_numpy(sparse.states)[ordinary]]
+            groups = np.unique(covered.numpy(), axis=0, return_inverse=True)[1].reshape(-1)
+        sparse = sparse_operator(counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups)
+        anchors = exact_anchors(counts, starts[0])
+        ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
+        basis = features[torch.from_numpy(anchors // 2)[ordinary]]
         return PlanningModel(
             operator=sparse,
             start=sparse.start,
-            anchors=2 * sparse.states + sparse.terminal,
+            anchors=anchors,
             basis=basis,
             coefficients=lambda values: _interpolating(
                 sparse.action_values(values)[ordinary], basis, kernel
@@ -153,28 +156,46 @@ def fit_planning_model(
 
 
 def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> PlanningModel:
-    """The planning model of states that do not repeat: rows on the places of a net.
+    """The planning model of continuous states: rows on the landmarks of a net.
+
+    An episode ends in a terminal state, which is occupied for one step: a twin of each landmark
+    near which episodes end, and covered with it.
 
     Args:
         model: the model.
-        rows: of its places, made of the data so far, of held actions.
+        rows: of its landmarks, made of the data so far, of held actions.
         encoder: a scaling one; its scales become the units of the model.
     """
-    operator = rows.operator(model.coverage_groups(model.net.places))
+    size, n_actions = len(model.net), len(rows.end) // len(model.net)
+    ends = np.flatnonzero(rows.end)
+    weights, index = model.on_places(rows.ahead[ends])
+    terminal, twin = np.unique(index, return_inverse=True)
+    n_states = size + len(terminal)
+    onward, shape = rows.onward.copy(), (n_states * n_actions, n_states)
+    onward.resize(shape)  # type: ignore[arg-type] # stubs
+    at = np.repeat(ends, index.shape[1]), size + twin.ravel()
+    ended = csr_array(((rows.end[ends, None] * weights).ravel(), at), shape=shape)
+    groups = model.coverage_groups(model.net.places)
+    operator = SparseOperator(
+        csr_array(onward + ended),
+        torch.from_numpy(np.append(rows.start, np.zeros(len(terminal)))),
+        np.repeat([0.0, 1.0], [len(rows.end), len(terminal) * n_actions]),
+        np.append(groups, groups[terminal]),
+    )
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]
     buffers = dict(encoder.named_buffers())
     buffers["low"].zero_()
     buffers["width"].fill_(_NOISE_WIDTH)
     buffers["width"][kept] = torch.from_numpy(model.scale[seen])
-    basis = torch.zeros(len(model.net), encoder.feature_dim, dtype=torch.float64)
+    basis = torch.zeros(size, encoder.feature_dim, dtype=torch.float64)
     basis[:, kept] = torch.from_numpy(model.net.places[:, seen])
     return PlanningModel(
         operator=operator,
         start=operator.start,
-        anchors=np.arange(len(model.net)),
+        anchors=np.append(2 * np.arange(size), 2 * terminal + 1),
         basis=basis,
-        coefficients=operator.action_values,
+        coefficients=lambda values: operator.action_values(values)[:size],
         n_pairs=model.n_pairs,
         outcome_variance=0.0,
         is_exact=False,

@@ -28,8 +28,8 @@ def rehearsed_objective(
 ) -> float:
     """J of a policy in the law of motion: the chance that two of its visits meet in one cell.
 
-    Visits are of episodes that do not know of each other, so that the estimate has no bias. An end
-    of an episode leads to where another begins, as in the plan.
+    Visits are of independent episodes, so that the estimate has no bias. An episode ends in a
+    terminal state, which is occupied for one step, and another one begins, as in the plan.
 
     Args:
         model: with the net that the policy was planned on.
@@ -44,7 +44,7 @@ def rehearsed_objective(
     begins = model.points(rng.choice(observations, _EPISODES, p=times / times.sum()))
     groups = model.coverage_groups(model.cells.places)
     occupancy = np.zeros((_EPISODES, 1 + int(groups.max())))
-    points, left = begins, 1.0
+    points, left, is_over = begins, 1.0, np.zeros(_EPISODES, np.bool_)
     while left > _LEFT:
         occupancy[each, groups[model.cells.nearest(points, 1)[1][:, 0]]] += left
         near, index = model.on_places(points)
@@ -55,9 +55,10 @@ def rehearsed_objective(
         draws = rng.random((_EPISODES, 1))
         actions = np.minimum((probs.cumsum(axis=1) < draws).sum(axis=1), probs.shape[1] - 1)
         reached, ended = model.motion.step(points[None])
-        is_over = ended[actions, each] > rng.random(_EPISODES)
+        ends = ended[actions, each] > rng.random(_EPISODES)
         onward = invariants.restore(reached[actions, each])
         points = np.where(is_over[:, None], rng.permutation(begins), onward)
+        is_over = ends & ~is_over
         left *= discount
     occupancy /= occupancy.sum(axis=1, keepdims=True)
     both = float((occupancy.sum(axis=0) ** 2).sum() - (occupancy**2).sum())

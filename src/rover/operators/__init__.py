@@ -22,7 +22,12 @@ from rover.operators.occupancy import (
     objective_gradient,
     solve_occupancy,
 )
-from rover.operators.sparse import SparseOperator, sparse_operator, sparse_operator_from_dynamics
+from rover.operators.sparse import (
+    SparseOperator,
+    exact_anchors,
+    sparse_operator,
+    sparse_operator_from_dynamics,
+)
 from rover.operators.support import (
     Support,
     TransitionCounts,
@@ -47,6 +52,7 @@ __all__ = [
     "TransitionCounts",
     "TransitionModel",
     "TransitionOperator",
+    "exact_anchors",
     "exact_support",
     "fit_transition_model",
     "growing_steps",

@@ -1,4 +1,4 @@
-"""The transition operator of exact states (Dirac kernel) and of places in sparse matrices.
+"""The transition operator of exact states (Dirac kernel) and of landmarks in sparse matrices.
 
 When states generalise to nothing but themselves the Gram matrix is the identity and the ridge
 regression of each pair (x, a) stands alone: a pair seen c times keeps c / (c + λ) of its mass and
@@ -8,11 +8,12 @@ dominant, so no pivoting is needed, and one fill-reducing order (minimum degree 
 P + Pᵀ) serves every policy. Where that does not help, as of states with neighbours in four
 dimensions, BiCGSTAB (van der Vorst 1992) multiplies with the matrix some hundred times instead.
 
-A terminal state leads to the initial distribution under every action. Written out that would fill a
-column per terminal state; one auxiliary node between them, which takes no time, keeps it sparse:
+After a pair (x, a) that ends the episode, with probability e, the process starts anew. Written out
+that would fill a column per pair; one auxiliary node between them, which takes no time, keeps it
+sparse:
 
-    ( I − γP   −ν0 ) ( w )   ( α0 )
-    ( −γ 1ᵀ_T    1 ) ( ρ ) = (  0 ).
+    ( I − γP     −ν0 ) ( w )   ( α0 )
+    ( −γ (π·e)ᵀ    1 ) ( ρ ) = (  0 ).
 """
 
 from __future__ import annotations
@@ -71,68 +72,61 @@ class _SparseResolvent:
 
 
 class SparseOperator:
-    """Transition operator of exact states on the CPU; satisfies ``TransitionOperator``.
+    """Transition operator in sparse matrices on the CPU; satisfies ``TransitionOperator``.
 
     Args:
         transition: (s·A, s) csr; row j·A + a is where action a leads from state j, the column
-            P_a[:, j] of the dense form. Rows of terminal states are empty.
+            P_a[:, j] of the dense form, as long as the episode goes on.
         start: (s,) float64 initial distribution.
-        terminal: (s,) whether the state is terminal; it leads to `start`.
-        states: (s,) observation index of each state (a state seen both as a terminal and as an
-            ordinary one is there twice).
-        places: (s,) number of what each state is to cover, which states may share; None: each
-            observation for itself.
+        end: (s·A,) probability that the episode ends with a pair; the process then starts anew.
+            Every pair of a terminal state ends it.
+        groups: (s,) group that each state is covered with, numbers ≥ 0; None: each its own.
 
     Attributes:
-        transition, start, terminal, states: as given.
+        transition, start, end: as given.
     """
 
     def __init__(
         self,
         transition: csr_array,
         start: Tensor,
-        terminal: BoolArray,
-        states: IntArray,
-        places: IntArray | None = None,
+        end: FloatArray,
+        groups: IntArray | None = None,
     ) -> None:
-        if not math.isfinite(float(transition.data.sum())):
+        if not math.isfinite(float(transition.data.sum()) + float(end.sum())):
             raise NonFiniteError(
                 "the sparse transition operator holds NaN or infinity; look at the counts"
             )
         self.transition = transition
         self.start = start
-        self.terminal = terminal
-        self.states = states
-        self.n_states = len(states)
+        self.end = end
+        self.n_states = len(start)
         self.n_actions = int(transition.shape[0]) // self.n_states
+        self._has_ends = bool(end.any())
         self._fix_pattern()
-        # Twins are states that share a place; without any the Gram matrix is the identity.
-        distinct, twins = np.unique(states if places is None else places, return_inverse=True)
-        self._twins = twins.reshape(-1) if len(distinct) < self.n_states else None
+        self._groups: IntArray | None = None
+        if groups is not None:
+            distinct, index = np.unique(groups, return_inverse=True)
+            # Without groups of several states the Gram matrix is the identity.
+            self._groups = index.reshape(-1) if len(distinct) < self.n_states else None
 
     def _fix_pattern(self) -> None:
-        """Write I − γ P_π as constant + γ·moving − γ·by_policy @ π on one csc pattern (e,)."""
+        """Write I − γ P_π as constant − γ·by_policy @ π on one csc pattern (e,)."""
         start, n_states = self.start.numpy(), self.n_states
-        moves = coo_array(self.transition)
-        pair, to = np.asarray(moves.coords[0], np.int64), np.asarray(moves.coords[1], np.int64)
-        # Edges of the system: moves, the diagonal, terminal states to the node, and the node to the
-        # starts.
-        ends = np.flatnonzero(self.terminal)
-        node = np.full(len(ends), n_states)
-        starts = np.flatnonzero(start) if len(ends) else np.empty(0, np.int64)
-        # The node takes no row where nothing ends, so that such systems stay as small as they are.
-        size = n_states + (1 if len(ends) else 0)
+        onward, ends = coo_array(self.transition), np.flatnonzero(self.end)
+        # Edges of the system: pairs to states, pairs that end to the node, the diagonal, and the
+        # node to the starts. It takes no row where nothing ends, so that such systems stay small.
+        size = n_states + (1 if self._has_ends else 0)
+        pairs = np.concatenate([np.asarray(onward.coords[0], np.int64), ends])
+        to = np.concatenate([np.asarray(onward.coords[1], np.int64), np.full(len(ends), n_states)])
+        shares = np.concatenate([onward.data, self.end[ends]])
+        starts = np.flatnonzero(start) if self._has_ends else np.empty(0, np.int64)
         diagonal = np.arange(size)
-        rows = np.concatenate([to, diagonal, node, starts])
+        rows = np.concatenate([to, diagonal, starts])
         columns = np.concatenate(
-            [pair // self.n_actions, diagonal, ends, np.full(len(starts), n_states)]
+            [pairs // self.n_actions, diagonal, np.full(len(starts), n_states)]
         )
-        constant = np.concatenate(
-            [np.zeros(len(to)), np.ones(size), np.zeros(len(ends)), -start[starts]]
-        )
-        # What moves to the auxiliary node is discounted there once, whatever the policy does.
-        moving = np.zeros(len(rows))
-        moving[len(to) + size : len(to) + size + len(ends)] = -1.0
+        constant = np.concatenate([np.zeros(len(to)), np.ones(size), -start[starts]])
 
         self._order, filled = _elimination_order(rows, columns, size)
         place = np.empty(size, np.int64)
@@ -144,9 +138,8 @@ class SparseOperator:
         self._indptr = np.searchsorted(entries, np.arange(size + 1) * size).astype(np.int32)
         self._indices = (entries % size).astype(np.int32)
         self._constant = np.bincount(entry, constant, n_entries).astype(np.float64, copy=False)
-        self._moving = np.bincount(entry, moving, n_entries).astype(np.float64, copy=False)
         self._by_policy = csr_array(
-            (moves.data, (entry[: len(to)], pair)), shape=(n_entries, n_states * self.n_actions)
+            (shares, (entry[: len(to)], pairs)), shape=(n_entries, n_states * self.n_actions)
         )
 
     def resolvent(self, policy_probs: Tensor, discount: float) -> _SparseResolvent:
@@ -156,8 +149,7 @@ class SparseOperator:
             SingularSolveError: exactly singular.
         """
         # The pattern never changes: a new policy is a new vector of values on it.
-        values = self._constant + discount * self._moving
-        values -= discount * (self._by_policy @ policy_probs.numpy().reshape(-1))
+        values = self._constant - discount * (self._by_policy @ policy_probs.numpy().reshape(-1))
         size = len(self._order)
         matrix = csc_array((values, self._indices, self._indptr), shape=(size, size))
         factors = None if self._is_full else _factor(matrix)
@@ -165,22 +157,17 @@ class SparseOperator:
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
-        values = (self.transition @ adjoint.numpy()).reshape(self.n_states, self.n_actions)
-        if self.terminal.any():
-            # After termination the process starts anew, under every action alike.
-            values[self.terminal] = float(self.start.dot(adjoint))
-        return torch.from_numpy(values)
+        values = self.transition @ adjoint.numpy()
+        if self._has_ends:
+            values += self.end * float(self.start.dot(adjoint))
+        return torch.from_numpy(values.reshape(self.n_states, self.n_actions))
 
     def apply_gram(self, weights: Tensor) -> Tensor:
-        """K `weights`: (s,) → (s,); distinct places share nothing.
-
-        A place is occupied by the sum over its states; one that was seen both as a terminal and as
-        an ordinary state is one place.
-        """
-        if self._twins is None:
+        """K `weights`: (s,) → (s,), the sum over each state's group."""
+        if self._groups is None:
             return weights.clone()
-        shared = np.bincount(self._twins, weights=weights.numpy())
-        return torch.from_numpy(shared[self._twins])
+        shared = np.bincount(self._groups, weights=weights.numpy())
+        return torch.from_numpy(shared[self._groups])
 
 
 def _factor(matrix: csc_array) -> SuperLU:
@@ -218,6 +205,15 @@ def _elimination_order(rows: IntArray, columns: IntArray, size: int) -> tuple[In
     return np.argsort(trial.perm_c).astype(np.int64), trial.nnz
 
 
+def exact_anchors(counts: TransitionCounts, starts: IntArray) -> IntArray:
+    """The states (s,) of transitions and starts: 2·observation index, + 1 of a terminal state.
+
+    An observation that was seen both as a terminal and as an ordinary state is there twice.
+    """
+    arrivals = 2 * counts.successors + counts.terminated
+    return np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
+
+
 def sparse_operator(
     counts: TransitionCounts,
     starts: IntArray,
@@ -225,39 +221,35 @@ def sparse_operator(
     *,
     n_actions: int,
     ridge: float,
-    places: IntArray | None = None,
+    groups: IntArray | None = None,
 ) -> SparseOperator:
     """Estimate the transition operator of exact states from merged transitions.
 
-    The same numbers as `exact_support` and `fit_transition_model` with a Dirac kernel on distinct
-    observations, without their dense matrices.
+    Its states are :func:`exact_anchors`. The numbers are those of `exact_support` and
+    `fit_transition_model` with a Dirac kernel on distinct observations, without dense matrices.
 
     Args:
         counts, starts, start_weights: as of `exact_support`.
         n_actions: A.
         ridge: λ > 0, on counts.
-        places: (N,) number of what each observation is to cover; None: each for itself.
+        groups: (N,) group that each observation is covered with; None: each its own.
     """
-    # Even keys are ordinary states and odd ones terminal: one sort finds and orders both.
-    arrivals = 2 * counts.successors + counts.terminated
-    keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
+    keys = exact_anchors(counts, starts)
     _, _, pair_of_row, pair_counts = counts.pairs()
     # frequency · c / (c + λ), with frequency = count / c
     values = counts.counts / (pair_counts[pair_of_row] + ridge)
     pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
+    arrivals = np.searchsorted(keys, 2 * counts.successors + counts.terminated)
     # Every initial state is among the keys, as an ordinary one.
     start = np.zeros(len(keys))
     weights = start_weights / start_weights.sum()
     np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
-    transition = csr_array(
-        (values, (pairs, np.searchsorted(keys, arrivals))), shape=(len(keys) * n_actions, len(keys))
-    )
+    observations = keys // 2
     return SparseOperator(
-        transition=transition,
-        start=torch.from_numpy(start),
-        terminal=(keys % 2).astype(np.bool_),
-        states=keys // 2,
-        places=None if places is None else places[keys // 2],
+        csr_array((values, (pairs, arrivals)), shape=(len(keys) * n_actions, len(keys))),
+        torch.from_numpy(start),
+        np.repeat((keys % 2).astype(np.float64), n_actions),
+        observations if groups is None else groups[observations],
     )
 
 
@@ -272,17 +264,13 @@ def sparse_operator_from_dynamics(
         terminal: (S,) terminal states, whose rows are not used; None for none.
     """
     n_states, n_actions = len(start), len(transition)
-    ends = np.zeros(n_states, np.bool_) if terminal is None else terminal
+    ends = np.zeros(n_states) if terminal is None else terminal.astype(np.float64)
+    end = np.repeat(ends, n_actions)
     # Row j·A + a in place of a·S + j, and nothing in the rows of terminal states.
     by_state = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
-    going_on = diags_array(np.repeat(~ends, n_actions).astype(np.float64))
     stacked = csr_array(
-        going_on @ vstack([csr_array(matrix) for matrix in transition], format="csr")[by_state]
+        diags_array(1.0 - end)
+        @ vstack([csr_array(matrix) for matrix in transition], format="csr")[by_state]
     )
     stacked.eliminate_zeros()
-    return SparseOperator(
-        transition=stacked,
-        start=torch.from_numpy(np.asarray(start, np.float64)),
-        terminal=ends,
-        states=np.arange(n_states),
-    )
+    return SparseOperator(stacked, torch.from_numpy(np.asarray(start, np.float64)), end)

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
-from rover.operators.sparse import SparseOperator
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import FloatArray
 
 
 @dataclass(frozen=True)
@@ -35,26 +33,6 @@ class Rows:
         """Expectation (n, A) of values (m,) after each action; the sink is worth nothing."""
         after = self.onward @ values + self.end * float(self.start @ values)
         return np.asarray(after.reshape(-1, n_actions))
-
-    def operator(self, places: IntArray | None = None) -> SparseOperator:
-        """The operator that occupancies are computed with, of rows at the places themselves.
-
-        Args:
-            places: (m,) number of what each place is to cover, which they may share.
-        """
-        begins = np.flatnonzero(self.start)
-        ends = np.flatnonzero(self.end)
-        weights = self.end[ends, None] * self.start[begins]
-        index = np.repeat(ends, len(begins)), np.tile(begins, len(ends))
-        restart = csr_array((weights.ravel(), index), shape=self.onward.shape)
-        size = len(self.start)
-        return SparseOperator(
-            transition=csr_array(self.onward + restart),
-            start=torch.from_numpy(self.start),
-            terminal=np.zeros(size, np.bool_),
-            states=np.arange(size),
-            places=places,
-        )
 
 
 class PricedRows(NamedTuple):
