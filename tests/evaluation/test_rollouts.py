@@ -19,11 +19,11 @@ from rover.evaluation import (
     RolloutEvaluator,
     aliasing_of,
     covers_less,
-    evenly_spaced,
     record_rollouts,
     unseen_mass,
 )
 from rover.evaluation.aliasing import _compare, _Test
+from rover.operators.support import evenly_spaced
 
 
 def always(probs: list[float]) -> Any:

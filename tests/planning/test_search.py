@@ -42,7 +42,7 @@ def worth_of(model, begin, actions):
 def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
     monkeypatch.setattr(search, "_LENGTH", 4)
     monkeypatch.setattr(search, "_CELL", 1e-6)
-    for name in ("_BEAM", "_ENDS", "_LOOKED_AT"):
+    for name in ("_BEAM", "_MOST_BRANCHES"):
         monkeypatch.setattr(search, name, 100_000)
     buffer, model = rolled(seed, 200)
     model.priced()

@@ -22,10 +22,11 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.coverage.exploration import TIE
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.evaluation import aliasing_of
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import FloatArray, IntArray, evenly_spaced
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
 from rover.planning.observation_codes import (
@@ -49,7 +50,8 @@ _MOST_TRIES = 20_000
 """Tries that a regression is made of, the latest ones."""
 _SWEEPS = 4
 """Fitted value iterations of a regression."""
-_RIDGE = 0.3
+PRICE_RIDGE = 0.3
+"""Ridge of the regression of prices."""
 _NOVELTY_RIDGE = 0.1
 _ONWARD = 0.9
 _OPTIMISM = 3.0
@@ -57,7 +59,6 @@ _FEWEST_REPEATS = 5
 """Tries from which on their worth is estimated."""
 _TEMPERATURE = 0.1
 """Temperature of the policy without a memory, in units of prices."""
-_TIE = 1e-9
 _TESTED = 250
 _FEWEST_EPISODES = 3
 _LARGEST_RECOGNISED, _LARGEST, _LARGEST_PICTURE = 1024, 4096, 65_536
@@ -180,7 +181,7 @@ class ContextExplorer:
         if self._values is None:
             self._values = memory.values(self.kept)
         values = self._values[memory.node]
-        return int(rng.choice(np.flatnonzero(values >= values.max() - _TIE)))
+        return int(rng.choice(np.flatnonzero(values >= values.max() - TIE)))
 
     def _begin(self, observation: int) -> EpisodeMemory:
         """A memory of the episode that begins in an observation."""
@@ -252,7 +253,7 @@ class ContextExplorer:
         x, actions, y = np.array([t[:3] for t in tries], np.int64).T
         within = np.array([t[3] for t in tries], np.float32)
         ends = np.array([t[4] for t in tries], np.bool_)
-        some = np.unique(np.linspace(0, len(tries) - 1, min(len(tries), _FITTED)).astype(np.int64))
+        some = evenly_spaced(len(tries), _FITTED)
         effects = (x != y) | ends
         n_actions = self._buffer.n_actions
         seen = rows[np.unique([x[some], y[some]])]
@@ -286,10 +287,10 @@ class ContextExplorer:
         lifelong = leverage(self._arrivals, reached)
         rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
         inverses = np.stack(
-            [ridge_inverse(features[before[actions == a]], _RIDGE) for a in range(n_actions)]
+            [ridge_inverse(features[before[actions == a]], PRICE_RIDGE) for a in range(n_actions)]
         )
         weights = np.zeros((width, n_actions), np.float32)
-        model = PriceModel(inverses, weights, ridge=_RIDGE, optimism=_OPTIMISM)
+        model = PriceModel(inverses, weights, ridge=PRICE_RIDGE, optimism=_OPTIMISM)
         sinks = model.sinks(features)
         onward = _ONWARD * (new & ~ends)
         for _ in range(_SWEEPS):

@@ -25,6 +25,7 @@ from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.counts import Counts
 from rover.planning.model import PlaceModel
+from rover.planning.motion import MISSED
 from rover.planning.search import Way
 from rover.planning.values import Values, exploration_values
 
@@ -44,8 +45,9 @@ _FOLLOWED = 2
 _SAFE = 0.9
 """Probability that the episode goes on below which a single step is."""
 
-_MISSED = 0.3  # distance in a feature at which an action of a way led elsewhere
-_TIE = 1e-9
+TIE = 1e-9
+"""Value, or share of one, up to which two actions are alike."""
+
 _TOLERANCE, _SWEEPS = 1e-4, 1000
 _OFTEN_TOLERANCE, _OFTEN_SWEEPS = 1e-5, 150  # begun with the values of the last plan
 
@@ -130,7 +132,7 @@ class Explorer:
         best = float(values.max())
         if model.once and best < _LEAST_NOVELTY:
             return None
-        return int(rng.choice(np.flatnonzero(values >= best * (1.0 - _TIE))))
+        return int(rng.choice(np.flatnonzero(values >= best * (1.0 - TIE))))
 
     def _follow_way(self, model: PlaceModel, observation: int) -> None:
         """Search a way anew where there is none, or where its first action led elsewhere."""
@@ -138,7 +140,7 @@ class Explorer:
         if len(self._path) == model.held and self._way is not None:
             # Points of other features, or in other units, are missed as well.
             told = self._way.points[0]
-            if len(told) != len(point) or np.abs(point - told).max() > _MISSED:
+            if len(told) != len(point) or np.abs(point - told).max() > MISSED:
                 self._path.clear()
         if not self._path:
             plan = self._current_plan()

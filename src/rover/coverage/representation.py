@@ -25,7 +25,7 @@ from rover.features import (
 )
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.kernels import require_finite
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import FloatArray, IntArray, blocks, evenly_spaced
 from rover.planning.evidence import Evidence
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.storage import copied_tensors, restore_tensors
@@ -33,7 +33,6 @@ from rover.storage import copied_tensors, restore_tensors
 _NOISE_WIDTH = 1e6  # of the range
 _ONE_TOLERANCE = 1e-8
 _MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
-_BLOCK = 256
 _COLLAPSED_COSINE = 0.95
 
 
@@ -245,14 +244,13 @@ class Representation:
         as soon as they know enough: all blocks together are N² values of the kernel.
         """
         features = self.features()
-        for first in range(0, len(features), _BLOCK):
-            rows = slice(first, first + _BLOCK)
+        for rows in blocks(len(features)):
             shared = (
                 self._kernel(features[rows], features)
                 if self.gram is None
                 else self.gram[rows].clone()
             )
-            own = shared.diagonal(first).sub_(1.0)
+            own = shared.diagonal(rows.start).sub_(1.0)
             has_one = float(own.abs().max()) <= _ONE_TOLERANCE
             sums = shared.abs_().sum(dim=1)
             yield sums if has_one else torch.full_like(sums, math.inf)
@@ -379,8 +377,7 @@ def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
     Warns:
         RoverWarning: the mean cosine is above 0.95.
     """
-    rows = np.linspace(0, len(features) - 1, min(len(features), 1024)).astype(np.int64)
-    points = features[rows].astype(np.float64)  # (m, z)
+    points = features[evenly_spaced(len(features), 1024)].astype(np.float64)  # (m, z)
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise NonFiniteError(

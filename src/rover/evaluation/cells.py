@@ -18,6 +18,9 @@ from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
 from rover.evaluation.optimum import FloatArray
+from rover.operators.support import blocks, evenly_spaced
+
+__all__ = ["MAX_POINTS", "CellNet", "Projection", "evenly_spaced", "unseen_mass"]
 
 # Cells into which a net divides the visits that it is made of.
 _N_CELLS = 50
@@ -62,8 +65,7 @@ class Projection:
         flat = observations.reshape(len(observations), -1)
         if self._directions is None:
             return flat.astype(np.float64)
-        blocks = (flat[start : start + 256] for start in range(0, len(flat), 256))
-        return np.concatenate([block @ self._directions for block in blocks])
+        return np.concatenate([flat[rows] @ self._directions for rows in blocks(len(flat))])
 
 
 class CellNet:
@@ -176,8 +178,3 @@ def unseen_mass(labels: NDArray[Any]) -> float:
     # the next is one.
     counts = np.unique(labels, return_counts=True)[1]
     return float(np.count_nonzero(counts == 1) / len(labels))
-
-
-def evenly_spaced(n: int, most: int) -> NDArray[np.int64]:
-    """Indices of at most `most` of `n` rows, at equal distances from the first to the last."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))

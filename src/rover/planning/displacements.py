@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import SAMPLE, FloatArray, IntArray, evenly_spaced
 
 WAVES = 64
 """Random Fourier features of a law that is fitted again every few steps."""
@@ -37,7 +37,6 @@ FAR = 3.0
 _MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
 _BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
 _MOST_CHANGE = 1.3  # times what the data changed, beyond which no change is predicted
-_SAMPLE = 500  # transitions by which smoothness is chosen
 _REWEIGHTINGS, _SWEEPS = 4, 2
 _USUAL, _LEAST_USUAL = 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
 _BETTER = 1e-3  # decrease of the logarithm of an error that counts
@@ -243,7 +242,7 @@ class Displacements:
     ) -> None:
         self._basis, self._far = Basis.over(points, controls.shape[1], rng, n_waves), far
         y = torch.from_numpy(changes)
-        some = torch.linspace(0, len(y) - 1, min(len(y), _SAMPLE)).long().numpy()
+        some = evenly_spaced(len(y), SAMPLE)
         self.smoothness = Smoothness()
         for _ in range(_SWEEPS):
             self.smoothness = self._choose(points[some], controls[some], y[some], self.smoothness)

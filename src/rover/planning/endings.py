@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.displacements import Basis
+from rover.planning.displacements import Basis, Smoothness
 
-_LENGTH = 2.0  # of random Fourier features, in standard deviations
+_LENGTH = Smoothness().length
 _CONTROL, _INTERCEPT = 1.0, 1e-6  # ridges
 _RIDGES = {None: (1e-3, 1e-2, 1e-1), _LENGTH: (1e-2, 1e-1)}
 """Ridges that are tried, of polynomial features alone and of Fourier features beside them."""

@@ -12,8 +12,6 @@ from rover.planning.episode_graph import EpisodeGraph, grown
 from rover.planning.observation_codes import Array32, ObservationCodes
 from rover.planning.prices import PriceModel
 
-_FIRST_CAPACITY = 128
-
 
 class EpisodeMemory:
     """Memory of what an episode has shown, priced by a regression over all episodes before it.
@@ -42,9 +40,9 @@ class EpisodeMemory:
         self._codes, self._model = codes, model
         self._nodes: dict[bytes, int] = {}
         width = 0 if codes is None else codes.dim
-        self._features: Array32 = np.zeros((_FIRST_CAPACITY, width), np.float32)
-        self._means: Array32 = np.zeros((_FIRST_CAPACITY, n_actions), np.float32)
-        self._sinks: Array32 = np.ones((_FIRST_CAPACITY, n_actions), np.float32)
+        self._features: Array32 = np.zeros((1, width), np.float32)
+        self._means: Array32 = np.zeros((1, n_actions), np.float32)
+        self._sinks: Array32 = np.ones((1, n_actions), np.float32)
 
     def see(self, observation: NDArray[Any], *, extend: bool = False) -> tuple[int, bool]:
         """The node of an observation (*shape), and whether it is new to the episode."""

@@ -20,7 +20,6 @@ OUTCOMES = 4
 """Different outcomes of a pair that are kept."""
 
 _RECENT = 0.5  # weight of the latest outcome: in an episode nothing is tried often
-_FIRST_CAPACITY = 128
 _TOLERANCE, _SWEEPS = 1e-3, 100
 
 
@@ -38,7 +37,7 @@ class EpisodeGraph:
     def __init__(self, n_actions: int, *, discount: float) -> None:
         self.n = 0
         self._discount = discount
-        shape = (_FIRST_CAPACITY, n_actions)
+        shape = (1, n_actions)
         self._tries: IntArray = np.zeros(shape, np.int64)
         self._to: IntArray = np.zeros((*shape, OUTCOMES), np.int64)
         self._shares: FloatArray = np.zeros((*shape, OUTCOMES))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.operators.support import FloatArray
+from rover.operators.support import SAMPLE, FloatArray, evenly_spaced
 from rover.planning.displacements import FirstLaw
 from rover.planning.net import FIRST_UNITS, time_units, units_due
 
@@ -28,7 +28,6 @@ MOST_NEW = 0.75
 
 _FEW = 40  # observations that say nothing yet
 _DECIDED = 2000  # transitions after which the decision stays
-_SAMPLE = 500  # moves that are foretold
 
 
 class Evidence:
@@ -113,7 +112,7 @@ def held_out_errors(buffer: Buffer, n: int, fit_law: FirstLaw | None = None) -> 
     moved = np.flatnonzero(inputs != successors)
     if len(moved) == 0:
         return 0.0, 0.0
-    some = moved[np.linspace(0, len(moved) - 1, min(len(moved), _SAMPLE)).astype(np.int64)]
+    some = moved[evenly_spaced(len(moved), SAMPLE)]
     begins, ends = table[inputs].astype(np.float64), table[successors].astype(np.float64)
     units = time_units(begins, ends, buffer.terminated[:n] | buffer.truncated[:n])
     kept = np.isfinite(units)

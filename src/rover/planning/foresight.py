@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.operators.support import BoolArray, FloatArray
+from rover.operators.support import BoolArray, FloatArray, blocks, evenly_spaced
 from rover.planning.displacements import FAR, WAVES, Displacements
 from rover.planning.evidence import unexplained
 from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
+from rover.planning.motion import MOST_COMPARED
 
 _WAVES, _FAR = 8 * WAVES, 10.0 * FAR
-_MOST = 10_000  # transitions
-_AT_ONCE = 2048  # points
 
 
 class Foresight:
@@ -37,7 +36,7 @@ class Foresight:
     def __init__(self, model: PlaceModel) -> None:
         buffer, self._motion = model.buffer, model.motion
         size = len(buffer)
-        self.rows = np.linspace(0, size - 1, min(size, _MOST)).astype(np.int64)
+        self.rows = evenly_spaced(size, MOST_COMPARED)
         self.begins = model.points(buffer.inputs[self.rows])
         self.arrivals = model.points(buffer.successors[self.rows])
         changes, controls = self.arrivals - self.begins, buffer.controls
@@ -73,8 +72,8 @@ class Foresight:
         """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
         points of its own (A, n, d), or of all (1, n, d)."""
         parts = []
-        for first in range(0, points.shape[1], _AT_ONCE):
-            some = points[:, first : first + _AT_ONCE]
+        for rows in blocks(points.shape[1], 2048):
+            some = points[:, rows]
             parts.append(self.arrive(some + self._law.predict(some, self._coefficients)))
         places, ended = zip(*parts, strict=True)
         return np.concatenate(places, axis=1), np.concatenate(ended, axis=1)

@@ -17,29 +17,30 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import FloatArray, IntArray, evenly_spaced
 from rover.planning.displacements import FirstLaw
 from rover.planning.endings import ends_due
-from rover.planning.motion import HELD, Motion
+from rover.planning.motion import HELD, STALE, Motion
 from rover.planning.net import (
     COVERAGE_LAG,
     DENSITY_WIDTH,
     FIRST_UNITS,
+    GROWTH,
     Net,
     neighbourhood,
+    sparse_rows,
     time_units,
     units_due,
 )
 from rover.planning.rows import PricedRows, Rows
 from rover.planning.search import Way, most_novel_way
 
-_CELL, PLACE = 0.2, 0.3
-"""Radii of the cells that sums are kept at and of the places that plans are made on, at first."""
+PLACE = 0.3
+"""Radius of the places that plans are made on, at first, and 3/2 of the radius of cells of sums."""
 
 MAX_CELLS, MAX_PLACES = 2000, 600
 """More of them make the radius grow; places of a plan that is made every few steps."""
@@ -51,9 +52,7 @@ _SINK = 1e-4
 """λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass."""
 
 _NEAR = 4  # places that a point between them is interpolated from
-_GROWTH = 1.25  # of the radius of cells that are too many
 _FINE_GROWTH = 1.1  # of that of places which are made anew each time
-_STALE = 0.02  # share of new transitions from which on rows are made anew
 _STILL = 0.1  # share of a usual change below which a state stays what it was
 _REMEMBERED = 20_000  # latest transitions in which tries are counted, so that a step costs the same
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals by which ends are told
@@ -134,12 +133,12 @@ class PlaceModel:
         due = units_due(n)
         if due != self._units_from:
             self._take_units(due)
-            self._begin(_CELL)
+            self._begin(PLACE / 1.5)
             self._n_ends = 0
         self.motion.extend(n)
         self._see_ends(n)
         while self._n < n and not self._add(slice(self._n, n)):
-            self._begin(self.cells.radius * _GROWTH)
+            self._begin(self.cells.radius * GROWTH)
 
     def _see_ends(self, n: int) -> None:
         """Learn where the first n transitions end episodes, by a sample that stays bounded."""
@@ -152,7 +151,7 @@ class PlaceModel:
         others = np.flatnonzero(~terminated[: ends[-1]])
         rows, weights = [], []
         for kind, most in ((ends, _MOST_ENDS), (others, _MOST_OTHERS)):
-            some = np.unique(np.linspace(0, len(kind) - 1, min(len(kind), most)).astype(np.int64))
+            some = evenly_spaced(len(kind), most)
             rows.append(kind[some])
             weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
         sample = np.concatenate(rows)
@@ -275,10 +274,8 @@ class PlaceModel:
         actions that are held for some steps."""
         ahead, weights, index, end = self._reached(points, steps)
         kept = 1.0 / (1.0 + _SINK)
-        bounds = np.arange(len(ahead) + 1) * index.shape[1]
-        shape = len(ahead), len(self.net)
         return Rows(
-            onward=csr_array((kept * weights.ravel(), index.ravel(), bounds), shape=shape),
+            onward=sparse_rows(index, kept * weights, len(self.net)),
             end=kept * end,
             sink=np.full(len(ahead), 1.0 - kept),
             start=self._start,
@@ -299,7 +296,7 @@ class PlaceModel:
         """Rows at most a fiftieth of the data old, and their novelty up to date."""
         n, net = len(self.buffer), self._net_priced
         continues = self._rows is not None
-        if self._rows is None or n >= self._n_fitted * (1.0 + _STALE):
+        if self._rows is None or n >= self._n_fitted * (1.0 + STALE):
             self.fit()
             self._rows = self.rows(steps=HELD)
             self._n_fitted = n

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.planning.displacements import FirstLaw
 from rover.planning.endings import Endings
 from rover.planning.evidence import unexplained
@@ -26,18 +26,25 @@ from rover.planning.novelty import PairNovelty
 HELD = 3
 """Steps for which a plan holds an action."""
 
+MISSED = 0.3
+"""Distance in a feature from which on a prediction is refuted."""
+
+STALE = 0.02
+"""Share of new transitions after which the law is fitted, and rows of it are made, again."""
+
+MOST_COMPARED = 10_000
+"""Transitions that a law is held against, where there are more."""
+
 Moves = Callable[[slice], tuple[FloatArray, IntArray, FloatArray]]
 """From rows of a buffer to points (n, d), actions (n,) and changes (n, d), all in units of time."""
 
 _NOVELTY_WIDTH = 0.35  # of the density of pairs, in units of coverage
 _SATURATED, _MOST_NOVEL = 0.25, 0.98  # novelty below which a quantile of it is saturated
 _SHARPER, _WIDTHS, _LEAST_WIDTH = 0.7, 5, 0.7  # widths to try, until they are below the least
-_BLOCK, _GROWTH = 10, 1.02  # transitions after which the law is fitted again
-_MISSED = 0.3  # distance in a feature at which a prediction is refuted
-_SAMPLE = 500
+_FEWEST_NEW = 10  # transitions after which the law is fitted again
 _LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
 _NO_WEIGHT = -40.0  # logarithm; products with what underflows take ten times as long
-_AT_ONCE, _BLOCK_OF_LAW = 4_000_000, 4096  # numbers; points
+_AT_ONCE = 4_000_000  # numbers
 _BEYOND = 0.5  # distance beyond the data to which predictions may lead
 
 
@@ -80,7 +87,7 @@ class Motion:
         self.unexplained = unexplained(missed[moved], changes[moved])
         ends = points + changes
         centre = (ends.min(axis=0) + ends.max(axis=0)) / 2.0
-        some = np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64)
+        some = evenly_spaced(n_rows, SAMPLE)
         ahead = points[some] + self._law.predict(points[some], self._coefficients)
         # Where almost all that can be reached is saturated at a width, a sharper one tells apart
         # what is new, down to about half of what five steps change.
@@ -106,7 +113,7 @@ class Motion:
         """Fit the law to the first n transitions, as far as they are whole blocks."""
         while True:
             # Blocks end where they do whenever they are looked at: later weights depend on it.
-            behind = max(self._n_fitted + _BLOCK, int(self._n_fitted * _GROWTH))
+            behind = max(self._n_fitted + _FEWEST_NEW, int(self._n_fitted * (1.0 + STALE)))
             if behind > n:
                 return
             points, actions, changes = self._moves(slice(self._n_fitted, behind))
@@ -119,7 +126,7 @@ class Motion:
         self, points: FloatArray, actions: IntArray, changes: FloatArray, missed: FloatArray
     ) -> None:
         """Count as visited what was predicted, and what would have followed, but did not come."""
-        rows = np.flatnonzero(np.abs(missed).max(axis=1, initial=0.0) > _MISSED)
+        rows = np.flatnonzero(np.abs(missed).max(axis=1, initial=0.0) > MISSED)
         place, each = points[rows] + changes[rows] - missed[rows], np.arange(len(rows))
         for _ in range(HELD + 1):
             self.novelty.add(place)
@@ -168,8 +175,7 @@ class Motion:
     def law(self, points: FloatArray, actions: IntArray) -> FloatArray:
         """Changes (n, d) of actions (n,) at points (n, d) by the law alone, uncorrected."""
         changes = np.empty_like(points)
-        for first in range(0, len(points), _BLOCK_OF_LAW):
-            rows = slice(first, first + _BLOCK_OF_LAW)
+        for rows in blocks(len(points), 4096):
             each = self._law.predict(points[rows], self._coefficients)
             changes[rows] = each[actions[rows], np.arange(each.shape[1])]
         return changes

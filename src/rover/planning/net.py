@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 from torch import Tensor
 
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray, IntArray, blocks
 
 _MODEL_LAG = 5
 """Steps whose change is the unit of distance of the transition model."""
@@ -32,9 +33,9 @@ FIRST_UNITS = 50
 _LAST_UNITS = 20_000  # transitions after which the units stay
 _NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
-_BLOCK = 256
 _FEW_DIMENSIONS = 16  # up to which a tree finds neighbours sooner than products do
-_GROWTH = 1.25  # of the radius of a net that is too large
+GROWTH = 1.25
+"""Factor of the radius of a net of too many places."""
 
 
 def _lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
@@ -117,7 +118,7 @@ class Net:
         radius: float,
         *,
         largest: float = np.inf,
-        growth: float = _GROWTH,
+        growth: float = GROWTH,
     ) -> Net:
         """The net over points (n, d) with the least radius, from `radius` on by factors `growth`,
         for which `largest` places are enough."""
@@ -135,7 +136,7 @@ class Net:
         if len(points) == 0:
             return np.empty(0, np.int64)
         places, owners = torch.from_numpy(self.places), []
-        for block in torch.split(torch.from_numpy(points), _BLOCK):
+        for block in map(torch.from_numpy(points).__getitem__, blocks(len(points))):
             near = _distances(block, places) <= self.radius
             fresh = torch.nonzero(~near.any(dim=1))[:, 0]
             if len(fresh):
@@ -202,6 +203,12 @@ def between(tree: KDTree, points: FloatArray, k: int) -> tuple[IntArray, FloatAr
     """The places (n, k) of a tree that points (n, d) lie between, and their weights (n, k)."""
     index, distance, offset = neighbourhood(tree, points, k)
     return index, interpolation_weights(distance, offset)
+
+
+def sparse_rows(index: IntArray, weights: FloatArray, size: int) -> csr_array:
+    """Rows (n, size) with weights (n, k) in the columns of an index (n, k)."""
+    bounds = np.arange(len(index) + 1) * index.shape[1]
+    return csr_array((weights.ravel(), index.ravel(), bounds), shape=(len(index), size))
 
 
 def _squared_distances(points: Tensor, others: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.operators.support import FloatArray
+from rover.operators.support import FloatArray, blocks
 
 MOST_PAIRS = 36
 """Pairs of features that are looked at: those with the largest weights."""
@@ -23,7 +23,6 @@ MOST_PAIRS = 36
 _BINS = 256  # of each feature: 64 widths to either side of the centre
 _PER_WIDTH = 2.0  # bins
 _REACH = 5  # bins to either side that an arrival counts in
-_AT_ONCE = 256  # points
 _ONE = 256.0  # a visit in a table: sums of whole numbers do not depend on their order
 
 
@@ -53,8 +52,8 @@ class PairNovelty:
 
     def add(self, points: FloatArray) -> None:
         """Count arrivals at points (n, d)."""
-        for first in range(0, len(points), _AT_ONCE):
-            at = self._bins(points[first : first + _AT_ONCE])
+        for rows in blocks(len(points)):
+            at = self._bins(points[rows])
             near = at.astype(np.int64)[:, :, None] + np.arange(-_REACH, _REACH + 1)
             weight = np.exp(-0.5 * ((near + 0.5 - at[:, :, None]) / _PER_WIDTH) ** 2)
             weight *= (near >= 0) & (near < _BINS)

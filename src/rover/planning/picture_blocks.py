@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.operators.support import SAMPLE, blocks, evenly_spaced
+
 _LEAST_SIDE = 32
 """Pixels of a picture's shorter side; what is smaller is a list of numbers as it is."""
 _FEWEST_BLOCKS, _MOST_BLOCKS = 5, 16
 """Blocks along the shorter side."""
-_SAMPLE = 500
-"""Pictures that a side is chosen by."""
-_AT_ONCE = 256
 
 
 def is_picture(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
@@ -36,8 +35,8 @@ def block_side(observations: NDArray[Any]) -> int:
     shape = observations.shape[1:]
     if not is_picture(shape, observations.dtype):
         return 0
-    some = np.linspace(0, len(observations) - 1, min(len(observations), _SAMPLE)).astype(np.int64)
-    pictures, shorter = observations[np.unique(some)], min(shape[:2])
+    pictures = observations[evenly_spaced(len(observations), SAMPLE)]
+    shorter = min(shape[:2])
     # From large to small: of two that do as well the larger one is taken.
     sides = range(shorter // _FEWEST_BLOCKS, shorter // _MOST_BLOCKS - 1, -1)
     n_values = {side: _n_values(as_numbers(pictures, side)) for side in sides}
@@ -72,11 +71,11 @@ def as_numbers(observations: NDArray[Any], side: int) -> NDArray[Any]:
     rows, columns = np.arange(0, height, side), np.arange(0, width, side)
     areas = np.outer(np.diff(rows, append=height), np.diff(columns, append=width))
     numbers = np.empty((n, n_numbers(tuple(shape), side)), observations.dtype)
-    for first in range(0, n, _AT_ONCE):
-        part = observations[first : first + _AT_ONCE]
+    for some in blocks(n):
+        part = observations[some]
         part = part.reshape(len(part), height, width, -1)
         sums = np.add.reduceat(part, rows, axis=1, dtype=np.int64)
         sums = np.add.reduceat(sums, columns, axis=2)
         means = (2 * sums + areas[..., None]) // (2 * areas[..., None])
-        numbers[first : first + len(part)] = means.reshape(len(part), -1)
+        numbers[some] = means.reshape(len(part), -1)
     return numbers

@@ -24,9 +24,8 @@ from rover.operators.support import FloatArray, IntArray
 from rover.planning.motion import HELD, Motion
 
 _LENGTH = 8  # actions of a way
-_BEAM, _ENDS = 32, 288  # ways of one length that are gone on with; ends of theirs, at most
-_NUMBERS = 2304  # of all these ends together: in more than eight dimensions there are fewer
-_LOOKED_AT = 80  # ways for which what they passed themselves is counted
+_BEAM = 32  # ways of one length that are gone on with
+_MOST_BRANCHES = 72  # actions times dimensions, at least eight, beyond which the beam is narrower
 _CELL = 0.7  # side of the cells of which each holds one way
 
 
@@ -64,7 +63,8 @@ def most_novel_way(
         idle: actions, not all, with which no way begins.
     """
     novelty, n_actions = motion.novelty, motion.n_actions
-    beam = max(1, min(_BEAM, min(_ENDS, _NUMBERS // len(begin)) // n_actions))
+    branches = n_actions * max(len(begin), 8)
+    beam = max(1, min(_BEAM, _BEAM * _MOST_BRANCHES // branches))
     # Of every way kept: where it ends, what it is worth so far, and how likely it comes that far.
     point, worth, alive = begin[None], np.zeros(1), np.ones(1)
     passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
@@ -78,7 +78,7 @@ def most_novel_way(
             before[list(idle)] = -np.inf
         gain = (1.0 - discount) * share
         # What the data says of a novelty bounds what is left of it on the way.
-        some = _best_of_cells(before + gain * novelty(reached), reached)[:_LOOKED_AT]
+        some = _best_of_cells(before + gain * novelty(reached), reached)[: 5 * _BEAM // 2]
         seen = novelty(reached[some], passed[way[some]], HELD)
         total = before[some] + gain[some] * seen
         best = np.argsort(-total, kind="stable")[:beam]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 
+from rover.coverage.contexts import PRICE_RIDGE
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
@@ -15,7 +16,6 @@ from rover.solving.experience import Experience, Source
 from rover.solving.solve import RIDGE, policy_details
 from rover.solving.tasks import Goal, GoalFinder, Reward, task_rewards
 
-_PRICE_RIDGE = 0.3
 _SWEEPS = 30
 _WORTH = 3.0
 """Price of the largest value; what is new to the episode is worth 1 to 3."""
@@ -103,7 +103,7 @@ def reward_policy(
     rows = [np.flatnonzero(actions == action) for action in range(buffer.n_actions)]
     begins = [features[inputs[mine]] for mine in rows]
     # Once: sweeps change the targets of the regression and not its inputs.
-    inverses = [ridge_inverse(phi, _PRICE_RIDGE) for phi in begins]
+    inverses = [ridge_inverse(phi, PRICE_RIDGE) for phi in begins]
     for _ in range(_SWEEPS):
         # Never below 0: where nothing is predicted the price of exploring decides alone.
         values = np.maximum((features @ weights).max(axis=1), 0.0)

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 from rover import plots
 from rover.envs import FiniteMDP, finite_dynamics, map_arrays
-from rover.evaluation import evenly_spaced, record_rollouts, sample_trajectories
+from rover.evaluation import record_rollouts, sample_trajectories
+from rover.operators.support import evenly_spaced
 from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
 from rover.solving.returns import goal_regret, goal_states, steps_to_end

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.operators.kernels import gaussian_weights, interpolation_weights
@@ -29,13 +28,12 @@ from rover.planning.foresight import Foresight
 from rover.planning.law import Law
 from rover.planning.model import PlaceModel
 from rover.planning.motion import HELD
-from rover.planning.net import Net, between, nearest, neighbourhood
-from rover.planning.outcomes import MAX_PLACES, NEIGHBOURS, SPACING
+from rover.planning.net import Net, between, nearest, neighbourhood, sparse_rows
+from rover.planning.outcomes import FINE_SPACING, MAX_PLACES, NEIGHBOURS, SPACING
 from rover.planning.values import iterate
 from rover.policies.values import TIE
 
 _ROUNDS, _PATIENCE, _STARTS = 30, 6, 20
-_FINEST = 0.1  # least spacing of the places that are added
 _LEFT = 0.01  # discount at which a rehearsal ends
 _BETTER = 0.01  # share of a return by which looking less far ahead must be better
 _SPREAD = 0.1  # share of an end that is spread over the places near by
@@ -143,8 +141,7 @@ class Stage:
         index, distance, offset = neighbourhood(KDTree(places), ends, NEIGHBOURS)
         exact, spread = interpolation_weights(distance, offset), gaussian_weights(distance)
         weights = (1.0 - _SPREAD) * exact + _SPREAD * spread
-        bounds = np.arange(len(index) + 1) * index.shape[1]
-        onward = csr_array((weights.ravel(), index.ravel(), bounds), shape=(len(index), len(begin)))
+        onward = sparse_rows(index, weights, len(begin))
 
         def backup(states: FloatArray) -> FloatArray:
             after = (onward @ states).reshape(outlook.remaining.shape)
@@ -236,7 +233,7 @@ def best_plan(
         if since == _PATIENCE or apart.max() <= spacing:
             since, spacing = 0, spacing / 2.0
         new = Net.over(passed[apart > spacing], spacing).places
-        is_done = stage.is_best(best.value) or spacing < _FINEST
+        is_done = stage.is_best(best.value) or spacing < FINE_SPACING
         if is_done or not 0 < len(new) <= MAX_PLACES - len(places):
             break
     assert best is not None
