@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.spatial import KDTree
 
 import rover
 from rover.data import Buffer
@@ -18,7 +17,7 @@ from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.motion import Motion
-from rover.planning.outcomes import _hold, _kept_to_ways, _Taken, _unforeseen, _Ways
+from rover.planning.outcomes import _hold, _Taken, _unforeseen
 from rover.solving import net_model
 
 
@@ -180,36 +179,6 @@ def test_no_plan_creeps_through_a_wall():
     np.testing.assert_array_equal(reached[:, 0], begins[::7])
     np.testing.assert_allclose(reached[:, 1], begins[::7] + law[1])
     assert held.doubts.reshape(3, 2).tolist() == [[pytest.approx(1.0), 0.0]] * 3
-
-
-def test_no_plan_leaps_to_where_no_short_way_led():
-    """Two corridors, 1.5 apart, join far to the left: a prediction from one to the other stays."""
-    line = np.linspace(0.0, 20.0, 401)
-    walk = np.concatenate(
-        [
-            np.stack([line[::-1], np.zeros(401)], axis=1),
-            np.stack([np.zeros(31), np.linspace(0.0, 1.5, 31)], axis=1),
-            np.stack([line, np.full(401, 1.5)], axis=1),
-        ]
-    )
-    ways = _Ways(walk[:-1], walk[1:], 0.4)
-    begun = np.array([[15.0, 0.0], [15.0, 0.0], [15.0, 0.0], [0.4, 0.0], [15.0, 0.0]])
-    ends = np.array([[15.03, 1.5], [15.6, 0.0], [15.0, 0.7], [0.4, 1.5], [25.0, 0.0]])
-    reached, index, weights = _kept_to_ways(ways, begun, ends, KDTree(walk))
-    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
-    assert weights.min() >= 0.0
-    np.testing.assert_array_equal(reached[0], begun[0], "beyond the wall")
-    np.testing.assert_array_equal(reached[1], ends[1], "along the corridor")
-    assert (walk[index[2]][weights[2] > 0.0, 1] == 0.0).all(), "within the wall: this side's"
-    np.testing.assert_allclose(reached[2], weights[2] @ walk[index[2]])
-    np.testing.assert_array_equal(reached[3], ends[3], "beside the passage")
-    np.testing.assert_array_equal(reached[4], begun[4], "far from all that was seen")
-    # Between places so far apart that the nearest of a point lie on both sides of the wall.
-    few = walk[::20]
-    reached, index, weights = _kept_to_ways(ways, begun[:1], ends[:1], KDTree(few))
-    assert {0.0, 1.5} <= set(few[index[0], 1].tolist())
-    assert (few[index[0]][weights[0] > 0.0, 1] == 0.0).all(), "to stay leads nowhere else"
-    np.testing.assert_array_equal(reached[0], begun[0])
 
 
 def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():

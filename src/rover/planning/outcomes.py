@@ -6,8 +6,7 @@ frequencies. Where they do not, it is the law of motion with its corrections
 until it has left its place, and where it ends is written as weights on nearby places that have the
 right mean. Weights by distance alone would make short steps shorter still, and the planned way with
 them. Where no transition with an action is near, it leads to the sink in part, so that plans follow
-what was done rather than what is extrapolated. Where walls are unforeseen, outcomes lead only to
-places that an observed way leads to.
+what was done rather than what is extrapolated.
 """
 
 from __future__ import annotations
@@ -21,25 +20,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import KDTree
 
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.planning.counts import Counts
 from rover.planning.evidence import has_metric, unexplained
 from rover.planning.law import Law
-from rover.planning.model import MAX_CELLS, PlaceModel
-from rover.planning.motion import Motion
-from rover.planning.net import FIRST_UNITS, Net, between, nearest, time_units
+from rover.planning.model import PlaceModel
+from rover.planning.motion import MOST_COMPARED, Motion
+from rover.planning.net import FIRST_UNITS, Net, between, nearest, sparse_rows, time_units
 
 SPACING = 0.2
 """Distance of the places of a net, in units of what five steps change."""
 
-_FINE_SPACING = 0.1
+FINE_SPACING = 0.1
 """Distance of the places at which a policy's action values are tabulated."""
 
 MAX_PLACES = 20_000
@@ -48,13 +46,9 @@ MAX_PLACES = 20_000
 _HOLD = 3.0  # spacings after which an action has left its place
 _ON_THE_WAY = np.arange(1, 5)[:, None, None] / 4.0  # shares of a held action's displacement
 _MAX_HELD = 20
-_TRIED = 10_000  # transitions by which it is told how often a wall is not foreseen
 _USUAL_LEAK = 1.0 / 60.0
 _MET = 0.5  # doubt from which on a wall is met
 _LEAST_MOVE = 0.2  # of a usual change
-_LONGEST_WAY = 10.0  # usual changes that an observed way to the end of an outcome may take
-_NEAREST_WAY = 1.5  # usual changes that the end may be away from places that it leads to
-_LEAST_SHARE = 0.05  # of an end's weight on places that ways lead to, else the action stays
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for half
 _NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
@@ -222,8 +216,8 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
         projection = np.eye(width)
     if is_metric:
         projection = projection / _exact_units(buffer)[:, None]
-    blocks = (features[first : first + 256] for first in range(0, len(features), 256))
-    points = np.concatenate([block.astype(np.float64) @ projection for block in blocks])
+    parts = (features[rows].astype(np.float64) for rows in blocks(len(features)))
+    points = np.concatenate([part @ projection for part in parts])
     n_actions, n_pairs = buffer.n_actions, len(points) * buffer.n_actions
     pairs = buffer.inputs * n_actions + buffer.actions
     tries = np.bincount(pairs, minlength=n_pairs).astype(np.float64)
@@ -316,7 +310,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
     begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
     coarse = Net.over(begins, SPACING, largest=MAX_PLACES // 2)
-    finer = Net.over(begins, _FINE_SPACING, largest=MAX_PLACES // 2).places
+    finer = Net.over(begins, FINE_SPACING, largest=MAX_PLACES // 2).places
     net = coarse.places
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     taken = _Taken(begins, ends, buffer.actions, buffer.n_actions, model.motion)
@@ -326,13 +320,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     # at √ρ.
     unforeseen = _unforeseen(model.motion, taken, begins)
     doubts = np.maximum(held.doubts, math.sqrt(unforeseen))
-    begun = np.repeat(places, buffer.n_actions, axis=0)
-    if unforeseen > 0.0:
-        ways = _Ways(begins, ends, taken.usual)
-        reached, index, weight = _kept_to_ways(ways, begun, held.ends, KDTree(net))
-    else:
-        reached, (index, weight) = held.ends, between(KDTree(net), held.ends, NEIGHBOURS)
-    bounds = np.arange(len(index) + 1) * index.shape[1]
+    index, weight = between(KDTree(net), held.ends, NEIGHBOURS)
     tried = np.tile([tree is not None for tree in taken.trees], len(places))
     # What loses mass everywhere says nothing of which way is better known.
     ridge = min(ridge, _USUAL_LEAK * float(np.quantile(held.support[tried], 0.25)))
@@ -345,9 +333,9 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         steps=held.steps,
         landings=held.landings,
         twins=taken.twins(),
-        onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(index), len(net))),
+        onward=sparse_rows(index, weight, len(net)),
         sink=np.where(tried, ridge / np.maximum(held.support + ridge, 1e-300), 1.0),
-        displacements=reached - begun,
+        displacements=held.ends - np.repeat(places, buffer.n_actions, axis=0),
         doubts=doubts,
         encoder=encoder,
         law=model,
@@ -504,64 +492,9 @@ def _hold(motion: Law, taken: _Taken, places: FloatArray, distance: float) -> _H
     )
 
 
-class _Ways:
-    """The graph of observed transitions, whichever way they led, between areas of their length.
-
-    Args:
-        begins, ends: (n, z) points of the transitions.
-        length: median length of the changes.
-
-    Attributes:
-        nearest: distance up to which an outcome may lead to a place beside its end.
-    """
-
-    def __init__(self, begins: FloatArray, ends: FloatArray, length: float) -> None:
-        net = Net.over(np.concatenate([begins, ends]), length, largest=MAX_CELLS)
-        self._tree = KDTree(net.places)
-        pairs = np.unique(np.stack([self.areas(begins), self.areas(ends)]), axis=1)
-        pairs = pairs[:, pairs[0] != pairs[1]]
-        apart = np.linalg.norm(net.places[pairs[0]] - net.places[pairs[1]], axis=1)
-        graph = csr_array((apart, tuple(pairs)), shape=(len(net), len(net)))
-        limit = _LONGEST_WAY * net.radius
-        self._lead = np.isfinite(dijkstra(graph, directed=False, limit=limit))
-        self.nearest = _NEAREST_WAY * net.radius
-
-    def areas(self, points: FloatArray) -> IntArray:
-        """The areas (n,) of points (n, z)."""
-        return np.asarray(self._tree.query(points)[1], np.int64)
-
-    def keep(
-        self, begun: FloatArray, ends: FloatArray, tree: KDTree
-    ) -> tuple[IntArray, FloatArray, BoolArray]:
-        """Places (E, k) of a tree that ends (E, z) lie between, their weights (E, k) without those
-        that no way leads to from where an outcome began (E, z), and mask (E,) of those that lost
-        any."""
-        index, weights = between(tree, ends, NEIGHBOURS)
-        places = np.asarray(tree.data)
-        is_near = np.linalg.norm(places[index] - ends[:, None], axis=2) <= self.nearest
-        leads = self._lead[self.areas(begun)[:, None], self.areas(places)[index]]
-        kept = np.where(is_near & leads, weights, 0.0)
-        return index, kept, np.any(kept < weights, axis=1)
-
-
-def _kept_to_ways(
-    ways: _Ways, begun: FloatArray, ends: FloatArray, tree: KDTree
-) -> tuple[FloatArray, IntArray, FloatArray]:
-    """Ends (E, z) of outcomes from points (E, z), held back where no observed way leads, with the
-    places of a tree that they lie between, and their weights, both (E, k)."""
-    stays = ways.keep(begun, ends, tree)[1].sum(axis=1) <= _LEAST_SHARE
-    ends = np.where(stays[:, None], begun, ends)
-    # To stay leads no further either: else a plan stands at a wall to be carried through it.
-    index, weights, is_cut = ways.keep(begun, ends, tree)
-    weights[weights.sum(axis=1) == 0.0, 0] = 1.0  # of the nearest place, where it lies far
-    weights = weights / weights.sum(axis=1, keepdims=True)
-    means = (weights[:, :, None] * np.asarray(tree.data)[index]).sum(axis=1)
-    return np.where((is_cut & ~stays)[:, None], means, ends), index, weights
-
-
 def _unforeseen(motion: Law, taken: _Taken, begins: FloatArray) -> float:
     """Share of the transitions that contradict what is predicted where no other near by does."""
-    some = np.unique(np.linspace(0, len(begins) - 1, _TRIED).astype(np.int64))
+    some = evenly_spaced(len(begins), MOST_COMPARED)
     n_unforeseen = 0
     for action, rows in enumerate(taken.rows):
         mine = np.intersect1d(rows, some)
