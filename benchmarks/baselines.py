@@ -25,9 +25,9 @@ BASELINES = agent_names()[1:]
 SNAPSHOT_EVERY = 500
 STEPS = {
     ("fast", "onehot"): 2000,
-    ("code", "onehot"): 200,
+    ("published", "onehot"): 200,
     ("fast", "pixels"): 200,
-    ("code", "pixels"): 20,
+    ("published", "pixels"): 20,
 }
 ROUNDS = 3
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from rover.baselines import agent_class, agent_names, make_agent, preset_of
-from rover.data import RunningEpisode, check_spaces
-from rover.envs import FiniteMDP, finite_dynamics, import_modules, make_env
+from rover.data import RunningEpisode
+from rover.envs import FiniteMDP, Spaces, finite_dynamics, import_modules, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose
 from rover.evaluation import CellNet, FiniteEvaluator, Projection
 from rover.storage import fitting, read_json, write_json
@@ -95,7 +95,7 @@ class _OurAgent:
         self._component = self._agent.policy.draw_component(rng)
 
     def act(self, observation: Any, rng: np.random.Generator) -> int:
-        return int(self._agent.policy.act(observation, rng, self._component))
+        return self._agent.policy.choose(observation, rng, self._component)
 
 
 # --- a suite -------------------------------------------------------------------------------------
@@ -374,7 +374,8 @@ def _cells(
     agent: BoardAgent, env: gym.Env[Any, Any], rng: np.random.Generator
 ) -> dict[str, float | None]:
     """Cells that the policy visits, over those of uniformly random actions on the same net."""
-    shape, _, n_actions = check_spaces(env)
+    own = Spaces.of(env)
+    shape, n_actions = own.shape, own.n_actions
     project = Projection(shape, np.random.default_rng(0))
     # The net and the reference are the suite's: one seed for every entry.
     fixed = np.random.default_rng(FIRST_SEED)

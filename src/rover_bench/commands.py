@@ -377,7 +377,7 @@ def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
     for word in agents.split(","):
         name, colon, preset = word.strip().partition(":")
         for one in [preset] if colon else presets.split(","):
-            both = {"default": None, "paper": "paper" if name == "rover" else "code"}
+            both = {"default": None, "paper": "paper" if name == "rover" else "published"}
             chosen.append((name, preset_of(name, both.get(one.strip(), one.strip()))))
     return list(dict.fromkeys(chosen))
 

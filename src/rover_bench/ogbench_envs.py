@@ -66,7 +66,7 @@ class _HeldDirections(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         succeeded = 0.0
         with self._in_place_of_global():
             for _ in range(HELD):
-                seen, _, _, truncated, info = self.env.step(self._directions[action])
+                seen, _, _, truncated, info = self.env.step(self._directions[action].copy())
                 succeeded = max(succeeded, info["success"])
                 if truncated:
                     break

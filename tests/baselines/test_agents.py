@@ -61,8 +61,8 @@ def test_a_run_folder_and_what_is_read_from_it(name, tmp_path):
 
 
 RESUMED: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("onehot", {}) for name in SMALL},
     "random": ("random starts and slip", {}),
-    "rmax": ("onehot", {}),
     "eve": ("random starts and slip", {}),
     "rnd": (  # updates out of step with snapshots
         "onehot",
@@ -116,7 +116,7 @@ def test_single_settings_by_mapping_by_dots_or_as_models():
 def test_the_networks_of_the_code_learn_too(name):
     settings: dict[str, Any] = {"seed_steps": 36, "policy_every": 40, "learner.batch_size": 24}
     lines: list[Any] = []
-    agent = make_agent(name, ENVIRONMENTS["onehot"](), "code", **settings)
+    agent = make_agent(name, ENVIRONMENTS["onehot"](), "published", **settings)
     agent.learn(40, callback=lambda line: lines.append(line))
     assert np.isfinite(lines[-1]["critic_loss"])
 

@@ -209,6 +209,20 @@ def test_e3b_gives_the_bonuses_of_its_steps_and_learns_inverse_dynamics():
     assert losses[-1] < 0.8 * losses[0]
 
 
+def test_rewards_of_icm_are_errors_of_the_forward_model():
+    reward = make_reward("icm", "vector", feature_dim=6, hidden=8, eta=0.3)
+    batch = ring_batch(np.random.default_rng(0), kind="vector", n=30, skills=None)
+    reward.update(batch)  # which relates the input of the networks to the data
+    with torch.no_grad():
+        features = reward._encoder(batch.observations)
+        first = reward._forward_first(features[batch.index]) + reward._action[batch.actions]
+        errors = reward._forward_output(first.relu()) - features[batch.next_index]
+    expected = 0.15 * errors.square().sum(dim=1)
+    torch.testing.assert_close(reward_of(reward, batch), expected)
+    losses = [reward.update(batch)[1]["icm_inverse_loss"] for _ in range(150)]
+    assert losses[-1] < 0.8 * losses[0]
+
+
 def _noveld(**settings: Any) -> Any:
     return make_reward("noveld", "state", hidden_sizes=(16,), feature_dim=4, **settings)
 

@@ -37,14 +37,11 @@ _NO_SEEDS = ("0", None, -1, 1.5, 2**64, [1], _NAN, _HUGE)
 _VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float32)
 _IMAGE = spaces.Box(0, 255, (20, 20, 3), np.uint8)
 _SPACES = (
-    spaces.Dict({"a": spaces.Discrete(3)}),
-    spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2))),
-    spaces.MultiDiscrete([3, 2]),
-    spaces.MultiBinary(3),
+    spaces.Dict({"a": spaces.Text(5)}),
+    spaces.Tuple((spaces.Discrete(3), spaces.Sequence(spaces.Discrete(2)))),
+    spaces.Dict({"a": _IMAGE, "b": _IMAGE}),
     spaces.Text(5),
     spaces.Box(-1.0, 1.0, (0,), np.float32),
-    spaces.Box(-1.0, 1.0, (), np.float32),
-    spaces.Box(0, 255, (3, 4, 5, 6), np.uint8),
     object(),
 )
 _NO_VECTORS: Sequence[Any] = ("ab", None, {"a": 1}, [[1, 2], [3]], np.zeros(2, np.complex64))
@@ -193,7 +190,7 @@ MISUSES: Mapping[str, tuple[Callable[[_Here, Any], Any], Sequence[Any]]] = {
     "observation space": (lambda here, x: here.agent(_Faulty(x)).learn(20), _SPACES),
     "action space": (
         lambda here, x: here.agent(_Faulty(None, x)).learn(20),
-        (*_SPACES, spaces.Box(-1.0, np.inf, (2,)), spaces.Discrete(4, start=1)),
+        (*_SPACES, spaces.Box(-1.0, np.inf, (2,)), spaces.MultiBinary(17)),
     ),
     "vector environment": (
         lambda here, x: here.agent(gym.make_vec(_MAZE, num_envs=x)).learn(20),

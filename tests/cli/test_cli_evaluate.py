@@ -85,7 +85,7 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
         ("rover/MultiRooms-v0", "- slip: probability of a random action"),
         ("rover/Corridor-v0 --env start=random", "the farthest state – steps from the start –"),
         ("MountainCar-v0", "its states are unknown"),
-        ("Blackjack-v1", "cannot work with it: observation space Tuple"),
+        ("Blackjack-v1", "can work with it; its states are unknown"),
     ],
 )
 def test_environments_are_described(words, said, capsys):

@@ -19,14 +19,14 @@ WORDS += ["--seeds", "1", "--steps", "200", "--jobs", "2"]
 def test_words_become_methods_with_presets():
     assert _read_agents("rover,rnd:code,rnd", "default") == [
         ("rover", "default"),
-        ("rnd", "code"),
+        ("rnd", "published"),
         ("rnd", "fast"),
     ]
     assert _read_agents("rover, smm", "default,paper") == [
         ("rover", "default"),
         ("rover", "paper"),
         ("smm", "fast"),
-        ("smm", "code"),
+        ("smm", "published"),
     ]
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.data import Buffer, Collector, check_spaces
-from rover.envs import GridWorld
+from rover.data import Buffer, Collector
+from rover.envs import GridWorld, Spaces
 from rover.errors import ConfigurationError, ReplayMismatchError
 
 
@@ -26,7 +26,7 @@ class Walk(GridWorld):
 
 
 def collect(env: gym.Env[Any, Any], n_steps: int, *, seed: int = 3) -> tuple[Collector, Buffer]:
-    buffer = Buffer(*check_spaces(env))
+    buffer = Buffer.of(Spaces.of(env))
     collector = Collector(env, buffer, seed=seed)
     collector.start_episode()
     rng = np.random.default_rng(seed)
@@ -63,7 +63,7 @@ def test_no_transition_crosses_a_reset(seed, n_steps):
 def test_replay_leads_to_the_same_place_and_the_same_future(seed, n_steps):
     collector, buffer = collect(Walk(), n_steps, seed=seed)
     other_env = Walk()
-    other_buffer = Buffer(*check_spaces(other_env))
+    other_buffer = Buffer.of(Spaces.of(other_env))
     other_buffer.load_state(buffer.state())
     other = Collector(other_env, other_buffer, seed=seed)
     other.load_state(collector.state())

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from small_agents import assert_resumes_to_the_bit
 
 import rover
-from rover.data import Buffer, check_spaces
-from rover.envs import action_set
+from rover.data import Buffer
+from rover.envs import Spaces, action_set
 from rover.errors import ArtefactError, ConfigurationError
 from rover.storage import read_sealed, write_sealed
 
@@ -85,7 +85,7 @@ def test_the_environment_is_told_numbers_and_the_buffer_keeps_which(run):
     env, agent, _ = run
     taken, of_buffer = np.array(env.taken), agent.buffer.taken(agent.buffer.actions)
     assert np.array_equal(taken[-300:], of_buffer)
-    assert check_spaces(env)[2] == agent.buffer.n_actions == 9
+    assert Spaces.of(env).n_actions == agent.buffer.n_actions == 9
     assert np.array_equal(agent.buffer.controls.max(axis=0), [1.0, 0.5])
 
 

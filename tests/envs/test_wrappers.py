@@ -5,8 +5,14 @@ from gymnasium import spaces
 from gymnasium.wrappers import TransformObservation
 from small_envs import ROOMS
 
-from rover.data import check_spaces
-from rover.envs import GridWorld, enumerate_dynamics, finite_dynamics, id_and_kwargs, make_env
+from rover.envs import (
+    GridWorld,
+    Spaces,
+    enumerate_dynamics,
+    finite_dynamics,
+    id_and_kwargs,
+    make_env,
+)
 from rover.errors import ConfigurationError, RoverError
 from rover.evaluation import optimal_occupancy
 from rover.training.environments import horizon_of
@@ -40,7 +46,7 @@ def test_bang_bang_is_every_combination_of_the_ends_and_of_zero_between_them():
     np.testing.assert_array_equal(env.actions, expected)
     assert env.actions.dtype == np.float32
     assert env.action_space == spaces.Discrete(6)
-    assert check_spaces(env)[2] == 6
+    assert Spaces.of(env).n_actions == 6
     np.testing.assert_array_equal(env.action(3), [0.0, 2.0])
 
 

@@ -152,15 +152,3 @@ def test_a_straight_walk_takes_exactly_its_length(layout, horizon, max_steps, ex
     rng = np.random.default_rng(0)
     steps = sample_steps_to_full_coverage(dynamics, right, rng=rng, **options)
     assert steps.tolist() == [expected] * 3
-
-
-def test_the_chance_that_episodes_meet_has_the_mean_of_the_occupancies_product():
-    from rover.evaluation.rollouts import _meeting
-
-    rng, shares = np.random.default_rng(0), np.array([0.5, 0.3, 0.2])
-    drawn = [[rng.choice(3, 7, p=shares)[:, None] for _ in range(4)] for _ in range(4000)]
-    np.testing.assert_allclose(
-        np.mean([_meeting(one) for one in drawn]), shares @ shares, atol=3e-3
-    )
-    assert _meeting([np.zeros((5, 2)), np.ones((3, 2))]) == 0.0
-    assert _meeting(drawn[0][:1]) is None

@@ -13,8 +13,6 @@ from rover.baselines import make_agent, resume_agent
 from rover.policies import load_policy
 from rover.training.agent import Agent
 
-BONUS_AGENTS = ("rnd", "smm", "apt", "maxent", "cic", "e3b", "noveld")
-
 SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
     "rnd": {"hidden_sizes": (16,), "feature_dim": 8},
     "smm": {
@@ -24,11 +22,13 @@ SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
         "image_features": 8,
     },
     "apt": {"feature_dim": 8, "hidden": 16, "k": 4},
+    "icm": {"feature_dim": 8, "hidden": 16},
     "maxent": {"refit_every": 60},
     "cic": {"skill_dim": 6, "hidden": 16, "k": 4},
     "e3b": {"feature_dim": 8, "hidden": 16},
     "noveld": {"hidden_sizes": (16,), "feature_dim": 8},
 }
+BONUS_AGENTS = tuple(SMALL_REWARDS)
 
 _SMALL_BONUS: Mapping[str, Any] = {
     "seed_steps": 40,

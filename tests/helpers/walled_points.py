@@ -7,8 +7,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rover.data import Buffer, Collector, check_spaces
-from rover.envs import DiscreteActions
+from rover.data import Buffer, Collector
+from rover.envs import DiscreteActions, Spaces
 from rover.policies import Policy
 
 _START = np.array([0.2, 0.2])
@@ -98,7 +98,8 @@ ARENAS: Mapping[str, Callable[..., gym.Env[Any, Any]]] = {
 
 def random_walk(env: gym.Env[Any, Any], n_steps: int, seed: int) -> Buffer:
     """Transitions of uniform actions, with rewards."""
-    shape, dtype, n_actions = check_spaces(env)
+    own = Spaces.of(env)
+    shape, dtype, n_actions = own.shape, own.dtype, own.n_actions
     buffer = Buffer(shape, dtype, n_actions, rewards=True)
     collector, rng = Collector(env, buffer, seed=seed), np.random.default_rng(seed)
     collector.start_episode()

@@ -106,7 +106,7 @@ def test_a_predictor_learns_from_each_transition_once_after_those_of_the_first_s
     assert np.ravel(learned[1:]).tolist() == numbers.tolist()
 
 
-@pytest.mark.parametrize("name", ["counts", "density", "rnd", "apt", "maxent"])
+@pytest.mark.parametrize("name", ["counts", "density", "rnd", "icm", "apt", "maxent"])
 def test_a_seed_gives_the_same_bits(name):
     results = []
     for _ in range(2):

@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 import rover
 from rover.cli import main
-from rover.data import Buffer, Collector, RunningEpisode, check_spaces
-from rover.envs import action_set
+from rover.data import Buffer, Collector, RunningEpisode
+from rover.envs import Spaces, action_set
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.training.environments import horizon_of
 from rover.wrappers import DiscreteActions
@@ -135,7 +135,7 @@ def test_a_policy_takes_the_observation_that_its_environment_returned(returned, 
 
 def test_a_reward_may_be_an_array_of_one_number_and_none_is_read_in_pretraining():
     rover.check_env(Arena(reward=np.array([1.0])))
-    buffer = Buffer(*check_spaces(Arena()), rewards=True)
+    buffer = Buffer.of(Spaces.of(Arena()), rewards=True)
     collector = Collector(Arena(reward=np.array([[2.5]])), buffer, seed=0)
     collector.start_episode()
     collector.step(0)
@@ -240,6 +240,6 @@ class Many:
 
 
 def test_vector_environments_are_named():
-    for door in (rover.Rover, rover.check_env, check_spaces):
+    for door in (rover.Rover, rover.check_env):
         with pytest.raises(ConfigurationError, match="a vector environment of 4, and an agent"):
             door(Many())

@@ -327,7 +327,7 @@ def test_a_plan_that_earns_less_than_random_actions_is_warned_of(monkeypatch):
     agent = rover.Rover(Cued(), seed=0, contexts=False).learn(300)
     solved = rover.solve(agent, reward=agent.env)
     # Whatever makes plans fail: the action that costs, and never the one that was shown.
-    monkeypatch.setattr(ValuePolicy, "probs", lambda self, seen: np.eye(3)[[0] * len(seen)])
+    monkeypatch.setattr(ValuePolicy, "tables", lambda self, seen: np.eye(3)[None, [0] * len(seen)])
     experience = Experience.of(agent)
 
     def costly(seen: Any, actions: Any, reached: Any) -> Any:

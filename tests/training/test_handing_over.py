@@ -108,7 +108,6 @@ def test_the_best_of_those_measured_is_handed_over(whole):
     folder, agent = whole
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["worse_than_random"] is False
-    assert summary["meeting"] < summary["uniform_meeting"]
     assert summary["policy_step"] < 200 or summary["uniform_share"] > 0.0
     rows = agent.buffer.observations.rows
     expected = agent.policy.probs(rows)

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import BaseModel, Field
-from torch import Tensor, nn
+from torch import Tensor
 
+from rover.baselines.icm import IcmConfig, IcmFeatures
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
+from rover.baselines.shared.rewards import RunningMoments
 from rover.data import Batch
 from rover.errors import ConfigurationError
-from rover.features import Optimizer, orthogonal_
 from rover.operators.support import FloatArray
 
 
@@ -26,15 +26,12 @@ class ParticleConfig(BaseModel, extra="forbid", frozen=True):
     )
 
 
-class _AptConfig(ParticleConfig, frozen=True):
+class _AptConfig(ParticleConfig, IcmConfig, frozen=True):
     """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     feature_dim: int = Field(512, ge=1, description="width of the features")
     hidden: int = Field(1024, ge=1, description="hidden units of the dynamics models")
     forward_weight: float = Field(0.5, ge=0, le=1, description="β, weight of the forward loss")
-    forward_trains_features: bool = Field(
-        True, description="whether the forward loss trains the features as well"
-    )
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size")
 
 
@@ -98,42 +95,20 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
     return torch.from_numpy(mean).to(points.device)
 
 
-class _AptReward(IntrinsicReward[_AptConfig]):
+class _AptReward(IcmFeatures[_AptConfig]):
     """Reward for reaching observations that lie far from the others of their batch.
 
         r(x, a, x') = log(1 + d̄(x') / μ),   d̄ = (1/k) Σ_j ‖φ(x') − φ(x'_j)‖
 
-    over the k nearest of the batch's reached observations (:func:`particle_rewards`). The features
-    φ(x) = tanh(LayerNorm(h(x))), with h an encoder, learn to tell which action was taken and where
-    it leads (Pathak, Agrawal, Efros and Darrell, 2017),
-
-        L = (1 − β) L_I + β L_F
-        L_I = − log softmax(g(φ(x), φ(x')))_a        (which action was it?)
-        L_F = ½ ‖f(φ(x), a) − φ(x')‖²                 (where does it lead?)
-
-    with one hidden layer in g and in f. L_F is least for features that do not differ at all; with
-    ``forward_trains_features=False`` its gradient stops at φ, which then learns from L_I alone
-    (Burda et al., 2018, "inverse dynamics features").
+    over the k nearest of the batch's reached observations (:func:`particle_rewards`), with
+    φ(x) = tanh(LayerNorm(h(x))) and h the encoder of ICM (:mod:`rover.baselines.icm`).
     """
 
     compares = True
 
     def _build(self, generator: torch.Generator) -> None:
-        width, hidden, n_actions = self.config.feature_dim, self.config.hidden, self.n_actions
-        self._encoder = self._make_encoder(width, generator)
-        # The first layers of f and g act on φ of each distinct observation, and not of each
-        # transition: g on φ(x) and on φ(x') side by side. Of the action f has one row for each.
-        self._forward_first = make_mlp(width, hidden, generator=generator)
-        self._inverse_first = make_mlp(width, 2 * hidden, generator=generator)
-        self._action = nn.Parameter(
-            orthogonal_(torch.empty(n_actions, hidden, dtype=torch.float32), generator=generator)
-        )
-        self._forward_output = make_mlp(hidden, width, generator=generator)
-        self._inverse_output = make_mlp(hidden, n_actions, generator=generator)
         self._distances = RunningMoments(1)
-        self._optimizer = Optimizer(
-            "the APT features", {"reward": self}, learning_rate=self.config.learning_rate
-        )
+        super()._build(generator)
 
     def _value(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Rewards; features (m, z), counts (m,) and distances (m,) of the batch's observations."""
@@ -147,30 +122,9 @@ class _AptReward(IntrinsicReward[_AptConfig]):
         """One gradient step of the features."""
         features, counts, distances = computed
         self._distances.update(distances[:, None], counts)
-        inverse, forward = self._losses(features, batch)
-        beta = self.config.forward_weight
-        self._optimizer.step((1.0 - beta) * inverse + beta * forward)
-        return {
-            "icm_inverse_loss": inverse.item(),
-            "icm_forward_loss": forward.item(),
-            "particle_distance": float(self._distances.mean[0]),
-        }
-
-    def _losses(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """L_I in nats and L_F of a batch, of whose observations these are the features (m, z)."""
-        transitions, counts, _ = self._merged(batch.index, batch.actions, batch.next_index)
-        index, actions, next_index = transitions
-        weights = counts / counts.sum()  # (p,)
-        inputs = features if self.config.forward_trains_features else features.detach()
-        # The action enters before the ReLU: after it, its effect would not depend on the state.
-        hidden = self._forward_first(inputs).index_select(0, index)  # (p, h)
-        predicted = self._forward_output(F.relu(hidden + self._action[actions]))  # (p, z)
-        error = (predicted - inputs.index_select(0, next_index)).square().sum(dim=1)
-        source, destination = self._inverse_first(features).chunk(2, dim=1)  # (m, h) each
-        hidden = source.index_select(0, index) + destination.index_select(0, next_index)
-        logits = self._inverse_output(F.relu(hidden))  # (p, A)
-        surprise = F.cross_entropy(logits, actions, reduction="none")
-        return (weights * surprise).sum(), 0.5 * (weights * error).sum()
+        surprise, error, occurrences, _ = self._errors(features, batch)
+        figures = self._learn_features(surprise, error, occurrences)
+        return {**figures, "particle_distance": float(self._distances.mean[0])}
 
 
 class Apt(BonusAgent):
@@ -182,9 +136,13 @@ class Apt(BonusAgent):
     config_class = BonusConfig[_AptConfig]
     reward_class = _AptReward
     presets = BonusAgent.make_presets(
-        common={"n_steps": 3, "window": "first"},
-        code={"normalize": False, "count_itself": True},
+        published={
+            "n_steps": 3,
+            "window": "first",
+            "intrinsic": {"normalize": False, "count_itself": True},
+        },
         fast={
+            "n_steps": 3,
             "learner": {"update_every": 8},  # it takes long, so half as many updates
             "intrinsic": {
                 "feature_dim": 64,

@@ -107,8 +107,10 @@ class Cic(BonusAgent):
     config_class = BonusConfig[_CicConfig]
     reward_class = _CicReward
     presets = BonusAgent.make_presets(
-        common={"n_steps": 3, "skill_every": 50, "window": "last"},
+        published={"n_steps": 3, "skill_every": 50, "window": "last"},
         fast={
+            "n_steps": 3,
+            "skill_every": 50,
             # It takes long, so half as many updates of half the size.
             "learner": {"update_every": 8, "batch_size": 64},
             "intrinsic": {"hidden": 128, "learning_rate": 1e-3},

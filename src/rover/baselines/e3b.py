@@ -14,7 +14,7 @@ from torch import Tensor
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import EpisodicReward, make_mlp
 from rover.data import Batch
-from rover.features import Optimizer
+from rover.features import Optimizer, as_tensor
 
 
 class _E3bConfig(BaseModel, extra="forbid", frozen=True):
@@ -52,7 +52,7 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
         """Leverage of what was reached, which the ellipsoid then has."""
         # With the features of this moment, as published: later ones would make another ellipsoid.
         with torch.no_grad():
-            reached = torch.from_numpy(np.asarray(observation)[None]).to(self._device)
+            reached = as_tensor(np.asarray(observation)[None]).to(self._device)
             features = self._encoder(reached)[0].cpu()
         inverse = self._episode["inverse"]
         along = inverse @ features
@@ -87,6 +87,7 @@ class E3b(BonusAgent):
     config_class = BonusConfig[_E3bConfig]
     reward_class = _E3bReward
     presets = BonusAgent.make_presets(
+        published={"reward_scale": "std"},
         fast={
             # Best of a few in MiniGrid's MultiRoom-N4-S5: what is new to an episode has to be more
             # than noise among other rewards.
@@ -94,4 +95,3 @@ class E3b(BonusAgent):
             "intrinsic": {"feature_dim": 64, "hidden": 128, "ridge": 1.0, "learning_rate": 1e-3},
         },
     )
-    presets["code"]["reward_scale"] = "std"

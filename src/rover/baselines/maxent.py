@@ -187,7 +187,7 @@ class Maxent(BonusAgent):
     config_class = BonusConfig[_MaxentConfig]
     reward_class = _MaxentReward
     presets = BonusAgent.make_presets(
-        common={"window": "last"},
+        published={"window": "last"},
         fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}},
     )
 

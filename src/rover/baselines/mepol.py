@@ -84,11 +84,11 @@ class Mepol(Agent[_MepolConfig]):
     colour = "#882255"
     dashes = "dashed"
     config_class = _MepolConfig
-    # "code": that publication's settings for its (continuous) grid world; batches are of 20
+    # "published": that publication's settings for its (continuous) grid world; batches are of 20
     # trajectories there too, of 1,200 steps each.
     presets = {  # noqa: RUF012
         "fast": {},
-        "code": {
+        "published": {
             "n_neighbors": 50,
             "kl_threshold": 15.0,
             "learning_rate": 1e-5,
@@ -114,7 +114,7 @@ class Mepol(Agent[_MepolConfig]):
         return super().resolve(config, env).model_copy(update={"horizon": horizon})
 
     def _build(self) -> CoveragePolicy:
-        config, space, world = self.config, self.env.observation_space, self.env.unwrapped
+        config, space, world = self.config, self.spaces.observation, self.env.unwrapped
         self._cells = world.layout.cells if isinstance(world, GridWorld) else None
         self._problem = finite_dynamics(self.env)
         is_vector = isinstance(space, spaces.Box) and len(space.shape) != 3
@@ -203,7 +203,7 @@ class Mepol(Agent[_MepolConfig]):
             # at distance zero. Cells have volume 1, so that the differential entropy of the points
             # is the entropy of the states.
             return cells + (self._point_rng.random(cells.shape) - 0.5)
-        space: Any = self.env.observation_space
+        space: Any = self.spaces.observation
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         unbounded = np.maximum(np.abs(low), np.abs(high)) > _UNBOUNDED
         least = np.where(unbounded, table.min(axis=0), low)

@@ -30,11 +30,11 @@ class Random(Agent[_RandomConfig]):
     colour = "#333333"
     learns = False
     config_class = _RandomConfig
-    presets = {"fast": {}, "code": {}}  # noqa: RUF012
+    presets = {"fast": {}, "published": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
         self._rng = np.random.default_rng([self.seed, 0])
-        config = encoder_config(self.env.observation_space, kind="identity")
+        config = encoder_config(self.spaces.observation, kind="identity")
         encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
         # Compared with no state at all, every observation has logits 0.
         basis = torch.zeros(0, encoder.feature_dim, dtype=torch.float64)

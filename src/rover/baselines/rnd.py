@@ -95,7 +95,6 @@ class Rnd(BonusAgent):
     config_class = BonusConfig[RndConfig]
     reward_class = RndReward
     presets = BonusAgent.make_presets(
-        common={"window": "first"},
-        code={"hidden_sizes": (1024, 1024)},
+        published={"window": "first", "intrinsic": {"hidden_sizes": (1024, 1024)}},
         fast={"intrinsic": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3}},
     )

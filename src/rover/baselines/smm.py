@@ -238,9 +238,9 @@ class Smm(BonusAgent):
     config_class = BonusConfig[_SmmConfig]
     reward_class = _SmmReward
     presets = BonusAgent.make_presets(
-        common={"n_steps": 3, "window": "first"},
-        code={"reward_confusion": True},
+        published={"n_steps": 3, "window": "first", "intrinsic": {"reward_confusion": True}},
         fast={
+            "n_steps": 3,
             "learner": {"update_every": 8},  # it takes long, so half as many updates
             "intrinsic": {
                 "latent_dim": 16,

@@ -29,8 +29,6 @@ _OF_UNKNOWN_STATES: list[tuple[str, ...]] = [
     ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
     ("cells that random actions visit", "{uniform_cells:,.0f} ± {uniform_cells_error:.0f}"),
     ("k-NN entropy of its visits, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
-    ("J of the policy's visits (chance that two episodes meet)", "{meeting:.4f}"),
-    ("J of random actions", "{uniform_meeting:.4f}"),
     (
         "k-NN entropy of random actions, nats",
         "{uniform_knn_entropy:.2f} ± {uniform_knn_entropy_error:.2f}",

@@ -31,6 +31,7 @@ from rover.coverage.rehearsal import rehearsed_objective
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.data import draw_transitions
+from rover.envs import Spaces
 from rover.errors import ConfigurationError, RoverWarning, SingularSolveError
 from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
@@ -107,7 +108,7 @@ class Rover(Agent[RoverConfig]):
     @classmethod
     def resolve(cls, config: RoverConfig, env: gym.Env[Any, Any]) -> RoverConfig:
         """Fill in what depends on the environment."""
-        return resolve(super().resolve(config, env), env.observation_space)
+        return resolve(super().resolve(config, env), Spaces.of(env).observation)
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
         names = ("kernel", "encoder", "representation", "cover")
@@ -126,7 +127,7 @@ class Rover(Agent[RoverConfig]):
         self._rng = np.random.default_rng(action_seed)
         self._batch_rng = np.random.default_rng(batch_seed)
         generator = torch.Generator().manual_seed(self.seed)
-        space = self.env.observation_space
+        space = self.spaces.observation
         own = self._objects.get("encoder")
         if own is None:
             encoder = make_encoder(
@@ -453,8 +454,7 @@ class Rover(Agent[RoverConfig]):
         spread = self.measures.spread_of(record)
         if spread is None:
             return
-        # −J and cells are not compared: what policies are judged by follows the data.
-        if self._best is None or spread > self._best[0] or (spread < 0.0) != (self._best[0] < 0.0):
+        if self._best is None or spread > self._best[0]:
             self._best = spread, int(record["step"]), cast(CoveragePolicy, self._policy)
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from rover.data import Buffer
-from rover.features import Encoder, slow_encoder
+from rover.features import Encoder, as_tensor, slow_encoder
 from rover.features.slow import (
     LAG,
     LaggedSums,
@@ -145,10 +145,10 @@ class PictureFeatures:
         # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
         each = self._known.view(len(self._known), channels, -1)
         for first in range(self._n_seen, n, _BLOCK):
-            fresh = torch.from_numpy(rows[first : first + _BLOCK])
+            fresh = as_tensor(rows[first : first + _BLOCK])
             each[first : first + len(fresh), :, :-2] = cosine_coefficients(fresh)
         for first in range(self._n_known, n, _BLOCK):
-            fresh = torch.from_numpy(rows[first : first + _BLOCK])
+            fresh = as_tensor(rows[first : first + _BLOCK])
             each[first : first + len(fresh), :, -2:] = centroids(fresh, self._background)
         self._n_seen = self._n_known = n
         return self._known[torch.from_numpy(observations)].double()

@@ -2,7 +2,7 @@
 
 from rover.data.batch import Batch, draw_transitions, gather, n_step_batch, sample_windows
 from rover.data.buffer import Buffer, ObservationTable
-from rover.data.checking import check_env, check_same_spaces, check_spaces
+from rover.data.checking import check_env, check_same_spaces
 from rover.data.relabel import episode_bounds, label, relabel
 from rover.data.rollout import Collector, RunningEpisode, as_reward, episode_seed
 
@@ -15,7 +15,6 @@ __all__ = [
     "as_reward",
     "check_env",
     "check_same_spaces",
-    "check_spaces",
     "draw_transitions",
     "episode_bounds",
     "episode_seed",

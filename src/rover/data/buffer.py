@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from rover.envs.spaces import MAX_ACTIONS, Spaces
 from rover.errors import ArtefactError, ConfigurationError, StorageError, shorten
 from rover.operators.support import (
     BoolArray,
@@ -28,7 +29,12 @@ from rover.operators.support import (
 from rover.storage import check_tensors, fitting, read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
-MAX_ACTIONS = 2**16
+
+
+def _read_only(view: NDArray[Any]) -> NDArray[Any]:
+    """The view, which can no longer be written."""
+    view.flags.writeable = False
+    return view
 
 
 class ObservationTable:
@@ -84,12 +90,13 @@ class ObservationTable:
         if index == len(self._storage):
             self._storage = np.resize(self._storage, (2 * index or _FIRST_CAPACITY, *self.shape))
         self._storage[index] = row
-        self.rows = self._storage[: index + 1]
+        self.rows = _read_only(self._storage[: index + 1])
         return index
 
     def replace(self, rows: NDArray[Any]) -> None:
         """Hold `rows` (N, *shape), which must be distinct."""
-        self._storage = self.rows = rows.astype(self.dtype)
+        self._storage = rows.astype(self.dtype)
+        self.rows = _read_only(self._storage[:])
         self._index = {}
         for row in self._storage:
             self.intern(row)
@@ -142,7 +149,7 @@ class Buffer:
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
         self.skill_dim = skill_dim
-        self.action_set = action_set
+        self.action_set = None if action_set is None else _read_only(action_set.copy())
         self._columns: dict[str, NDArray[Any]] = {
             **dict.fromkeys(("inputs", "actions", "successors"), np.empty(0, np.int64)),
             **dict.fromkeys(("terminated", "truncated"), np.empty(0, np.bool_)),
@@ -157,6 +164,18 @@ class Buffer:
         self._set_views()
         self._merged: TransitionCounts | None = None
         self._n_merged = 0
+
+    @classmethod
+    def of(cls, spaces: Spaces, *, rewards: bool = False, skill_dim: int = 0) -> Buffer:
+        """An empty buffer of the observations and actions of an environment."""
+        return cls(
+            spaces.shape,
+            spaces.dtype,
+            spaces.n_actions,
+            rewards=rewards,
+            skill_dim=skill_dim,
+            action_set=spaces.actions,
+        )
 
     def emptied(self, *, rewards: bool = False) -> Buffer:
         """A buffer without transitions of the same observations and actions, without skills."""
@@ -204,7 +223,7 @@ class Buffer:
 
     def _set_views(self) -> None:
         for name, column in self._columns.items():
-            setattr(self, name, column[: self._length])
+            setattr(self, name, _read_only(column[: self._length]))
 
     def __len__(self) -> int:
         return self._length
@@ -239,7 +258,7 @@ class Buffer:
         self._length += 1
         for (name, column), value in zip(self._columns.items(), values, strict=True):
             column[row] = value
-            setattr(self, name, column[: self._length])
+            setattr(self, name, _read_only(column[: self._length]))
 
     @property
     def episode_starts(self) -> IntArray:
@@ -254,7 +273,7 @@ class Buffer:
 
     def taken(self, actions: IntArray) -> NDArray[Any]:
         """Actions (n,) as the environment takes them: (n, *action shape) of its set."""
-        return actions if self.action_set is None else self.action_set[actions]
+        return actions.copy() if self.action_set is None else self.action_set[actions]
 
     @property
     def action_details(self) -> dict[str, Any]:
@@ -264,10 +283,14 @@ class Buffer:
     @property
     def controls(self) -> FloatArray:
         """Actions as numbers of which displacements are an affine function, (A, k): those of the
-        set, in units of the largest; or one-hot rows, where actions are but names."""
+        set, in units of the largest; or one-hot rows for each part, where they are names."""
         if self.action_set is None:
             return np.eye(self.n_actions)
-        controls = self.action_set.reshape(self.n_actions, -1).astype(np.float64)
+        controls = self.action_set.reshape(self.n_actions, -1)
+        if controls.dtype.kind != "f":
+            each = [column[:, None] == np.unique(column) for column in controls.T]
+            return np.concatenate(each, axis=1).astype(np.float64)
+        controls = controls.astype(np.float64)
         return np.asarray(controls / np.maximum(np.abs(controls).max(axis=0), 1e-300))
 
     def starts(self) -> tuple[IntArray, FloatArray]:
@@ -371,7 +394,7 @@ class Buffer:
                 raise ArtefactError(f"it cannot have {shorten(n_actions)} actions")
             actions, observations = stored.get("action_set"), columns["observations"]
             if actions is not None and not (
-                actions.dtype.kind == "f"
+                actions.dtype.kind in "fi"
                 and len(actions) == n_actions
                 and np.isfinite(actions).all()
             ):

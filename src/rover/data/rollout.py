@@ -15,17 +15,15 @@ from weakref import WeakValueDictionary
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.envs.discrete_actions import action_set, taken_action
+from rover.envs import Spaces
 from rover.errors import (
     BY_ENVIRONMENT,
     ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
-    abridge,
     shorten,
 )
 
@@ -33,39 +31,6 @@ from rover.errors import (
 def episode_seed(seed: int, episode: int) -> int:
     """The reset seed of an episode: a hash of the run's seed and the episode's number."""
     return int(np.random.SeedSequence([seed, 1, episode]).generate_state(1)[0])
-
-
-def _as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
-    """A copy of an observation as an array of its space's dtype; `where` is the step in messages.
-
-    Raises:
-        ConfigurationError: another shape, numbers that the space's dtype cannot hold, or a state
-            that a Discrete space does not have.
-        NonFiniteError: NaN or infinity.
-    """
-    try:
-        returned = row = np.array(observation)  # a copy: some environments write into one array
-    except ValueError:  # lists of unequal lengths
-        returned = row = np.array(None)
-    if row.dtype.kind in "biuf":
-        with np.errstate(all="ignore"):  # an infinity is named below
-            row = row.astype(space.dtype, copy=False)
-    # Environments compute in float64 where their space is float32: such digits may go, but whole
-    # numbers must be what they were.
-    fits = row.shape == space.shape and row.dtype == space.dtype
-    fits = fits and (row.dtype.kind == "f" or np.array_equal(row, returned))
-    if not fits or (isinstance(space, spaces.Discrete) and not 0 <= row < space.n):
-        raise ConfigurationError(
-            f"{where}: the environment returned {shorten(observation)} of shape {returned.shape} "
-            f"and dtype {returned.dtype}, which is not of its observation space "
-            f"{abridge(space)}: correct one of them"
-        )
-    if row.dtype.kind == "f" and not np.isfinite(row).all():
-        raise NonFiniteError(
-            f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
-            "fix or wrap the environment"
-        )
-    return row
 
 
 def as_reward(reward: Any, where: object) -> float:
@@ -123,7 +88,7 @@ class RunningEpisode:
         number: of the episode, for messages.
 
     Attributes:
-        observation: the first one, of the shape and dtype of its space.
+        observation: the first one, as it is stored (:mod:`rover.envs.spaces`).
         n_steps: taken so far.
 
     Raises:
@@ -137,7 +102,7 @@ class RunningEpisode:
 
     def __init__(self, env: gym.Env[Any, Any], *, seed: int, number: int = 0) -> None:
         self._env, self._number, self.n_steps = env, number, 0
-        self._actions = action_set(env.action_space)
+        self._spaces = Spaces.of(env)
         self._key = id(env.unwrapped)
         self._latest[self._key] = self
         try:
@@ -150,7 +115,7 @@ class RunningEpisode:
             error.add_note(f"{BY_ENVIRONMENT} in the reset of episode {number}, seed {seed}")
             raise
         first, _ = _parts(returned, "reset", "(observation, info)")
-        self.observation = _as_observation(first, env.observation_space, self)
+        self.observation = self._spaces.read(first, self)
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
@@ -173,21 +138,21 @@ class RunningEpisode:
                 "another agent or evaluation has reset this environment in the middle of an "
                 "episode: give each an environment object of its own"
             )
-        taken = taken_action(self._env.action_space, self._actions, action)
+        taken = self._spaces.taken(action)
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         try:
             returned = self._env.step(taken)
         except Exception as error:
             error.add_note(
                 f"{BY_ENVIRONMENT} in step {self.n_steps + 1} of episode {self._number}, whose "
-                f"action was {shorten(taken_action(self._env.action_space, self._actions, action))}"
+                f"action was {shorten(self._spaces.taken(action))}"
             )
             raise
         observation, reward, terminated, truncated, _ = _parts(
             returned, "step", "(observation, reward, terminated, truncated, info)"
         )
         self.n_steps += 1
-        row = _as_observation(observation, self._env.observation_space, self)
+        row = self._spaces.read(observation, self)
         return row, reward, bool(terminated), bool(truncated)
 
 

@@ -1,6 +1,6 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
-from rover.envs.discrete_actions import DiscreteActions, action_set
+from rover.envs.discrete_actions import DiscreteActions
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.enumeration import Enumerated, enumerate_dynamics
 from rover.envs.finite_mdp import (
@@ -22,6 +22,7 @@ from rover.envs.registration import (
     register_environments,
     resolve_goal,
 )
+from rover.envs.spaces import Spaces, StoredObservations, action_set
 from rover.envs.views import OBSERVATIONS
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "GridWorld",
     "RandomRooms",
     "RewardFunction",
+    "Spaces",
+    "StoredObservations",
     "action_set",
     "enumerate_dynamics",
     "finite_dynamics",

@@ -19,12 +19,6 @@ from rover.errors import (
     whole_number,
 )
 
-MOST_NUMBERS = 8
-"""Numbers of an action up to which a set of them says what can be done."""
-
-_STRENGTHS = 5  # of a single number
-_LARGEST_SET = 32
-
 _MOST_DIMENSIONS = 3  # numbers of an action; the grid of four is too large a set to explore
 _MOST_ACTIONS = 1000
 _BANG_BANG = "bang-bang"
@@ -37,50 +31,6 @@ def _is_bounded(space: gym.Space[Any], most: int) -> TypeGuard[spaces.Box]:
 
 def _bounds(space: spaces.Box) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-
-
-def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
-    """Actions (A, *shape) that stand for all of a bounded Box, the same for every equal space.
-
-    Of one number five strengths. Of more: to let go, which is zero or the nearest to it; each
-    number alone at its least and its largest value; and as many corners of the box, all or drawn,
-    as make 32. What is best under a law that is affine in the action lies at a corner. None of
-    any other space, and of more than eight numbers.
-    """
-    if not _is_bounded(space, MOST_NUMBERS) or np.dtype(space.dtype).kind != "f":
-        return None
-    low, high = _bounds(space)
-    if len(low) == 1:
-        actions = np.linspace(low, high, _STRENGTHS)
-    else:
-        rest = np.clip(0.0, low, high)
-        alone = np.tile(rest, (2 * len(low), 1))
-        alone[np.arange(2 * len(low)), np.repeat(np.arange(len(low)), 2)] = np.stack(
-            [low, high], axis=1
-        ).ravel()
-        corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
-        actions = np.concatenate([rest[None], alone])
-        # A fixed stream: the set belongs to the space, like its bounds.
-        drawn = np.random.default_rng(0).permutation(len(corners))
-        chosen = np.sort(drawn[: _LARGEST_SET - len(actions)])
-        actions = np.concatenate([actions, corners[chosen]])
-        # Where zero is a bound some of them are one.
-        _, first = np.unique(actions, axis=0, return_index=True)
-        actions = actions[np.sort(first)]
-    return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
-
-
-def taken_action(space: gym.Space[Any], actions: NDArray[Any] | None, number: int) -> Any:
-    """The action with a number as an environment takes it: a copy that it may change.
-
-    Args:
-        space: of the environment's actions.
-        actions: (A, *action shape), its :func:`action_set`; None: actions are Discrete.
-        number: from 0 to A − 1.
-    """
-    if actions is not None:
-        return np.array(actions[number])
-    return number if space.dtype is None else space.dtype.type(number)
 
 
 class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -151,14 +101,16 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take the action with an index, `repeat` times or until the episode ends."""
         # Rewards are summed undiscounted: a decision is one step to whoever learns from it.
-        total = 0.0
+        total = np.zeros(())
         for _ in range(self.repeat):
             # A copy for every step, since some environments change the action that they are given.
             observation, reward, terminated, truncated, info = self.env.step(self.action(action))
-            total += float(reward)
+            total = total + np.asarray(reward, np.float64)
             if terminated or truncated:
                 break
-        return observation, total, terminated, truncated, info
+        # Whoever learns from several rewards, one for each objective, weighs them.
+        earned: Any = total if total.ndim else float(total)
+        return observation, earned, terminated, truncated, info
 
 
 def _combinations(

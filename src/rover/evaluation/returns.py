@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import vstack
 
-from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction
+from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction, Spaces
 from rover.errors import ConfigurationError
 from rover.evaluation.optimum import FloatArray
 
@@ -120,6 +120,7 @@ def greedy_episodes(
     """
     import torch  # with what follows: the other figures do without
 
+    from rover.features.networks import as_tensor
     from rover.operators.kernels import require_finite
 
     chosen: dict[bytes, int] = {}  # episodes repeat most of their observations
@@ -128,7 +129,7 @@ def greedy_episodes(
         key = observation.tobytes()
         if key not in chosen:
             with torch.no_grad():
-                scores = logits(torch.from_numpy(observation[None]))
+                scores = logits(as_tensor(observation[None]))
             require_finite(scores, "the policy's logits", "look at the observations")
             chosen[key] = int(scores.argmax())
         return chosen[key]
@@ -175,8 +176,8 @@ def _play(
     """
     from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
 
-    space: Any = env.observation_space
-    table, returns = ObservationTable(space.shape, space.dtype), np.zeros(n_episodes)
+    own = Spaces.of(env)
+    table, returns = ObservationTable(own.shape, own.dtype), np.zeros(n_episodes)
     decisions: list[int] = []
     for number in range(n_episodes):
         # A seed for each episode and not one stream: the third is the same whatever the second did.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rover.envs import Spaces
 from rover.evaluation.cells import CellNet, Projection
 from rover.evaluation.finite import mean_interval
 from rover.evaluation.optimum import FloatArray
@@ -109,7 +110,7 @@ class RolloutEvaluator:
         def uniform(_: np.random.Generator) -> Probs:
             return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
 
-        self.project = Projection(env.observation_space.shape or (), rng)
+        self.project = Projection(Spaces.of(env).shape, rng)
         self.reference_steps = 0
         if net_of is None:
             # Visits that the net is made of lie in it by construction: the reference takes others.
@@ -140,16 +141,13 @@ class RolloutEvaluator:
 
         Returns:
             ``cells`` of the net that a set of its episodes visits; ``knn_entropy`` of such visits
-            in nats, None where it cannot be told (:meth:`CellNet.entropy`); ``meeting``, the
-            chance that visits of two episodes are the same observation, an estimate of J without
-            bias, None of a single episode: means over the sets, with their standard errors
-            ``cells_error``, ``knn_entropy_error`` and ``meeting_error``, None of a single set;
-            ``episode_length`` in environment steps, as of
+            in nats, None where it cannot be estimated (:meth:`CellNet.entropy`): means over the
+            sets, with their standard errors ``cells_error`` and ``knn_entropy_error``, None of a
+            single set; ``episode_length`` in environment steps, as of
             :func:`~rover.evaluation.mean_interval`; ``terminated``, the share of the episodes that
             ended by themselves rather than by the horizon; and ``n_steps``, those of all episodes.
         """
         cells: list[float | None] = []
-        meetings: list[float | None] = []
         entropies: list[float | None] = []
         episodes: list[Episode] = []
         for _ in range(self._n_sets if n_sets is None else n_sets):
@@ -157,7 +155,6 @@ class RolloutEvaluator:
             visits = self._visits(latest)
             cells.append(len(np.unique(self.net.cells_of(visits, rng))))
             entropies.append(self.net.entropy(visits, rng))
-            meetings.append(_meeting([seen for seen, _ in latest]))
             episodes += latest
         self.episodes = [seen for seen, _ in episodes]
         # An episode of T steps shows T + 1 observations.
@@ -165,7 +162,6 @@ class RolloutEvaluator:
         return {
             **_mean_and_error("cells", cells),
             **_mean_and_error("knn_entropy", entropies),
-            **_mean_and_error("meeting", meetings),
             "episode_length": mean_interval(lengths),
             "terminated": float(np.mean([ended for _, ended in episodes])),
             "n_steps": int(lengths.sum()),
@@ -195,23 +191,6 @@ class RolloutEvaluator:
         return np.concatenate([self.project(seen) for seen, _ in episodes])
 
 
-def _meeting(episodes: Sequence[NDArray[Any]]) -> float | None:
-    """The chance that a visit of one episode and one of another are the same observation."""
-    from rover.data import ObservationTable  # brings torch, which the other figures do without
-
-    n = len(episodes)
-    if n < 2:
-        return None
-    table = ObservationTable(episodes[0].shape[1:], episodes[0].dtype)
-    number = np.array([table.intern(row) for seen in episodes for row in seen])
-    lengths = np.array([len(seen) for seen in episodes])
-    shares = np.zeros((n, len(table)))
-    np.add.at(shares, (np.repeat(np.arange(n), lengths), number), np.repeat(1.0 / lengths, lengths))
-    return float(
-        (np.square(shares.sum(axis=0)) - np.square(shares).sum(axis=0)).sum() / (n * n - n)
-    )
-
-
 def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
     """The mean of what was measured in each set under `name`, and its standard error."""
     numbers = [value for value in values if value is not None]
@@ -220,18 +199,16 @@ def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, floa
     return {name: mean, f"{name}_error": error}
 
 
-def covers_less(figures: Mapping[str, Any], *, n_sets: int, by: str = "cells") -> bool:
-    """Evidence that a policy covers less than uniformly random actions do.
+def covers_less(figures: Mapping[str, Any], *, n_sets: int) -> bool:
+    """Evidence that a policy visits fewer cells than uniformly random actions do.
 
-    By the cells that it visits, or by the chance ``meeting`` where observations repeat. Welch's
-    test of the means over `n_sets` ≥ 2 sets of episodes of each, one-sided, at the level 1%, with
-    the fewest degrees of freedom that it can have.
+    Welch's test of the mean cells of `n_sets` ≥ 2 sets of episodes of each, one-sided, at the level
+    1%, with the fewest degrees of freedom that it can have.
     """
     # n_sets − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
     quantile = float(stats.t.ppf(1.0 - _LEVEL, n_sets - 1))
-    error = math.hypot(figures[f"{by}_error"], figures[f"uniform_{by}_error"])
-    less = figures[f"uniform_{by}"] - figures[by]
-    return bool((-less if by == "meeting" else less) > quantile * error)
+    error = math.hypot(figures["cells_error"], figures["uniform_cells_error"])
+    return bool(figures["uniform_cells"] - figures["cells"] > quantile * error)
 
 
 def episode_coverage(

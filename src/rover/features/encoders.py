@@ -388,5 +388,6 @@ class _CustomEncoder(Encoder):
         self.module = copy.deepcopy(module)
 
     def _encode(self, observations: Tensor) -> Tensor:
-        features: Tensor = self.module(observations)
+        # A copy, which a module may change in place without changing the stored observations.
+        features: Tensor = self.module(observations.clone())
         return features

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rover.data import check_spaces
+from rover.envs import Spaces
 from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
@@ -251,7 +251,8 @@ def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
         policy.check_fits(env)
         return
     # A module of the user's own says nothing of its shapes: it is tried on an observation.
-    shape, dtype, n_actions = check_spaces(env)
+    own = Spaces.of(env)
+    shape, dtype, n_actions = own.shape, own.dtype, own.n_actions
     # Zeros will do, whatever the space: only the shape of the answer counts.
     try:
         with torch.no_grad():

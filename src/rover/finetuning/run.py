@@ -16,8 +16,8 @@ import torch
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
-from rover.data import Batch, Buffer, Collector, check_spaces, n_step_batch, sample_windows
-from rover.envs import action_set
+from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
+from rover.envs import Spaces
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.finetuning.config import TaskConfig
@@ -142,7 +142,7 @@ class TaskRun(Run):
     def _as_handed_over(self, module: nn.Module) -> nn.Module:
         actor = self._package(module)
         if isinstance(actor, Policy):
-            actor.details = actor.details | self._buffer.action_details
+            actor.details = actor.details | Spaces.of(self._evaluation_env).details
         return actor
 
     def learn(
@@ -299,7 +299,7 @@ class OnlineRun(TaskRun):
         evaluation_env: gym.Env[Any, Any] | None = None,
         run_dir: str | Path | None = None,
     ) -> None:
-        shape, dtype, n_actions = check_spaces(env)
+        spaces = Spaces.of(env)
         check_rewarded(env)
         # An evaluation in the middle of an episode would end it.
         self._is_copy = evaluation_env is None
@@ -307,9 +307,7 @@ class OnlineRun(TaskRun):
         super().__init__(run_config, env, evaluation_env, run_dir)
         self._env = env
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
-        self._buffer = Buffer(
-            shape, dtype, n_actions, rewards=True, action_set=action_set(env.action_space)
-        )
+        self._buffer = Buffer.of(spaces, rewards=True)
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
         # Two streams: how often batches are drawn must not change how the agent acts.
         self._rng, self._batch_rng = np.random.default_rng([run_config.seed, 0]).spawn(2)

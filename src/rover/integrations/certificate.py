@@ -17,8 +17,8 @@ import gymnasium as gym
 import numpy as np
 
 from rover.baselines import agent_class, agent_names
-from rover.data import Buffer, check_same_spaces, check_spaces
-from rover.envs import finite_dynamics, known_id, make_env
+from rover.data import Buffer, check_same_spaces
+from rover.envs import Spaces, finite_dynamics, known_id, make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, mean_interval, policy_occupancy
 from rover.policies import load_policy
@@ -156,7 +156,7 @@ def _sampled(
 ) -> dict[str, Any]:
     evaluator = RolloutEvaluator(
         env,
-        check_spaces(env)[2],
+        Spaces.of(env).n_actions,
         horizon=horizon_of(env),
         n_episodes=episodes,
         n_sets=max(2, min(repeats, MEASURED_SETS)),

@@ -7,11 +7,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.data import RunningEpisode, check_spaces
-from rover.envs import finite_dynamics
+from rover.data import RunningEpisode
+from rover.envs import Spaces, finite_dynamics
 from rover.errors import ConfigurationError
 from rover.evaluation import CellNet, FiniteEvaluator
 from rover.operators.support import FloatArray
@@ -72,7 +71,7 @@ class RecordCoverage(gym.Wrapper[Any, Any, Any, Any]):
         discount: float | None = None,
     ) -> None:
         super().__init__(env)
-        check_spaces(env)
+        Spaces.of(env)
         if together_with is not None and together_with.observation_space != env.observation_space:
             raise ConfigurationError("together_with records an environment with other observations")
         self.policy = policy
@@ -108,21 +107,20 @@ class _Record:
         self._net: Net | None = None
         self._of_policy: dict[str, float] = {}
         self._evaluator: FiniteEvaluator | None = None
-        problem, space = finite_dynamics(env), env.observation_space
-        self._dtype = np.dtype(np.int64 if isinstance(space, spaces.Discrete) else space.dtype)
+        problem, self._spaces = finite_dynamics(env), Spaces.of(env)
         if problem is not None:
             self._reachable = int((problem.dynamics.steps_to_states() >= 0).sum())
             # One evaluator for all episodes: it keeps the optimum, which takes longest.
             self._evaluator = FiniteEvaluator(
                 problem, discount=discount, horizon=horizon_of(env), n_episodes=1
             )
-        elif self._dtype.kind == "f":
+        elif self._spaces.dtype.kind == "f":
             self._net, self._unit = _net_of(env)
 
     def see(self, observation: Any) -> None:
         """Take in an observation."""
-        # One dtype for all, as a learner's wrappers may cast: equal observations have equal bytes.
-        row = np.asarray(observation, self._dtype)
+        # As it is stored, for wrappers may cast: equal observations have equal bytes.
+        row = self._spaces.read(observation, "the environment")
         if self._net is not None:
             self._net.add(row.reshape(1, -1).astype(np.float64) / self._unit)
         else:
@@ -140,7 +138,7 @@ class _Record:
         figures["share"] = len(self._seen) / self._reachable
         # Exact figures cost a linear system, so the latest ones stand until `every` episodes on.
         if policy is not None and (self._episodes - 1) % every == 0:
-            probs = np.asarray(policy(self._evaluator.problem.observations), np.float64)
+            probs = np.asarray(policy(self._evaluator.problem.observations.copy()), np.float64)
             probs = probs / probs.sum(axis=1, keepdims=True)  # float32 sums to 1 only roughly
             exact = self._evaluator.exact_figures(probs)
             self._of_policy = {name: exact[name] for name in ("objective", "optimality_ratio")}
@@ -151,7 +149,7 @@ def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
     """An empty net and the unit of each number, from uniformly random actions."""
     # Another instance: what the learner's own draws and visits stays as it is.
     other = evaluation_copy(env)
-    rng, (_, _, n_actions) = np.random.default_rng(_SEEDS), check_spaces(other)
+    rng, n_actions = np.random.default_rng(_SEEDS), Spaces.of(other).n_actions
     visited: list[NDArray[Any]] = []
     while len(visited) < 1000:
         episode = RunningEpisode(other, seed=int(rng.integers(2**31)))

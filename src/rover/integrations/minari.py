@@ -9,24 +9,23 @@ comes back as it was, to the bit. https://minari.farama.org
 from __future__ import annotations
 
 import copy
-import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from rover.data import Buffer, check_same_spaces, check_spaces, episode_bounds, relabel
-from rover.envs import RewardFunction, action_set, known_id, make_env, reward_function
+from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
+from rover.envs import RewardFunction, Spaces, known_id, make_env, reward_function
 from rover.envs.registration import portable_kwargs
+from rover.envs.spaces import stored_rows
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
@@ -212,7 +211,7 @@ def _write(
             folder.mkdir()
             storage = minari.dataset.minari_storage.MinariStorage.new(
                 folder / "data",
-                observation_space=env.observation_space,
+                observation_space=Spaces.of(env).observation,
                 action_space=env.action_space,
                 env_spec=env_spec,
                 data_format="hdf5",
@@ -390,23 +389,27 @@ def read_certificate(dataset: Any) -> dict[str, Any]:
 
 def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
     """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,)."""
-    seen, taken = _converted(dataset.observation_space), _numbering(dataset.action_space)
+    spaces_read = SimpleNamespace(
+        observation_space=dataset.observation_space, action_space=dataset.action_space
+    )
     try:
-        spaces_read = SimpleNamespace(observation_space=seen.space, action_space=taken.space)
-        shape, dtype, n_actions = check_spaces(spaces_read)
+        own = Spaces.of(spaces_read)
     except UnsupportedSpaceError as error:
         raise UnsupportedSpaceError(  # without the line, since there is nothing to wrap
             f"the Minari data set {dataset.id!r}: {str(error).partition(': ')[0]}"
         ) from None
-    actions = action_set(taken.space)
-    buffer, rewards = Buffer(shape, dtype, n_actions, action_set=actions), list[FloatArray]()
+    buffer = Buffer.of(own)
+    rewards = list[FloatArray]()
     ending = _stored_ending(dataset)
     last = len(dataset.episode_indices) - 1
     for place, episode in enumerate(dataset.iterate_episodes()):
         where = f"episode {episode.id} of the Minari data set {dataset.id!r}"
-        chosen = _numbered(taken.convert(np.asarray(episode.actions)), actions, where)
-        stored = seen.convert(episode.observations)
-        observations = _checked(episode, stored, chosen, seen.space, n_actions, where)
+        chosen = _numbered(np.asarray(episode.actions), own.actions, where)
+        is_stored = own.observation is own.observed
+        stored = np.asarray(episode.observations) if is_stored else None
+        if stored is None:
+            stored = stored_rows(own.observed, episode.observations)
+        observations = _checked(episode, stored, chosen, own.observation, own.n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
         if len(chosen) == 0:
             continue
@@ -429,75 +432,9 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
     if len(buffer) == 0:
         raise ArtefactError(f"the Minari data set {dataset.id!r} holds no transitions")
     if ending.get("next_start") is not None:
-        start = np.array(ending["next_start"], dtype).reshape(shape)
+        start = np.array(ending["next_start"], own.dtype).reshape(own.shape)
         buffer.add_start(buffer.observations.intern(start))
     return buffer, np.concatenate(rewards)
-
-
-class _Reading(NamedTuple):
-    """A space that agents take, and what makes its elements of those of a data set.
-
-    Attributes:
-        space: the space.
-        convert: from the elements of an episode, as Minari stores them, to an array (n, *shape).
-    """
-
-    space: gym.Space[Any]
-    convert: Callable[[Any], NDArray[Any]]
-
-
-def _converted(space: gym.Space[Any]) -> _Reading:
-    """Observations as they are where agents take them, else shifted, or flattened to vectors."""
-    if isinstance(space, spaces.Discrete):
-        states = spaces.Discrete(space.n)
-        return _Reading(states, lambda stored: np.asarray(stored) - space.start)
-    try:
-        fitting_actions = spaces.Discrete(1)
-        check_spaces(SimpleNamespace(observation_space=space, action_space=fitting_actions))
-        return _Reading(space, np.asarray)
-    except UnsupportedSpaceError:
-        if not space.is_np_flattenable:
-            return _Reading(space, np.asarray)  # which is refused
-    flat: Any = spaces.flatten_space(space)
-    if flat.dtype not in (np.float32, np.float64):
-        low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
-        flat = spaces.Box(low, high, dtype=np.float32)
-
-    def convert(stored: Any) -> NDArray[Any]:
-        rows = [spaces.flatten(space, one) for one in _elements(space, stored)]
-        return np.asarray(rows).astype(flat.dtype)
-
-    return _Reading(flat, convert)
-
-
-def _elements(space: gym.Space[Any], stored: Any) -> Iterator[Any]:
-    """The elements of a space one by one, of which Minari stores each part as an array."""
-    if isinstance(space, spaces.Dict):
-        parts = [_elements(part, stored[name]) for name, part in space.spaces.items()]
-        yield from (dict(zip(space.spaces, one, strict=True)) for one in zip(*parts, strict=True))
-    elif isinstance(space, spaces.Tuple):
-        parts = [_elements(part, stored[k]) for k, part in enumerate(space.spaces)]
-        yield from zip(*parts, strict=True)
-    else:
-        yield from stored
-
-
-def _numbering(space: gym.Space[Any]) -> _Reading:
-    """Actions as numbers from 0 where they are finitely many."""
-    if isinstance(space, spaces.Discrete):
-        return _Reading(spaces.Discrete(space.n), lambda stored: stored - space.start)
-    if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        return _Reading(space, np.asarray)
-    is_binary = isinstance(space, spaces.MultiBinary)
-    sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
-    start = 0 if is_binary else space.start  # type: ignore[union-attr]
-    counts = tuple(sizes.ravel().tolist())
-
-    def convert(stored: NDArray[Any]) -> NDArray[Any]:
-        columns = (stored - start).reshape(len(stored), -1).T
-        return np.asarray(np.ravel_multi_index(tuple(columns), counts))
-
-    return _Reading(spaces.Discrete(math.prod(counts)), convert)
 
 
 def _stored_ending(dataset: Any) -> dict[str, Any]:
@@ -519,15 +456,15 @@ def _numbered(actions: NDArray[Any], action_set: NDArray[Any] | None, where: str
     """Actions (n, ...) by their numbers, which Discrete ones are already."""
     if action_set is None:
         return actions
-    flat = actions.reshape(len(actions), -1)
-    same = (flat[:, None] == action_set.reshape(1, len(action_set), -1)).all(axis=2)
-    if not same.any(axis=1).all():
+    number = {one.tobytes(): k for k, one in enumerate(action_set)}
+    taken = [number.get(one.tobytes()) for one in actions.astype(action_set.dtype)]
+    if None in taken:
         raise UnsupportedSpaceError(
             f"{where} has other actions than the {len(action_set)} that stand for its space "
             "(rover.envs.action_set): ROVER chooses among a finite set, and reads what was chosen "
             "from it"
         )
-    return np.asarray(same.argmax(axis=1))
+    return np.array(taken, np.int64)
 
 
 def _checked(

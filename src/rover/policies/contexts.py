@@ -119,18 +119,15 @@ class ContextPolicy(Policy):
         """Forget the episode: the next observation begins another one."""
         self._walk = None
 
-    def act(
-        self,
-        observation: NDArray[Any] | int,
-        rng: np.random.Generator,
-        component: int | None = None,
-    ) -> int | NDArray[Any]:
-        """One action for one raw observation (*shape), the next of the episode since `reset`."""
+    def choose(
+        self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
+    ) -> int:
+        """The number of an action for an observation, the next of the episode since `reset`."""
         if not self.has_memory:
-            return super().act(observation, rng, component)
+            return super().choose(observation, rng, component)
         self._walk = self._walk or self._begin()
         batch = self._checked(np.asarray(observation)[None])
-        return self._as_taken(self._walk.act(batch.numpy()[0], rng))
+        return self._walk.act(batch.numpy()[0], rng)
 
     def sample_component(self, rng: np.random.Generator) -> Probs:
         """The policy that one episode follows, from its first observation on."""

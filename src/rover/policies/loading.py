@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
+from rover.envs.spaces import described_space, stored_space
 from rover.errors import ArtefactError, ConfigurationError
 from rover.operators import Kernel
 from rover.policies.contexts import ContextPolicy
@@ -37,6 +38,7 @@ class _Details(BaseModel):
     steps: int | None = None
     discount: float | None = Field(None, gt=0, lt=1)
     action_set: list[Any] | None = None
+    observation_space: dict[str, Any] | None = None
 
 
 def load_policy(
@@ -76,6 +78,11 @@ def load_policy(
         own_parts = {"encoder": encoder, "kernel": kernel}
         policy = _TYPES[stored["type"]].from_content(stored, **own_parts)
         policy.details = dict(stored["details"])
+        seen = policy.details.get("observation_space")
+        if seen is not None and stored_space(described_space(seen)).shape != (
+            policy.observation_shape
+        ):
+            raise ArtefactError("its observation space has another shape than its observations")
         actions = policy.action_set
         if actions is not None and not (
             len(actions) == policy.n_actions and np.isfinite(actions).all()

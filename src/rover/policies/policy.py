@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.data import ObservationTable, check_spaces
-from rover.envs import action_set
+from rover.data import ObservationTable
+from rover.envs import Spaces
+from rover.envs.spaces import described_space, element, is_single, lifted, stored_rows
 from rover.errors import ArtefactError, ConfigurationError
 from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
 from rover.operators import Kernel, make_kernel
@@ -49,8 +50,9 @@ class Policy(nn.Module, ABC):
         observation_shape: shape of one observation.
         n_components: number K of stationary policies that episodes draw from.
         details: anything JSON-able that should travel with the policy (environment, seed, …);
-            ``action_set`` (A, *action shape) says what the actions are where the environment takes
-            numbers.
+            ``action_set`` (A, *action shape) and ``observation_space`` say what actions and
+            observations are, where they are stored as something else
+            (:class:`rover.envs.Spaces`).
     """
 
     file_type: ClassVar[str]
@@ -76,11 +78,13 @@ class Policy(nn.Module, ABC):
 
     @property
     def action_set(self) -> NDArray[Any] | None:
-        """Actions by their indices, (A, *action shape), where the environment takes numbers."""
+        """Actions by their numbers, (A, *action shape); None where the environment takes those."""
         stored = self.details.get("action_set")
         if stored is None:
             return None
-        actions = np.array(stored, np.float64)
+        actions = np.array(stored)
+        if actions.dtype.kind != "f":
+            return actions
         single = actions.astype(np.float32)  # the dtype of most spaces, if it holds them
         return single if np.array_equal(single, actions) else actions
 
@@ -136,21 +140,32 @@ class Policy(nn.Module, ABC):
             )
         return batch
 
-    def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
-        """Action probabilities (n, A) of a batch of raw observations (n, *shape).
+    def _stored(self, observations: Any) -> Any:
+        """A batch of observations of the environment, (n, *shape) as they are stored."""
+        description = self.details.get("observation_space")
+        if description is None:
+            return observations
+        return stored_rows(described_space(description), observations)
+
+    def probs(self, observations: Any) -> NDArray[np.float64]:
+        """Action probabilities (n, A) of a batch of observations.
 
         For several components their mean, which is what is done in a state if a component is drawn
         at every step; to follow one for an episode, see :meth:`act`.
+
+        Args:
+            observations: n of them as the environment returns them: an array (n, *shape), or of
+                Dict and Tuple one for each part.
 
         Raises:
             ConfigurationError: observations of another shape than the policy was trained on.
             NonFiniteError: the logits are not finite.
         """
-        probabilities: NDArray[np.float64] = self.tables(observations).mean(axis=0)
+        probabilities: NDArray[np.float64] = self.tables(self._stored(observations)).mean(axis=0)
         return probabilities
 
     def tables(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
-        """Action probabilities (K, n, A) of every component."""
+        """Action probabilities (K, n, A) of every component, of observations as they are stored."""
         return np.stack([self.component_probs(observations, k) for k in range(self.n_components)])
 
     def single(self, component: int) -> Policy:
@@ -177,29 +192,34 @@ class Policy(nn.Module, ABC):
         """Begin an episode: forget what a policy with a memory remembers of the last one."""
 
     def act(
-        self,
-        observation: NDArray[Any] | int,
-        rng: np.random.Generator,
-        component: int | None = None,
+        self, observation: Any, rng: np.random.Generator, component: int | None = None
     ) -> int | NDArray[Any]:
-        """One action sampled for one raw observation (*shape), as the environment takes it.
+        """One action sampled for one observation, as the environment takes it.
 
         Args:
-            observation: what the agent sees.
+            observation: as the environment returns it.
             rng: source of randomness.
             component: what :meth:`draw_component` drew at the episode's start; None draws one
                 for this step alone, which is :meth:`probs`.
         """
+        is_stored = "observation_space" not in self.details
+        batch = np.asarray(observation)[None] if is_stored else self._stored(lifted(observation))
+        return self._as_taken(self.choose(batch[0], rng, component))
+
+    def choose(
+        self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
+    ) -> int:
+        """The number of an action sampled for one observation (*shape) as it is stored."""
         if component is None:
             # Nothing is drawn of a single component, so that its actions do not depend on this
             # choice.
             component = self.draw_component(rng) if self.n_components > 1 else 0
         probabilities = self.component_probs(np.asarray(observation)[None], component)[0]
-        return self._as_taken(int(rng.choice(self.n_actions, p=probabilities)))
+        return int(rng.choice(self.n_actions, p=probabilities))
 
     def predict(
         self,
-        observation: NDArray[Any] | int,
+        observation: Any,
         state: State | None = None,
         episode_start: NDArray[np.bool_] | None = None,
         deterministic: bool = False,
@@ -216,7 +236,8 @@ class Policy(nn.Module, ABC):
         be used once, since a memory takes in every observation.
 
         Args:
-            observation: (n, *shape), or (*shape) of a single environment.
+            observation: of n environments, (n, *shape) or of Dict and Tuple an array for each
+                part; or of a single one.
             state: returned by the previous call; None where all episodes begin.
             episode_start: (n,) True where an episode begins; None: nowhere but where `state` is.
             deterministic: take the most probable action instead of drawing one.
@@ -229,9 +250,14 @@ class Policy(nn.Module, ABC):
         Raises:
             ConfigurationError: observations of another shape than the policy's.
         """
-        batch, rng = np.asarray(observation), rng or self._rng
-        is_single = batch.shape == self.observation_shape
-        batch = batch[None] if is_single else batch
+        rng, description = rng or self._rng, self.details.get("observation_space")
+        if description is None:
+            batch = np.asarray(observation)
+            is_one = batch.shape == self.observation_shape
+            batch = batch[None] if is_one else batch
+        else:
+            is_one = is_single(described_space(description), observation)
+            batch = self._stored(lifted(observation) if is_one else observation)
         if batch.shape[1:] != self.observation_shape:
             raise ConfigurationError(
                 f"observations of shape {batch.shape[1:]} do not fit a policy for "
@@ -250,7 +276,7 @@ class Policy(nn.Module, ABC):
                 for p in probs
             ]
         )
-        return (actions[0] if is_single else actions), followed
+        return (actions[0] if is_one else actions), followed
 
     def __repr__(self) -> str:
         """Kind, sizes and origin of the policy."""
@@ -266,7 +292,7 @@ class Policy(nn.Module, ABC):
     def _as_taken(self, action: int) -> int | NDArray[Any]:
         """The action with a number, as the environment takes it."""
         actions = self.action_set
-        return action if actions is None else actions[action]
+        return action if actions is None else element(actions, action)
 
     def check_fits(self, env: gym.Env[Any, Any]) -> None:
         """Check that the policy is one for the observations and actions of an environment.
@@ -274,8 +300,9 @@ class Policy(nn.Module, ABC):
         Raises:
             ConfigurationError: it is for other shapes, or another number of actions.
         """
-        shape, _, n_actions = check_spaces(env)
-        of_env, own = action_set(env.action_space), self.action_set
+        spaces = Spaces.of(env)
+        shape, n_actions = spaces.shape, spaces.n_actions
+        of_env, own = spaces.actions, self.action_set
         # A policy of few torques fits an environment that was given the same few as its actions.
         same = of_env is None or own is None or np.array_equal(of_env, own)
         if (self.observation_shape, self.n_actions) != (shape, n_actions) or not same:

@@ -268,14 +268,14 @@ class ValuePolicy(Policy):
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0
     ) -> NDArray[np.float64]:
-        """Q(x, a) (n, A) of raw observations (n, *shape) under one task."""
+        """Q(x, a) (n, A) of a batch of observations, as of :meth:`probs`, under one task."""
         self._check_component(component)
-        batch = self._checked(observations)
+        batch = self._checked(self._stored(observations))
         with torch.no_grad():
             return self._action_values(self.regressors(batch), [component])[0].numpy()
 
     def value(self, observations: NDArray[Any] | Tensor, component: int = 0) -> NDArray[np.float64]:
-        """max_a Q(x, a) (n,) of raw observations (n, *shape) under one task."""
+        """max_a Q(x, a) (n,) of a batch of observations, as of :meth:`probs`, under one task."""
         return np.asarray(self.action_values(observations, component).max(axis=1))
 
     def places_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:

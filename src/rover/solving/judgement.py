@@ -53,7 +53,7 @@ def warn_if_worse_than_random(policy: Policy, experience: Experience, reward: Re
     if env is not reward:
         assert callable(reward)
         played = FunctionReward(played, reward)
-    ours = _returns(played, lambda row: policy.probs(row[None])[0])
+    ours = _returns(played, lambda row: policy.tables(row[None]).mean(axis=0)[0])
     uniform = np.full(policy.n_actions, 1.0 / policy.n_actions)
     random = _returns(played, lambda _: uniform)
     if min(len(ours), len(random)) < _FEWEST or np.mean(ours) >= np.mean(random):

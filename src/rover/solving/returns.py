@@ -13,6 +13,7 @@ from rover.envs import (
     FiniteMDP,
     GridWorld,
     RewardFunction,
+    Spaces,
     finite_dynamics,
     reward_function,
 )
@@ -51,7 +52,7 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
         super().__init__(env)
-        self._function = reward
+        self._function, self._spaces = reward, Spaces.of(env)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
@@ -61,11 +62,15 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make a step, which earns what the function says."""
         # Copies: the environment may change its arrays, and the function what it is given.
-        begin, taken = np.array(self._seen)[None], np.array([action])
+        begin, taken = self._read(), np.array([action])
         self._seen, _, terminated, truncated, info = self.env.step(action)
-        returned = self._function(begin, taken, np.array(self._seen)[None])
+        returned = self._function(begin, taken, self._read())
         rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
         return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
+
+    def _read(self) -> NDArray[Any]:
+        row: NDArray[Any] = self._spaces.read(self._seen, "the environment")[None]
+        return row
 
 
 def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:

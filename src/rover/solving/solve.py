@@ -19,6 +19,7 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
+from rover.envs import Spaces
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.foresight import Foresight
@@ -261,6 +262,8 @@ def policy_details(experience: Experience, names: Sequence[str], discount: float
     """Details that travel with a solved policy: those of pretraining's, tasks and discount."""
     details = {} if experience.policy is None else experience.policy.details
     own = experience.buffer.action_details
+    if experience.env is not None:
+        own = own | Spaces.of(experience.env).details
     return details | own | {"tasks": list(names), "planning_discount": discount}
 
 
@@ -294,11 +297,11 @@ def expected_values(
     table = np.concatenate(columns, axis=1)
     ends = buffer.terminated[:, None].astype(np.float64)
     if model.exact:
-        probs = experience.policy.probs(buffer.observations.rows)
+        probs = experience.policy.tables(buffer.observations.rows).mean(axis=0)
     else:
         # The policy knows observations and no places: each place acts as the nearest observation.
         rows = KDTree(model.points).query(model.places[: model.n_planned])[1]
-        probs = experience.policy.probs(buffer.observations.rows[rows])
+        probs = experience.policy.tables(buffer.observations.rows[rows]).mean(axis=0)
     values = policy_values(
         model, probs, table, ends, discount=discount, sink_value=_worst_value(table, discount)
     )

@@ -23,6 +23,7 @@ from rover.envs import (
     GOALS,
     GridWorld,
     RewardFunction,
+    Spaces,
     id_and_kwargs,
     resolve_goal,
     reward_function,
@@ -34,10 +35,11 @@ from rover.solving.experience import Experience
 
 Goal = str | tuple[int, int] | NDArray[Any] | int | Callable[[NDArray[Any]], NDArray[Any]]
 """A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), or a
-function of observations (n, *shape) that says which are goals (n,)."""
+function of observations (n, *shape), as they are stored, that says which are goals (n,)."""
 
 Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | gym.Env[Any, Any]
-"""A reward: a function of (observations, actions, next observations) that returns rewards (n,), or
+"""A reward: a function of (observations, actions, next observations), observations as they are
+stored (:class:`rover.envs.Spaces`), that returns rewards (n,), or
 rewards (n,) and terminated (n,); one number per transition; or an environment's own."""
 
 GOAL_RADIUS = 0.5
@@ -159,6 +161,15 @@ class GoalFinder:
             np.stack(passing, axis=1),
         )
 
+    def _stored(self, goal: Any) -> NDArray[Any]:
+        """A goal, or several, as observations are stored."""
+        spaces = None if self._env is None else Spaces.of(self._env)
+        if spaces is None or spaces.observation is spaces.observed:
+            return np.asarray(goal)
+        if isinstance(goal, np.ndarray) and goal.shape[-len(spaces.shape) :] == spaces.shape:
+            return goal
+        return spaces.read(goal, "a goal")
+
     def _find(self, goal: Goal) -> tuple[str, BoolArray, BoolArray]:
         """A goal's name, which observations of the table (N,) are it, and which outcomes pass it.
 
@@ -175,7 +186,7 @@ class GoalFinder:
             name, state = goal_state(goal, self._env)
             wanted = self._states[state : state + 1]
         else:
-            wanted, shape = np.asarray(goal), self._table.shape[1:]
+            wanted, shape = self._stored(goal), self._table.shape[1:]
             wanted = wanted[None] if wanted.shape == shape else wanted
             if wanted.shape[1:] != shape or len(wanted) == 0:
                 raise ConfigurationError(

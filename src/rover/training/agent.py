@@ -18,8 +18,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.data import Buffer, Collector, check_spaces
-from rover.envs import action_set, finite_dynamics, id_and_kwargs, known_id, make_env
+from rover.data import Buffer, Collector
+from rover.envs import Spaces, finite_dynamics, id_and_kwargs, known_id, make_env
 from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.envs.registration import warn_of_unregistered
 from rover.errors import (
@@ -102,6 +102,7 @@ class Agent(Run, Generic[ConfigT]):
         env: the environment.
         config: the resolved settings.
         seed: the run's seed.
+        spaces: its observations and actions, as they are stored.
         buffer: all transitions so far.
 
     Raises:
@@ -137,7 +138,7 @@ class Agent(Run, Generic[ConfigT]):
         if env_kwargs and not isinstance(env, str):
             raise ConfigurationError("env_kwargs are of an environment given by its id")
         self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
-        shape, dtype, n_actions = check_spaces(self.env)
+        self.spaces = Spaces.of(self.env)
         self._env_id: str | None
         self._env_id, self._env_kwargs = id_and_kwargs(self.env) or (None, {})
         if self._env_id is not None and isinstance(env, str) and ":" in env:
@@ -152,13 +153,7 @@ class Agent(Run, Generic[ConfigT]):
             checkpoint_every=self.config.checkpoint_every,
             threads=self.config.threads,
         )
-        self.buffer = Buffer(
-            shape,
-            dtype,
-            n_actions,
-            skill_dim=self._skill_dim(),
-            action_set=action_set(self.env.action_space),
-        )
+        self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim())
         self._collector = Collector(self.env, self.buffer, seed=self.seed)
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
@@ -237,7 +232,7 @@ class Agent(Run, Generic[ConfigT]):
         # On the policy itself, so that a file of it says where it comes from without its run.
         steps, discount = len(self.buffer), self.config.discount
         details = {**self._origin(), "steps": steps, "discount": discount}
-        self.policy.details = details | self.buffer.action_details
+        self.policy.details = details | self.spaces.details
 
     def _origin(self) -> dict[str, Any]:
         """Agent, seed and environment, as the policy and config.json name them."""

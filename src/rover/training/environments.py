@@ -12,11 +12,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rover.data import Buffer, RunningEpisode, as_reward, check_spaces, episode_seed
+from rover.data import Buffer, RunningEpisode, as_reward, episode_seed
 from rover.envs import (
     DiscreteActions,
     FiniteMDP,
     GridWorld,
+    Spaces,
     finite_dynamics,
     id_and_kwargs,
     make_env,
@@ -36,7 +37,7 @@ _STEPS_REPEATED = 200
 def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
     """Say what keeps the exact figures of an environment away, or full coverage out of reach."""
     messages = []
-    if getattr(env.action_space, "n", None) == 1:
+    if Spaces.of(env).n_actions == 1:
         messages.append(
             "the environment has a single action, so every policy is the same one: there is "
             "nothing to learn; give it the actions that can be chosen among"
@@ -227,7 +228,7 @@ def _random_steps(
     disturb: Callable[[int], object] | None = None,
 ) -> list[Any]:
     """Observations, rewards and ends of a reset and random steps, disturbed before each step."""
-    rng, n_actions = np.random.default_rng(seed), check_spaces(env)[2]
+    rng, n_actions = np.random.default_rng(seed), Spaces.of(env).n_actions
     episode = RunningEpisode(env, seed=seed)
     seen: list[Any] = [episode.observation]
     for number in range(n_steps):
@@ -334,7 +335,7 @@ def observations_of(env: gym.Env[Any, Any]) -> Observations:
 
     Vectors are taken for one-hot where the environment's states are known and say so.
     """
-    space = env.observation_space
+    space = Spaces.of(env).observation
     one_hot = False
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         # Only then are all states asked for, whose table may be large.

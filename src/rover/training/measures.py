@@ -43,6 +43,7 @@ from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.planning.evidence import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
+from rover.training.counted import CountedObjective
 from rover.training.environments import (
     NoSecondInstanceError,
     evaluation_copy,
@@ -85,7 +86,7 @@ _LATEST_FIGURES = (
     "sink_mass",
 )
 _CELL_FIGURES = tuple(
-    f"{name}{error}" for name in ("cells", "knn_entropy", "meeting") for error in ("", "_error")
+    f"{name}{error}" for name in ("cells", "knn_entropy") for error in ("", "_error")
 )
 _EPISODE_FIGURES = ("episode_observations", "episode_objective")
 _EVALUATED = (
@@ -562,6 +563,7 @@ class RolloutMeasures(Measures):
         self._n_episodes = max(2, config.evaluation_episodes)
         # Cells can be compared on one net alone, so an end of the run has one evaluator.
         self._evaluator_of_end: RolloutEvaluator | None = None
+        self._judge: CountedObjective | str | None = None  # of an end, too
 
     @property
     def _longest_set(self) -> int:
@@ -617,19 +619,65 @@ class RolloutMeasures(Measures):
     def begin_end(self) -> None:
         """Forget what was measured at an earlier end of the run, which goes on since."""
         super().begin_end()
-        self._evaluator_of_end = None
+        self._evaluator_of_end = self._judge = None
 
     def try_out(self, policy: Policy | None, step: int) -> _Trial | None:
         """Measure a policy that may be handed over; None: uniformly random actions."""
-        if self._rollout_env is None or self.within_episodes:
+        if self.within_episodes:
             return None
+        figures, episodes, is_worse = self._rolled_out(policy, step)
+        if self._judge is None:
+            self._judge = self._judge_of(policy, is_rolled_out=figures is not None)
+        if isinstance(self._judge, CountedObjective):
+            least, greatest = self._judge.bounds(policy)
+            # Rounding must not call a policy worse than random that is uniform itself.
+            largest = self._judge.bounds(None)[1] * (1.0 + _ROUNDING)
+            return _Trial(-greatest, figures or {}, least > largest, episodes)
+        if figures is None:
+            return None
+        return _Trial(float(figures["cells"]), figures, is_worse, episodes)
+
+    def _judge_of(self, policy: Policy | None, *, is_rolled_out: bool) -> CountedObjective | str:
+        """The figure that policies of this end are compared by.
+
+        J on the run's counts where observations are states and the untried pairs cannot change the
+        order of a policy and random actions; else the visited cells.
+        """
+        # What is covered may be less than the state, and what is aliased is no state.
+        is_of_all = getattr(self._config, "cover", None) is None
+        if not (is_of_all and repeats(self._buffer)) or aliasing_of(self._buffer).is_aliased:
+            return "cells"
+        assert self._config.discount is not None
+        counted = CountedObjective(self._buffer, discount=self._config.discount)
+        (least, greatest), (lower, upper) = counted.bounds(policy), counted.bounds(None)
+        if least > upper * (1.0 + _ROUNDING) or greatest <= lower * (1.0 + _ROUNDING):
+            return counted
+        if not is_rolled_out:
+            warnings.warn(
+                f"{len(self._buffer):,} steps are too few to compare the policy with random "
+                f"actions: {counted.n_tried:,} of {counted.n_pairs:,} state-action pairs were "
+                f"tried, and J is between {least:.3g} and {greatest:.3g}, of random actions "
+                f"between {lower:.3g} and {upper:.3g}. Run more steps",
+                RoverWarning,
+                stacklevel=5,
+            )
+        return "cells"
+
+    def _rolled_out(
+        self, policy: Policy | None, step: int
+    ) -> tuple[dict[str, Any] | None, Sequence[NDArray[Any]], bool]:
+        """Figures of a policy and the episodes they are of, and whether it visits fewer cells.
+
+        The figures are None where nothing can be rolled out, or no steps are left for that.
+        """
+        if self._rollout_env is None:
+            return None, (), False
         if policy is None:
             # Uniform actions were rolled out as the reference already, and cost nothing again.
             evaluator = self._evaluator_of_end
             if evaluator is None:
-                return None
-            figures = _beside_random(evaluator.uniform, evaluator)
-            return _Trial(self._spread(figures), figures, False, evaluator.uniform_episodes)
+                return None, (), False
+            return _beside_random(evaluator.uniform, evaluator), evaluator.uniform_episodes, False
         n_sets = self._affordable_sets(step, at_the_end=True)
         if self._evaluator_of_end is None and n_sets > 0:
             self._pay_for_reference(self._at_the_end)
@@ -638,26 +686,14 @@ class RolloutMeasures(Measures):
             self._evaluator_of_end, n_sets = self._short_evaluator(step), _FEWEST_SETS
         evaluator = self._evaluator_of_end
         if evaluator is None or n_sets == 0:
-            return None
+            return None, (), False
         figures, cost = self._roll_out(evaluator, policy, step, n_sets)
         self._at_the_end.steps += cost
-        is_worse = covers_less(figures, n_sets=n_sets, by=self._judged_by(figures))
-        return _Trial(self._spread(figures), figures, is_worse, evaluator.episodes)
-
-    def _judged_by(self, figures: Mapping[str, Any]) -> str:
-        """The figure that policies are compared by: J of what repeats, else visited cells."""
-        # A set of a single episode has no J.
-        names = "meeting", "uniform_meeting"
-        is_known = all(figures.get(name) is not None for name in names)
-        return "meeting" if is_known and repeats(self._buffer) else "cells"
-
-    def _spread(self, figures: Mapping[str, Any]) -> float:
-        by = self._judged_by(figures)
-        return -float(figures[by]) if by == "meeting" else float(figures[by])
+        return figures, evaluator.episodes, covers_less(figures, n_sets=n_sets)
 
     def spread_of(self, record: Mapping[str, Any]) -> float | None:
-        """Greater of a policy that covers more, by its metrics line; None: it was not measured."""
-        return None if record.get("cells") is None else self._spread(record)
+        """Visited cells, by a metrics line; None: the policy was not measured."""
+        return record.get("cells")
 
     def _pay_for_reference(self, account: _Account) -> None:
         """Charge the episodes of random actions, which serve every policy, once."""
@@ -680,13 +716,14 @@ class RolloutMeasures(Measures):
         # Shorter sets would say nothing of a policy that plans farther ahead than they last.
         least = min(self._rollout_horizon, math.ceil(1.0 / (1.0 - discount)))
         # Half for random actions and half for the policy, three sets each.
-        short, share = allowed // (2 * _FEWEST_SETS), f"{self._config.measure_share:g}"
+        share_of_run = self._config.measure_share
+        short, share = allowed // (2 * _FEWEST_SETS), f"{share_of_run:g}"
         if short < least:
             needed = 2 * _FEWEST_SETS * least
             self._left_out = (
                 f"the policy was not measured: {max(0, allowed):,} steps of roll-outs, a share of "
-                f"{share} of the run's, are too few. Run more steps, or set "
-                f"measure_share={math.ceil(100 * needed / step) / 100:g}"
+                f"{share} of the run's, are too few. Run {needed / share_of_run:,.0f} steps, or "
+                f"set measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
             return None
         self._left_out = (

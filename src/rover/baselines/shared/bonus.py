@@ -28,6 +28,7 @@ from rover.training.config import AgentConfig, merge_settings
 from rover.training.environments import observations_of
 
 IntrinsicT = TypeVar("IntrinsicT", bound=BaseModel)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class BonusConfig(AgentConfig, Generic[IntrinsicT]):
@@ -38,7 +39,7 @@ class BonusConfig(AgentConfig, Generic[IntrinsicT]):
 
     device: Literal["cpu", "cuda"] = Field(
         "cpu",
-        description="where the networks learn; a GPU pays for those of preset `code`, and its "
+        description="where the networks learn; a GPU pays for those of preset `published`, and its "
         "results are not the same to the bit",
     )
     learner: DDPGConfig = Field(description="settings of the learner")
@@ -69,7 +70,7 @@ class BonusConfig(AgentConfig, Generic[IntrinsicT]):
     checkpoint_every: int = Field(5000, ge=1, description="environment steps between checkpoints")
 
 
-# Settings in which preset ``fast`` differs from ``code``, beside smaller networks and returns.
+# Settings in which preset ``fast`` differs from ``published``, beside smaller networks and returns.
 #
 # The reward moves while it is being learned, and a softmax actor without entropy soon prefers one
 # action everywhere: its coverage is worse than that of uniform actions. In units of a standard
@@ -96,19 +97,19 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     @staticmethod
     def make_presets(
-        common: Mapping[str, Any] = MappingProxyType({}),
-        code: Mapping[str, Any] = MappingProxyType({}),
-        fast: Mapping[str, Any] = MappingProxyType({}),
+        *, published: Mapping[str, Any] = _NOTHING, fast: Mapping[str, Any] = _NOTHING
     ) -> dict[str, dict[str, Any]]:
-        """The presets "fast" and "code" of an agent.
+        """The presets "fast" and "published" of an agent, from settings of one form.
 
         Args:
-            common: what both set, beside the learner's settings; but "fast" has returns that sum.
-            code: settings of the reward that the code of the ROVER paper has.
+            published: what the publications set beside the learner of the ROVER paper.
             fast: what "fast" sets beside smaller learners, standardised rewards and entropy.
         """
-        large = {**common, "learner": DDPGConfig.PAPER, "intrinsic": dict(code)}
-        return {"fast": merge_settings({"intrinsic": {}, **common, **_FAST}, fast), "code": large}
+        large = {"learner": DDPGConfig.PAPER, "intrinsic": {}}
+        return {
+            "fast": merge_settings({"intrinsic": {}, **_FAST}, fast),
+            "published": merge_settings(large, published),
+        }
 
     def _skill_dim(self) -> int:
         return self.reward_class.skill_dim(self.config.intrinsic)

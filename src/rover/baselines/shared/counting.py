@@ -36,12 +36,12 @@ class CountingAgent(Agent[ConfigT]):
     The buffer's distinct observations are the states. A subclass plans (:meth:`_replan`) and acts.
     """
 
-    presets = {"fast": {}, "code": {}}  # noqa: RUF012
+    presets = {"fast": {}, "published": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
         self._rng = np.random.default_rng([self.seed, 0])
         # No bit of an observation is changed, so that equal features are equal states.
-        config = encoder_config(self.env.observation_space, kind="identity")
+        config = encoder_config(self.spaces.observation, kind="identity")
         self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
         self._counts = Counts(self.buffer)
         return self._package(np.ones((0, self.buffer.n_actions)))

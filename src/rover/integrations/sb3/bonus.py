@@ -169,7 +169,7 @@ class AgentNovelty:
     about others too, and learns from them, drawn from the latest 10,000.
 
     Args:
-        name: of an agent that is a learner with an intrinsic reward without skills: rnd, apt,
+        name: of an agent that is a learner with an intrinsic reward without skills: rnd, icm, apt,
             maxent.
         observation_space: of the environments.
         n_actions: A.
@@ -203,7 +203,7 @@ class AgentNovelty:
         ):
             raise ConfigurationError(
                 f"{name} has no intrinsic reward that needs neither a skill nor its episode: take "
-                "rnd, apt or maxent, or novelty by counts or density"
+                "rnd, icm, apt or maxent, or novelty by counts or density"
             )
         with learning_mode():
             self._reward = agent.reward_class(

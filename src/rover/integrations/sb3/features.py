@@ -100,7 +100,8 @@ class _ObservationRecovery:
             raise ConfigurationError(
                 f"the policy was pretrained on {config.observation_dtype} observations of shape "
                 f"{shape}{states}, and the environment has {abridge(space)}: make it with "
-                "the observation option and the wrappers of the pretraining"
+                "the observation option and the wrappers of the pretraining; where its own "
+                "observations were stored in another form, with rover.envs.StoredObservations(env)"
             )
         self._config = config
         self._channels_first = len(shape) == 3 and space.shape != shape

@@ -120,8 +120,9 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             activation_fn=self.activation_fn,
             device="cpu",
         )
-        if self.pretrained.action_set is not None and isinstance(self.action_space, spaces.Box):
-            self.action_dist = _OfActionSet(self.pretrained.action_set)
+        actions = self.pretrained.action_set
+        if actions is not None and not isinstance(self.action_space, spaces.Discrete):
+            self.action_dist = _OfActionSet(actions)
         self.action_net = nn.Identity()  # where the library would put a layer on features
         # As the library does, but without the orthogonal initialisation of what was pretrained.
         self.value_net = nn.Linear(self.mlp_extractor.latent_dim_vf, 1)
@@ -152,7 +153,7 @@ class _OfActionSet(CategoricalDistribution):
 
     def __init__(self, actions: NDArray[Any]) -> None:
         super().__init__(len(actions))
-        self._actions = torch.from_numpy(actions.reshape(len(actions), -1))
+        self._actions = torch.from_numpy(actions.reshape(len(actions), -1).copy())
 
     def sample(self) -> Tensor:
         """Actions (n, k), drawn."""

@@ -1,0 +1,619 @@
+"""Observations and actions of environments, and the arrays and numbers that they are stored as.
+
+Observations become integers (Discrete), vectors or uint8 images (Box), in this order:
+
+- Discrete states are counted from 0.
+- Vectors of uint8, int64, float32 and float64, and uint8 images (height, width, 1, 3 or 4), are
+  stored as they are.
+- Grey images (height, width) get a channel, images with their channels first have them last, and
+  float images of bounded numbers become bytes. Images have sides of at least eight pixels.
+- All other numbers are one vector: boards row by row, MultiBinary and MultiDiscrete as they are,
+  Dict and Tuple part after part in the order of the space, whose Discrete parts are one-hot.
+- A Dict or Tuple with one image and bounded numbers is that image, with a row of grey fields below
+  it, one for each number between its bounds.
+
+Actions are numbers 0 to A − 1, which stand for the elements of :func:`action_set` where the
+environment takes something else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
+
+MAX_ACTIONS = 2**16
+
+MOST_NUMBERS = 8
+"""Numbers of a continuous action up to which a set of them stands for all."""
+
+_STRENGTHS = 5  # of a single number
+_LARGEST_SET = 32
+
+_DTYPES = ("uint8", "int64", "float32", "float64")
+"""Types of vectors that encoders take."""
+_CHANNELS = (1, 3, 4)
+_SMALLEST = 8
+"""Pixels of an image's side at least; smaller arrays are boards."""
+_BAND = 4
+"""Rows of pixels that show the numbers beside an image."""
+_LARGEST_FLOAT = 1e6
+"""Bounds beyond which a number has none: environments write the largest float for infinity."""
+
+_OBSERVATION = "gymnasium.wrappers.TransformObservation"
+_ACTION = "gymnasium.wrappers.TransformAction"
+
+
+class _Misfit(Exception):
+    """An observation is not of its space."""
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The observations and actions of an environment.
+
+    Attributes:
+        observed, acted: the environment's own spaces.
+        observation: the space of the arrays that observations are stored as: Discrete from 0, or a
+            Box of vectors or of uint8 images.
+        actions: (A, *action shape), what the numbers of actions stand for; None: themselves.
+        n_actions: A.
+    """
+
+    observed: gym.Space[Any]
+    acted: gym.Space[Any]
+    observation: spaces.Discrete | spaces.Box
+    actions: NDArray[Any] | None
+    n_actions: int
+
+    @classmethod
+    def of(cls, env: Any) -> Spaces:
+        """The spaces of an environment, or of a data set with spaces.
+
+        Raises:
+            ConfigurationError: no environment, its class, or many at once.
+            UnsupportedSpaceError: observations without a form above, or actions without a set of
+                at most 65,536; the message has the line that wraps the environment, where there is
+                one.
+        """
+        kind = None
+        if inspect.isclass(env):
+            kind = f"the class {env.__name__}, and an agent steps an instance"
+        elif isinstance(getattr(env, "num_envs", None), int):  # Gymnasium's, Stable-Baselines3's
+            kind = (
+                f"a vector environment of {env.num_envs}, and an agent steps a single one (to "
+                "collect in parallel, make several runs and plan on them together: "
+                "rover.solve([run, run]))"
+            )
+        elif not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
+            kind = f"a {type(env).__name__}, which is no environment"
+        if kind is not None:
+            raise ConfigurationError(
+                f"this is {kind}: give a gymnasium.Env, as gymnasium.make returns it"
+            )
+        observed, acted = env.observation_space, env.action_space
+        observation, actions = stored_space(observed), action_set(acted)
+        if actions is not None:
+            n_actions = len(actions)
+        elif isinstance(acted, spaces.Discrete) and acted.n <= MAX_ACTIONS:
+            n_actions = int(acted.n)
+        else:
+            raise _unsupported("action", acted, _line_for_actions(acted))
+        return cls(observed, acted, observation, actions, n_actions)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a stored observation; () for Discrete states."""
+        return self.observation.shape or ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of stored observations: int64 of Discrete states, whatever dtype the space has."""
+        is_discrete = isinstance(self.observation, spaces.Discrete)
+        return np.dtype(np.int64) if is_discrete else np.dtype(self.observation.dtype)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Entries of a policy's details that say what its observations and actions are.
+
+        Empty where both are stored as they are.
+        """
+        details = {} if self.actions is None else {"action_set": self.actions.tolist()}
+        if self.observation is not self.observed:
+            details["observation_space"] = description_of(self.observed)
+        return details
+
+    def read(self, observation: Any, where: object) -> NDArray[Any]:
+        """An observation (*shape), as it is stored: a copy.
+
+        Args:
+            observation: as the environment returned it.
+            where: the step, for messages.
+
+        Raises:
+            ConfigurationError: it is not of the environment's space.
+            NonFiniteError: NaN or infinity.
+        """
+        try:
+            fitting = _fitting(observation, self.observed)
+        except _Misfit:
+            shape, dtype = np.shape(np.array(None)), type(observation).__name__
+            try:
+                returned = np.asarray(observation)
+                shape, dtype = returned.shape, str(returned.dtype)
+            except ValueError:  # lists of unequal lengths
+                pass
+            raise ConfigurationError(
+                f"{where}: the environment returned {shorten(observation)} of shape {shape} and "
+                f"dtype {dtype}, which is not of its observation space {abridge(self.observed)}: "
+                "correct one of them"
+            ) from None
+        row: NDArray[Any] = fitting
+        if self.observation is not self.observed:
+            row = stored_rows(self.observed, lifted(fitting))[0]
+        elif row.dtype != self.dtype:  # Discrete states of other integers
+            row = row.astype(self.dtype)
+        if row.dtype.kind == "f" and not np.isfinite(row).all():
+            raise NonFiniteError(
+                f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
+                "fix or wrap the environment"
+            )
+        return row
+
+    def taken(self, number: int) -> Any:
+        """The action with a number as the environment takes it, a copy that it may change."""
+        if self.actions is None:
+            dtype = self.acted.dtype
+            return number if dtype is None else dtype.type(number)
+        return element(self.actions, number)
+
+
+class StoredObservations(
+    gym.ObservationWrapper[NDArray[Any], Any, Any], gym.utils.RecordConstructorArgs
+):
+    """An environment whose observations are returned as ROVER stores them.
+
+    Agents and policies of ROVER take observations as they are; this is for others that have to see
+    what a policy of ROVER sees, such as Stable-Baselines3.
+
+    Args:
+        env: the environment.
+
+    Raises:
+        UnsupportedSpaceError: observations that cannot be stored, or actions without a set.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        self._spaces = Spaces.of(env)
+        self.observation_space: gym.Space[Any] = self._spaces.observation
+
+    def observation(self, observation: Any) -> NDArray[Any]:
+        """The observation as it is stored."""
+        return self._spaces.read(observation, "the environment")
+
+
+def element(actions: NDArray[Any], number: int) -> Any:
+    """A copy of an action of a set; numbers of a Discrete space are scalars."""
+    is_number = actions.ndim == 1 and actions.dtype.kind != "f"
+    return actions[number] if is_number else np.array(actions[number])
+
+
+def stored_space(space: gym.Space[Any]) -> spaces.Discrete | spaces.Box:
+    """The space of the arrays that the elements of a space of observations are stored as.
+
+    Raises:
+        UnsupportedSpaceError: there is none.
+    """
+    match space:
+        case spaces.Discrete(start=0):
+            return space
+        case spaces.Discrete(n=n):
+            return spaces.Discrete(int(n))
+        case spaces.Box() if 0 in space.shape:
+            reason = "it holds no number at all, and an observation needs at least one"
+            raise _unsupported("observation", space, reason)
+        case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES:
+            return space
+        case spaces.Box(shape=(_, _, 1 | 3 | 4), dtype=dtype) if dtype == np.uint8:
+            return space
+    if (image := _image_of(space)) is not None:
+        return spaces.Box(0, 255, image.shape, np.uint8)
+    numbers = _numbers_of(space)
+    if numbers is None:
+        raise _unsupported("observation", space, _line_for_observations(space))
+    low, high, pictures = numbers
+    if pictures:
+        height, width, channels = pictures[0]
+        if not (_is_bounded(low, high) and len(low) <= width and len(pictures) == 1):
+            raise _unsupported("observation", space, _line_for_observations(space))
+        return spaces.Box(0, 255, (height + _BAND * bool(len(low)), width, channels), np.uint8)
+    return spaces.Box(low, high, dtype=low.dtype.type)
+
+
+class _Image(NamedTuple):
+    """Form of an array that is an image, and its shape (height, width, channels)."""
+
+    shape: tuple[int, int, int]
+    channels_first: bool
+    low: float
+    high: float
+
+
+def _image_of(space: gym.Space[Any]) -> _Image | None:
+    """Form of a space of images that are stored in another one; None of any other space."""
+    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
+        return None
+    low, high = float(space.low.min()), float(space.high.max())
+    is_flat = np.all(space.low == low) and np.all(space.high == high)
+    if not (is_flat and _is_bounded(space.low, space.high)):
+        return None
+    is_bytes = space.dtype == np.uint8 and (low, high) == (0.0, 255.0)
+    if not is_bytes and not (np.dtype(space.dtype).kind == "f" and high in (1.0, 255.0)):
+        return None
+    height, width, channels = space.shape if len(space.shape) == 3 else (*space.shape, 1)
+    first = channels not in _CHANNELS
+    if first:
+        channels, height, width = height, width, channels
+    if min(height, width) < _SMALLEST or channels not in _CHANNELS:
+        return None
+    return _Image((height, width, channels), first, low, high)
+
+
+def _is_bounded(low: NDArray[Any], high: NDArray[Any]) -> bool:
+    return bool(np.all(np.abs(low) <= _LARGEST_FLOAT) and np.all(np.abs(high) <= _LARGEST_FLOAT))
+
+
+_Numbers = tuple[NDArray[Any], NDArray[Any], list[tuple[int, int, int]]]
+
+
+def _numbers_of(space: gym.Space[Any]) -> _Numbers | None:
+    """Bounds (d,) of the numbers of a space, and the shapes of its images; None: it has others."""
+    match space:
+        case spaces.Dict() | spaces.Tuple():
+            parts = [_numbers_of(part) for part in _parts_of(space)]
+            known = [part for part in parts if part is not None]
+            if len(known) < len(parts) or not known:
+                return None
+            dtype = np.result_type(*(low.dtype for low, _, _ in known))
+            low = np.concatenate([low for low, _, _ in known]).astype(dtype)
+            high = np.concatenate([high for _, high, _ in known]).astype(dtype)
+            return low, high, [image for _, _, images in known for image in images]
+        case spaces.Discrete(n=n):
+            return np.zeros(n, np.int64), np.ones(n, np.int64), []
+        case spaces.MultiBinary():
+            size = math.prod(space.shape)
+            return np.zeros(size, np.int64), np.ones(size, np.int64), []
+        case spaces.MultiDiscrete():
+            low = space.start.ravel().astype(np.int64)
+            return low, low + space.nvec.ravel().astype(np.int64) - 1, []
+        case spaces.Box() if _is_image(space):
+            return np.empty(0, np.int64), np.empty(0, np.int64), [_image_shape(space)]
+        case spaces.Box() if np.dtype(space.dtype).kind in "biuf":
+            dtype = _stored_dtype(np.dtype(space.dtype))
+            return space.low.ravel().astype(dtype), space.high.ravel().astype(dtype), []
+    return None
+
+
+def _is_image(space: gym.Space[Any]) -> bool:
+    """True of uint8 images as they are, and of those that are stored in another form."""
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+        height, width, channels = space.shape
+        if channels in _CHANNELS and min(height, width) >= _SMALLEST:
+            return True
+    return _image_of(space) is not None
+
+
+def _image_shape(space: spaces.Box) -> tuple[int, int, int]:
+    image = _image_of(space)
+    if image is not None:
+        return image.shape
+    height, width, channels = space.shape
+    return height, width, channels
+
+
+def _parts_of(space: gym.Space[Any]) -> Sequence[gym.Space[Any]]:
+    return tuple(space.spaces.values()) if isinstance(space, spaces.Dict) else space.spaces  # type: ignore[attr-defined]
+
+
+def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A type that encoders take and that holds all numbers of another: whole ones as int64."""
+    if dtype in _DTYPES:
+        return dtype
+    if dtype.kind in "bi" or (dtype.kind == "u" and dtype.itemsize < 8):
+        return np.dtype(np.int64)
+    return np.dtype(np.float32 if dtype == np.float16 else np.float64)
+
+
+def _fitting(observation: Any, space: gym.Space[Any]) -> Any:
+    """A copy of an observation, of the shape and dtype of its space, or of each of its parts.
+
+    Environments compute in float64 where their space is float32, and return lists: such digits may
+    go, but whole numbers must be what they were.
+    """
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
+            raise _Misfit
+        return {name: _fitting(observation[name], part) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(observation, Sequence) or len(observation) != len(space.spaces):
+            raise _Misfit
+        return tuple(map(_fitting, observation, space.spaces))
+    try:
+        returned = row = np.array(observation)  # a copy: some environments write into one array
+    except ValueError:  # lists of unequal lengths
+        raise _Misfit from None
+    dtype = np.dtype(np.int64) if space.dtype is None else np.dtype(space.dtype)
+    if row.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):  # an infinity is named by whoever reads it
+            row = row.astype(dtype, copy=False)
+    fits = row.shape == space.shape and row.dtype == dtype
+    fits = fits and (row.dtype.kind == "f" or np.array_equal(row, returned))
+    if fits and isinstance(space, spaces.Discrete):
+        fits = bool(0 <= row - space.start < space.n)
+    if fits and isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        fits = bool(space.contains(row))
+    if not fits:
+        raise _Misfit
+    return row
+
+
+def is_single(space: gym.Space[Any], observation: Any) -> bool:
+    """True of one element of a space, in contrast to a batch of them."""
+    if isinstance(space, spaces.Dict):
+        name, part = next(iter(space.spaces.items()))
+        return is_single(part, observation[name])
+    if isinstance(space, spaces.Tuple):
+        return is_single(space.spaces[0], observation[0])
+    return np.ndim(observation) == len(space.shape or ())
+
+
+def lifted(element: Any) -> Any:
+    """An element of a space as a batch of one."""
+    if isinstance(element, dict):
+        return {name: lifted(part) for name, part in element.items()}
+    if isinstance(element, tuple):
+        return tuple(map(lifted, element))
+    return element[None]
+
+
+def stored_rows(space: gym.Space[Any], batch: Any) -> NDArray[Any]:
+    """Elements of a space as they are stored, (n, *shape of :func:`stored_space`).
+
+    Args:
+        space: of the observations.
+        batch: n elements: an array, or of Dict and Tuple one for each part, as vector environments
+            return them.
+    """
+    stored = stored_space(space)
+    if stored is space:
+        dtype = np.int64 if isinstance(space, spaces.Discrete) else space.dtype
+        return np.asarray(batch).astype(dtype, copy=False)
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(batch).astype(np.int64) - int(space.start)
+    if _image_of(space) is not None:
+        return _as_images(space, np.asarray(batch))
+    numbers, images = _parts(space, batch)
+    if not images:
+        return np.concatenate(numbers, axis=1).astype(stored.dtype)
+    found = _numbers_of(space)
+    assert found is not None
+    low, high, _ = found
+    if len(low) == 0:
+        return images[0]
+    width = np.maximum(high.astype(np.float64) - low, 1e-300)
+    share = (np.concatenate(numbers, axis=1) - low) / width
+    grey = np.round(255.0 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
+    # Fields of equal width, as many pixels as there are for each.
+    columns = np.arange(images[0].shape[2]) * len(low) // images[0].shape[2]
+    band = np.broadcast_to(
+        grey[:, None, columns, None], (len(grey), _BAND, len(columns), images[0].shape[3])
+    )
+    return np.concatenate([images[0], band], axis=1)
+
+
+def _parts(space: gym.Space[Any], batch: Any) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Numbers (n, d) and images (n, height, width, channels) of the parts of a space."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        keys = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
+        found = [_parts(part, batch[key]) for key, part in zip(keys, _parts_of(space), strict=True)]
+        return [one for part, _ in found for one in part], [
+            one for _, part in found for one in part
+        ]
+    rows = np.asarray(batch)
+    if isinstance(space, spaces.Discrete):
+        one_hot = np.arange(int(space.n)) == (rows.astype(np.int64) - int(space.start))[:, None]
+        return [one_hot.astype(np.int64)], []
+    if _is_image(space):
+        return [], [rows if _image_of(space) is None else _as_images(space, rows)]
+    return [rows.reshape(len(rows), -1)], []
+
+
+def _as_images(space: gym.Space[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    """Images (n, height, width, channels) as bytes."""
+    image = _image_of(space)
+    assert image is not None
+    turned = np.moveaxis(rows, 1, 3) if image.channels_first else rows.reshape(-1, *image.shape)
+    if turned.dtype == np.uint8:
+        return np.ascontiguousarray(turned)
+    share = (turned.astype(np.float64) - image.low) / max(image.high - image.low, 1e-300)
+    return np.round(255.0 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
+
+
+def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
+    """Actions (A, *shape) that numbers stand for, the same for every equal space.
+
+    All elements of a Discrete space that begins elsewhere than at 0 and of MultiDiscrete and
+    MultiBinary, the last number's changing fastest, if they are at most 65,536. Of a bounded Box of
+    up to eight floats a set that stands for all: of one number five strengths; of more, to let go,
+    which is zero or the nearest to it; each number alone at its least and its largest value; and as
+    many corners of the box, all or drawn, as make 32. What is best under dynamics that are affine
+    in the action lies at a corner. None of any other space.
+    """
+    match space:
+        case spaces.Discrete(start=start, n=n) if start != 0 and n <= MAX_ACTIONS:
+            return np.arange(start, start + n, dtype=np.int64)
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            is_binary = isinstance(space, spaces.MultiBinary)
+            sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
+            start = 0 if is_binary else space.start  # type: ignore[union-attr]
+            counts = sizes.ravel().tolist()
+            if not counts or math.prod(counts) > MAX_ACTIONS:
+                return None
+            each = np.indices(counts).reshape(len(counts), -1).T
+            return np.asarray((each.reshape(-1, *sizes.shape) + start).astype(space.dtype))
+        case spaces.Box() if (
+            space.is_bounded()
+            and 1 <= space.low.size <= MOST_NUMBERS
+            and np.dtype(space.dtype).kind == "f"
+        ):
+            return _strengths(space)
+    return None
+
+
+def _strengths(space: spaces.Box) -> NDArray[Any]:
+    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+    if len(low) == 1:
+        actions = np.linspace(low, high, _STRENGTHS)
+    else:
+        rest = np.clip(0.0, low, high)
+        alone = np.tile(rest, (2 * len(low), 1))
+        alone[np.arange(2 * len(low)), np.repeat(np.arange(len(low)), 2)] = np.stack(
+            [low, high], axis=1
+        ).ravel()
+        corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
+        actions = np.concatenate([rest[None], alone])
+        # A fixed stream: the set belongs to the space, like its bounds.
+        drawn = np.random.default_rng(0).permutation(len(corners))
+        chosen = np.sort(drawn[: _LARGEST_SET - len(actions)])
+        actions = np.concatenate([actions, corners[chosen]])
+        # Where zero is a bound some of them are one.
+        _, first = np.unique(actions, axis=0, return_index=True)
+        actions = actions[np.sort(first)]
+    return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
+
+
+def _unsupported(name: str, space: Any, advice: str) -> UnsupportedSpaceError:
+    if not isinstance(space, gym.Space):
+        advice = "give one of gymnasium.spaces"
+    return UnsupportedSpaceError(f"{name} space {abridge(space)} is not supported: {advice}")
+
+
+def _line_for_actions(space: gym.Space[Any]) -> str:
+    """Advice on a space of actions that is not supported, with the line to paste."""
+    if isinstance(space, spaces.Discrete):
+        return f"it has more than {MAX_ACTIONS} actions; choose among fewer with a wrapper"
+    needed = "ROVER needs a finite set of actions, gymnasium.spaces.Discrete"
+    few = f"{needed}; choose among at most {MAX_ACTIONS} with a wrapper"
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return few
+    if isinstance(space, spaces.Box):
+        if math.prod(space.shape) <= MOST_NUMBERS and not space.is_bounded():
+            return (
+                "give its numbers bounds, your own in the place of -1 and 1, with "
+                f"{_ACTION}(env, lambda a: a, gymnasium.spaces.Box(-1, 1, {space.shape}))"
+            )
+        n = 2 * math.prod(space.shape) + 1
+        if not (1 < n <= MAX_ACTIONS and space.is_bounded()):
+            return few
+        # A grid over all numbers would have too many actions: one number at a time has 2 d + 1.
+        # Where zero is out of bounds the others are as near to it as they can be.
+        return (
+            f"{needed}; move one of its {n // 2} numbers at a time, or none, with {_ACTION}(env, "
+            "lambda a, s=env.action_space: numpy.where(numpy.vstack([numpy.eye(s.low.size)] * 2 + "
+            "[numpy.zeros(s.low.size)])[a], (s.low if a < s.low.size else s.high).ravel(), "
+            "numpy.clip(0, s.low, s.high).ravel()).reshape(s.shape).astype(s.dtype), "
+            f"gymnasium.spaces.Discrete({n}))"
+        )
+    return (
+        f"{needed}; number a few with {_ACTION}(env, lambda a: CHOICES[a], "
+        "gymnasium.spaces.Discrete(len(CHOICES))), where CHOICES is a list of them"
+    )
+
+
+def _line_for_observations(space: gym.Space[Any]) -> str:
+    """Advice on a space of observations that is not supported, with the line to paste."""
+    # A dictionary with text or several images in it has often a part that is all one needs.
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    usable = [key for key, part in parts.items() if isinstance(part, spaces.Box | spaces.Discrete)]
+    if usable:
+        key = "image" if "image" in usable else usable[0]
+        minigrid = "minigrid.wrappers.ImgObsWrapper(env) for MiniGrid, or with "
+        return (
+            f"take one of its parts with {minigrid if key == 'image' else ''}{_OBSERVATION}"
+            f"(env, lambda seen: seen[{key!r}], env.observation_space[{key!r}])"
+        )
+    if isinstance(space, spaces.Text):
+        return "make numbers of it with gymnasium.wrappers.FlattenObservation(env)"
+    return (
+        f"make a vector of its numbers with {_OBSERVATION}(env, FUNCTION, "
+        "gymnasium.spaces.Box(LOW, HIGH, (SIZE,)))"
+    )
+
+
+def description_of(space: gym.Space[Any]) -> dict[str, Any]:
+    """A space of observations in JSON, which :func:`described_space` reads."""
+    match space:
+        case spaces.Dict():
+            return {"dict": [[name, description_of(part)] for name, part in space.spaces.items()]}
+        case spaces.Tuple():
+            return {"tuple": [description_of(part) for part in space.spaces]}
+        case spaces.Discrete():
+            return {"discrete": [int(space.n), int(space.start)]}
+        case spaces.MultiBinary():
+            return {"multibinary": list(space.shape)}
+        case spaces.MultiDiscrete():
+            return {"multidiscrete": [space.nvec.tolist(), space.start.tolist()]}
+    assert isinstance(space, spaces.Box)
+    dtype = np.dtype(space.dtype)
+    if dtype.kind == "f" and dtype.itemsize > 8:  # which files do not have
+        dtype = np.dtype(np.float64)
+    bounds = []
+    for bound in (space.low.ravel(), space.high.ravel()):
+        one = bound[:1] if (bound == bound[0]).all() else bound
+        # Infinities are no JSON; the largest number becomes one again in a smaller type.
+        bounds.append(
+            (np.nan_to_num(one.astype(np.float64)) if dtype.kind == "f" else one).tolist()
+        )
+    return {"box": [list(space.shape), str(dtype), *bounds]}
+
+
+def described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
+    """The space of a description.
+
+    Raises:
+        ValueError, TypeError, KeyError, AssertionError: it is none.
+    """
+    ((kind, content),) = description.items()
+    match kind:
+        case "dict":
+            return spaces.Dict({str(name): described_space(part) for name, part in content})
+        case "tuple":
+            return spaces.Tuple([described_space(part) for part in content])
+        case "discrete":
+            return spaces.Discrete(content[0], start=content[1])
+        case "multibinary":
+            return spaces.MultiBinary(content)
+        case "multidiscrete":
+            return spaces.MultiDiscrete(np.array(content[0]), start=np.array(content[1]))
+        case "box":
+            shape, dtype, low, high = content
+            if not (isinstance(dtype, str) and re.fullmatch(r"bool|u?int\d+|float\d+", dtype)):
+                raise ValueError(f"a box of {shorten(dtype)}")
+            with np.errstate(over="ignore"):
+                bounds = [np.array(bound).astype(dtype) for bound in (low, high)]
+            least, most = (np.broadcast_to(one, math.prod(shape)).reshape(shape) for one in bounds)
+            return spaces.Box(least, most, dtype=np.dtype(dtype).type)
+    raise ValueError(f"a space of the kind {shorten(kind)}")

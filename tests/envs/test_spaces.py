@@ -1,0 +1,217 @@
+"""Every space that environments have: stored, explored, saved and acted in as it comes."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rover
+from rover.envs import Spaces, StoredObservations
+from rover.envs.spaces import described_space, description_of, lifted, stored_rows, stored_space
+from rover.errors import ConfigurationError, NonFiniteError
+
+GREY = spaces.Box(0, 255, (9, 12), np.uint8)
+RGB = spaces.Box(0, 255, (9, 12, 3), np.uint8)
+NUMBERS = spaces.Box(-1, 1, (2,))
+
+# The space, and the shape and dtype that it is stored in.
+OBSERVATIONS: list[tuple[spaces.Space[Any], tuple[int, ...], str]] = [
+    (spaces.Discrete(9), (), "int64"),
+    (spaces.Discrete(9, start=-4), (), "int64"),
+    (spaces.Discrete(9, dtype=np.int32), (), "int64"),
+    (spaces.MultiBinary(4), (4,), "int64"),
+    (spaces.MultiBinary((2, 3)), (6,), "int64"),
+    (spaces.MultiDiscrete([3, 4]), (2,), "int64"),
+    (spaces.MultiDiscrete([[3, 4], [2, 2]], start=[[1, 0], [-1, 5]]), (4,), "int64"),
+    (NUMBERS, (2,), "float32"),
+    (spaces.Box(-1, 1, (2,), np.float64), (2,), "float64"),
+    (spaces.Box(-1, 1, (2,), np.float16), (2,), "float32"),
+    (spaces.Box(-np.inf, np.inf, ()), (1,), "float32"),
+    (spaces.Box(-1, 1, (2, 3)), (6,), "float32"),
+    (spaces.Box(-9, 9, (3,), np.int8), (3,), "int64"),
+    (spaces.Box(0, 9, (3,), np.uint16), (3,), "int64"),
+    (spaces.Box(0, 1, (3,), np.bool_), (3,), "int64"),
+    (spaces.Box(0, 3, (4, 4), np.int32), (16,), "int64"),
+    (spaces.Box(0, 1, (4, 4, 16), np.uint8), (256,), "uint8"),
+    (spaces.Box(0, 2, (9, 9), np.uint8), (81,), "uint8"),
+    (GREY, (9, 12, 1), "uint8"),
+    (RGB, (9, 12, 3), "uint8"),
+    (spaces.Box(0, 255, (3, 9, 12), np.uint8), (9, 12, 3), "uint8"),
+    (spaces.Box(0, 1, (9, 12, 3)), (9, 12, 3), "uint8"),
+    (spaces.Box(0, 1, (1, 9, 12), np.float64), (9, 12, 1), "uint8"),
+    (spaces.Dict({"a": NUMBERS, "b": spaces.Discrete(3), "c": NUMBERS}), (7,), "float64"),
+    (spaces.Tuple((spaces.Discrete(3, start=1), spaces.MultiBinary(2))), (5,), "int64"),
+    (
+        spaces.Dict({"in": spaces.Dict({"x": NUMBERS}), "t": spaces.Tuple((NUMBERS,))}),
+        (4,),
+        "float32",
+    ),
+    (spaces.Dict({"goal": NUMBERS, "seen": RGB, "way": spaces.Discrete(4)}), (13, 12, 3), "uint8"),
+    (spaces.Dict({"seen": spaces.Box(0, 1, (3, 9, 12))}), (9, 12, 3), "uint8"),
+]
+ACTIONS: list[tuple[spaces.Space[Any], int]] = [
+    (spaces.Discrete(3), 3),
+    (spaces.Discrete(3, start=1), 3),
+    (spaces.Discrete(3, start=-2), 3),
+    (spaces.MultiDiscrete([2, 3]), 6),
+    (spaces.MultiDiscrete([[2, 3], [1, 2]]), 12),
+    (spaces.MultiDiscrete([2, 3], start=[1, -1]), 6),
+    (spaces.MultiBinary(3), 8),
+    (spaces.MultiBinary((2, 2)), 16),
+    (spaces.Box(-1, 1, ()), 5),
+    (spaces.Box(-1, 1, (2,)), 9),
+    (spaces.Box(0, 1, (1, 3), np.float64), 8),
+]
+
+
+class Walk(gym.Env[Any, Any]):
+    """Ten places in a row, each of which looks like an element of the space; actions move on."""
+
+    def __init__(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observations, actions
+        observations.seed(1)
+        self._looks = [observations.sample() for _ in range(10)]
+        self._set = Spaces.of(self).actions
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._place, self._age = 0, 0
+        return self._looks[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        which = (
+            int(action)
+            if self._set is None
+            else int((self._set == action).reshape(len(self._set), -1).all(1).argmax())
+        )
+        self._place, self._age = (self._place + which) % 10, self._age + 1
+        return self._looks[self._place], float(self._place == 7), False, self._age == 20, {}
+
+    def _number(self, action: Any) -> int:
+        same_action = (self._set == action).reshape(len(self._set), -1).all(axis=1)
+        return int(same_action.argmax())
+
+
+def same(space: spaces.Space[Any], a: Any, b: Any) -> bool:
+    if isinstance(space, spaces.Dict):
+        return all(same(part, a[k], b[k]) for k, part in space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        return all(same(part, *both) for part, *both in zip(space.spaces, a, b, strict=True))
+    return np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(("space", "shape", "dtype"), OBSERVATIONS, ids=lambda one: str(one)[:60])
+def test_observations_are_stored_and_described(space, shape, dtype):
+    stored = stored_space(space)
+    spaces_of = Spaces.of(Walk(space, spaces.Discrete(2)))
+    assert (spaces_of.shape, str(spaces_of.dtype)) == (shape, dtype)
+    again = described_space(description_of(space))
+    space.seed(0)
+    rows = []
+    for _ in range(20):
+        element = space.sample()
+        row = spaces_of.read(element, "here")
+        assert isinstance(stored, spaces.Discrete) or stored.contains(row)
+        np.testing.assert_array_equal(stored_rows(again, lifted(element))[0], row)
+        rows.append((element, row))
+    for element, row in rows:  # different elements stay different, but for an image's shades
+        for other, its in rows:
+            assert np.array_equal(row, its) or not same(space, element, other)
+            assert not np.array_equal(row, its) or same(space, element, other)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("space", [one for one, *_ in OBSERVATIONS], ids=lambda one: str(one)[:60])
+def test_agents_and_policies_take_what_environments_return(space, tmp_path):
+    env = Walk(space, spaces.Discrete(3))
+    agent = rover.Rover(env, run_dir=tmp_path / "run", seed=0, measure_share=0.0).learn(60)
+    policy = rover.load_policy(tmp_path / "run/policy.safetensors")
+    observation, _ = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    assert policy.act(observation, rng) in (0, 1, 2)
+    action, _ = policy.predict(observation, deterministic=True)
+    assert action in (0, 1, 2)
+    probs = policy.probs(lifted(policy_form(space, observation)))
+    np.testing.assert_allclose(
+        probs, agent.policy.tables(agent.buffer.observations.rows[:1]).mean(0)
+    )
+    rover.Rover.resume(tmp_path / "run", env=env).learn(20)
+
+
+def policy_form(space: spaces.Space[Any], observation: Any) -> Any:
+    """An observation of arrays, of which `lifted` makes a batch."""
+    if isinstance(space, spaces.Dict):
+        return {k: policy_form(part, observation[k]) for k, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(policy_form, space.spaces, observation))
+    return np.asarray(observation)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("space", "n_actions"), ACTIONS, ids=lambda one: str(one)[:60])
+def test_actions_are_sent_as_their_space_has_them(space, n_actions, tmp_path):
+    env = Numbered(space)
+    agent = rover.Rover(env, run_dir=tmp_path / "run", seed=0, measure_share=0.0).learn(150)
+    assert agent.buffer.n_actions == n_actions
+    policy, rng = rover.load_policy(tmp_path / "run/policy.safetensors"), np.random.default_rng(0)
+    observation, _ = env.reset(seed=0)
+    assert space.contains(policy.act(observation, rng))
+    actions, _ = policy.predict(np.array([observation, observation]))
+    assert all(space.contains(one) for one in actions)
+    solved = rover.solve(tmp_path / "run", lambda x, a, y: (y == 7).astype(float), env=env)
+    assert space.contains(solved.act(observation, rng))
+
+
+class Numbered(Walk):
+    """The same places by their number."""
+
+    def __init__(self, actions: spaces.Space[Any]) -> None:
+        super().__init__(spaces.Discrete(10), actions)
+        self._looks = list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("space", "wrong"),
+    [
+        (spaces.MultiDiscrete([3, 4]), np.array([3, 0])),
+        (spaces.MultiBinary(2), np.array([0, 2])),
+        (spaces.Discrete(3, start=1), 0),
+        (spaces.Dict({"a": NUMBERS}), {"b": np.zeros(2)}),
+        (spaces.Tuple((NUMBERS, NUMBERS)), (np.zeros(2),)),
+        (spaces.Dict({"a": NUMBERS}), np.zeros(2)),
+        (GREY, np.zeros((9, 11), np.uint8)),
+    ],
+    ids=lambda one: str(one)[:40],
+)
+def test_what_is_not_of_the_space_is_named(space, wrong):
+    with pytest.raises(ConfigurationError, match=r"here: .* not of its observation space"):
+        Spaces.of(Walk(space, spaces.Discrete(2))).read(wrong, "here")
+
+
+def test_parts_must_be_finite():
+    own = Spaces.of(Walk(spaces.Dict({"a": NUMBERS}), spaces.Discrete(2)))
+    with pytest.raises(NonFiniteError, match="NaN"):
+        own.read({"a": np.array([0.0, np.nan], np.float32)}, "here")
+
+
+def test_others_see_what_a_policy_sees():
+    env = StoredObservations(Walk(spaces.Dict({"a": NUMBERS, "b": GREY}), spaces.Discrete(2)))
+    seen, _ = env.reset(seed=0)
+    assert env.observation_space.contains(seen)
+    rover.check_env(env)
+
+
+def test_goals_are_given_as_the_environment_returns_them():
+    space = spaces.Dict({"on": spaces.MultiBinary(3), "at": spaces.Discrete(4)})
+    env = Walk(space, spaces.Discrete(3))
+    agent = rover.Rover(env, seed=0, measure_share=0.0).learn(200)
+    policy = rover.solve(agent, goals=[env._looks[7]])
+    observation, _ = env.reset(seed=0)
+    for _ in range(20):
+        observation, reward, *_ = env.step(policy.predict(observation, deterministic=True)[0])
+        if reward:
+            return
+    raise AssertionError("the goal was not reached")
