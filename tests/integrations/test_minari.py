@@ -8,10 +8,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import rover
 from rover.baselines.random import Random
 from rover.data import Buffer, relabel
 from rover.envs import GridWorld, reward_function
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, UnsupportedSpaceError
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    NonFiniteError,
+    RoverWarning,
+)
 from rover.integrations.minari import export_minari, load_minari
 from rover.training.run_folder import load_run_buffer
 
@@ -235,11 +241,38 @@ def test_torques_are_stored_as_numbers_and_read_as_the_actions_of_their_set():
     read, _ = load_minari(dataset)
     assert np.array_equal(read.actions, buffer.actions)
     assert np.array_equal(read.action_set, buffer.action_set)
-    other = Buffer(buffer.observations.shape, np.float32, 5, action_set=buffer.action_set * 0.5)
-    other.load_state(buffer.state())
-    export_minari(other, "other-v0", env=env)
-    with pytest.raises(UnsupportedSpaceError, match="other actions than the 5"):
-        load_minari("other-v0")
+
+
+def test_continuous_actions_of_others_are_the_buffers_own():
+    torques = np.array([[0.3], [-1.7], [0.3]], np.float32)
+    seen = np.arange(12, dtype=np.float32).reshape(4, 3) / 12
+    box = gym.spaces.Box(-8, 8, (3,))
+    made_by_others(
+        [an_episode(actions=torques, observations=seen)],
+        observation_space=box,
+        action_space=gym.spaces.Box(-2, 2, (1,)),
+    )
+    own, _ = load_minari("other-v0")
+    np.testing.assert_array_equal(own.taken(own.actions), torques)
+    with pytest.raises(ConfigurationError, match="another environment"):
+        rover.solve(own, lambda x, a, y: y[:, 0], env=gym.make("Pendulum-v1"))
+    solved = rover.solve(own, lambda x, a, y: y[:, 0].astype(float))
+    assert solved.act(seen[0], np.random.default_rng(0)) in own.action_set
+
+
+def test_many_continuous_actions_are_rounded_and_said_to_be():
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (500, 2)).astype(np.float32)
+    episode = an_episode(500, actions=actions)
+    made_by_others([episode], "continuous-v0", action_space=gym.spaces.Box(-1, 1, (2,)))
+    with pytest.warns(
+        RoverWarning, match=r"500 different actions .* to 256, which leaves out 0\.\d%"
+    ):
+        buffer, _ = load_minari("continuous-v0")
+    error = np.linalg.norm(buffer.taken(buffer.actions) - actions, axis=1)
+    nearest = np.linalg.norm(actions[:, None] - buffer.action_set, axis=2).min(axis=1)
+    np.testing.assert_allclose(error, nearest, atol=1e-6)
+    assert (error == 0.0).sum() >= 256
 
 
 def test_data_sets_of_others_are_flattened_and_cast_as_gymnasium_does():

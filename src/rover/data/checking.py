@@ -38,7 +38,10 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         (own.shape, own.dtype, own.n_actions),
     )
     beyond = isinstance(space, spaces.Discrete) and bool((table.rows >= space.n).any())
-    if stored != wanted or beyond:
+    # Equal numbers may stand for other continuous actions, as those of a data set of somebody.
+    taken, ours = buffer.action_set, own.actions
+    unlike = taken is not None and ours is not None and not np.array_equal(taken, ours)
+    if stored != wanted or beyond or unlike:
         raise ConfigurationError(
             f"the buffer was collected on another environment: it has observations of shape "
             f"{stored[0]} and dtype {stored[1]} and {stored[2]} actions, and this environment has "

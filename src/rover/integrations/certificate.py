@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ import numpy as np
 from rover.baselines import agent_class, agent_names
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Spaces, finite_dynamics, known_id, make_env
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, mean_interval, policy_occupancy
 from rover.policies import load_policy
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, flatten, read_run_config
 from rover.training.config import validate_settings
-from rover.training.environments import discount_of, horizon_of
+from rover.training.environments import discount_of, horizon_of, repeats_itself
 from rover.training.measures import MEASURED_SETS
 from rover.training.run_folder import BUFFER_FILE, POLICY_FILE, load_run_buffer
 from rover.version import __version__
@@ -222,6 +223,16 @@ def certify_path(path: str | Path, env_id: str | None = None, **options: Any) ->
     env_kwargs = dict(details.get("env_kwargs") or {}) if named == stored else {}
     env = make_env(known_id(named) if env_id is None else named, env_kwargs)
     command = None if config is None else pretraining_command(config)
+    is_own = config is not None and data is not None and env_id is None
+    if is_own and not repeats_itself(env, data, seed=config.seed):  # type: ignore[arg-type,union-attr]
+        warnings.warn(
+            "the environment as its id makes it does not repeat the first episode of the run: "
+            "something was set after it was made, and no command makes the data again. "
+            "Register the environment as it was set",
+            RoverWarning,
+            stacklevel=2,
+        )
+        command = None
     about = {"env_id": named, "env_kwargs": env_kwargs, "command": command}
     return about | certify(policy, data, env, **{"discount": details.get("discount"), **options})
 

@@ -13,6 +13,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
 from rover.envs import RewardFunction, Spaces, known_id, make_env, reward_function
@@ -48,6 +50,7 @@ _METADATA_KEY, _METADATA_FORMAT = "rover", 1
 _CERTIFICATE_KEY = "rover_certificate"
 _CHUNK_BYTES = 2**20
 _GZIP_LEVEL = 4
+_MOST_ACTIONS = 256  # of a data set with continuous actions, as many as exploring takes at most
 
 
 def _import_minari() -> Any:
@@ -320,9 +323,9 @@ def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
 def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
-    Observations that no encoder takes become vectors, as Gymnasium flattens them (Dict, Tuple,
-    MultiDiscrete, …), of float32 where their dtype is another one; Discrete observations and
-    actions count from 0; combinations of MultiDiscrete and MultiBinary actions are numbered.
+    Observations and actions are stored as those of an environment (:mod:`rover.envs.spaces`).
+    Continuous actions that are not of their space's set are the buffer's own: up to 256 different
+    ones as they are, more of them rounded to 256, with a warning that says by how much.
 
     Args:
         dataset: the id of a data set on this machine, or a ``minari.MinariDataset``, which may
@@ -398,6 +401,7 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
         raise UnsupportedSpaceError(  # without the line, since there is nothing to wrap
             f"the Minari data set {dataset.id!r}: {str(error).partition(': ')[0]}"
         ) from None
+    own = _with_own_actions(own, dataset)
     buffer = Buffer.of(own)
     rewards = list[FloatArray]()
     ending = _stored_ending(dataset)
@@ -452,18 +456,57 @@ def _stored_ending(dataset: Any) -> dict[str, Any]:
     return ending if whole and dataset.storage.total_episodes == ending["episodes"] else {}
 
 
+def _with_own_actions(own: Spaces, dataset: Any) -> Spaces:
+    """The spaces with the actions of a data set, where it has others than those of a Box's set.
+
+    Up to 256 different ones are the set. Of more, 256 that are farthest from each other stand for
+    those nearest to them.
+
+    Warns:
+        RoverWarning: actions are rounded, and by how much.
+    """
+    if own.actions is None or own.actions.dtype.kind != "f":
+        return own
+    parts = [
+        np.asarray(episode.actions, own.actions.dtype) for episode in dataset.iterate_episodes()
+    ]
+    taken = np.concatenate([np.empty((0, *own.actions.shape[1:]), own.actions.dtype), *parts])
+    own_set = {one.tobytes() for one in own.actions}
+    if all(one.tobytes() in own_set for one in taken):
+        return own
+    distinct = np.unique(taken.reshape(len(taken), -1), axis=0)
+    if len(distinct) > _MOST_ACTIONS:
+        chosen, rest = distinct[:1], np.linalg.norm(distinct - distinct[0], axis=1)
+        while len(chosen) < _MOST_ACTIONS:
+            farthest = distinct[rest.argmax()][None]
+            chosen = np.concatenate([chosen, farthest])
+            rest = np.minimum(rest, np.linalg.norm(distinct - farthest, axis=1))
+        flat = taken.reshape(len(taken), -1)
+        error = (
+            np.square(KDTree(chosen).query(flat)[0]).sum() / np.square(flat - flat.mean(0)).sum()
+        )
+        warnings.warn(
+            f"the {len(distinct):,} different actions of the data are rounded to {len(chosen)}, "
+            f"which leaves out {error:.1%} of their variance: plans on them are as exact as that",
+            RoverWarning,
+            stacklevel=4,
+        )
+        distinct = chosen
+    actions = distinct.reshape(-1, *own.actions.shape[1:])
+    return replace(own, actions=actions, n_actions=len(actions))
+
+
 def _numbered(actions: NDArray[Any], action_set: NDArray[Any] | None, where: str) -> NDArray[Any]:
     """Actions (n, ...) by their numbers, which Discrete ones are already."""
     if action_set is None:
         return actions
+    if action_set.dtype.kind == "f":
+        flat = action_set.reshape(len(action_set), -1)
+        return np.asarray(KDTree(flat).query(actions.reshape(len(actions), -1))[1], np.int64)
     number = {one.tobytes(): k for k, one in enumerate(action_set)}
     taken = [number.get(one.tobytes()) for one in actions.astype(action_set.dtype)]
     if None in taken:
-        raise UnsupportedSpaceError(
-            f"{where} has other actions than the {len(action_set)} that stand for its space "
-            "(rover.envs.action_set): ROVER chooses among a finite set, and reads what was chosen "
-            "from it"
-        )
+        raise ArtefactError(f"{where} has actions that its space does not have")
     return np.array(taken, np.int64)
 
 

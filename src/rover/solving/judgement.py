@@ -24,7 +24,8 @@ from rover.training.environments import evaluation_copy
 _STEPS, _EPISODES = 1000, 30
 """Steps after which no further episode is begun, and most episodes, of each."""
 
-_FEWEST = 3  # episodes of which anything is said
+_FEWEST = 3  # episodes that are compared
+_LONGEST = 1000  # steps of an episode that count, of both alike
 _LEVEL = 0.01
 _SEED = 7  # of the episodes: both play the same ones
 
@@ -56,7 +57,7 @@ def warn_if_worse_than_random(policy: Policy, experience: Experience, reward: Re
     ours = _returns(played, lambda row: policy.tables(row[None]).mean(axis=0)[0])
     uniform = np.full(policy.n_actions, 1.0 / policy.n_actions)
     random = _returns(played, lambda _: uniform)
-    if min(len(ours), len(random)) < _FEWEST or np.mean(ours) >= np.mean(random):
+    if np.mean(ours) >= np.mean(random):
         return
     errors = [float(np.std(one, ddof=1)) / math.sqrt(len(one)) for one in (ours, random)]
     least = min(len(ours), len(random)) - 1
@@ -76,23 +77,23 @@ def warn_if_worse_than_random(policy: Policy, experience: Experience, reward: Re
 def _returns(
     env: gym.Env[Any, Any], probs: Callable[[NDArray[Any]], NDArray[np.float64]]
 ) -> Sequence[float]:
-    """Returns of the episodes that about a thousand steps of a policy make; whole ones alone."""
+    """Returns of episodes of about a thousand steps together, three at least, each within 1,000."""
     returns: list[float] = []
     known: dict[bytes, NDArray[np.float64]] = {}  # episodes repeat some of their observations
     rng, n_steps = np.random.default_rng(_SEED), 0
-    while n_steps < _STEPS and len(returns) < _EPISODES:
+    while (n_steps < _STEPS or len(returns) < _FEWEST) and len(returns) < _EPISODES:
         episode = RunningEpisode(env, seed=episode_seed(_SEED, len(returns)), number=len(returns))
-        observation, earned, is_over = episode.observation, 0.0, False
-        while not is_over:
+        observation, earned = episode.observation, 0.0
+        for _ in range(_LONGEST):
             key = observation.tobytes()
             if key not in known:
                 known[key] = probs(observation).cumsum()
             cumulative = known[key]
             action = int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], "right"))
             observation, reward, terminated, truncated = episode.step(action)
-            earned, is_over = earned + as_reward(reward, episode), terminated or truncated
+            earned += as_reward(reward, episode)
             n_steps += 1
-            if n_steps >= 2 * _STEPS:  # an episode that does not end
-                return returns
+            if terminated or truncated:
+                break
         returns.append(earned)
     return returns
