@@ -9,7 +9,7 @@ doors opened, the shares of episodes with a door opened, a key picked up and a g
 milliseconds of processor time a step, with those of the environment. Agents never see these facts.
 MultiRoom-N4-S5-v0 has six rooms and five doors, whatever its name says. What ends in -RGB is seen
 as a picture of 56×56 pixels in place of 7×7 cells. An agent with a preset
-that is not its first is NAME:PRESET, such as e3b:code. The table that is printed has means and
+that is not its first is NAME:PRESET, such as e3b:published. The table that is printed has means and
 extremes over seeds. Needs the extra "arenas".
 """
 

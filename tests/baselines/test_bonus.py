@@ -44,7 +44,7 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(name, seed_steps, epsi
     with torch.no_grad():
         agent._learner.actor.head.biases[-1].copy_(torch.tensor([[[0.0, 1.0, 2.0, 0.5]]]))
     agent._tabulated.forget()
-    raw = torch.from_numpy(agent.buffer.observations.rows[:1])
+    raw = torch.tensor(agent.buffer.observations.rows[:1])
     logits = agent._learner.policy_logits(raw, skills=skill_of(agent))[0]
     share = 1.0 if seed_steps else epsilon
     expected = (1.0 - share) * torch.softmax(logits, dim=0).double().numpy() + share / 4
@@ -77,7 +77,7 @@ def test_maxent_mixes_the_policies_of_its_rounds():
     visits = agent.buffer.visits()
     np.testing.assert_array_equal(reward.density.weights, visits / visits.sum())
     np.testing.assert_allclose(
-        torch.softmax(agent._rounds[0](torch.from_numpy(table)), dim=1).numpy(), 0.25, atol=0.02
+        torch.softmax(agent._rounds[0](torch.tensor(table)), dim=1).numpy(), 0.25, atol=0.02
     )
     agent.learn(135)  # rounds end at steps 40, 100 and 160
     tables = agent.policy.tables(table)

@@ -17,7 +17,7 @@ WORDS += ["--seeds", "1", "--steps", "200", "--jobs", "2"]
 
 
 def test_words_become_methods_with_presets():
-    assert _read_agents("rover,rnd:code,rnd", "default") == [
+    assert _read_agents("rover,rnd:published,rnd", "default") == [
         ("rover", "default"),
         ("rnd", "published"),
         ("rnd", "fast"),

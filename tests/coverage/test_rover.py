@@ -144,7 +144,7 @@ def test_collecting_follows_the_policy_that_is_handed_over(name):
     """Where the plan stood its features are taken again, elsewhere the encoder's."""
     agent = shared_run(name)
     table, policy = agent.buffer.observations, cast(CoveragePolicy, agent._policy)
-    seen, rows = torch.from_numpy(table.rows), torch.arange(len(table.rows))
+    seen, rows = torch.tensor(table.rows), torch.arange(len(table.rows))
     features = policy.features(seen)
     halves = [policy.tabulated(table, features[:known]) for known in (len(rows) // 2, 0)]
     for tabulated in (agent._tabulated, *halves):

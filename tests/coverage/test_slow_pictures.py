@@ -65,7 +65,7 @@ def test_pairs_lie_within_episodes():
         episodes[-1][0].append(step[2])
         episodes[-1][1].append(step[1])
     found = PictureFeatures(buffer)
-    sums, seen = LaggedSums(198, 4), torch.from_numpy(buffer.observations.rows)
+    sums, seen = LaggedSums(198, 4), torch.tensor(buffer.observations.rows)
     usual = seen[buffer.inputs].median(dim=0).values
     for pictures, actions in episodes:
         rows = coefficients(torch.from_numpy(np.array(pictures)), usual)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.envs import GridWorld
 from rover.evaluation import (
@@ -23,7 +24,6 @@ from rover.evaluation import (
     unseen_mass,
 )
 from rover.evaluation.aliasing import _compare, _Test
-from rover.operators.support import evenly_spaced
 
 
 def always(probs: list[float]) -> Any:

@@ -22,11 +22,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import evenly_spaced
 from rover.coverage.exploration import TIE
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.evaluation import aliasing_of
-from rover.operators.support import FloatArray, IntArray, evenly_spaced
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
 from rover.planning.observation_codes import (

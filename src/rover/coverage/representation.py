@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.arrays import blocks, evenly_spaced
 from rover.coverage.config import RoverConfig
 from rover.coverage.pictures import PictureFeatures, lasts_a_lag
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
@@ -25,7 +26,7 @@ from rover.features import (
 )
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.kernels import require_finite
-from rover.operators.support import FloatArray, IntArray, blocks, evenly_spaced
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.evidence import Evidence
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.storage import copied_tensors, restore_tensors

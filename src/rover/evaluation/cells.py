@@ -17,8 +17,8 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
+from rover.arrays import blocks, evenly_spaced
 from rover.evaluation.optimum import FloatArray
-from rover.operators.support import blocks, evenly_spaced
 
 __all__ = ["MAX_POINTS", "CellNet", "Projection", "evenly_spaced", "unseen_mass"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import vstack
 
 from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction, Spaces
-from rover.errors import ConfigurationError
+from rover.errors import RoverWarning
 from rover.evaluation.optimum import FloatArray
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from rover.evaluation.rollouts import SampleComponent
 
-MAX_EPISODE_STEPS = 100_000
+MAX_EPISODE_STEPS, _UNLIMITED_STEPS = 100_000, 10_000
+"""Steps after which an episode is cut, where the environment has a time limit and where not."""
 
 
 class FiniteTasks(NamedTuple):
@@ -115,8 +117,8 @@ def greedy_episodes(
         seed: of the episodes' resets; the same seed plays the same episodes.
         n_episodes: how many.
 
-    Raises:
-        ConfigurationError: an episode that does not end.
+    Warns:
+        RoverWarning: an episode that does not end; the returns are those so far.
     """
     import torch  # with what follows: the other figures do without
 
@@ -150,8 +152,8 @@ def followed_episodes(
         env, seed, n_episodes: as of :func:`greedy_episodes`.
         sample_component: the policy of one episode, asked for each of its observations in order.
 
-    Raises:
-        ConfigurationError: an episode that does not end.
+    Warns:
+        RoverWarning: an episode that does not end; the returns are those so far.
     """
 
     def begin(number: int) -> Callable[[NDArray[Any]], int]:
@@ -177,13 +179,14 @@ def _play(
     from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
 
     own = Spaces.of(env)
+    limit = MAX_EPISODE_STEPS if env.spec and env.spec.max_episode_steps else _UNLIMITED_STEPS
     table, returns = ObservationTable(own.shape, own.dtype), np.zeros(n_episodes)
     decisions: list[int] = []
     for number in range(n_episodes):
         # A seed for each episode and not one stream: the third is the same whatever the second did.
         episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
         observation, act = episode.observation, begin(number)
-        for _ in range(MAX_EPISODE_STEPS):
+        for _ in range(limit):
             decisions.append(table.intern(observation))
             action = act(table.rows[decisions[-1]])
             observation, reward, terminated, truncated = episode.step(action)
@@ -191,8 +194,14 @@ def _play(
             if terminated or truncated:
                 break
         else:
-            raise ConfigurationError(
-                f"an episode did not end within {MAX_EPISODE_STEPS:,} steps: wrap the environment "
-                "in gymnasium.wrappers.TimeLimit"
+            # What was planned or learned is worth more than a figure of it: nothing is lost.
+            warnings.warn(
+                f"an episode of the policy did not end within {limit:,} steps, so that its return "
+                "is that of as many, and no further episode was played: wrap the environment in "
+                "gymnasium.wrappers.TimeLimit",
+                RoverWarning,
+                stacklevel=3,
             )
+            returns = returns[: number + 1]
+            break
     return returns, table.rows[decisions]

@@ -33,6 +33,12 @@ from rover.storage import RunConfig
 # Distance up to which a place counts as visited where states do not repeat.
 _NEAR = 2.0 * SPACING
 
+# States that are planned on for each step: 200 take some 25 ms.
+_STATES_A_STEP = 200
+
+# Share of new transitions from which a plan on landmarks is made anew within an episode.
+_GROWTH = 0.05
+
 # Value to exploration of what leads beyond the data; that of a place not visited yet is 1.
 _UNTRIED = 0.1
 
@@ -145,13 +151,18 @@ class Adaptation(PlanningRun):
     def _learn(self, *, done: bool) -> None:
         """Plan anew where there is something new to plan for; toss whether an episode explores."""
         n = self.num_timesteps
-        first_reward = self.is_rewarded and self._explores and self._n_exploited == 0
+        first_reward = self.is_rewarded and self._plan is self._exploration
         if done and self.is_rewarded:
             self._toss()
-        # A plan over places takes seconds: between episodes only.
         is_new = len(self._buffer.observations) > self._n_visited
-        is_new = is_new and (done or self._is_exact)
-        if first_reward or n % self.config.learner.plan_every == 0 or is_new:
+        is_due, since = n % self.config.learner.plan_every == 0, n - self._n_planned
+        if self._is_exact:
+            # A plan takes as long as there are states, so that a step has its share of one.
+            is_new = is_new and since >= len(self._all.observations) / _STATES_A_STEP
+        else:
+            # A plan on landmarks takes seconds: between episodes, or for a share of new data.
+            is_new, is_due = is_new and done, is_due and since >= _GROWTH * len(self._all)
+        if first_reward or is_due or is_new:
             self._replan(n)
 
     def _replan(self, n: int) -> None:

@@ -29,16 +29,6 @@ SAMPLE = 500
 """Rows that a choice is made by where all of them would say no more."""
 
 
-def evenly_spaced(n: int, most: int) -> IntArray:
-    """Indices of at most `most` of `n` rows, at equal distances from the first to the last."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
-
-
-def blocks(n: int, size: int = 256) -> list[slice]:
-    """Slices of n rows, `size` each, so that a table of them fits into memory."""
-    return list(map(slice, range(0, n, size), range(size, n + size, size)))
-
-
 @dataclass(frozen=True)
 class TransitionCounts:
     """Distinct transitions (x, a, x', terminated) with how often each was seen.

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.operators.support import SAMPLE, FloatArray, IntArray, evenly_spaced
+from rover.arrays import evenly_spaced
+from rover.operators.support import SAMPLE, FloatArray, IntArray
 
 WAVES = 64
 """Random Fourier features of a law that is fitted again every few steps."""

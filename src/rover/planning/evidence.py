@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import evenly_spaced
 from rover.data import Buffer
-from rover.operators.support import SAMPLE, FloatArray, evenly_spaced
+from rover.operators.support import SAMPLE, FloatArray
 from rover.planning.displacements import FirstLaw
 from rover.planning.net import FIRST_UNITS, time_units, units_due
 

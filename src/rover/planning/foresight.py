@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.operators.support import BoolArray, FloatArray, blocks, evenly_spaced
+from rover.arrays import blocks, evenly_spaced
+from rover.operators.support import BoolArray, FloatArray
 from rover.planning.displacements import FAR, WAVES, Displacements
 from rover.planning.evidence import unexplained
 from rover.planning.invariants import Invariants

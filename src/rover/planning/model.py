@@ -18,10 +18,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import FloatArray, IntArray, evenly_spaced
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.displacements import FirstLaw
 from rover.planning.endings import ends_due
 from rover.planning.motion import HELD, STALE, Motion

@@ -17,7 +17,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
+from rover.arrays import blocks, evenly_spaced
+from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
 from rover.planning.displacements import FirstLaw
 from rover.planning.endings import Endings
 from rover.planning.evidence import unexplained

@@ -15,8 +15,9 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 from torch import Tensor
 
+from rover.arrays import blocks
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray, blocks
+from rover.operators.support import BoolArray, FloatArray, IntArray
 
 _MODEL_LAG = 5
 """Steps whose change is the unit of distance of the transition model."""

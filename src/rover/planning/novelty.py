@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.operators.support import FloatArray, blocks
+from rover.arrays import blocks
+from rover.operators.support import FloatArray
 
 MOST_PAIRS = 36
 """Pairs of features that are looked at: those with the largest weights."""

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
+from rover.arrays import blocks, evenly_spaced
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray, blocks, evenly_spaced
+from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.counts import Counts
 from rover.planning.evidence import has_metric, unexplained
 from rover.planning.law import Law

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.operators.support import SAMPLE, blocks, evenly_spaced
+from rover.arrays import blocks, evenly_spaced
+from rover.operators.support import SAMPLE
 
 _LEAST_SIDE = 32
 """Pixels of a picture's shorter side; what is smaller is a list of numbers as it is."""

@@ -14,9 +14,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rover import plots
+from rover.arrays import evenly_spaced
 from rover.envs import FiniteMDP, finite_dynamics, map_arrays
 from rover.evaluation import record_rollouts, sample_trajectories
-from rover.operators.support import evenly_spaced
 from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
 from rover.solving.returns import goal_regret, goal_states, steps_to_end
