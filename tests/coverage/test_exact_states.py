@@ -89,6 +89,7 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity):
         start_distribution(agent.buffer, unseen=True),
         kernel,
         agent.config,
+        agent._cover,
         n_actions=agent.buffer.n_actions,
         ridge=1e-3,
         exact=True,

@@ -160,17 +160,16 @@ def test_exact_states_share_the_places_that_they_cover():
 
     buffer, config = agent.buffer, agent.config
     labels = room(buffer.observations.rows)
-    covered = agent._representation.covered()
     model = fit_planning_model(
         agent._representation.features(),
         buffer.counts(),
         start_distribution(buffer, unseen=True),
         agent._kernel,
         config,
+        agent._cover,
         n_actions=buffer.n_actions,
         ridge=1e-6,
         exact=True,
-        covered=covered,
     )
     weights, states = np.random.default_rng(0).random(len(model.anchors)), model.anchors // 2
     shares = labels[states] == labels[states].T

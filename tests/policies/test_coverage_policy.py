@@ -86,6 +86,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
         buffer.starts(),
         chosen,
         config.model_copy(update={"max_exact_states": 1500}),
+        agent._cover,
         n_actions=buffer.n_actions,
         ridge=1e-4,
         exact=kernel == "dirac",

@@ -19,6 +19,7 @@ import torch
 
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
+from rover.coverage.cover import Cover
 from rover.coverage.exploration import Explorer
 from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
@@ -153,11 +154,13 @@ class Rover(Agent[RoverConfig]):
         own = self._objects.get("kernel")
         self._kernel: Kernel = make_kernel(config.kernel, **parameters) if own is None else own
         self._evidence = Evidence(self.buffer)
+        part = config.cover if config.cover != "custom" else self._objects["cover"]
+        self._cover = Cover(self.buffer, self._evidence, part, config.bandwidth)
         self._representation = Representation(
             encoder,
             unbounded_dimensions(space, encoder.config),
             self._objects.get("representation"),
-            self._objects.get("cover"),
+            self._cover,
             config,
             self.buffer,
             self._kernel,
@@ -425,11 +428,11 @@ class Rover(Agent[RoverConfig]):
             start_distribution(buffer, unseen=config.unseen_starts),
             self._kernel,
             config,
+            self._cover,
             n_actions=buffer.n_actions,
             ridge=ridge * ridge_growth,
             exact=exact,
             gram=representation.gram,
-            covered=representation.covered(),
         )
 
     def _figures(self) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.resolve import DEFAULT_BANDWIDTH
+from rover.coverage.cover import Cover
 from rover.data import Buffer
 from rover.features import Encoder
 from rover.operators import (
     DenseOperator,
     Dirac,
-    Gaussian,
     Interpolation,
     Kernel,
     SparseOperator,
@@ -81,12 +80,12 @@ def fit_planning_model(
     starts: tuple[IntArray, FloatArray],
     kernel: Kernel,
     config: RoverConfig,
+    cover: Cover,
     *,
     n_actions: int,
     ridge: float,
     exact: bool,
     gram: Tensor | None = None,
-    covered: Tensor | None = None,
 ) -> PlanningModel:
     """Estimate: fit the transition operator to merged transitions.
 
@@ -96,16 +95,14 @@ def fit_planning_model(
         starts: initial observations (q,), distinct, and their weights (q,).
         kernel: the kernel on features.
         config: says when and how next states are compressed to anchors.
+        cover: the part of observations that is to be covered.
         n_actions: A.
         ridge: λ.
         exact: whether no two observations share anything.
         gram: (N, N) kernel matrix of the features, or None.
-        covered: (N, k) what of the observations is to be covered; None: their features.
     """
     if exact:
-        groups = None
-        if covered is not None:
-            groups = np.unique(covered.numpy(), axis=0, return_inverse=True)[1].reshape(-1)
+        groups = cover.groups()
         sparse = sparse_operator(counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups)
         anchors = exact_anchors(counts, starts[0])
         ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
@@ -139,12 +136,9 @@ def fit_planning_model(
     model = fit_transition_model(
         features, support, kernel, n_actions=n_actions, ridge=ridge, gram=gram
     )
-    shared = model.gram
-    if covered is not None:  # what is covered need not be what predicts
-        chosen = covered[torch.from_numpy(support.anchors)]
-        shared = Gaussian(config.bandwidth or DEFAULT_BANDWIDTH)(chosen, chosen)
+    similarity = cover.gram(support.anchors)
     return PlanningModel(
-        operator=DenseOperator(model.transition, shared),
+        operator=DenseOperator(model.transition, model.gram if similarity is None else similarity),
         start=support.start,
         anchors=2 * support.anchors + support.terminal,
         basis=model.basis,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,22 @@ from torch import Tensor
 
 from rover.arrays import blocks, evenly_spaced
 from rover.coverage.config import RoverConfig
+from rover.coverage.cover import Cover, feature_units
 from rover.coverage.pictures import PictureFeatures, lasts_a_lag
-from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
     RepresentationLoss,
     input_statistics,
 )
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
-from rover.operators.kernels import require_finite
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.evidence import Evidence
-from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
+from rover.planning.net import FIRST_UNITS
 from rover.storage import copied_tensors, restore_tensors
 
-_NOISE_WIDTH = 1e6  # of the range
 _ONE_TOLERANCE = 1e-8
 _MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
 _COLLAPSED_COSINE = 0.95
@@ -44,8 +42,7 @@ class Representation:
         encoder: the encoder, which is trained in place.
         unbounded: dimensions of a scaling encoder whose range is that of the data as it grows.
         loss: what trains it; None: the one that the configuration names.
-        cover: from observations (n, *shape) to what is to be covered of each, (n, k); None: what
-            the configuration names.
+        cover: the part of observations that is to be covered.
         config: resolved settings.
         buffer: whose observations are represented.
         kernel: the kernel that Gram matrices are taken with.
@@ -60,14 +57,13 @@ class Representation:
 
     gram: Tensor | None
     _values: Tensor
-    _covered: FloatArray
 
     def __init__(
         self,
         encoder: Encoder,
         unbounded: IntArray,
         loss: RepresentationLoss | None,
-        cover: Callable[[NDArray[Any]], Any] | None,
+        cover: Cover,
         config: RoverConfig,
         buffer: Buffer,
         kernel: Kernel,
@@ -190,7 +186,7 @@ class Representation:
             return
         buffers = dict(self.encoder.named_buffers())
         values, repeats = rows.reshape(len(rows), -1).astype(np.float64), self._evidence.is_exact
-        low, width = _units(buffer, values, repeats=repeats)
+        low, width = feature_units(buffer, values, repeats=repeats)
         at = self._unbounded if self._evidence.is_exact else np.arange(len(low))
         buffers["low"][at] = torch.from_numpy(low[at])
         buffers["width"][at] = torch.from_numpy(width[at])
@@ -229,7 +225,7 @@ class Representation:
             return True
         if isinstance(self._kernel, Interpolation):
             return self._evidence.is_exact
-        if self._config.cover is not None:  # which may be shared though no features are
+        if not self._cover.is_all:  # a part may be shared though no features are
             return False
         total, most = 0.0, _MOST_SHARED * len(self.features())
         for block in self._shared():
@@ -256,55 +252,18 @@ class Representation:
             sums = shared.abs_().sum(dim=1)
             yield sums if has_one else torch.full_like(sums, math.inf)
 
-    def _chosen(self) -> FloatArray:
-        """The part of every observation in the buffer that is to be covered, (N, k), as it is."""
-        known, rows = len(self._covered), self._buffer.observations.rows
-        if known < len(rows):
-            fresh = rows[known:]
-            if self._cover is None:
-                assert isinstance(self._config.cover, tuple)
-                new = fresh[:, self._config.cover]
-            else:
-                new = np.asarray(self._cover(fresh.copy()))
-                if new.ndim != 2 or len(new) != len(fresh) or new.dtype.kind not in "bfiu":
-                    raise ConfigurationError(
-                        f"cover must make an array of {len(fresh)} rows of numbers, one for each "
-                        f"observation, not one of shape {new.shape} and dtype {new.dtype}"
-                    )
-            new = new.astype(np.float64)  # of any layout and type
-            require_finite(torch.from_numpy(new), "what cover returned", "return numbers")
-            self._covered = np.concatenate([self._covered, new]) if known else new
-        return self._covered
-
-    def covered(self) -> Tensor | None:
-        """The part of every observation in the buffer that is to be covered, (N, k) in the units
-        of the default bandwidth; None: all of it."""
-        if self._config.cover is None:
-            return None
-        values = self._chosen()
-        low, width = _units(self._buffer, values, repeats=self._evidence.is_exact)
-        return torch.from_numpy((values - low) / width)
-
     def points(self, observations: IntArray, n: int) -> tuple[FloatArray, IntArray | None]:
-        """Features (m, d) of observations (m,) of the buffer that places lie in, those of pictures
-        learned from its first n transitions; and which columns are to be covered, None: all."""
-        cover = self._config.cover
+        """Features (m, d) of observations (m,) of the buffer that landmarks lie in, learned from its
+        first n transitions where they are images; and the columns to be covered, None: all."""
+        is_scaled = False
         if self._pictures is not None:
             features = self._pictures.points(observations, n)
         elif self.encoder.config.kind == "scale":
             rows = self._buffer.observations.rows[observations]
-            features = rows.reshape(len(rows), -1).astype(np.float64)
-            if cover != "custom":
-                return features, None if cover is None else np.array(cover)
+            features, is_scaled = rows.reshape(len(rows), -1).astype(np.float64), True
         else:
             features = self.features().numpy()[observations]
-        if cover is None:
-            return features, None
-        values = self._chosen()[
-            observations
-        ]  # where an action leads is then predicted for them too
-        width = features.shape[1]
-        return np.hstack([features, values]), np.arange(width, width + values.shape[1])
+        return self._cover.columns(features, observations, are_dimensions=is_scaled)
 
     def renew(self) -> dict[str, float]:
         """Compute the features in one go; how far those that are learned have come apart."""
@@ -320,7 +279,7 @@ class Representation:
         taken, and a run resumed, where that history does not matter.
         """
         self._values, self.gram = torch.zeros(0, 0, dtype=torch.float64), None
-        self._covered = np.zeros((0, 0))
+        self._cover.forget()
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that training changes; not copied."""
@@ -341,23 +300,6 @@ class Representation:
         restore_tensors(self._tensors(), state, owner=owner)
         self.forget()
         self.features()
-
-
-def _units(buffer: Buffer, values: FloatArray, *, repeats: bool) -> tuple[FloatArray, FloatArray]:
-    """The least value and the unit of each column of `values` (N, d), one row an observation.
-
-    The unit is the range while states repeat, else such that the default bandwidth is what the
-    column changes in the time of coverage.
-    """
-    low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
-    if repeats or len(buffer) < FIRST_UNITS:
-        return low, width
-    done = buffer.terminated | buffer.truncated
-    units = DENSITY_WIDTH * time_units(
-        values[buffer.inputs], values[buffer.successors], done, COVERAGE_LAG
-    )
-    # Noise is too wide for any two values to differ.
-    return low, np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * width)
 
 
 def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
