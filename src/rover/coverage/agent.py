@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
-from rover.coverage.cover import Cover
+from rover.coverage.cover import Cover, target_weights
 from rover.coverage.exploration import Explorer
 from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
     PlanningModel,
+    covered_landmarks,
     fit_planning_model,
     place_planning_model,
     start_distribution,
@@ -32,7 +34,7 @@ from rover.coverage.rehearsal import rehearsed_objective
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.data import draw_transitions
-from rover.envs import Spaces
+from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning, SingularSolveError
 from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
@@ -85,11 +87,12 @@ class Rover(Agent[RoverConfig]):
         evaluation_env: a second instance of the environment, which policies are rolled out in;
             None: a copy, or one that is made from the spec.
         overrides: single settings, the fields of :class:`~rover.coverage.config.RoverConfig`.
-            ``kernel``, ``encoder``, ``representation`` and ``cover`` may also be your own: a
-            :class:`~rover.operators.Kernel`, a torch module
+            ``kernel``, ``encoder``, ``representation``, ``cover`` and ``target`` may also be your
+            own: a :class:`~rover.operators.Kernel`, a torch module
             (:func:`~rover.features.custom_encoder`), a
-            :class:`~rover.features.RepresentationLoss`, and a function from observations
-            (n, *shape) to what is to be covered of each, (n, k).
+            :class:`~rover.features.RepresentationLoss`, a function from observations
+            (n, *shape) to what is to be covered of each, (n, k), and one to their weights (n,) ≥ 0
+            in the distribution that is to be covered, or an array of one weight a state (S,).
 
     Raises:
         ConfigurationError: unknown or contradictory settings.
@@ -112,7 +115,9 @@ class Rover(Agent[RoverConfig]):
         return resolve(super().resolve(config, env), Spaces.of(env).observation)
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
-        names = ("kernel", "encoder", "representation", "cover")
+        names = ("kernel", "encoder", "representation", "cover", "target")
+        if isinstance(overrides.get("target"), np.ndarray):
+            overrides = {**overrides, "target": tuple(overrides["target"].tolist())}
         self._objects = {name: overrides[name] for name in names if callable(overrides.get(name))}
         config = super()._configure({**overrides, **dict.fromkeys(self._objects, "custom")})
         for name in names:
@@ -138,7 +143,7 @@ class Rover(Agent[RoverConfig]):
             encoder = custom_encoder(own, space)
         if config.cover is not None and self.measures.evaluator is not None:
             warnings.warn(
-                "coverage, J and J/J* are those of all states, whatever cover names",
+                "coverage, J and J/J* are of all states alike, whatever cover and target say",
                 RoverWarning,
                 stacklevel=2,
             )
@@ -155,7 +160,9 @@ class Rover(Agent[RoverConfig]):
         self._kernel: Kernel = make_kernel(config.kernel, **parameters) if own is None else own
         self._evidence = Evidence(self.buffer)
         part = config.cover if config.cover != "custom" else self._objects["cover"]
-        self._cover = Cover(self.buffer, self._evidence, part, config.bandwidth)
+        self._cover = Cover(
+            self.buffer, self._evidence, part, config.bandwidth, self._target_function()
+        )
         self._representation = Representation(
             encoder,
             unbounded_dimensions(space, encoder.config),
@@ -184,6 +191,43 @@ class Rover(Agent[RoverConfig]):
         )
         self._follow(self._uniform)
         return self._uniform
+
+    def _target_function(self) -> Callable[[NDArray[Any]], Any] | None:
+        """The weights of observations in the target distribution, as a function of them.
+
+        Raises:
+            ConfigurationError: one weight a state was given, and the environment has no states of
+                this number.
+        """
+        target, space = self.config.target, self.spaces.observation
+        if target is None or target == "custom":
+            return self._objects.get("target")
+        weights, problem = np.append(target, 0.0), finite_dynamics(self.env)
+        state_of: Callable[[NDArray[Any]], Any]
+        if problem is not None:
+            n_states, state_of = problem.dynamics.n_states, problem.states_of
+        elif isinstance(space, gym.spaces.Discrete):
+            n_states, state_of = int(space.n), lambda rows: rows - int(space.start)
+        else:
+            raise ConfigurationError(
+                "target as an array needs an environment with states of known number: give a "
+                "function from observations (n, *shape) to weights (n,)"
+            )
+        if len(target) != n_states or not any(target):
+            raise ConfigurationError(
+                f"target must be {n_states} weights, one a state, of which one is above 0, not "
+                f"{len(target)} of sum {sum(target):g}"
+            )
+        return lambda rows: weights[state_of(rows)]
+
+    def _target(self, problem: FiniteMDP) -> NDArray[np.float64] | None:
+        wanted = self._target_function()
+        if wanted is None or self.config.cover is not None:
+            return None
+        weights = target_weights(wanted, problem.observations)
+        if not weights.any():
+            raise ConfigurationError("target is 0 at every state of the environment")
+        return np.asarray(weights / weights.sum())
 
     # collect
 
@@ -374,6 +418,7 @@ class Rover(Agent[RoverConfig]):
             some = np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64)
             invariants = Invariants(places.points(self.buffer.successors[some]))
             fine = places.finer(round(_FINER * most))
+            groups, target = covered_landmarks(places, places.cells, self._cover)
         plans: list[tuple[float, PlanningModel, Improvement]] = []
         for net in (fine, coarse) if len(fine.net) != len(coarse.net) else (fine,):
             model, plan = self._plan_on_net(net, encoder)
@@ -382,6 +427,8 @@ class Rover(Agent[RoverConfig]):
                     net,
                     plan.weights.numpy(),
                     invariants,
+                    groups,
+                    None if target is None else target.numpy(),
                     discount=config.discount,
                     uniform_share=config.policy_epsilon,
                 )
@@ -395,7 +442,7 @@ class Rover(Agent[RoverConfig]):
     def _plan_on_net(self, net: PlaceModel, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
         """Plan on the places of one net."""
         with self.stopwatch("estimate"):
-            model = place_planning_model(net, net.rows(steps=net.held), encoder)
+            model = place_planning_model(net, net.rows(steps=net.held), encoder, self._cover)
         return model, self._improve(model, is_comparable=True)
 
     def _improve(self, model: PlanningModel, *, is_comparable: bool) -> Improvement:
@@ -463,9 +510,11 @@ class Rover(Agent[RoverConfig]):
     @property
     def _keeps_latest(self) -> bool:
         """True if the latest policy is handed over whatever it covers, as the paper's is."""
-        # The exact J is that of all states, and no judge of a policy that covers something else.
-        is_of_all = self.config.cover is None or self.measures.evaluator is None
-        return self.preset != "default" or not is_of_all
+        # The exact J is of all states, and visited cells are of an even coverage: no judges of a
+        # policy that covers something else.
+        is_exact = self.measures.evaluator is not None
+        is_judged = self.config.cover is None if is_exact else self.config.target is None
+        return self.preset != "default" or not is_judged
 
     def _doubts(self) -> str | None:
         latest = self.measures.latest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from rover.training.config import AgentConfig
 
@@ -17,8 +17,8 @@ class RoverConfig(AgentConfig):
 
     Fields that depend on the environment may be None: :func:`rover.coverage.resolve.resolve` fills
     them in, and what a run folder stores is the resolved configuration. A kernel, an encoder, a
-    representation loss or a function of what to cover that is the user's own is stored as
-    ``"custom"``.
+    representation loss, a function of what to cover or a target that is the user's own is stored
+    as ``"custom"``.
     """
 
     # represent
@@ -162,6 +162,12 @@ class RoverConfig(AgentConfig):
     # what to cover
     cover: tuple[NonNegativeInt, ...] | Literal["custom"] | None = Field(
         None, description="dimensions of vector observations that are to be covered; None: all"
+    )
+
+    target: tuple[NonNegativeFloat, ...] | Literal["custom"] | None = Field(
+        None,
+        description="wanted share of each state, relative to the others: one number a state; None: "
+        "all alike",
     )
 
     # collect

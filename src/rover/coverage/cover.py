@@ -1,7 +1,8 @@
-"""What is to be covered: whole observations, or a part of them."""
+"""Coverage: whole observations or a part of them, evenly or towards a target distribution."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.data import Buffer
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Gaussian
 from rover.operators.kernels import require_finite
 from rover.operators.support import BoolArray, FloatArray, IntArray
@@ -24,7 +25,7 @@ NOISE_WIDTH = 1e6
 
 
 class Cover:
-    """The part of a buffer's observations that is to be covered.
+    """The part of a buffer's observations that is to be covered, and its target distribution.
 
     Args:
         buffer: the transitions.
@@ -32,9 +33,13 @@ class Cover:
         part: dimensions of vector observations; a function from observations (n, *shape) to the
             part of each, (n, k); None: all.
         bandwidth: of the Gaussian that compares parts where states are not exact.
+        target: from observations (n, *shape) to their weights (n,) ≥ 0, relative to one another.
+            The target distribution of parts is in proportion to the mean weights of their
+            observations. None: as even as possible.
     """
 
     _parts: FloatArray
+    _weights: FloatArray
 
     def __init__(
         self,
@@ -42,11 +47,13 @@ class Cover:
         evidence: Evidence,
         part: tuple[int, ...] | Callable[[NDArray[Any]], Any] | None,
         bandwidth: float | None,
+        target: Callable[[NDArray[Any]], Any] | None = None,
     ) -> None:
         self._buffer = buffer
         self._evidence = evidence
         self._part = part
         self._bandwidth = bandwidth or DEFAULT_BANDWIDTH
+        self._target = target
         self.forget()
 
     @property
@@ -54,9 +61,14 @@ class Cover:
         """True if whole observations are to be covered."""
         return self._part is None
 
+    @property
+    def has_target(self) -> bool:
+        """True if a distribution is wanted that need not be even."""
+        return self._target is not None
+
     def forget(self) -> None:
         """Forget the parts, so that the next are computed in one go."""
-        self._parts = np.zeros((0, 0))
+        self._parts, self._weights = np.zeros((0, 0)), np.zeros(0)
 
     def parts(self) -> FloatArray:
         """The part of every observation in the buffer, (N, k), unscaled."""
@@ -82,6 +94,35 @@ class Cover:
         if self.is_all:
             return np.arange(len(self._buffer.observations))
         return np.unique(self.parts(), axis=0, return_inverse=True)[1].reshape(-1)
+
+    def target(self, groups: IntArray, observations: IntArray, anchors: IntArray) -> Tensor | None:
+        """Target distribution (s,) over anchors, all of a group on its first; None: no target.
+
+        Args:
+            groups: (s,) group that each anchor is covered with.
+            observations: (n,) of the buffer, by index.
+            anchors: (n,) the anchor that each of them belongs to.
+        """
+        if self._target is None:
+            return None
+        known, rows = len(self._weights), self._buffer.observations.rows
+        fresh = target_weights(self._target, rows[known:])
+        self._weights = np.concatenate([self._weights, fresh])
+        _, first, index = np.unique(groups, return_index=True, return_inverse=True)
+        member = index.reshape(-1)[anchors]
+        sums = np.bincount(member, self._weights[observations], minlength=len(first))
+        means = sums / np.maximum(np.bincount(member, minlength=len(first)), 1)
+        if not means.any():
+            warnings.warn(
+                "target is 0 at every observation so far: until one with a weight is seen, all are "
+                "covered evenly",
+                RoverWarning,
+                stacklevel=2,
+            )
+            return None
+        target = np.zeros(len(groups))
+        target[first] = means / means.sum()
+        return torch.from_numpy(target)
 
     def gram(self, observations: IntArray) -> Tensor | None:
         """Similarity (n, n) of the parts of observations (n,); None: of their features."""
@@ -110,6 +151,26 @@ class Cover:
         parts = self.parts()[observations]  # predicted with the features
         width = features.shape[1]
         return np.hstack([features, parts]), np.arange(width, width + parts.shape[1])
+
+
+def target_weights(target: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> FloatArray:
+    """Weights (n,) of observations (n, *shape) by a target.
+
+    Raises:
+        ConfigurationError: they are not n finite numbers of at least 0.
+    """
+    weights = np.asarray(target(observations.copy()))
+    if weights.shape != (len(observations),) or weights.dtype.kind not in "bfiu":
+        raise ConfigurationError(
+            f"target must return {len(observations)} numbers, one for each observation, not an "
+            f"array of shape {weights.shape} and dtype {weights.dtype}"
+        )
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ConfigurationError(
+            f"target must return finite weights of at least 0, not {weights.min():g} to "
+            f"{weights.max():g}"
+        )
+    return weights.astype(np.float64)
 
 
 def feature_units(

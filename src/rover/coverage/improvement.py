@@ -95,7 +95,7 @@ def improve(
     is_exploring: bool,
     is_comparable: bool,
 ) -> Improvement:
-    """Descend ‖μ(π)‖² by the policy on a planning model.
+    """Descend J by the policy on a planning model.
 
     Args:
         model: the model.
@@ -133,6 +133,7 @@ def improve(
         sink_norm=config.sink_norm * warmup,
         n_steps=n_steps,
         step_rule=rule,
+        target=model.target,
         tolerance=tolerance,
         dual=dual,
     )

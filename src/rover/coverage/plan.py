@@ -10,6 +10,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from rover.arrays import evenly_spaced
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover
 from rover.data import Buffer
@@ -29,11 +30,13 @@ from rover.operators import (
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.model import PlaceModel
+from rover.planning.net import Net
 from rover.planning.rows import Rows
 
 _NEGLIGIBLE = 1e-8  # similarity; what it changes in a policy is far below the descent's tolerance
 _SMOOTHING = 1e-3
 _NOISE_WIDTH = 1e12  # no two values differ
+_MOST_WEIGHED = 20_000  # observations by which landmarks are weighed; time and memory stay bounded
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class PlanningModel:
         anchors: (s,) what each anchor stands for: 2 · observation index + 1 if terminal.
         basis: (u, z) features that regressors compare with; None for ρ(φ) = φ.
         coefficients: (q, A) extension of Σ_i v_i P_a[i, x] to every x, of values v (s,).
+        target: (s,) occupancy that is wanted; None: as even as possible.
         n_pairs: number of distinct pairs (x, a) that it was made of.
         outcome_variance: of their outcomes, 0 of places.
         is_exact: whether observations share nothing.
@@ -62,6 +66,7 @@ class PlanningModel:
     anchors: IntArray
     basis: Tensor | None
     coefficients: Callable[[Tensor], Tensor]
+    target: Tensor | None
     n_pairs: int
     outcome_variance: float
     is_exact: bool
@@ -115,6 +120,7 @@ def fit_planning_model(
             coefficients=lambda values: _interpolating(
                 sparse.action_values(values)[ordinary], basis, kernel
             ),
+            target=cover.target(groups[anchors // 2], anchors // 2, np.arange(len(anchors))),
             n_pairs=counts.n_pairs,
             outcome_variance=counts.outcome_variance,
             is_exact=True,
@@ -143,13 +149,18 @@ def fit_planning_model(
         anchors=2 * support.anchors + support.terminal,
         basis=model.basis,
         coefficients=model.coefficients,
+        target=cover.target(
+            cover.groups()[support.anchors], support.anchors, np.arange(len(support.anchors))
+        ),
         n_pairs=counts.n_pairs,
         outcome_variance=counts.outcome_variance,
         is_exact=False,
     )
 
 
-def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> PlanningModel:
+def place_planning_model(
+    model: PlaceModel, rows: Rows, encoder: Encoder, cover: Cover
+) -> PlanningModel:
     """The planning model of continuous states: rows on the landmarks of a net.
 
     An episode ends in a terminal state, which is occupied for one step: a twin of each landmark
@@ -159,6 +170,7 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
         model: the model.
         rows: of its landmarks, made of the data so far, of held actions.
         encoder: a scaling one; its scales become the units of the model.
+        cover: the target distribution.
     """
     size, n_actions = len(model.net), len(rows.end) // len(model.net)
     ends = np.flatnonzero(rows.end)
@@ -169,12 +181,15 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
     onward.resize(shape)  # type: ignore[arg-type] # stubs
     at = np.repeat(ends, index.shape[1]), size + twin.ravel()
     ended = csr_array(((rows.end[ends, None] * weights).ravel(), at), shape=shape)
-    groups = model.coverage_groups(model.net.places)
+    groups, target = covered_landmarks(model, model.net, cover)
+    groups = np.append(groups, groups[terminal])
+    if target is not None:
+        target = torch.cat([target, target.new_zeros(len(terminal))])
     operator = SparseOperator(
         csr_array(onward + ended),
         torch.from_numpy(np.append(rows.start, np.zeros(len(terminal)))),
         np.repeat([0.0, 1.0], [len(rows.end), len(terminal) * n_actions]),
-        np.append(groups, groups[terminal]),
+        groups,
     )
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]
@@ -190,12 +205,28 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
         anchors=np.append(2 * np.arange(size), 2 * terminal + 1),
         basis=basis,
         coefficients=lambda values: operator.action_values(values)[:size],
+        target=target,
         n_pairs=model.n_pairs,
         outcome_variance=0.0,
         is_exact=False,
         on_places=True,
         held=model.held,
     )
+
+
+def covered_landmarks(model: PlaceModel, net: Net, cover: Cover) -> tuple[IntArray, Tensor | None]:
+    """Group (m,) that each landmark of a net is covered with, and the target (m,), if there is one.
+
+    Args:
+        model: of the net's units.
+        net: its landmarks.
+        cover: the target distribution.
+    """
+    groups = model.coverage_groups(net.places)
+    if not cover.has_target:
+        return groups, None
+    some = evenly_spaced(len(model.buffer.observations), _MOST_WEIGHED)
+    return groups, cover.target(groups, some, net.nearest(model.points(some), 1)[1][:, 0])
 
 
 def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.operators.support import FloatArray
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
 
@@ -22,6 +22,8 @@ def rehearsed_objective(
     model: PlaceModel,
     weights: FloatArray,
     invariants: Invariants,
+    groups: IntArray,
+    target: FloatArray | None = None,
     *,
     discount: float,
     uniform_share: float = 0.0,
@@ -36,13 +38,14 @@ def rehearsed_objective(
         weights: (m, A) of the policy at the places of that net.
         invariants: of the model's points. In hundreds of steps the law leaves the circle of an
             angle, and comes to rest where no state is.
+        groups: (m,) that each cell of the model is covered with.
+        target: (m,) distribution over the cells, all of a group on one of them; None: even.
         discount: γ in (0, 1), of single steps.
         uniform_share: share of uniformly random actions that are part of the policy.
     """
     rng, each = np.random.default_rng(0), np.arange(_EPISODES)
     observations, times = model.buffer.starts()
     begins = model.points(rng.choice(observations, _EPISODES, p=times / times.sum()))
-    groups = model.coverage_groups(model.cells.places)
     occupancy = np.zeros((_EPISODES, 1 + int(groups.max())))
     points, left, is_over = begins, 1.0, np.zeros(_EPISODES, np.bool_)
     while left > _LEFT:
@@ -62,4 +65,8 @@ def rehearsed_objective(
         left *= discount
     occupancy /= occupancy.sum(axis=1, keepdims=True)
     both = float((occupancy.sum(axis=0) ** 2).sum() - (occupancy**2).sum())
-    return both / (_EPISODES * (_EPISODES - 1))
+    objective = both / (_EPISODES * (_EPISODES - 1))
+    if target is None:
+        return objective
+    wanted = np.bincount(groups, target)
+    return objective + float(wanted @ (wanted - 2.0 * occupancy.mean(axis=0)))

@@ -253,8 +253,8 @@ class Representation:
             yield sums if has_one else torch.full_like(sums, math.inf)
 
     def points(self, observations: IntArray, n: int) -> tuple[FloatArray, IntArray | None]:
-        """Features (m, d) of observations (m,) of the buffer that landmarks lie in, learned from its
-        first n transitions where they are images; and the columns to be covered, None: all."""
+        """Features (m, d) of observations (m,) that landmarks lie in, learned from the first n
+        transitions where they are images; and the columns to be covered, None: all."""
         is_scaled = False
         if self._pictures is not None:
             features = self._pictures.points(observations, n)

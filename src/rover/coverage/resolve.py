@@ -74,6 +74,13 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         if small and identity and config.collect == "plan" and config.bandwidth is None:
             filled["kernel"] = "interpolation"
     kernel = filled.get("kernel", config.kernel)
+    if config.target is not None:
+        if config.contexts:
+            raise ConfigurationError(
+                "target has no meaning with contexts=True, where each episode has a layout of its "
+                "own to cover: leave one of them out"
+            )
+        filled["contexts"] = False
     if config.contexts:
         check_size(space)
     if kernel == "dirac" and not identity:

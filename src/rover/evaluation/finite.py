@@ -29,6 +29,8 @@ ENDED = -1
 
 TARGET_COVERAGE = 0.95
 
+# J* as a share of Σ t² up to which a target t is reached: the accuracy of the interior point.
+_REACHED = 1e-6
 # Simulated sets of episodes of an expected coverage.
 _N_REPEATS = 100
 # Seed of episodes of random actions and of the optimum: figures of the problem alone.
@@ -223,18 +225,26 @@ class FiniteEvaluator:
         discount: γ of the occupancy.
         horizon: episodes are truncated after so many steps.
         n_episodes: episodes of a coverage figure.
+        target: (S,) distribution that J is the squared distance to; None: J = Σ_x d(x)².
 
     Attributes:
         uniform_policy: (S, A), the same probability for every action.
     """
 
     def __init__(
-        self, problem: FiniteMDP, *, discount: float, horizon: int, n_episodes: int
+        self,
+        problem: FiniteMDP,
+        *,
+        discount: float,
+        horizon: int,
+        n_episodes: int,
+        target: FloatArray | None = None,
     ) -> None:
         self.problem = problem
         self.discount = discount
         self.horizon = horizon
         self.n_episodes = n_episodes
+        self.target = target
         self.n_states = problem.dynamics.n_states
         n_actions = problem.dynamics.n_actions
         self.uniform_policy: FloatArray = np.full((self.n_states, n_actions), 1.0 / n_actions)
@@ -242,7 +252,8 @@ class FiniteEvaluator:
     @cached_property
     def optimum(self) -> Optimum:
         """The least objective of any policy, solved for when it is first asked for."""
-        return optimal_occupancy(self.problem.dynamics, discount=self.discount)
+        dynamics, target = self.problem.dynamics, self.target
+        return optimal_occupancy(dynamics, discount=self.discount, target=target)
 
     @cached_property
     def uniform_objective(self) -> float:
@@ -250,10 +261,16 @@ class FiniteEvaluator:
         return float(self.exact_figures(self.uniform_policy)["objective"])
 
     def ratio(self, objective: float) -> float | None:
-        """J / J* of an objective J; None of more states than J* is solved for."""
+        """J / J* of an objective J.
+
+        None of more states than J* is solved for, and of a target that a policy reaches: J* is 0.
+        """
         if self.n_states > MAX_EVALUATED_STATES:
             return None
-        return objective / self.optimum.objective
+        optimum, target = self.optimum.objective, self.target
+        if target is not None and optimum <= _REACHED * float(target @ target):
+            return None
+        return objective / optimum
 
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.
@@ -293,16 +310,20 @@ class FiniteEvaluator:
         """Figures that need no sampling, for a policy (S, A) or a mixture (K, S, A).
 
         Returns:
-            ``objective`` J = Σ_x d^π(x)²; ``optimality_ratio`` J / J*, as of :meth:`ratio`;
-            ``renyi2_entropy`` −log J and ``shannon_entropy`` of the discounted occupancy, in nats.
+            ``objective`` J = Σ_x d^π(x)², or the squared distance to the target;
+            ``optimality_ratio`` J / J*, as of :meth:`ratio`;
+            ``renyi2_entropy`` −log Σ_x d^π(x)² and ``shannon_entropy`` of the discounted occupancy,
+            in nats.
         """
         dynamics, discount = self.problem.dynamics, self.discount
         occupancy = policy_occupancy(dynamics, policy_probs, discount=discount)
-        objective = float(occupancy @ occupancy)
+        squares = float(occupancy @ occupancy)
+        away = occupancy if self.target is None else occupancy - self.target
+        objective = float(away @ away)
         return {
             "objective": objective,
             "optimality_ratio": self.ratio(objective),
-            "renyi2_entropy": -math.log(objective),
+            "renyi2_entropy": -math.log(squares),
             "shannon_entropy": float(entr(occupancy).sum()),
         }
 

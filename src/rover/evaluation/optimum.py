@@ -10,6 +10,7 @@ whatever model it was trained on:
                                       d(x) = Σ_a ρ(x, a),   ρ ≥ 0.
 
 A terminal state is occupied for the one step of arrival; from there the process starts anew.
+With a target distribution t the program minimises Σ_x (d(x) − t(x))².
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ class Optimum:
     """The least objective that any policy reaches.
 
     Attributes:
-        objective: J* = Σ_x d(x)².
+        objective: J* = Σ_x d(x)², or Σ_x (d(x) − t(x))².
         state_occupancy: (S,) the optimal d, which is unique; sums to 1.
         policy_probs: (S, A) the policy ρ / d; uniform where the optimum never goes.
-        duality_gap: primal minus dual objective of the solver, relative to J*: the certified error.
+        duality_gap: primal minus dual objective of the solver, the certified error, relative to J*;
+            with a target, which may be reached exactly, to J* + Σ_x t(x)².
     """
 
     objective: float
@@ -48,23 +50,27 @@ class Optimum:
     duality_gap: float
 
 
-def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
-    """Minimise Σ_x d^π(x)² over all policies, exactly (interior point, Clarabel).
+def optimal_occupancy(
+    dynamics: FiniteDynamics, *, discount: float, target: FloatArray | None = None
+) -> Optimum:
+    """Minimise Σ_x (d^π(x) − t(x))² over all policies, exactly (interior point, Clarabel).
 
     Args:
         dynamics: the finite problem.
         discount: γ in [0, 1).
+        target: (S,) t ≥ 0, sum 1; None: 0, and so as even as possible.
 
     Raises:
         SingularSolveError: the solver did not reach its tolerance.
     """
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
+    wanted = np.zeros(n_states) if target is None else target
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     # Sums of several threads come in any order, and so in other bits.
     settings.max_threads = 1
-    solution = clarabel.DefaultSolver(*_flow_program(dynamics, discount), settings).solve()
+    solution = clarabel.DefaultSolver(*_flow_program(dynamics, discount, wanted), settings).solve()
     status = str(solution.status)
     if status != "Solved":
         raise SingularSolveError(
@@ -80,19 +86,22 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
     visited = occupancy > _UNVISITED / n_states
     policy_probs = np.full((n_states, n_actions), 1.0 / n_actions)
     policy_probs[visited] = pairs[visited] / occupancy[visited, None]
+    away = occupancy - wanted
+    # The program leaves out Σ t², S times which is in its units.
+    scale = solution.obj_val + 2.0 * n_states * float(wanted @ wanted)
     return Optimum(
-        objective=float(occupancy @ occupancy),
+        objective=float(away @ away),
         state_occupancy=occupancy,
         policy_probs=policy_probs,
         # Relative, as J* of many states is small.
-        duality_gap=abs(solution.obj_val - solution.obj_val_dual) / solution.obj_val,
+        duality_gap=abs(solution.obj_val - solution.obj_val_dual) / scale,
     )
 
 
 def _flow_program(
-    dynamics: FiniteDynamics, discount: float
+    dynamics: FiniteDynamics, discount: float, target: FloatArray
 ) -> tuple[csc_array, FloatArray, csc_array, FloatArray, list[Any]]:
-    """Clarabel's Q, q, A, b and cones: minimise ½ zᵀQz over z = (ρ action by action, d).
+    """Clarabel's Q, q, A, b and cones: minimise ½ zᵀQz + qᵀz over z = (ρ action by action, d).
 
     In units of the uniform occupancy 1/S, so that the solver's absolute tolerances mean the same
     for every number of states.
@@ -109,7 +118,7 @@ def _flow_program(
     nonnegative = hstack([-eye_array(n_pairs), csr_array((n_pairs, n_states))])
     return (
         csc_array(diags_array(weights, format="csc")),
-        np.zeros(n_pairs + n_states),
+        np.r_[np.zeros(n_pairs), -2.0 * target],
         csc_array(vstack([flow, marginal, nonnegative])),
         np.r_[(1.0 - discount) * n_states * dynamics.start, np.zeros(n_states + n_pairs)],
         [clarabel.ZeroConeT(2 * n_states), clarabel.NonnegativeConeT(n_pairs)],

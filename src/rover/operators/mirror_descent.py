@@ -95,10 +95,11 @@ def mirror_descend(
     sink_norm: float,
     n_steps: int,
     step_rule: StepRule,
+    target: Tensor | None = None,
     dual: Tensor | None = None,
     tolerance: float = 0.0,
 ) -> MirrorDescentResult:
-    """Minimise J(π) = ‖μ(π)‖² + ε² m(π)² over stationary policies on the anchors.
+    """Minimise J(π) = ‖μ(π) − μ_t‖² + ε² m(π)² over stationary policies on the anchors.
 
     Args:
         operator: the transition model on s anchors.
@@ -107,6 +108,7 @@ def mirror_descend(
         sink_norm: ε ≥ 0.
         n_steps: iterations; the descent may stop earlier, when no step size lowers J any more.
         step_rule: how the step size η moves.
+        target: (s,) t, as of :func:`~rover.operators.solve_occupancy`; None: 0.
         dual: (s,) V to start from; None starts from the uniform policy.
         tolerance: stop once ten accepted steps together lower J by less than this fraction.
 
@@ -123,7 +125,9 @@ def mirror_descend(
 
     def evaluate(dual: Tensor) -> _Iterate:
         probs = policy_at_anchors(operator, dual, discount=discount)
-        occupancy = solve_occupancy(operator, probs, start, discount=discount, sink_norm=sink_norm)
+        occupancy = solve_occupancy(
+            operator, probs, start, discount=discount, sink_norm=sink_norm, target=target
+        )
         return _Iterate(dual, probs, occupancy)
 
     # Zero is the uniform policy: softmax of equal logits.

@@ -9,6 +9,9 @@ With P_π = Σ_a P_a diag(π(a|·)) on the anchors and initial weights α0,
     v = (I − γ P_πᵀ)⁻¹ g
     G_a = γ P_aᵀ v                       the paper's [∇J](·, a) at the anchors  (Theorem 1)
 
+With a target t (s,), a distribution over the anchors, J = ‖μ(π) − μ_t‖² + ε²m², and w − t/(1−γ)
+stands in place of w in J and g.
+
 G is the action value of the linearised cost. The partial derivative ∂J/∂π(a|y_j) is G_a(y_j) w_j.
 """
 
@@ -138,7 +141,7 @@ class Occupancy:
         sink_mass: m, the occupancy that the data does not support. In [0, 1] where the model loses
             mass and never creates any; above 1 where it creates so much that, unless features of
             both signs did it, Σ_t (γ P_π)^t diverges and the solve means nothing.
-        objective: J = ‖μ‖² + ε² m².
+        objective: J = ‖μ‖² + ε² m², or ‖μ − μ_t‖² + ε² m².
         objective_gradient: (s,) ∂J/∂w.
         resolvent: the factored I − γ P_π, for the adjoint.
     """
@@ -161,6 +164,7 @@ def solve_occupancy(
     *,
     discount: float,
     sink_norm: float,
+    target: Tensor | None = None,
 ) -> Occupancy:
     """Occupancy and objective of `policy_probs`.
 
@@ -170,6 +174,7 @@ def solve_occupancy(
         start: (s,) initial weights, sum 1.
         discount: γ in (0, 1).
         sink_norm: ε ≥ 0, norm of the sink's embedding.
+        target: (s,) t ≥ 0, sum 1, the occupancy that is wanted; None: 0, as even as possible.
 
     Raises:
         SingularSolveError: I − γ P_π is singular, or its solution is not finite.
@@ -177,13 +182,14 @@ def solve_occupancy(
     # Factored once: the occupancy is one solve, and the adjoint its transpose.
     resolvent = operator.resolvent(policy_probs, discount)
     weights = resolvent.solve(start)
-    # K w is needed twice, for J and for its gradient.
-    gram_weights = operator.apply_gram(weights)
     scale = 1.0 - discount
+    away = weights if target is None else weights - target / scale
+    # K w is needed twice, for J and for its gradient.
+    gram_weights = operator.apply_gram(away)
     # By what is missing and not as a state of its own: the sink is absorbing, so nothing comes
     # back.
     sink_mass = 1.0 - scale * float(weights.sum())
-    objective = scale**2 * float(weights.dot(gram_weights)) + sink_norm**2 * sink_mass**2
+    objective = scale**2 * float(away.dot(gram_weights)) + sink_norm**2 * sink_mass**2
     if not math.isfinite(objective):
         raise SingularSolveError(
             "the occupancy of the policy is not finite: γ P_π has an eigenvalue at 1; "

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
 from rover.envs import Spaces, finite_dynamics, id_and_kwargs, known_id, make_env
-from rover.envs.dynamics import MAX_EVALUATED_STATES
+from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
 from rover.envs.registration import warn_of_unregistered
 from rover.errors import (
     ArtefactError,
@@ -163,7 +163,8 @@ class Agent(Run, Generic[ConfigT]):
         if problem is None or problem.dynamics.n_states > MAX_EVALUATED_STATES:
             self.measures = RolloutMeasures(*run, **judged)
         else:
-            self.measures = ExactMeasures(*run, problem, **judged)
+            target = self._target(problem)
+            self.measures = ExactMeasures(*run, problem, target=target, **judged)
         warn_of_limits(self.env, problem)
         self._handed_over: HandedOver | None = None
         # The skill (k,) that is followed now, of agents that have any.
@@ -188,6 +189,10 @@ class Agent(Run, Generic[ConfigT]):
     @abstractmethod
     def _act(self, observation: int) -> int:
         """The action on the observation with this index in the buffer."""
+
+    def _target(self, problem: FiniteMDP) -> NDArray[np.float64] | None:
+        """Distribution over the states (S,) that J is the distance to; None: J = Σ_x d(x)²."""
+        return None
 
     def _observe(self, row: int, *, done: bool) -> None:
         """Take note of the transition in `row` of the buffer, `done` if it ended its episode."""

@@ -390,6 +390,7 @@ class ExactMeasures(Measures):
         *,
         seed: int,
         evaluation_env: gym.Env[Any, Any] | None = None,
+        target: NDArray[np.float64] | None = None,
     ) -> None:
         super().__init__(env, buffer, config, seed=seed, evaluation_env=evaluation_env)
         assert config.discount is not None
@@ -398,6 +399,7 @@ class ExactMeasures(Measures):
             discount=config.discount,
             horizon=horizon_of(env),
             n_episodes=config.evaluation_episodes,
+            target=target,
         )
         _ = self.evaluator.optimum  # a solver that fails says so before the first step
         # Rounding must not call a policy worse than random that is uniform itself.
@@ -455,7 +457,6 @@ class ExactMeasures(Measures):
         exact, _ = evaluator.report(tables, rng)
         if self.latest:
             figures |= exact
-        # J is Σ d², which is least where visits are spread evenly.
         objective: float = exact["objective"]
         return _Trial(-objective, figures, objective > self._largest_objective)
 

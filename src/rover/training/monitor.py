@@ -199,4 +199,6 @@ def _figures(record: Mapping[str, Any]) -> str:
         # different observations would say nothing of continuous states
         cells = "" if record.get("cells") is None else f"  {record['cells']:.0f} cells"
         return f"episode {record['episode'] + 1}{cells}"
-    return f"coverage {record['coverage']:.0%}  J/J* {record['optimality_ratio']:.3f}"
+    ratio = record["optimality_ratio"]
+    objective = f"J {record['objective']:.3g}" if ratio is None else f"J/J* {ratio:.3f}"
+    return f"coverage {record['coverage']:.0%}  {objective}"

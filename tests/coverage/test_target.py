@@ -1,0 +1,265 @@
+"""Coverage towards a target distribution: its mathematics, the agent, and its files."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from finite_problems import finite, random_matrices
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from same_files import assert_same
+from scipy.sparse import csr_array
+from small_envs import image_place, numbered_place
+
+from rover import Rover
+from rover.envs import GridWorld, RandomRooms, finite_dynamics
+from rover.errors import ConfigurationError, RoverWarning
+from rover.evaluation import FiniteEvaluator, optimal_occupancy, policy_occupancy
+from rover.operators import (
+    DenseOperator,
+    SparseOperator,
+    growing_steps,
+    mirror_descend,
+    objective_gradient,
+    solve_occupancy,
+    sparse_operator_from_dynamics,
+)
+
+QUICK: dict[str, Any] = {"evaluation_episodes": 2}
+ROOMS = "S...#...\n....#...\n........\n....#...\n....#..."
+
+
+def rooms() -> GridWorld:
+    return GridWorld(ROOMS, horizon=60)
+
+
+def right_room(observations: Any) -> Any:
+    """Three times the weight in the right room; states are numbered by rows of a map."""
+    grid = rooms().layout.state_grid
+    columns = np.empty(grid.max() + 1, np.int64)
+    columns[grid[grid >= 0]] = np.nonzero(grid >= 0)[1]
+    return 1.0 + 2.0 * (columns[np.asarray(observations)] > 4)
+
+
+def half(observations: Any) -> Any:
+    """Five times the weight left of −0.5."""
+    return 1.0 + 4.0 * (observations[:, 0] < -0.5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.booleans(), st.floats(0.1, 0.95))
+def test_the_gradient_is_that_of_finite_differences(seed, n, is_sparse, discount):
+    rng = np.random.default_rng(seed)
+    rows = rng.random((2 * n, n)) ** 4
+    rows *= 0.98 / rows.sum(axis=1, keepdims=True)
+    start = torch.from_numpy(rng.dirichlet(np.ones(n)))
+    operator: Any
+    if is_sparse:
+        end = 0.3 * rng.random(2 * n)
+        groups = rng.integers(n, size=n)
+        operator = SparseOperator(csr_array(rows * (1 - end)[:, None]), start, end, groups)
+    else:
+        points = rng.normal(size=(n, 2))
+        gram = np.exp(-((points[:, None] - points) ** 2).sum(axis=2))
+        moves = torch.from_numpy(rows.reshape(n, 2, n).transpose(1, 2, 0).copy())
+        operator = DenseOperator(moves, torch.from_numpy(gram))
+    target = torch.from_numpy(rng.dirichlet(np.ones(n)))
+    probs = torch.from_numpy(rng.dirichlet(np.ones(2), n))
+    given_ = {"discount": discount, "sink_norm": 0.7, "target": target}
+    solved = solve_occupancy(operator, probs, start, **given_)
+    gradient = objective_gradient(operator, solved, discount=discount)
+    j, a, width = int(rng.integers(n)), int(rng.integers(2)), 1e-5
+    change = torch.zeros_like(probs)
+    change[j, a] = width
+    up, down = (
+        solve_occupancy(operator, probs + sign * change, start, **given_).objective
+        for sign in (1.0, -1.0)
+    )
+    expected = float(gradient[j, a] * solved.weights[j])
+    assert (up - down) / (2 * width) == pytest.approx(expected, rel=1e-5, abs=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9))
+def test_a_uniform_target_is_the_first_proposition(seed, n):
+    """J_t = J − 1/S of every policy, so J*_t = J* − 1/S, and the minimisers are the same."""
+    rng = np.random.default_rng(seed)
+    matrices, start = random_matrices(rng, n, 2), rng.dirichlet(np.ones(n))
+    dynamics, uniform = finite(matrices, start), np.full(n, 1.0 / n)
+    even = optimal_occupancy(dynamics, discount=0.9)
+    towards = optimal_occupancy(dynamics, discount=0.9, target=uniform)
+    assert towards.objective == pytest.approx(even.objective - 1.0 / n, abs=1e-8)
+    assert towards.duality_gap < 1e-6
+    operator = sparse_operator_from_dynamics(matrices, start)
+    probs = torch.from_numpy(rng.dirichlet(np.ones(2), n))
+    one, other = (
+        solve_occupancy(operator, probs, operator.start, discount=0.9, sink_norm=1.0, target=t)
+        for t in (None, torch.from_numpy(uniform))
+    )
+    assert other.objective == pytest.approx(one.objective - 1.0 / n, abs=1e-12)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9))
+def test_mirror_descent_reaches_the_optimum_of_the_program(seed, n):
+    rng = np.random.default_rng(seed)
+    matrices, start = random_matrices(rng, n, 2), rng.dirichlet(np.ones(n))
+    target = rng.dirichlet(np.ones(n))
+    best = optimal_occupancy(finite(matrices, start), discount=0.9, target=target)
+    operator = sparse_operator_from_dynamics(matrices, start)
+    found = mirror_descend(
+        operator,
+        operator.start,
+        discount=0.9,
+        sink_norm=0.0,
+        n_steps=400,
+        step_rule=growing_steps(10.0),
+        target=torch.from_numpy(target),
+    ).occupancy.objective
+    scale = float(target @ target)
+    assert best.objective - 1e-7 * scale <= found <= best.objective + 1e-3 * scale
+    reached = policy_occupancy(finite(matrices, start), best.policy_probs, discount=0.9)
+    assert float(((reached - target) ** 2).sum()) == pytest.approx(best.objective, abs=1e-8)
+
+
+def share_right(agent: Rover) -> float:
+    problem = finite_dynamics(agent.env)
+    (probs,) = agent.policy.tables(problem.observations)
+    occupancy = policy_occupancy(problem.dynamics, probs, discount=agent.config.discount)
+    return float(occupancy[right_room(problem.observations) > 1.0].sum())
+
+
+def test_exact_states_are_covered_as_the_target_says():
+    weights = right_room(np.arange(rooms().layout.n_states))
+    by_function, by_array = (
+        Rover(rooms(), seed=0, target=one, **QUICK).learn(400) for one in (right_room, weights)
+    )
+    wanted = weights / weights.sum()
+    evaluator = by_function.measures.evaluator
+    np.testing.assert_allclose(evaluator.target, wanted)
+    summary = by_function.summary()
+    assert summary["optimality_ratio"] is None  # the target can be reached, so J* is 0
+    assert summary["objective"] < 0.01 * wanted @ wanted < evaluator.uniform_objective
+    even = Rover(rooms(), seed=0, **QUICK).learn(400)
+    best = evaluator.optimum.state_occupancy[weights > 1.0].sum()
+    assert share_right(by_function) == pytest.approx(best, abs=0.02)
+    assert share_right(by_function) > share_right(even) + 0.15
+    assert torch.equal(by_function.policy.weights, by_array.policy.weights)
+
+
+def test_entropies_are_of_the_occupancy_whatever_the_target():
+    problem = finite_dynamics(rooms())
+    n = problem.dynamics.n_states
+    options: dict[str, Any] = {"discount": 0.9, "horizon": 10, "n_episodes": 1}
+    table = np.full((n, 4), 0.25)
+    even = FiniteEvaluator(problem, **options).exact_figures(table)
+    towards = FiniteEvaluator(problem, target=np.eye(n)[3], **options).exact_figures(table)
+    assert towards["renyi2_entropy"] == even["renyi2_entropy"] == -np.log(even["objective"])
+    assert towards["objective"] != even["objective"]
+
+
+def test_a_target_that_is_reached_has_no_ratio():
+    problem = finite_dynamics(rooms())
+    table = np.full((problem.dynamics.n_states, 4), 0.25)
+    target = policy_occupancy(problem.dynamics, table, discount=0.9)
+    evaluator = FiniteEvaluator(problem, discount=0.9, horizon=9, n_episodes=1, target=target)
+    assert evaluator.exact_figures(table)["objective"] == 0.0
+    assert evaluator.ratio(0.1) is None
+
+
+def test_continuous_states_are_covered_as_the_target_says():
+    shares = []
+    for target in (None, half):
+        env = gym.make("MountainCar-v0")
+        agent = Rover(env, seed=0, target=target, n_anchors=80, measure_share=0.0).learn(400)
+        rng, seen = np.random.default_rng(0), []
+        for episode in range(6):
+            observation, _ = env.reset(seed=episode)
+            for _ in range(150):
+                seen.append(observation)
+                observation = env.step(agent.policy.act(observation, rng))[0]
+        shares.append(float((half(np.array(seen)) > 1.0).mean()))
+        assert (agent.summary()["uniform_share"], agent.config.contexts) == (
+            0.0,
+            None if target is None else False,
+        )
+    assert shares[1] > shares[0] + 0.08
+
+
+def test_learned_features_take_a_target():
+    env = GridWorld(ROOMS, horizon=60, observation="onehot")
+    agent = Rover(
+        env,
+        seed=0,
+        target=lambda rows: right_room(rows.argmax(axis=1)),
+        bandwidth=1.0,
+        mirror_steps=5,
+        **QUICK,
+    ).learn(150)
+    assert agent.measures.latest["model_objective"] is not None
+    assert not agent._representation.is_exact()
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        (
+            rooms,
+            {"target": np.ones(3)},
+            "must be 36 weights, one a state, .* not 3 of sum 3",
+        ),
+        (rooms, {"target": np.zeros(36)}, "one is above 0, not 36 of sum 0"),
+        (rooms, {"target": -np.ones(36)}, "target"),
+        (
+            rooms,
+            {"target": lambda rows: np.zeros(len(rows))},
+            "0 at every state of the",
+        ),
+        (rooms, {"target": lambda rows: rows[:, None]}, r"return 36 numbers, .* shape \(36, 1\)"),
+        (rooms, {"target": lambda rows: -rows}, "finite weights of at least 0, not -35 to 0"),
+        (rooms, {"target": "custom"}, "target='custom' stands for an object of your own"),
+        (
+            image_place,
+            {"target": np.ones(3)},
+            "target as an array needs an environment",
+        ),
+        (numbered_place, {"target": np.ones(3)}, "target must be 25 weights"),
+        (
+            lambda: RandomRooms(contexts=8, horizon=60, observation="view"),
+            {"target": right_room, "contexts": True},
+            "target has no meaning with contexts=True",
+        ),
+    ],
+)
+def test_what_is_no_target_is_refused(env, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Rover(env(), **options)
+
+
+def test_a_target_that_was_not_seen_yet_is_announced():
+    def far(rows: Any) -> Any:
+        return (rows == 24).astype(float)
+
+    with pytest.warns(RoverWarning, match="target is 0 at every observation so far"):
+        Rover(numbered_place(), seed=0, target=far, policy_every=4, **QUICK).learn(8)
+
+
+@pytest.mark.parametrize("kind", ["array", "function"])
+def test_a_run_towards_a_target_resumes_in_the_same_bits(tmp_path, kind):
+    target = right_room(np.arange(rooms().layout.n_states)) if kind == "array" else right_room
+    objects = {"target": target} if kind == "function" else {}
+
+    def begin(folder: Path) -> Rover:
+        return Rover(rooms(), seed=1, run_dir=folder, target=target, checkpoint_every=50, **QUICK)
+
+    begin(tmp_path / "whole").learn(200)
+    begin(tmp_path / "stopped").learn(200, callback=lambda record: record["step"] < 100)
+    if kind == "function":
+        with pytest.raises(ConfigurationError, match="target='custom' stands for"):
+            Rover.resume(tmp_path / "stopped", env=rooms())
+    Rover.resume(tmp_path / "stopped", env=rooms(), **objects).finish()
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert_same(tmp_path / "whole", tmp_path / "stopped", name)
