@@ -165,6 +165,7 @@ def _demo(
 
 def _say_named_goals(agent: Agent[Any]) -> None:
     """Solve the goals that have names, if the data has seen them, and print what that is worth."""
+    from rover.policies import SampledPolicy
     from rover.solving import solve
 
     began = time.perf_counter()
@@ -173,6 +174,7 @@ def _say_named_goals(agent: Agent[Any]) -> None:
     except ConfigurationError as error:  # a goal was not seen in so few steps, or there are none
         say(f"No goal is solved: {error}")
         return
+    assert not isinstance(policy, SampledPolicy)  # named goals are states
     say_goals(policy, agent.env, time.perf_counter() - began)
 
 

@@ -71,7 +71,7 @@ def _solve(
             "give one of --task, --goals, --goal, --reward and --reward-from-env"
         )
     from rover.plots import write_pictures
-    from rover.policies import ContextPolicy, ValuePolicy, load_policy
+    from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy, load_policy
     from rover.solving import (
         FunctionReward,
         goal_reward,
@@ -97,7 +97,9 @@ def _solve(
             )
         policy = solve_in_contexts(path, **asked, **settings)
     else:
-        policy = solve(path, **asked, **settings, temperature=temperature)
+        planned = solve(path, **asked, **settings, temperature=temperature)
+        assert not isinstance(planned, SampledPolicy)  # goals are asked for by functions
+        policy = planned
     seconds = time.perf_counter() - began
     # A plan is a policy file and its pictures; there is no run to resume, and so no run folder.
     folder = run_dir or free_folder(path.name, name, "solve")

@@ -9,6 +9,7 @@ from rover.envs.finite_mdp import (
     map_arrays,
     reward_function,
 )
+from rover.envs.goals import GoalObservation, goal_view
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.envs.random_rooms import RandomRooms
@@ -34,6 +35,7 @@ __all__ = [
     "Enumerated",
     "FiniteDynamics",
     "FiniteMDP",
+    "GoalObservation",
     "GridWorld",
     "RandomRooms",
     "RewardFunction",
@@ -42,6 +44,7 @@ __all__ = [
     "action_set",
     "enumerate_dynamics",
     "finite_dynamics",
+    "goal_view",
     "id_and_kwargs",
     "import_modules",
     "known_id",

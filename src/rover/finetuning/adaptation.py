@@ -26,7 +26,7 @@ from rover.planning.evidence import Evidence
 from rover.planning.outcomes import SPACING, OutcomeModel
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
-from rover.solving.solve import policy_details, value_policy, warn_of_unseen
+from rover.solving.solve import value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
 from rover.storage import RunConfig
 
@@ -119,7 +119,7 @@ class Adaptation(PlanningRun):
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         check_same_spaces(experience.buffer, env)
         self._discount = self.config.learner.discount
-        self._details = policy_details(experience, ("task",), self._discount)
+        self._details = experience.policy_details(("task",), self._discount)
         old = experience.buffer
         self._all, columns = old.emptied(), old.state()
         self._all.load_state({name: columns[name] for name in self._all.state()})

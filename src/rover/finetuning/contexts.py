@@ -21,7 +21,6 @@ from rover.policies import ContextPolicy
 from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards, reward_policy
 from rover.solving.experience import Experience
-from rover.solving.solve import policy_details
 from rover.storage import RunConfig
 
 # Random numbers of the episodes, next to those of acting, drawing and evaluating.
@@ -53,7 +52,7 @@ class ContextAdaptation(PlanningRun):
         start.check_fits(env)
         self._start = self._plan = start
         experience, discount = Experience(self._buffer, start), self.config.learner.discount
-        self._details = policy_details(experience, ("task",), discount)
+        self._details = experience.policy_details(("task",), discount)
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()

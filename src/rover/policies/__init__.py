@@ -4,6 +4,7 @@ from rover.policies.contexts import ContextPolicy
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import CoveragePolicy, Policy, TabulatedPolicy
+from rover.policies.sampled import PointGoals, SampledPolicy
 from rover.policies.values import ValuePolicy
 
 __all__ = [
@@ -11,7 +12,9 @@ __all__ = [
     "CoveragePolicy",
     "GreedyPolicy",
     "NetworkPolicy",
+    "PointGoals",
     "Policy",
+    "SampledPolicy",
     "TabulatedPolicy",
     "ValuePolicy",
     "load_policy",

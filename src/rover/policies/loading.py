@@ -15,12 +15,20 @@ from rover.operators import Kernel
 from rover.policies.contexts import ContextPolicy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
+from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy
 from rover.storage import fitting, read_sealed
 
 _TYPES: dict[str, type[Policy]] = {
     kind.file_type: kind
-    for kind in (CoveragePolicy, NetworkPolicy, GreedyPolicy, ValuePolicy, ContextPolicy)
+    for kind in (
+        CoveragePolicy,
+        NetworkPolicy,
+        GreedyPolicy,
+        ValuePolicy,
+        ContextPolicy,
+        SampledPolicy,
+    )
 }
 
 

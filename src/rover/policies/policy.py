@@ -250,20 +250,7 @@ class Policy(nn.Module, ABC):
         Raises:
             ConfigurationError: observations of another shape than the policy's.
         """
-        rng, description = rng or self._rng, self.details.get("observation_space")
-        if description is None:
-            batch = np.asarray(observation)
-            is_one = batch.shape == self.observation_shape
-            batch = batch[None] if is_one else batch
-        else:
-            is_one = is_single(described_space(description), observation)
-            batch = self._stored(lifted(observation) if is_one else observation)
-        if batch.shape[1:] != self.observation_shape:
-            raise ConfigurationError(
-                f"observations of shape {batch.shape[1:]} do not fit a policy for "
-                f"{self.observation_shape}: make the environment as it was pretrained on, with no "
-                "VecTransposeImage"
-            )
+        rng, (batch, is_one) = rng or self._rng, self._batch(observation)
         begins = np.zeros(len(batch), np.bool_) if episode_start is None else episode_start
         followed = tuple(
             self.sample_component(rng) if probs is None or is_new else probs
@@ -277,6 +264,25 @@ class Policy(nn.Module, ABC):
             ]
         )
         return (actions[0] if is_one else actions), followed
+
+    def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
+        """Observations of one or several environments as they are stored, (n, *shape), and whether
+        they are of a single one."""
+        description = self.details.get("observation_space")
+        if description is None:
+            batch = np.asarray(observation)
+            is_one = batch.shape == self.observation_shape
+            batch = batch[None] if is_one else batch
+        else:
+            is_one = is_single(described_space(description), observation)
+            batch = self._stored(lifted(observation) if is_one else observation)
+        if batch.shape[1:] != self.observation_shape:
+            raise ConfigurationError(
+                f"observations of shape {batch.shape[1:]} do not fit a policy for "
+                f"{self.observation_shape}: make the environment as it was pretrained on, with no "
+                "VecTransposeImage"
+            )
+        return batch, is_one
 
     def __repr__(self) -> str:
         """Kind, sizes and origin of the policy."""

@@ -17,13 +17,14 @@ from rover.solving.solve import (
     policy_values,
     solve,
 )
-from rover.solving.tasks import OWN_REWARD, Goal, Reward, TaskRewards, goal_state
+from rover.solving.tasks import OWN_REWARD, Goal, PointGoal, Reward, TaskRewards, goal_state
 
 __all__ = [
     "OWN_REWARD",
     "FunctionReward",
     "Goal",
     "OutcomeModel",
+    "PointGoal",
     "Regret",
     "Reward",
     "TaskRewards",

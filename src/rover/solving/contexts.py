@@ -13,7 +13,7 @@ from rover.planning.outcomes import state_model
 from rover.planning.prices import ridge_inverse
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
-from rover.solving.solve import RIDGE, policy_details
+from rover.solving.solve import RIDGE
 from rover.solving.tasks import Goal, GoalFinder, Reward, task_rewards
 
 _SWEEPS = 30
@@ -66,7 +66,7 @@ def solve_in_contexts(
         tasks = GoalFinder(buffer, model, experience.env).rewards([goal])
     check_rewards(tasks.rewards)
     solved = reward_policy(policy, buffer, tasks.rewards[:, 0], tasks.ends[:, 0], discount)
-    solved.details = policy_details(experience, tasks.names, discount)
+    solved.details = experience.policy_details(tasks.names, discount)
     return solved
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rover.coverage.pictures import PictureFeatures, lasts_a_lag
 from rover.data import Buffer, check_same_spaces
-from rover.envs import make_env
+from rover.envs import Spaces, make_env
 from rover.envs.registration import id_and_kwargs, known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
@@ -96,6 +96,19 @@ class Experience(NamedTuple):
             check_same_spaces(experience.buffer, env)
         return experience
 
+    def policy_details(self, names: Sequence[str], discount: float) -> dict[str, Any]:
+        """Details of a solved policy: those of pretraining's, the tasks and the discount."""
+        details = {} if self.policy is None else self.policy.details
+        own = self.buffer.action_details
+        if self.env is not None:
+            own = own | Spaces.of(self.env).details
+        return details | own | {"tasks": list(names), "planning_discount": discount}
+
+    def repeats(self, evidence: Evidence | None = None) -> bool:
+        """True if plans are made on the observations themselves; `evidence` as of :meth:`model`."""
+        # States of coarse steps come back, and walls between them show in transitions alone.
+        return (evidence or Evidence(self.buffer)).is_exact or repeats(self.buffer)
+
     def model(self, ridge: float, evidence: Evidence | None = None) -> OutcomeModel:
         """The model of the states themselves where they repeat, else one on a net.
 
@@ -110,8 +123,7 @@ class Experience(NamedTuple):
         Raises:
             ConfigurationError: as of :func:`~rover.planning.outcomes.net_model`.
         """
-        # States of coarse steps come back, and walls between them show in transitions alone.
-        if (evidence or Evidence(self.buffer)).is_exact or repeats(self.buffer):
+        if self.repeats(evidence):
             return state_model(self.buffer, ridge=ridge)
         if len(self.buffer.observations.shape) < 2:
             return net_model(self.buffer, ridge=ridge)

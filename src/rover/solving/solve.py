@@ -19,16 +19,18 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
-from rover.envs import Spaces
+from rover.envs import goal_view
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
+from rover.planning.evidence import Evidence
 from rover.planning.foresight import Foresight
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
-from rover.policies import ContextPolicy, ValuePolicy
+from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.judgement import warn_if_worse_than_random
 from rover.solving.rehearsal import rehearsed
+from rover.solving.sampled import sampled_policy
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
 DISCOUNT = 0.99
@@ -51,14 +53,20 @@ def solve(
     temperature: float = 0.0,
     sink_value: float | None = None,
     ridge: float = RIDGE,
+    stay: bool | None = None,
     env: gym.Env[Any, Any] | None = None,
-) -> ValuePolicy:
+) -> ValuePolicy | SampledPolicy:
     """Plan for a reward on what pretraining stored, without a further step.
 
     Exactly one of `reward`, `goal` and `goals` says what is wanted. Where states repeat the plan is
     exact for the transitions that were seen; where they do not it is made on a net of the visited
     places. An action that was never tried leads to the sink, in part where observations are vectors
     of floats: otherwise to where it led from the nearest observation.
+
+    A goal that is a point (:class:`~rover.solving.PointGoal`, a desired goal, or an observation) is
+    planned for by the returned policy itself, at every step, where observations have more than six
+    dimensions or some of them move on contact only: it samples sequences of actions in a dynamics
+    model. It takes no account of `temperature`, `sink_value` and `ridge`, and stays at its goal.
 
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
@@ -67,8 +75,9 @@ def solve(
             returns rewards (n,), or rewards (n,) and terminated (n,); an array with one number for
             each transition; or an environment, for its own reward.
         goal: a named goal or a cell (x, y) of a grid world, an observation (*shape), several
-            (m, *shape) of which any will do, or a function of observations that returns bool (n,).
-            Reaching it is worth 1 and ends the task.
+            (m, *shape) of which any will do, a :class:`~rover.solving.PointGoal`, the desired goal
+            of an environment in :class:`~rover.wrappers.GoalObservation`, or a function of
+            observations that returns bool (n,). Reaching it is worth 1 and ends the task.
         goals: several goals, one policy each: ``"all"`` that were ever arrived at, ``"named"``, or
             a sequence. The components of the policy, in this order.
         discount: γ in (0, 1) per environment step.
@@ -81,10 +90,14 @@ def solve(
             is certain is trusted after once; where they do not, n is the weight of the transitions
             near by, and λ is at most such that three quarters of the pairs lose a sixtieth of their
             mass. 0 trusts whatever was tried somewhere.
+        stay: whether a goal is worth 1 at every step in it, and ends nothing; None: in goal
+            environments (:class:`~rover.wrappers.GoalObservation`), whose success is measured at
+            the end of an episode.
         env: the environment, for goals by name or cell; None: the source's own.
 
     Returns:
-        The policy: `probs`, `act`, `value`, `action_values`, `save`.
+        The policy: `probs`, `act`, `predict`, `save`; one that does not plan at every step also
+        has `value` and `action_values`.
 
     Raises:
         ConfigurationError: a goal that is no free cell of the map, a goal or reward that the data
@@ -102,7 +115,7 @@ def solve(
         >>> policy = rover.solve(agent, goal="room5")
         >>> policy.value(observations)
     """
-    if sum(wanted is not None for wanted in (reward, goal, goals)) != 1:
+    if sum(given is not None for given in (reward, goal, goals)) != 1:
         raise ConfigurationError("give one of reward=, goal= and goals=: what is wanted")
     if not (math.isfinite(ridge) and ridge >= 0.0):
         raise ConfigurationError(f"ridge must be at least 0, not {ridge!r}")
@@ -116,14 +129,21 @@ def solve(
             RoverWarning,
             stacklevel=2,
         )
-    model = experience.model(ridge)
+    if sink_value is not None and not math.isfinite(sink_value):
+        raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
+    wanted = [goal] if goal is not None else goals or ()
+    evidence = Evidence(experience.buffer)
+    if reward is None:
+        sampled = sampled_policy(experience, wanted, discount, evidence)
+        if sampled is not None:
+            return sampled
+    model = experience.model(ridge, evidence)
     if reward is not None:
         tasks = task_rewards(experience, model, reward)
     else:
+        stays = goal_view(experience.env) is not None if stay is None else stay
         finder = GoalFinder(experience.buffer, model, experience.env)
-        tasks = finder.rewards([goal] if goal is not None else goals or ())
-    if sink_value is not None and not math.isfinite(sink_value):
-        raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
+        tasks = finder.rewards(wanted, stays=stays)
     policy = value_policy(
         model,
         tasks,
@@ -189,6 +209,7 @@ def value_policy(
             tasks.rewards,
             tasks.ends,
             passing=tasks.passing,
+            stays=tasks.stays,
             discount=discount,
             sink_value=sink,
         )
@@ -213,7 +234,7 @@ def value_policy(
         has_metric=model.has_metric,
         temperature=temperature,
         encoder=model.encoder,
-        details=policy_details(experience, tasks.names, discount),
+        details=experience.policy_details(tasks.names, discount),
     ).requires_grad_(False)
 
 
@@ -256,15 +277,6 @@ def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
             RoverWarning,
             stacklevel=3,
         )
-
-
-def policy_details(experience: Experience, names: Sequence[str], discount: float) -> dict[str, Any]:
-    """Details that travel with a solved policy: those of pretraining's, tasks and discount."""
-    details = {} if experience.policy is None else experience.policy.details
-    own = experience.buffer.action_details
-    if experience.env is not None:
-        own = own | Spaces.of(experience.env).details
-    return details | own | {"tasks": list(names), "planning_discount": discount}
 
 
 def expected_values(
@@ -345,6 +357,7 @@ def optimal_values(
     ends: FloatArray,
     *,
     passing: BoolArray | None = None,
+    stays: bool = False,
     discount: float,
     sink_value: FloatArray,
 ) -> _Solution:
@@ -359,6 +372,7 @@ def optimal_values(
         rewards: (n, K) of the transitions.
         ends: (n, K) 1 where the task terminates on arrival, else 0.
         passing: (E, K) outcomes that are worth 1 and terminate whatever their transitions earned.
+        stays: whether these are worth at least 1, and go on.
         discount: γ in (0, 1).
         sink_value: (K,) v_sink.
     """
@@ -369,6 +383,7 @@ def optimal_values(
             rewards[:, part],
             ends[:, part],
             None if passing is None else passing[:, part],
+            stays,
             discount,
             sink_value[part],
         )
@@ -385,6 +400,7 @@ def _solve(
     rewards: FloatArray,
     ends: FloatArray,
     passing: BoolArray | None,
+    stays: bool,
     discount: float,
     sink_value: FloatArray,
 ) -> _Solution:
@@ -393,7 +409,8 @@ def _solve(
     if passing is not None:
         # Whatever the transitions earned on that way: they passed the goal, where the task would
         # have ended.
-        earned[passing], remaining[passing] = 1.0, 0.0
+        earned[passing] = np.maximum(earned[passing], 1.0) if stays else 1.0
+        remaining[passing] *= stays
     n_actions, n_planned, n_rewards = model.n_actions, model.n_planned, rewards.shape[1]
     kept = (1.0 - model.sink)[:, None]
     # The sink is worth its value at once, whatever the discount: nothing follows it.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -24,18 +26,47 @@ from rover.envs import (
     GridWorld,
     RewardFunction,
     Spaces,
+    goal_view,
     id_and_kwargs,
     resolve_goal,
     reward_function,
 )
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.outcomes import OutcomeModel
 from rover.solving.experience import Experience
 
-Goal = str | tuple[int, int] | NDArray[Any] | int | Callable[[NDArray[Any]], NDArray[Any]]
-"""A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), or a
-function of observations (n, *shape), as they are stored, that says which are goals (n,)."""
+
+@dataclass(frozen=True)
+class PointGoal:
+    """A goal as a point: some numbers of an observation vector are within a distance of a target.
+
+    Attributes:
+        target: (c,) finite.
+        columns: (c,) the places of these numbers in the vector.
+        radius: largest Euclidean distance at which the goal is reached, > 0.
+
+    Example:
+        >>> rover.solve(agent, goal=PointGoal([1.3, 0.7, 0.5], columns=[0, 1, 2], radius=0.05))
+    """
+
+    target: Sequence[float] | NDArray[Any]
+    columns: Sequence[int]
+    radius: float
+
+    def distances(self, observations: NDArray[Any]) -> FloatArray:
+        """Distances (n,) of observations (n, d), in units of the radius."""
+        part = observations[:, list(self.columns)].astype(np.float64)
+        return np.asarray(np.linalg.norm(part - np.asarray(self.target), axis=1) / self.radius)
+
+
+Goal = (
+    str | tuple[int, int] | NDArray[Any] | int | PointGoal | Callable[[NDArray[Any]], NDArray[Any]]
+)
+"""A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), a
+:class:`PointGoal`, the desired goal of an environment in
+:class:`~rover.wrappers.GoalObservation`, or a function of observations (n, *shape), as they are
+stored, that says which are goals (n,)."""
 
 Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | gym.Env[Any, Any]
 """A reward: a function of (observations, actions, next observations), observations as they are
@@ -63,6 +94,7 @@ class TaskRewards(NamedTuple):
         goals: (K,) the observation's row that a task is to arrive at, −1 where it is no single one.
         passing: (E, K) outcomes of the model that are predicted to pass the goal of a task, which
             is worth 1 and terminates; None: what transitions earned says all.
+        stays: whether goals are worth 1 at every step rather than once, and end nothing.
     """
 
     rewards: FloatArray
@@ -70,6 +102,43 @@ class TaskRewards(NamedTuple):
     names: tuple[str, ...]
     goals: NDArray[np.int64]
     passing: BoolArray | None = None
+    stays: bool = False
+
+
+class _NeverReachedError(ConfigurationError):
+    """A goal that the data never arrived at."""
+
+
+def as_point(goal: Goal, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) -> PointGoal | None:
+    """A goal as a point: one that is given as one, or a desired goal of a goal environment; None
+    of others.
+
+    Args:
+        goal: of any form.
+        env: the environment, or None.
+        shape: of observations.
+
+    Raises:
+        ConfigurationError: a point that is not one of observation vectors of this shape.
+        NonFiniteError: a target that is not finite.
+    """
+    view = goal_view(env)
+    if view is not None and isinstance(goal, np.ndarray):
+        part = (len(view.achieved),)
+        is_part = goal.shape == part != shape
+        goal = PointGoal(goal, view.achieved, view.goal_radius) if is_part else goal
+    if not isinstance(goal, PointGoal):
+        return None
+    places, target = np.asarray(goal.columns), np.asarray(goal.target, np.float64)
+    fits = len(shape) == 1 and target.shape == places.shape == (places.size,) and places.size > 0
+    if not (fits and ((places >= 0) & (places < shape[0])).all() and goal.radius > 0.0):
+        raise ConfigurationError(
+            f"{goal!r} is no point among observations of shape {shape}: give as many numbers as "
+            "columns, columns of a vector, and a radius > 0"
+        )
+    if not np.isfinite(target).all():
+        raise NonFiniteError("a goal must be finite")
+    return goal
 
 
 def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str, int]:
@@ -111,54 +180,88 @@ class GoalFinder:
             np.empty(0) if self._world is None else self._world.observations()
         )
 
-    def rewards(self, goals: str | Sequence[Goal]) -> TaskRewards:
-        """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
+    def listed(self, goals: str | Sequence[Goal]) -> Sequence[Goal]:
+        """The goals of a list, or of its name.
 
         Args:
             goals: several of any form; ``"all"`` observations that some transition arrives at; or
                 the ``"named"`` ones of the environment.
 
         Raises:
-            ConfigurationError: a goal that the data never arrived at, or that says nothing; or
-                there are none.
+            ConfigurationError: there are none.
         """
         if isinstance(goals, str) and goals == "all":
-            goals = [self._table[row] for row in np.unique(self._buffer.successors)]
-        elif isinstance(goals, str) and goals == "named":
+            return [self._table[row] for row in np.unique(self._buffer.successors)]
+        if isinstance(goals, str) and goals == "named":
             spec = None if self._env is None else self._env.spec
             env_id = "" if spec is None else spec.id
             if env_id not in GOALS:
                 raise ConfigurationError(
                     f"{env_id or 'this environment'} has no named goals: give cells or observations"
                 )
-            goals = list(GOALS[env_id])
-        elif isinstance(goals, str) or len(goals) == 0:
+            return list(GOALS[env_id])
+        if isinstance(goals, str) or len(goals) == 0:
             raise ConfigurationError(
                 f"goals must be 'all', 'named' or several goals, not {goals!r}"
             )
+        return goals
+
+    def rewards(self, goals: str | Sequence[Goal], *, stays: bool = False) -> TaskRewards:
+        """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
+
+        Args:
+            goals: as of :meth:`listed`. Of several, those that the data never arrived at earn
+                nothing anywhere.
+            stays: whether the reward is earned at every step in the goal, which ends nothing.
+
+        Raises:
+            ConfigurationError: the data never arrived at any of the goals, one is of no known
+                form, or there are none.
+
+        Warns:
+            RoverWarning: the data never arrived at some of the goals.
+        """
         names, columns, rows, passing = [], [], [], []
-        for goal in goals:
-            name, reached, passed = self._find(goal)
-            arrivals = reached[self._buffer.successors]
-            if not (arrivals.any() or passed.any()):
-                raise ConfigurationError(
-                    f"{_the(name)} cannot be planned for: no transition arrives there; collect "
-                    "more steps"
-                )
+        refused: list[_NeverReachedError] = []
+        goals = self.listed(goals)
+        for number, goal in enumerate(goals):
+            try:
+                name, reached, passed = self._find(goal)
+                arrivals = reached[self._buffer.successors]
+                if not (arrivals.any() or passed.any()):
+                    raise _NeverReachedError(
+                        f"{_the(name)} cannot be planned for: no transition arrives there; "
+                        "collect more steps"
+                    )
+            except _NeverReachedError as error:
+                refused.append(error)
+                if len(refused) == len(goals):
+                    raise refused[0] from None
+                name, reached = f"goal {number}", np.zeros(len(self._table), np.bool_)
+                arrivals = np.zeros(len(self._buffer), np.bool_)
+                passed = np.zeros(self._model.onward.shape[0], np.bool_)
             names.append(name)
             columns.append(arrivals)
             passing.append(passed)
             only = np.flatnonzero(reached)
             rows.append(int(only[0]) if len(only) == 1 else -1)
+        if refused:
+            warnings.warn(
+                f"{len(refused)} of {len(goals)} goals were not reached in the data, and their "
+                f"policies act at random; the first: {refused[0]}",
+                RoverWarning,
+                stacklevel=3,
+            )
         arrived = np.stack(columns, axis=1)
         # An end of the environment ends a task too: what came after it was another episode.
-        ends = arrived | self._buffer.terminated[:, None]
+        ends = self._buffer.terminated[:, None] | (arrived & (not stays))
         return TaskRewards(
             arrived.astype(np.float64),
             ends.astype(np.float64),
             tuple(names),
             np.array(rows),
             np.stack(passing, axis=1),
+            stays,
         )
 
     def _stored(self, goal: Any) -> NDArray[Any]:
@@ -175,8 +278,14 @@ class GoalFinder:
 
         A goal may lie between the observations: predictions are asked, too.
         """
+        point = as_point(goal, self._env, self._table.shape[1:])
+        if point is not None:
+            return self._by_function(
+                lambda seen: point.distances(seen) <= 1.0, name="goal", nearest=point.distances
+            )
         if callable(goal):
-            return self._by_function(goal)
+            return self._by_function(goal, getattr(goal, "__name__", "goal"))
+        assert not isinstance(goal, PointGoal)
         if isinstance(goal, str | tuple):
             if self._env is None or self._world is None:
                 raise ConfigurationError(
@@ -210,11 +319,17 @@ class GoalFinder:
             never = f"{_the(name)} was never seen"
             if len(wanted) > 1:
                 never = f"none of the goal's {len(wanted)} observations was ever seen"
-            raise ConfigurationError(f"{never}: {self._nearest(wanted)}; collect more steps")
+            raise _NeverReachedError(f"{never}: {self._nearest(wanted)}; collect more steps")
         return name, mask, passed
 
-    def _by_function(self, goal: Callable[[NDArray[Any]], Any]) -> tuple[str, BoolArray, BoolArray]:
-        name, mask = getattr(goal, "__name__", "goal"), _met(goal, self._table)
+    def _by_function(
+        self,
+        goal: Callable[[NDArray[Any]], Any],
+        name: str,
+        nearest: Callable[[NDArray[Any]], FloatArray] | None = None,
+    ) -> tuple[str, BoolArray, BoolArray]:
+        """The same of a function; `nearest` of observations are distances to a point."""
+        mask = _met(goal, self._table)
         passed = np.zeros(self._model.onward.shape[0], np.bool_)
         if self._model.encoder is None:
             passed = self._model.outcomes_that_pass(
@@ -222,6 +337,11 @@ class GoalFinder:
             )
         if mask.any() or passed.any():
             return name, mask, passed
+        if nearest is not None:
+            raise _NeverReachedError(
+                f"{_the(name)} was never reached: the data came as near as "
+                f"{nearest(self._table).min():.3g} times its radius; collect more steps"
+            )
         none = f"none of the {len(mask)} observations seen is a goal by {name}"
         if self._world is not None:
             wanted = self._states[_met(goal, self._states)]
@@ -232,7 +352,7 @@ class GoalFinder:
             flat = self._table.reshape(len(mask), -1)
             spans = zip(flat.min(axis=0), flat.max(axis=0), strict=True)
             none += f": they span {', '.join(f'{low:.3g} to {high:.3g}' for low, high in spans)}"
-        raise ConfigurationError(f"{none}; collect more steps")
+        raise _NeverReachedError(f"{none}; collect more steps")
 
     def _cell_of(self, observation: NDArray[Any]) -> str:
         """The name of an observation: its cell (x, y), else its number if it is one."""

@@ -1,0 +1,324 @@
+"""A dynamics model with contacts: features that are mostly still move by a gate times a move model.
+
+A box lies still until it is pushed. Fitted to all transitions, a regression takes the pushes for
+noise. Here a feature that is still in most steps has two factors, each fitted in closed form:
+
+    x' = x + g(x, u) Δ(x, u),   g in {0, 1},
+
+with the gate g a ridge regression of whether anything still moves, moving and still transitions
+weighted alike, and the move Δ a ridge regression on [1, z] of the transitions in which it moves.
+All other features change by one ridge regression on sparse random ReLU features of three inputs
+each. A feature that is a linear function of others is computed from them.
+
+Everything is a function of two Gram matrices, one of moving and one of still transitions, which
+grow with the buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.data import Buffer
+from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.net import units_due
+
+N_FEATURES = 1000
+"""Random features: 600 depend on the draw, 2,000 take twice the time of a decision."""
+
+_INPUTS = 3  # of a random feature
+_RIDGE, _MOVE_RIDGE = 3.0, 1.0
+_STILL = 0.02  # share of its deviation below which the median change of a still feature lies
+_MOVED = 0.1  # of its deviation from which on a change is a move
+FEWEST_MOVES = 5
+"""Moving transitions from which on there is a gate."""
+
+_MOST_CHANGE, _QUANTILE = 1.3, 0.98  # a move is at most 1.3 times the 98% quantile of moves
+_MARGIN = 0.1  # share of the range of the data beyond which no prediction leads
+_LARGEST = 8.0  # standard deviations
+_LINEAR = 1e-6  # share of its variance that a linear function leaves of a dependent feature
+_SMALLEST = 1e-6
+_BLOCK = 1000  # transitions
+
+
+MODEL_FORMS = {
+    "centre": "torch.float32 inputs",
+    "spread": "torch.float32 inputs",
+    "low": "torch.float32 features",
+    "high": "torch.float32 features",
+    "projection": "torch.float32 inputs random",
+    "offsets": "torch.float32 random",
+    "change": "torch.float32 design targets",
+    "still": "torch.int64 gated",
+    "move": "torch.float32 linear gated",
+    "most_moved": "torch.float32 gated",
+    "moving_centre": "torch.float32 inputs",
+    "moving_spread": "torch.float32 inputs",
+    "relations": "torch.float32 related features",
+}
+"""Dtypes and shapes of the tensors of a model, for its file."""
+
+
+@dataclass(frozen=True)
+class GatedModel:
+    """Predictions from observations of d numbers under controls of k; all tensors float32.
+
+    Attributes:
+        centre, spread: (d + k,) by which inputs z are standardised.
+        low, high: (d,) bounds of predictions.
+        projection, offsets: (d + k, p), (p,) of the random features.
+        change: (1 + d + k + p, d + 1) coefficients of the changes and, last, of the gate.
+        still: (s,) int64, the features that are gated; none where nothing is.
+        move: (1 + d + k, s) coefficients of their moves.
+        most_moved: (s,) largest moves.
+        moving_centre, moving_spread: (d + k,) mean and deviation of z in the moving transitions.
+        relations: (1 + d, d) from 1 and predictions to predictions that keep all linear relations.
+    """
+
+    centre: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
+    projection: Tensor
+    offsets: Tensor
+    change: Tensor
+    still: Tensor
+    move: Tensor
+    most_moved: Tensor
+    moving_centre: Tensor
+    moving_spread: Tensor
+    relations: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All attributes by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def check(self, n_controls: int) -> None:
+        """Raise ValueError for tensors that do not fit together, or other numbers of controls."""
+        d, n_inputs, still = len(self.low), len(self.centre), self.still
+        size = 1 + n_inputs
+        fits = (n_inputs, self.change.shape, len(self.move), len(self.relations)) == (
+            *(d + n_controls, (size + len(self.offsets), d + 1), size, 1 + d),
+        )
+        fits &= not len(still) or 0 <= int(still.min()) <= int(still.max()) < d
+        if not (fits and bool((self.spread > 0.0).all() and (self.moving_spread > 0.0).all())):
+            raise ValueError("its model is not one of its observations and actions")
+
+    def step(
+        self, points: Tensor, controls: Tensor, *, soft: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) that
+        anything still moves.
+
+        Args:
+            points, controls: float32.
+            soft: whether the gate is a chance, lower where no contact was seen near by, rather
+                than open or shut.
+        """
+        z = self._standardised(points, controls)
+        linear, d = torch.cat([torch.ones(len(z), 1), z], dim=1), points.shape[1]
+        wide = torch.relu_(torch.addmm(self.offsets, z, self.projection))
+        size = linear.shape[1]
+        change = linear @ self.change[:size] + wide @ self.change[size:]
+        reached, chance = points + change[:, :d], change[:, d].clamp(0.0, 1.0)
+        if len(self.still):
+            move = linear @ self.move
+            move = torch.minimum(torch.maximum(move, -self.most_moved), self.most_moved)
+            gate = chance if soft else (chance > 0.5).float()
+            reached[:, self.still] = points[:, self.still] + gate[:, None] * move
+            if soft:
+                chance = chance * self._familiarity(z)
+        reached = torch.addmm(self.relations[0], reached, self.relations[1:])
+        return torch.minimum(torch.maximum(reached, self.low), self.high), chance
+
+    def _standardised(self, points: Tensor, controls: Tensor) -> Tensor:
+        z = torch.cat([points, controls], dim=1)
+        return z.sub_(self.centre).div_(self.spread).clamp_(-_LARGEST, _LARGEST)
+
+    def _familiarity(self, z: Tensor) -> Tensor:
+        """Square root of the likelihood ratio (n,) of moving and all transitions, by diagonal
+        Gaussians, as a probability."""
+        moving = ((z - self.moving_centre) / self.moving_spread) ** 2
+        ratio = 0.5 * z**2 - 0.5 * moving - self.moving_spread.log()
+        return torch.sigmoid(0.5 * ratio.clamp(-6.0, 6.0).sum(dim=1))
+
+
+def _random_features(n_inputs: int, size: int) -> tuple[Tensor, Tensor]:
+    """Projection (n_inputs, size) and offsets (size,) of sparse random ReLU features."""
+    rng = np.random.default_rng(0)
+    projection, taken = np.zeros((n_inputs, size)), min(_INPUTS, n_inputs)
+    for column in projection.T:
+        chosen = rng.choice(n_inputs, taken, replace=False)
+        column[chosen] = rng.standard_normal(taken) / taken**0.5
+    offsets = rng.uniform(-1.5, 1.5, size)
+    return _single(projection), _single(offsets)
+
+
+def _single(array: FloatArray) -> Tensor:
+    return torch.from_numpy(np.asarray(array, np.float32))
+
+
+class GatedSums:
+    """The sums that a :class:`GatedModel` of a buffer follows from.
+
+    Units, the features that are still and what a move is are those of the first transitions, taken
+    anew when there are half as many more.
+
+    Args:
+        buffer: the transitions, of observations (d,).
+        covered: (c,) features whose moves open the gate; None: all.
+        size: random features.
+    """
+
+    def __init__(
+        self, buffer: Buffer, covered: IntArray | None = None, *, size: int = N_FEATURES
+    ) -> None:
+        self._buffer, self._covered = buffer, covered
+        self._controls = buffer.controls
+        d = buffer.observations.rows.shape[1]
+        self._projection, self._offsets = _random_features(d + self._controls.shape[1], size)
+        self._units_from = self._n = 0
+
+    def _rows(self, first: int, behind: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Observations (n, d), controls (n, k) and changes (n, d) of transitions."""
+        buffer, table = self._buffer, self._buffer.observations.rows
+        begins = table[buffer.inputs[first:behind]].astype(np.float64)
+        changes = table[buffer.successors[first:behind]].astype(np.float64) - begins
+        return begins, self._controls[buffer.actions[first:behind]], changes
+
+    def _take_units(self, n: int) -> None:
+        begins, controls, changes = self._rows(0, n)
+        d, k = begins.shape[1], controls.shape[1]
+        self._centre, self._spread = np.zeros(d + k), np.ones(d + k)
+        self._centre[:d], self._spread[:d] = begins.mean(axis=0), begins.std(axis=0) + _SMALLEST
+        low, high = begins.min(axis=0), begins.max(axis=0)
+        margin = _MARGIN * (high - low)
+        self._low, self._high = low - margin, high + margin
+        self._deviation = changes.std(axis=0) + _SMALLEST
+        mostly = np.median(np.abs(changes), axis=0)
+        is_still = (mostly < _STILL * self._deviation) & (self._deviation > 10.0 * _SMALLEST)
+        self._still = np.flatnonzero(is_still)
+        gated = self._still
+        if self._covered is not None:
+            gated = np.intersect1d(gated, self._covered)
+        self.gated = gated
+        moves = changes[self._moving(changes)][:, self._still]
+        self._most = np.zeros(len(self._still))
+        if len(moves):
+            self._most = np.quantile(np.abs(moves), _QUANTILE, axis=0)
+        self._relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
+        size = 1 + d + k + len(self._offsets)
+        self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
+        self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
+        self._move_moment = torch.zeros(1 + d + k, len(self._still), dtype=torch.float64)
+        self._counts, self._n = [0, 0], 0
+
+    def _moving(self, changes: FloatArray) -> BoolArray:
+        """Mask (n,) of changes (n, d) in which something gated moves."""
+        if not len(self.gated):
+            return np.zeros(len(changes), np.bool_)
+        least = _MOVED * np.maximum(self._deviation[self.gated], 1e-3)
+        return np.asarray((np.abs(changes[:, self.gated]) > least).any(axis=1))
+
+    def extend(self, n: int) -> None:
+        """Take in the first n transitions."""
+        due = units_due(n)
+        if due != self._units_from:
+            self._units_from = due
+            self._take_units(due)
+        while self._n < n:
+            behind = min(n, self._n + _BLOCK)
+            begins, controls, changes = self._rows(self._n, behind)
+            z = (np.concatenate([begins, controls], axis=1) - self._centre) / self._spread
+            inputs = _single(np.clip(z, -_LARGEST, _LARGEST))
+            wide = torch.relu(torch.addmm(self._offsets, inputs, self._projection))
+            design = torch.cat([torch.ones(len(z), 1), inputs, wide], dim=1)
+            moving = self._moving(changes)
+            clipped = np.clip(changes[:, self._still], -self._most, self._most)
+            targets = _single(changes / self._deviation)
+            for kind, rows in enumerate((moving, ~moving)):
+                some = torch.from_numpy(np.flatnonzero(rows))
+                chosen = design[some]
+                self._grams[kind] += (chosen.T @ chosen).double()
+                self._moments[kind] += (chosen.T @ targets[some]).double()
+                self._counts[kind] += len(some)
+            linear = design[torch.from_numpy(np.flatnonzero(moving)), : 1 + z.shape[1]]
+            self._move_moment += linear.double().T @ torch.from_numpy(clipped[moving])
+            self._n = behind
+
+    @property
+    def n_moving(self) -> int:
+        """Transitions in which something gated moved."""
+        return self._counts[0]
+
+    def model(self) -> GatedModel:
+        """The model of the transitions that were taken in."""
+        moving, still = self._grams
+        n, n_inputs = sum(self._counts), len(self._centre)
+        change = _ridge(moving + still, self._moments[0] + self._moments[1], _RIDGE)
+        change *= torch.from_numpy(self._deviation)
+        gate = torch.zeros(len(moving), 1, dtype=torch.float64)
+        gated, size = self._still, 1 + n_inputs
+        if self.n_moving < FEWEST_MOVES:
+            gated = gated[:0]
+        else:
+            balance = 0.5 * n / self.n_moving, 0.5 * n / max(n - self.n_moving, 1)
+            gram = balance[0] * moving + balance[1] * still
+            # Column 0 of a design is 1, so that this is the moment of an indicator.
+            gate = _ridge(gram, balance[0] * moving[:, :1], _RIDGE)
+        move = _ridge(moving[:size, :size], self._move_moment, _MOVE_RIDGE)[:, : len(gated)]
+        count, kept = max(self.n_moving, 1), self.n_moving / (self.n_moving + FEWEST_MOVES)
+        mean = moving[0, 1:size] / count
+        variance = (moving.diagonal()[1:size] / count - mean**2).clamp(min=0.0)
+        return GatedModel(
+            centre=_single(self._centre),
+            spread=_single(self._spread),
+            low=_single(self._low),
+            high=_single(self._high),
+            projection=self._projection,
+            offsets=self._offsets,
+            change=torch.cat([change, gate], dim=1).float(),
+            still=torch.from_numpy(gated),
+            move=move.float(),
+            most_moved=_single(_MOST_CHANGE * self._most[: len(gated)]),
+            moving_centre=(kept * mean).float(),
+            moving_spread=(kept * variance + 1.0 - kept).clamp(min=_SMALLEST).sqrt().float(),
+            relations=_single(self._relations),
+        )
+
+
+def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
+    """Coefficients (P, t) of ridge regression from its products (P, P) and (P, t)."""
+    factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=torch.float64))
+    return torch.cholesky_solve(moment, factor)
+
+
+def _linear_relations(points: FloatArray, first: BoolArray) -> FloatArray:
+    """Map (1 + d, d) from 1 and points (n, d) to points whose dependent features are computed.
+
+    Args:
+        points: that keep the relations.
+        first: (d,) mask of features that others are computed from rather than they from others.
+    """
+    n, d = points.shape
+    relations = np.concatenate([np.zeros((1, d)), np.eye(d)])
+    centre, spread = points.mean(axis=0), points.std(axis=0)
+    z = (points - centre) / np.maximum(spread, _SMALLEST)
+    chosen: list[int] = []
+    for feature in np.argsort(~first, kind="stable"):
+        if spread[feature] <= _SMALLEST:
+            continue
+        if chosen and n > 2 * len(chosen):
+            weights = np.linalg.lstsq(z[:, chosen], z[:, feature], rcond=None)[0]
+            left = z[:, feature] - z[:, chosen] @ weights
+            if left.std() <= _LINEAR:
+                weights = weights * spread[feature] / spread[chosen]
+                relations[1:, feature] = 0.0
+                relations[1 + np.array(chosen), feature] = weights
+                relations[0, feature] = centre[feature] - weights @ centre[chosen]
+                continue
+        chosen.append(int(feature))
+    return relations

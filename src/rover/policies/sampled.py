@@ -1,0 +1,262 @@
+"""Policies that plan at every step: sampled sequences of controls in a dynamics model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rover.planning.gated import MODEL_FORMS, GatedModel
+from rover.planning.sampled import Controls, SampledPlan, Sampling
+from rover.policies.policy import Policy, Probs, State
+from rover.storage import check_tensors
+
+_FORMS = {
+    **MODEL_FORMS,
+    "targets": "torch.float32 goals features",
+    "factors": "torch.float32 goals features",
+    "least": "torch.float32 controls",
+    "most": "torch.float32 controls",
+    "choices": "torch.float32 actions controls",
+    "units": "torch.float64 controls",
+}
+_TIMED = 20  # decisions
+
+
+class PointGoals(NamedTuple):
+    """K goals as points: the goal is reached where ‖(x − target) factors‖ ≤ 1.
+
+    Attributes:
+        targets: (K, d) float32.
+        factors: (K, d) float32, ≥ 0; 0 for features of an observation that do not count.
+    """
+
+    targets: Tensor
+    factors: Tensor
+
+
+class SampledPolicy(Policy):
+    """Plans at every step to arrive at a goal soon and to stay there.
+
+    A sequence of controls is worth the discounted sum of −δ − 1[δ > 1] over its predicted points,
+    δ the distance to the goal in units of its radius. The first control of the best sequence is
+    taken, and the next decision of the episode begins with what is left of the best ones
+    (:mod:`rover.planning.sampled`). Actions are those of the environment's own space, between the
+    bounds of what the model was fitted to; `probs`, which has no memory, is certain of the nearest
+    of the actions that pretraining chose among.
+
+    Several goals are its components.
+
+    Args:
+        model: of the environment.
+        goals: K of them.
+        controls: in units of the model; their choices are those of pretraining.
+        units: (k,) float64 factors from controls to actions.
+        is_continuous: whether all controls between the bounds are actions, rather than the choices
+            alone.
+        sampling: settings of the search.
+        observation_shape: (d,).
+        details: anything JSON-able that should travel with the policy; ``tasks`` names the goals.
+    """
+
+    file_type = "sampled"
+
+    def __init__(
+        self,
+        model: GatedModel,
+        goals: PointGoals,
+        controls: Controls,
+        units: Tensor,
+        *,
+        is_continuous: bool,
+        sampling: Sampling,
+        observation_shape: tuple[int, ...],
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        n_goals, n_actions = len(goals.targets), len(controls.choices)
+        super().__init__(n_actions, observation_shape, n_components=n_goals, details=details)
+        self.model, self.goals, self.controls, self.units = model, goals, controls, units
+        self.is_continuous, self.sampling = is_continuous, sampling
+        self._plan: SampledPlan | None = None
+        self._followed = -1
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The goals by name, one for each component."""
+        return tuple(self.details.get("tasks") or ("",) * self.n_components)
+
+    def distances(self, observations: NDArray[Any], component: int = 0) -> NDArray[np.float64]:
+        """Distances (n,) of observations (n, d) to a goal, in units of its radius: reached at 1."""
+        self._check_component(component)
+        rows = self._checked(observations).to(torch.float32)
+        return self._distances(rows, component).double().numpy()
+
+    def _distances(self, points: Tensor, component: int) -> Tensor:
+        away = (points - self.goals.targets[component]) * self.goals.factors[component]
+        distances: Tensor = torch.linalg.vector_norm(away, dim=1)
+        return distances
+
+    def _begin(self, component: int, rng: np.random.Generator) -> SampledPlan:
+        """The search of an episode."""
+
+        def reward(points: Tensor, _: Tensor) -> Tensor:
+            distance = self._distances(points, component)
+            return -distance - (distance > 1.0).float()
+
+        return SampledPlan(
+            self.model,
+            reward,
+            self.controls,
+            self.sampling,
+            rng,
+            is_continuous=self.is_continuous,
+        )
+
+    def reset(self) -> None:
+        """Begin an episode: forget the plan of the last one."""
+        self._plan = None
+
+    def _as_action(self, control: Tensor) -> int | NDArray[Any]:
+        """A control (k,) as the environment takes it."""
+        actions = self.action_set
+        if actions is None or not self.is_continuous:
+            return self._as_taken(self._number(control))
+        action = (control.double() * self.units).numpy().reshape(actions.shape[1:])
+        return np.asarray(action.astype(actions.dtype))
+
+    def _number(self, control: Tensor) -> int:
+        """The number of the action that is nearest to a control (k,)."""
+        return int(self.controls.nearest(control))
+
+    def act(
+        self, observation: Any, rng: np.random.Generator, component: int | None = None
+    ) -> int | NDArray[Any]:
+        """One action for one observation, the next of the episode since `reset`.
+
+        Args:
+            observation: as the environment returns it.
+            rng: source of randomness, read when an episode begins.
+            component: the goal; None: the one of the episode, drawn when it begins.
+        """
+        ((row,), _) = self._batch(observation)
+        if self._plan is None or component not in (None, self._followed):
+            self._followed = self.draw_component(rng) if component is None else component
+            self._check_component(self._followed)
+            self._plan = self._begin(self._followed, _child(rng))
+        return self._as_action(self._plan.act(row))
+
+    def predict(
+        self,
+        observation: Any,
+        state: State | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+        *,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[NDArray[Any], State]:
+        """Actions for one or several environments, as of :meth:`Policy.predict`.
+
+        With `deterministic` an episode's actions follow from its observations alone.
+        """
+        rng, (batch, is_one) = rng or self._rng, self._batch(observation)
+        begins = np.zeros(len(batch), np.bool_) if episode_start is None else episode_start
+        followed: tuple[Any, ...] = state or (None,) * len(batch)
+        plans: Any = tuple(
+            self._begin_any(rng, deterministic) if plan is None or is_new else plan
+            for plan, is_new in zip(followed, begins, strict=True)
+        )
+        actions = np.stack(
+            [self._as_action(plan.act(row)) for plan, row in zip(plans, batch, strict=True)]
+        )
+        return (actions[0] if is_one else actions), plans
+
+    def _begin_any(self, rng: np.random.Generator, deterministic: bool) -> SampledPlan:
+        """The search of an episode whose goal is drawn."""
+        component = self.draw_component(rng) if self.n_components > 1 else 0
+        return self._begin(component, np.random.default_rng(0) if deterministic else _child(rng))
+
+    def component_logits(self, observations: Tensor, component: int) -> Tensor:
+        """Logits (n, A) of the actions that plans without a past begin with."""
+        rows = observations.numpy()
+        chosen = [
+            self._number(self._begin(component, np.random.default_rng(0)).act(row)) for row in rows
+        ]
+        return torch.eye(self.n_actions, dtype=torch.float64)[chosen].clamp(min=1e-300).log()
+
+    def sample_component(self, rng: np.random.Generator) -> Probs:
+        """The policy that one episode follows, from its first observation on, in actions of the
+        set that pretraining chose among."""
+        plan = self._begin_any(rng, False)
+
+        def probs(observations: NDArray[Any]) -> NDArray[np.float64]:
+            (row,) = self._checked(observations).numpy()
+            return np.eye(self.n_actions)[[self._number(plan.act(row))]]
+
+        return probs
+
+    def single(self, component: int) -> SampledPolicy:
+        """The policy of one goal alone."""
+        self._check_component(component)
+        return SampledPolicy(
+            self.model,
+            PointGoals(*(part[component : component + 1] for part in self.goals)),
+            self.controls,
+            self.units,
+            sampling=self.sampling,
+            is_continuous=self.is_continuous,
+            observation_shape=self.observation_shape,
+            details=self.details | {"tasks": [self.tasks[component]]},
+        )
+
+    def seconds_per_decision(self) -> float:
+        """Measured seconds of a decision on this machine: the median of twenty."""
+        plan, seconds = self._begin(0, np.random.default_rng(0)), []
+        for _ in range(_TIMED):
+            began = time.perf_counter()
+            plan.act(self.model.centre[: math.prod(self.observation_shape)].numpy())
+            seconds.append(time.perf_counter() - began)
+        return float(np.median(seconds))
+
+    def content(self) -> dict[str, Any]:
+        """Content of the policy's file, beside its details."""
+        tables = self.model.tensors() | self.goals._asdict()
+        tables |= {"least": self.controls.low, "most": self.controls.high, "units": self.units}
+        tables["choices"] = self.controls.choices
+        return {
+            "observation_shape": list(self.observation_shape),
+            "is_continuous": self.is_continuous,
+            "sampling": self.sampling._asdict(),
+            "tables": {name: table.contiguous() for name, table in tables.items()},
+        }
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned."""
+        tables, shape = content["tables"], tuple(int(n) for n in content["observation_shape"])
+        sizes = check_tensors(tables, _FORMS, owner="the policy", features=math.prod(shape))
+        sampling = Sampling(**content["sampling"])
+        if len(shape) != 1 or min(sizes["goals"], sizes["actions"]) < 1:
+            raise ValueError("it has no goals, no actions, or observations that are no vectors")
+        model = GatedModel(**{name: tables[name] for name in MODEL_FORMS})
+        model.check(sizes["controls"])
+        sampling.check()
+        return cls(
+            model,
+            PointGoals(tables["targets"], tables["factors"]),
+            Controls(tables["least"], tables["most"], tables["choices"]),
+            tables["units"],
+            sampling=sampling,
+            is_continuous=bool(content["is_continuous"]),
+            observation_shape=shape,
+        )
+
+
+def _child(rng: np.random.Generator) -> np.random.Generator:
+    """A generator of an episode's own: its number of draws depends on the episode's length."""
+    return np.random.default_rng(rng.integers(2**63))

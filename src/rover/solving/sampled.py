@@ -1,0 +1,91 @@
+"""Plans for goals in many dimensions, or with contacts: the returned policy samples them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rover.operators.support import FloatArray
+from rover.planning.evidence import Evidence, has_metric
+from rover.planning.gated import FEWEST_MOVES, GatedSums
+from rover.planning.net import FIRST_UNITS, time_units
+from rover.planning.sampled import Controls, Sampling
+from rover.policies import PointGoals, SampledPolicy
+from rover.solving.experience import Experience
+from rover.solving.tasks import GOAL_RADIUS, Goal, as_point
+
+MOST_DIMENSIONS = 6
+"""Dimensions up to which goals are planned for on landmarks: Acrobot's six swing up on them, of
+FetchReach's ten no goal is kept (docs/design/47-sampled.md)."""
+
+
+def sampled_policy(
+    experience: Experience, goals: str | Sequence[Goal], discount: float, evidence: Evidence
+) -> SampledPolicy | None:
+    """The policy of goals that samples its plans; None where landmarks do, or goals are no points.
+
+    Args:
+        experience: the transitions.
+        goals: as of :func:`rover.solve`.
+        discount: γ in (0, 1).
+        evidence: of the buffer.
+
+    Raises:
+        ConfigurationError, NonFiniteError: as of :func:`~rover.solving.tasks.as_point`.
+    """
+    buffer = experience.buffer
+    table, shape = buffer.observations.rows, buffer.observations.shape
+    if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
+        return None
+    if not has_metric(table) or experience.repeats(evidence):
+        return None
+    begins, ends = table[buffer.inputs], table[buffer.successors]
+    units = time_units(
+        begins.astype(np.float64),
+        ends.astype(np.float64),
+        buffer.terminated | buffer.truncated,
+    )
+    points = [_as_numbers(goal, experience, units) for goal in goals]
+    known = [point for point in points if point is not None]
+    if not known or len(known) < len(points):
+        return None
+    sums = GatedSums(buffer)
+    sums.extend(len(buffer))
+    if np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES:
+        return None
+    actions, scale, is_continuous = buffer.action_set, np.ones(buffer.controls.shape[1]), False
+    if actions is not None and actions.dtype.kind == "f":
+        is_continuous = True
+        scale = np.abs(actions.reshape(len(actions), -1).astype(np.float64)).max(axis=0)
+    return SampledPolicy(
+        sums.model(),
+        PointGoals(
+            *(torch.from_numpy(np.stack(part)).float() for part in zip(*known, strict=True))
+        ),
+        Controls.among(buffer.controls),
+        torch.from_numpy(scale),
+        sampling=Sampling(discount=discount),
+        is_continuous=is_continuous,
+        observation_shape=shape,
+        details=experience.policy_details([f"goal {k}" for k in range(len(known))], discount),
+    ).requires_grad_(False)
+
+
+def _as_numbers(
+    goal: Goal, experience: Experience, units: FloatArray
+) -> tuple[FloatArray, FloatArray] | None:
+    """Target and factors (d,) of a goal that is a point or an observation; None of others."""
+    shape = experience.buffer.observations.shape
+    point = as_point(goal, experience.env, shape)
+    target, factors = np.zeros(shape), np.zeros(shape)
+    if point is not None:
+        columns = list(point.columns)
+        target[columns], factors[columns] = point.target, 1.0 / point.radius
+        return target, factors
+    if not isinstance(goal, np.ndarray) or goal.shape != shape:
+        return None
+    # An observation is reached within the radius that it has on landmarks.
+    target[:] = goal
+    return target, np.where(np.isfinite(units), 1.0 / (GOAL_RADIUS * units), 0.0)

@@ -1,0 +1,79 @@
+"""A hand that pushes a box on a line, seen with the gap between them."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rover.data import Buffer
+
+SIDE = 0.1
+"""Gap between hand and box below which the hand pushes."""
+
+
+def pushed(hand: float, box: float, control: float) -> tuple[float, float]:
+    """Hand and box after a step, on [0, 1]: the box moves only if the hand comes against it."""
+    hand = float(np.clip(hand + 0.05 * control, 0.0, 0.9))
+    return hand, min(max(box, hand + SIDE), 1.0)
+
+
+def seen(hand: float, box: float) -> np.ndarray:
+    return np.array([hand, box, box - hand])
+
+
+class Pushing(gym.Env[Any, Any]):
+    """The hand is free, the box is the goal, and observations are dictionaries."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    observation_space = spaces.Dict(
+        {
+            "observation": spaces.Box(-2.0, 2.0, (3,), np.float64),
+            "achieved_goal": spaces.Box(-2.0, 2.0, (1,), np.float64),
+            "desired_goal": spaces.Box(-2.0, 2.0, (1,), np.float64),
+        }
+    )
+
+    def __init__(self, *, sparse: bool = True) -> None:
+        self.sparse = sparse
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
+        distance = float(np.linalg.norm(np.asarray(achieved) - desired))
+        return -float(distance > 0.03) if self.sparse else -distance
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.hand, self.box = self.np_random.uniform([0.0, 0.35], [0.2, 0.55])
+        self.goal, self.age = self.np_random.uniform(0.6, 0.9, 1), 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.hand, self.box = pushed(self.hand, self.box, float(action[0]))
+        self.age += 1
+        reward = self.compute_reward([self.box], self.goal, {})
+        return self._look(), reward, False, self.age == 40, {"is_success": reward == 0.0}
+
+    def _look(self) -> dict[str, Any]:
+        box = np.array([self.box])
+        observation = seen(self.hand, self.box)
+        return {"observation": observation, "achieved_goal": box, "desired_goal": self.goal}
+
+
+def pushing_buffer(n: int, rng: np.random.Generator) -> Buffer:
+    """Stretches of one of five strengths, in episodes of forty steps."""
+    controls = np.linspace(-1.0, 1.0, 5)[:, None].astype(np.float32)
+    buffer, action = Buffer((3,), np.float64, 5, action_set=controls), 0
+    for step in range(n):
+        if step % 40 == 0:
+            hand, box = rng.uniform(0.0, 0.2), rng.uniform(0.35, 0.55)
+            row = buffer.observations.intern(seen(hand, box))
+            buffer.add_start(row)
+        if step % 5 == 0:
+            action = int(rng.integers(5))
+        hand, box = pushed(hand, box, float(controls[action, 0]))
+        reached = buffer.observations.intern(seen(hand, box))
+        buffer.add(row, action, reached, False, step % 40 == 39)
+        row = reached
+    return buffer

@@ -1,0 +1,105 @@
+"""The dynamics model with contacts, against the regressions that it is made of."""
+
+import numpy as np
+import pytest
+import torch
+from pushing import pushed, pushing_buffer, seen
+
+from rover.data import Buffer
+from rover.planning.gated import GatedSums
+
+
+@pytest.fixture(scope="module")
+def buffer() -> Buffer:
+    return pushing_buffer(3000, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def sums(buffer):
+    sums = GatedSums(buffer, size=300)
+    sums.extend(len(buffer))
+    return sums
+
+
+def transitions(buffer: Buffer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = buffer.observations.rows
+    begins, ends = table[buffer.inputs], table[buffer.successors]
+    return begins, buffer.controls[buffer.actions], ends - begins
+
+
+def test_what_moves_on_contact_is_found_by_its_statistics(buffer, sums):
+    model, (_, _, changes) = sums.model(), transitions(buffer)
+    assert model.still.tolist() == [1]
+    assert sums.n_moving == pytest.approx((changes[:, 1] > 1e-3).sum(), abs=20)
+    # a world without contacts has no gate
+    smooth = Buffer((2,), np.float64, 2)
+    rng, row = np.random.default_rng(0), smooth.observations.intern(np.zeros(2))
+    smooth.add_start(row)
+    for _ in range(300):
+        action = int(rng.integers(2))
+        reached = smooth.observations.rows[row] + [0.1 * (2 * action - 1), rng.normal()]
+        reached = smooth.observations.intern(reached)
+        smooth.add(row, action, reached, False, False)
+        row = reached
+    free = GatedSums(smooth, size=50)
+    free.extend(300)
+    assert len(free.model().still) == free.n_moving == 0
+
+
+def test_a_push_is_foreseen_and_rest_stays_rest(sums):
+    rng, model = np.random.default_rng(1), sums.model()
+    hands = rng.uniform(0.25, 0.5, 500)
+    boxes = hands + np.where(rng.random(500) < 0.5, 0.1, 0.3) + rng.uniform(0.0, 0.03, 500)
+    controls = rng.uniform(-1.0, 1.0, len(hands))
+    truth = np.array([seen(*pushed(*state)) for state in zip(hands, boxes, controls, strict=True)])
+    begins = np.stack([hands, boxes, boxes - hands], axis=1)
+    reached, chance = model.step(
+        torch.from_numpy(begins).float(), torch.from_numpy(controls[:, None]).float()
+    )
+    reached, moves = reached.numpy(), truth[:, 1] - boxes
+    np.testing.assert_allclose(reached[:, 0], truth[:, 0], atol=0.02)
+    np.testing.assert_allclose(reached[:, 2], reached[:, 1] - reached[:, 0], atol=1e-5)
+    far, pushing = boxes - hands > 0.25, moves > 0.02
+    np.testing.assert_allclose(reached[far, 1], boxes[far], atol=1e-6)
+    missed = reached[pushing, 1] - truth[pushing, 1]
+    assert (missed**2).sum() < 0.35 * (moves[pushing] ** 2).sum()
+    assert chance.numpy()[pushing].mean() > 0.7
+
+
+def test_coefficients_are_those_of_the_dense_regressions(buffer, sums):
+    """The gate is ridge regression with balanced weights, the move one of the moving rows."""
+    begins, controls, changes = transitions(buffer)
+    model = sums.model()
+    inputs = (np.concatenate([begins, controls], axis=1) - model.centre.numpy()).astype(np.float32)
+    z = np.clip(inputs / model.spread.numpy(), -8.0, 8.0)
+    wide = np.maximum(z @ model.projection.numpy() + model.offsets.numpy(), 0.0)
+    design = np.concatenate([np.ones((len(z), 1)), z, wide], axis=1)
+    moving = sums._moving(changes)
+    weights = np.where(moving, 0.5 / moving.mean(), 0.5 / (1.0 - moving.mean()))[:, None]
+
+    def ridge(rows, targets, penalty):
+        gram = rows.T @ rows + penalty * np.eye(rows.shape[1])
+        return np.linalg.solve(gram, rows.T @ targets)
+
+    gate = ridge(design * weights**0.5, moving[:, None] * weights**0.5, 3.0)
+    predicted = design @ model.change.numpy()[:, -1:]
+    np.testing.assert_allclose(predicted, design @ gate, atol=5e-3)
+    rows, limit = design[moving][:, : 1 + z.shape[1]], float(model.most_moved[0]) / 1.3
+    move = ridge(rows, np.clip(changes[moving][:, 1:2], -limit, limit), 1.0)
+    np.testing.assert_allclose(rows @ model.move.numpy(), rows @ move, atol=1e-4)
+
+
+def test_sums_are_a_function_of_the_buffer(buffer, sums):
+    often = GatedSums(buffer, size=300)
+    for n in (60, 900, 901, 2500, len(buffer)):
+        often.extend(n)
+    for name, tensor in often.model().tensors().items():
+        expected = sums.model().tensors()[name]
+        torch.testing.assert_close(tensor, expected, rtol=1e-2, atol=2e-3, msg=name)
+
+
+def test_a_file_with_tensors_that_do_not_fit_is_refused(sums):
+    model = sums.model()
+    model.check(1)
+    with pytest.raises(ValueError, match="not one of its observations and actions"):
+        model.check(2)

@@ -1,0 +1,177 @@
+"""Goals as points, goals that last, refused goals, and policies that plan at every step."""
+
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from pushing import Pushing, pushing_buffer
+
+import rover
+from rover.data import Buffer
+from rover.envs import goal_view
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    NonFiniteError,
+    RoverWarning,
+    UnsupportedSpaceError,
+)
+from rover.policies import SampledPolicy, ValuePolicy
+from rover.solving import PointGoal
+from rover.storage import write_sealed
+from rover.wrappers import GoalObservation
+
+NEAR_END = PointGoal([0.8], columns=[1], radius=0.03)
+
+
+@pytest.fixture(scope="module")
+def buffer() -> Buffer:
+    return pushing_buffer(3000, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def policy(buffer) -> SampledPolicy:
+    policy = rover.solve(buffer, goals=[NEAR_END, PointGoal([0.1], columns=[0], radius=0.02)])
+    assert isinstance(policy, SampledPolicy)
+    return policy
+
+
+def line(n: int = 4000) -> Buffer:
+    """A point on [0, 1] that two actions move by a hundredth."""
+    rng, buffer, x = np.random.default_rng(0), Buffer((1,), np.float64, 2), 0.5
+    row = buffer.observations.intern(np.array([x]))
+    buffer.add_start(row)
+    for step in range(n):
+        action = int(rng.random() < (step // 120) % 2)
+        x = float(np.clip(x + (2 * action - 1) * rng.uniform(0.009, 0.011), 0.0, 1.0))
+        reached = buffer.observations.intern(np.array([x]))
+        buffer.add(row, action, reached, False, False)
+        row = reached
+    return buffer
+
+
+def chain() -> Buffer:
+    """Four states in a row, the last of which can be kept, and two that nothing leads to."""
+    buffer = Buffer((), np.int64, 2)
+    rows = [buffer.observations.intern(state) for state in range(6)]
+    for state in range(4):
+        buffer.add_start(rows[state])
+        for action, reached in enumerate((max(state - 1, 0), min(state + 1, 3))):
+            buffer.add(rows[state], action, rows[reached], False, True)
+    return buffer
+
+
+@pytest.mark.parametrize("stay", [True, False])
+def test_goals_that_last_are_worth_every_step_in_them(stay):
+    """V = γ^(distance − 1) once, and 1 / (1 − γ) times as much if the goal is kept."""
+    states, gamma = np.arange(4), 0.9
+    policy = rover.solve(chain(), goal=np.int64(3), discount=gamma, ridge=0.0, stay=stay)
+    best = gamma ** np.array([2.0, 1.0, 0.0, 0.0]) / (1.0 - gamma if stay else 1.0)
+    np.testing.assert_allclose(policy.value(states), best, rtol=1e-6)
+    assert (policy.probs(states)[:3, 1] > 0.99).all()
+
+
+@pytest.mark.parametrize("stay", [True, False])
+def test_points_are_goals_on_landmarks(stay):
+    policy = rover.solve(line(), goal=PointGoal([0.9], columns=[0], radius=0.02), stay=stay)
+    assert isinstance(policy, ValuePolicy)
+    below, above = policy.probs(np.array([[0.6], [0.97]]))
+    assert below[1] > 0.9
+    assert above[0] > 0.9
+    with pytest.raises(ConfigurationError, match=r"as near as .* times its radius"):
+        rover.solve(line(), goal=PointGoal([3.0], columns=[0], radius=0.02))
+
+
+def test_a_refused_goal_does_not_refuse_a_list():
+    known, start = rover.solve(chain(), goal=np.int64(3)), np.array([0])
+    with pytest.warns(RoverWarning, match="1 of 2 goals were not reached in the data"):
+        policy = rover.solve(chain(), goals=[np.int64(4), np.int64(3)])
+    np.testing.assert_array_equal(policy.value(start, 1), known.value(start))
+    assert policy.value(start, 0).tolist() == [0.0]
+    np.testing.assert_allclose(policy.component_probs(start, 0), 0.5)
+    with pytest.raises(ConfigurationError, match="cannot be planned for"):
+        rover.solve(chain(), goals=[np.int64(4), np.int64(5)])
+
+
+def test_boxes_are_pushed_to_their_goal_and_left_there(policy):
+    env = GoalObservation(Pushing())
+    ends = []
+    for seed in range(6):
+        observation, _ = env.reset(seed=seed)
+        state, one = None, policy.single(0)
+        for _ in range(40):
+            action, state = one.predict(observation, state, deterministic=True)
+            assert action.dtype == np.float32
+            assert env.action_space.contains(action)
+            observation, *_ = env.step(action)
+        ends.append(float(one.distances(observation[None])[0]))
+    assert np.median(ends) < 1.0
+
+
+def test_decisions_follow_from_the_seed_and_from_the_file(policy, tmp_path):
+    seen = np.array([[0.1, 0.45, 0.35], [0.15, 0.45, 0.3]])
+
+    def played(one: SampledPolicy) -> list[np.ndarray]:
+        one.reset()
+        rng = np.random.default_rng(3)
+        return [one.act(row, rng, component=0) for row in seen]
+
+    first = played(policy)
+    policy.save(tmp_path / "policy.safetensors")
+    loaded = rover.load_policy(tmp_path / "policy.safetensors")
+    assert isinstance(loaded, SampledPolicy)
+    assert loaded.tasks == policy.tasks == ("goal 0", "goal 1")
+    np.testing.assert_array_equal(first, played(policy))
+    np.testing.assert_array_equal(first, played(loaded))
+    np.testing.assert_array_equal(policy.probs(seen), loaded.probs(seen))
+    together, _ = policy.single(0).predict(seen, deterministic=True)
+    alone, _ = policy.single(0).predict(seen[1], deterministic=True)
+    np.testing.assert_array_equal(together[1], alone)
+    # towards the box with goal 0, away from it with goal 1, in actions of the set
+    assert (policy.single(0).probs(seen).argmax(axis=1) > 2).all()
+    assert policy.single(1).probs(seen[1:]).argmax() < 2
+    followed = policy.single(0).sample_component(np.random.default_rng(0))
+    assert sorted(followed(seen[:1])[0]) == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert 0.0 < policy.seconds_per_decision() < 10.0
+    for change in (
+        {"observation_shape": [4]},
+        {"sampling": policy.sampling._asdict() | {"horizon": 0}},
+    ):
+        content = {"type": "sampled", "details": policy.details, **policy.content(), **change}
+        write_sealed(tmp_path / "bad.safetensors", content, kind="policy")
+        with pytest.raises(ArtefactError):
+            rover.load_policy(tmp_path / "bad.safetensors")
+
+
+def test_desired_goals_are_taken_as_they_are(buffer):
+    env = GoalObservation(Pushing())
+    assert env.achieved == (1,)
+    assert env.goal_radius == pytest.approx(0.03)
+    assert goal_view(gym.wrappers.TimeLimit(env, 5)) is env
+    observation, _ = env.reset(seed=1)
+    assert observation.shape == env.observation_space.shape == (3,)
+    policy = rover.solve(buffer, goal=env.desired_goal, env=env)
+    given = PointGoal(env.desired_goal, columns=[1], radius=env.goal_radius)
+    np.testing.assert_allclose(
+        policy.distances(observation[None]), given.distances(observation[None]), rtol=1e-5
+    )
+    with pytest.raises(NonFiniteError, match="must be finite"):
+        rover.solve(buffer, goal=np.array([np.nan]), env=env)
+    with pytest.raises(ConfigurationError, match=re.escape("reward_type='sparse'")):
+        GoalObservation(Pushing(sparse=False))
+    with pytest.raises(UnsupportedSpaceError, match="leave it out"):
+        GoalObservation(gym.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        PointGoal([0.1, 0.2], columns=[0], radius=0.1),
+        PointGoal([0.1], columns=[3], radius=0.1),
+        PointGoal([0.1], columns=[0], radius=0.0),
+    ],
+)
+def test_points_that_are_none_are_refused(buffer, goal):
+    with pytest.raises(ConfigurationError, match="no point among observations"):
+        rover.solve(buffer, goal=goal)
