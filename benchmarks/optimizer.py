@@ -58,7 +58,7 @@ def _library_step(self: Optimizer) -> None:
 
 def large_learner() -> DiscreteDDPG:
     """Actor and critics of the paper's sizes, on one-hot vectors of 108 states."""
-    config = DDPGConfig.model_validate(DDPGConfig.PAPER)
+    config = DDPGConfig.model_validate(DDPGConfig.PUBLISHED)
     observations = Observations((N_STATES,), "float32", one_hot=True)
     generator = torch.Generator().manual_seed(0)
     return DiscreteDDPG(

@@ -97,8 +97,8 @@ def _compare(
         agents (NAME[:PRESET],...): agents, with their presets where they differ from --presets
             [default: all]
         presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
-            fast of the others), 'paper' (ROVER's paper, code of the others), or both as
-            default,paper
+            fast of the others), 'paper' (ROVER's paper, published of the others), or
+            both as default,paper
         n_seeds: runs of each agent, with the seeds 0, 1, ...
         steps: environment steps of each run
         out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
@@ -106,7 +106,7 @@ def _compare(
     Examples:
         rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
         rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
-        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:code
+        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:published
         rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
         rover compare rover/Maze-v0 --executor ray --set address=auto
     """

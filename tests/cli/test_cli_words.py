@@ -2,11 +2,12 @@
 
 import itertools
 import os
+import re
 
 import pytest
 from command_line import python, shell
 
-from rover.baselines import agent_summaries
+from rover.baselines import agent_class, agent_names, agent_summaries, preset_of
 from rover.cli import main
 from rover.cli.program import command_modules
 from rover.coverage.config import RoverConfig
@@ -137,6 +138,16 @@ def test_every_command_explains_itself_and_its_flags_with_examples(capsys, comma
     if command in ("pretrain", "compare"):
         words = " ".join(text.split())
         assert all(f"{name} {line}" in words for name, line in agent_summaries().items())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_presets_in_the_help_exist(capsys, command):
+    text = help_of(capsys, command)
+    for name, preset in re.findall(r"\b(\w+):([\w-]+)", text.partition("\nexamples:")[2]):
+        assert name not in agent_names() or preset_of(name, preset) == preset
+    described = " ".join(re.findall(r"\n  --presets? [A-Z,.]+ .*?(?=\n  -)", text, re.S))
+    known = {preset for name in agent_names() for preset in agent_class(name).presets}
+    assert {*re.findall(r"'([\w-]+)'", described)} <= known
 
 
 def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):

@@ -106,7 +106,7 @@ def test_a_predictor_learns_from_each_transition_once_after_those_of_the_first_s
     assert np.ravel(learned[1:]).tolist() == numbers.tolist()
 
 
-@pytest.mark.parametrize("name", ["counts", "density", "rnd", "icm", "apt", "maxent"])
+@pytest.mark.parametrize("name", ["counts", "density", *AgentNovelty.names()])
 def test_a_seed_gives_the_same_bits(name):
     results = []
     for _ in range(2):
@@ -122,6 +122,10 @@ def test_a_seed_gives_the_same_bits(name):
     np.testing.assert_array_equal(*results)
 
 
+def test_the_agents_that_can_be_a_bonus():
+    assert {*AgentNovelty.names()} == {"apt", "icm", "maxent", "rnd"}
+
+
 def test_what_cannot_be_said_is_refused():
     with pytest.raises(ConfigurationError, match="bonus='density'"):
         CoverageBonus(make_vec_env("Pendulum-v1"), "rnd")
@@ -130,7 +134,7 @@ def test_what_cannot_be_said_is_refused():
         ("couts", {}, "did you mean 'counts'"),
         ("smm", {}, "needs neither a skill"),
         ("e3b", {}, "nor its episode"),
-        ("rmax", {}, "has no intrinsic reward"),
+        ("rmax", {}, "take [a-z, ]*icm.*, or novelty by counts or density"),
         ("density", {}, "bonus='counts'"),
         ("counts", {"ridge": 0.0}, "ridge must be positive"),
         ("counts", {"width": 1.0}, "unexpected keyword"),

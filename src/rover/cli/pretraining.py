@@ -82,9 +82,9 @@ def _pretrain(
     Args:
         env_id (ENV): Gymnasium id, such as rover/Maze-v0
         agent (NAME): the agent that pretrains
-        preset: ROVER: 'default', the best settings known, 'paper', what its text says, or what its
-            authors published, 'code-2026-06'; other agents: 'fast', for a laptop, or 'code',
-            nearer to theirs [default: default or fast]
+        preset: ROVER: 'default', the best settings known, 'paper', the text of the paper, or
+            'code-2026-06', its authors' code; other agents: 'fast', for a laptop, or 'published',
+            nearer to the publication [default: default or fast]
         steps: environment steps [default: 3000 with preset default, 10000 with others]
         run_dir: folder of the run, which must not hold one [default: runs/ENV-PRESET-seedN, or
             runs/ENV-AGENT-PRESET-seedN for another agent than ROVER; numbered if that exists]

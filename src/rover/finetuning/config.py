@@ -86,8 +86,8 @@ class FinetuneConfig(_LearningConfig):
             "sac": {**_GREEDY, "learner": {"target_rate": 0.05}},
         },
         "paper": {
-            "ddpg": {**_PAPER, "learner": DDPGConfig.PAPER},
-            "sac": {**_PAPER, **_GREEDY, "learner": SACConfig.PAPER},
+            "ddpg": {**_PAPER, "learner": DDPGConfig.PUBLISHED},
+            "sac": {**_PAPER, **_GREEDY, "learner": SACConfig.PUBLISHED},
         },
     }
 
@@ -150,7 +150,10 @@ class OfflineConfig(_LearningConfig):
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"cql": CQLConfig, "ddpg": DDPGConfig}
     presets: ClassVar[_Presets] = {
         "fast": {"cql": {}, "ddpg": {"learner": {"entropy_coefficient": 0.3}}},
-        "paper": {"cql": {"learner": CQLConfig.PAPER}, "ddpg": {"learner": DDPGConfig.PAPER}},
+        "paper": {
+            "cql": {"learner": CQLConfig.PUBLISHED},
+            "ddpg": {"learner": DDPGConfig.PUBLISHED},
+        },
     }
 
     learner: CQLConfig | DDPGConfig = Field(description="settings of the learner")

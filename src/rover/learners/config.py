@@ -17,7 +17,7 @@ class _LearnerConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    PAPER: ClassVar[Mapping[str, Any]] = _LARGE  # the paper's sizes, with one step size for all
+    PUBLISHED: ClassVar[Mapping[str, Any]] = _LARGE  # sizes and step sizes of the ROVER paper
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
         (128, 64),
@@ -46,7 +46,7 @@ class _ActorCriticConfig(_LearnerConfig):
 class DDPGConfig(_ActorCriticConfig):
     """Settings of :class:`rover.learners.DiscreteDDPG`; the defaults are preset ``fast``."""
 
-    PAPER = {**_LARGE, "actor_learning_rate": 1e-4}
+    PUBLISHED = {**_LARGE, "actor_learning_rate": 1e-4}
 
     entropy_coefficient: float = Field(
         0.0, ge=0, description="weight of the policy's entropy in the actor's objective"
@@ -56,7 +56,7 @@ class DDPGConfig(_ActorCriticConfig):
 class SACConfig(_ActorCriticConfig):
     """Settings of :class:`rover.learners.DiscreteSAC`; the defaults are preset ``fast``."""
 
-    PAPER = {
+    PUBLISHED = {
         **_LARGE,
         "actor_learning_rate": 1e-5,
         "critic_learning_rate": 1e-5,

@@ -105,7 +105,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             published: what the publications set beside the learner of the ROVER paper.
             fast: what "fast" sets beside smaller learners, standardised rewards and entropy.
         """
-        large = {"learner": DDPGConfig.PAPER, "intrinsic": {}}
+        large = {"learner": DDPGConfig.PUBLISHED, "intrinsic": {}}
         return {
             "fast": merge_settings({"intrinsic": {}, **_FAST}, fast),
             "published": merge_settings(large, published),

@@ -160,6 +160,17 @@ class DensityNovelty:
         self._visits += np.bincount(owners, visits, minlength=_MAX_CELLS)
 
 
+def _reward_settings(name: str, settings: Mapping[str, Any]) -> Any:
+    """Settings of an agent's intrinsic reward; None if there is none that can be a bonus."""
+    agent: Any = agent_class(name)
+    # No policy of Stable-Baselines3 follows a skill, and a step has environments in many episodes.
+    if not issubclass(agent, BonusAgent) or issubclass(agent.reward_class, EpisodicReward):
+        return None
+    merged = merge_settings(agent.presets["fast"], {"intrinsic": dict(settings)})
+    config = validate_settings(agent.config_class, merged).intrinsic
+    return None if agent.reward_class.skill_dim(config) else config
+
+
 class AgentNovelty:
     """The intrinsic reward of one of the agents, such as RND's, learned as transitions are made.
 
@@ -169,8 +180,7 @@ class AgentNovelty:
     about others too, and learns from them, drawn from the latest 10,000.
 
     Args:
-        name: of an agent that is a learner with an intrinsic reward without skills: rnd, icm, apt,
-            maxent.
+        name: one of :meth:`names`.
         observation_space: of the environments.
         n_actions: A.
         seed: of the initial weights and of what is drawn.
@@ -189,25 +199,16 @@ class AgentNovelty:
         seed: int = 0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        agent: Any = agent_class(name)
-        config: Any = None
-        if issubclass(agent, BonusAgent):
-            merged = merge_settings(agent.presets["fast"], {"intrinsic": dict(settings or {})})
-            config = validate_settings(agent.config_class, merged)
-        # No policy of Stable-Baselines3 follows a skill, for which others are rewarded; and the
-        # environments of one step are in episodes of their own.
-        if (
-            config is None
-            or agent.reward_class.skill_dim(config.intrinsic)
-            or issubclass(agent.reward_class, EpisodicReward)
-        ):
+        config = _reward_settings(name, settings or {})
+        if config is None:
             raise ConfigurationError(
                 f"{name} has no intrinsic reward that needs neither a skill nor its episode: take "
-                "rnd, icm, apt or maxent, or novelty by counts or density"
+                f"{', '.join(self.names())}, or novelty by counts or density"
             )
+        agent: Any = agent_class(name)
         with learning_mode():
             self._reward = agent.reward_class(
-                config.intrinsic,
+                config,
                 Observations.from_space(observation_space),
                 n_actions,
                 torch.Generator().manual_seed(seed),
@@ -215,7 +216,12 @@ class AgentNovelty:
         self._rng = np.random.default_rng([seed, 5])
         self._columns: list[NDArray[Any]] = []
         self._n = 0
-        self._refit_every = getattr(config.intrinsic, "refit_every", None)
+        self._refit_every = getattr(config, "refit_every", None)
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """The agents whose intrinsic reward needs neither a skill nor its episode."""
+        return tuple(name for name in agent_names() if _reward_settings(name, {}) is not None)
 
     def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
         """Bonus (n,) before this step's update."""
@@ -273,9 +279,10 @@ class CoverageBonus(VecEnvWrapper):
     Args:
         venv: Stable-Baselines3's vector environment.
         bonus: ``"counts"`` (:class:`CountNovelty`), ``"density"`` (:class:`DensityNovelty`), the
-            agent whose intrinsic reward it is (``"rnd"``, ``"apt"``, ``"maxent"``), or a function
-            of yours (:class:`Novelty`). None: counts for Discrete, image and one-hot observations
-            that repeat, density for vectors of at most ten floats, else RND.
+            agent whose intrinsic reward it is (one of :meth:`AgentNovelty.names`, such as
+            ``"rnd"``), or a function of yours (:class:`Novelty`). None: counts for Discrete, image
+            and one-hot observations that repeat, density for vectors of at most ten floats, else
+            RND.
         extrinsic: factor of the environment's own reward; 0.0 switches it off.
         scale: factor of the bonus.
         seed: everything random of the bonus follows from it.
