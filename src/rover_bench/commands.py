@@ -33,6 +33,8 @@ _FAILED = 1
 _SHOWN = (
     "states_seen",
     "observations",
+    "data_cells",
+    "first_arrival",
     "steps_to_full_coverage",
     "resampling_steps",
     "mean_coverage",
@@ -43,11 +45,14 @@ _SHOWN = (
     "drop_optimality_ratio",
 )
 
-_LEGEND = """\
-Interquartile means over runs; > marks a lower bound, where some run did not get there.
-all seen: steps of pretraining to see every state; seen again: those of the final policy, sampled
-anew. drop: how much worse J/J* of the last policy is than that of the best one on the way.
-"""
+_LEGEND = {
+    "data_cells": "cells seen: by the data, of a net that random actions divide into 50.",
+    "first_arrival": "first arrival: steps until the first reward above the usual one.",
+    "steps_to_full_coverage": "all seen: steps of pretraining to see every state.",
+    "resampling_steps": "seen again: steps until episodes of the final policy visit all states.",
+    "cells": "cells: visited by a set of episodes of the final policy.",
+    "drop_optimality_ratio": "drop: J/J* of the last policy less the best one during the run.",
+}
 
 
 class _Making(NamedTuple):
@@ -123,7 +128,7 @@ def _compare(
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
     report = _run(partial(run_study, study, runs_dir=folder, out=folder), words, making)
-    say(_table(report), _LEGEND)
+    say(_table(report), _legend(report))
     return _finish(report)
 
 
@@ -402,6 +407,13 @@ def _table(report: Report) -> Table:
         if len(report.of([case])):
             table.add_row(*cells)
     return table
+
+
+def _legend(report: Report) -> str:
+    """Lines on the columns of the table that are there."""
+    lines = [line for name, line in _LEGEND.items() if report.measured([name])]
+    first = "Interquartile means over runs; > marks a lower bound: some run did not get there."
+    return "\n".join([first, *lines, ""])
 
 
 def _finish(report: Report) -> int:

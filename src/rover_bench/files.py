@@ -21,6 +21,7 @@ from rover.storage.files import read_file, replace_file
 from rover_bench.metrics import METRICS
 from rover_bench.pictures import (
     COMPARISON_PICTURES,
+    Panel,
     comparison_figures,
     coverage_figure,
     draw_steps_by_distance,
@@ -31,9 +32,14 @@ from rover_bench.study import CURVE, SCRATCH, Case, Picture, Study
 
 _INTERVAL = "mean over runs, 95% bootstrap interval"
 _QUARTILES: Final = ("lower_quartile", "upper_quartile")
+_TO_SEE_ALL: Final = "environment steps to see every state"
+# By metric the title of its panel, and what its bars are.
 _BARS: Final = {
-    "while pretraining": "steps_to_full_coverage",
-    "resampling from the final policy": "resampling_steps",
+    "steps_to_full_coverage": ("Pretraining", _TO_SEE_ALL),
+    "resampling_steps": ("Resampling from the final policy", _TO_SEE_ALL),
+    "data_cells": ("Visited cells", "cells in the data"),
+    "observations": ("Distinct observations", "observations in the data"),
+    "first_arrival": ("First arrival at a reward", "environment steps"),
 }
 
 
@@ -253,18 +259,18 @@ def _captions(report: Report, cases: Sequence[Case]) -> dict[str, Case]:
     return captions
 
 
-def _bars(report: Report, captions: Mapping[str, Case]) -> dict[str, dict[str, Aggregate]]:
-    """Steps to see every state by the title of their panel and by caption, as far as there are."""
-    bars: dict[str, dict[str, Aggregate]] = {}
-    for title, figure in _BARS.items():
+def _bars(report: Report, captions: Mapping[str, Case]) -> dict[Panel, dict[str, Aggregate]]:
+    """Coverage by the data, by panel and caption, as far as there is any."""
+    bars: dict[Panel, dict[str, Aggregate]] = {}
+    for figure in report.measured(_BARS, captions.values()):
         for caption, case in captions.items():
             if (bar := report.summarise([case], figure)) is not None:
-                bars.setdefault(title, {})[caption] = bar
+                bars.setdefault(_BARS[figure], {})[caption] = bar
     return bars
 
 
 def _coverage_bars(report: Report, name: str, picture: Picture, cases: Sequence[Case]) -> Figures:
-    """Steps to see every state, of agents side by side."""
+    """Coverage by the data of agents side by side."""
     bars = _bars(report, _captions(report, cases))
     if bars:
         yield name, coverage_figure(bars, str(cases[0].env), agent_styles(cases))

@@ -71,8 +71,11 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
     summary = files.summary
     try:
         figures = {name: float(summary[name]) for name in METRICS if summary.get(name) is not None}
-        if "states_seen" in figures:
-            del figures["observations"]  # as many as states
+        # As many as states, or nearly as many as steps, whoever made these.
+        if summary.get("visited_unit") in ("states", "cells"):
+            figures.pop("observations", None)
+        if summary.get("visited_unit") == "states":
+            figures.pop("uniform_observations", None)
         # A mean of steps to different returns would say nothing.
         if summary.get("best_return_kind") == "reached":  # each run has a best of its own
             for name in ("steps_to_best_return", "steps_to_stay_at_best"):
@@ -109,10 +112,11 @@ def _pretraining_figures(
             worst, best = sorted((min(values), max(values)), reverse=figure.best == "smallest")
             figures |= {f"best_{name}": best, f"worst_{name}": worst, f"last_{name}": values[-1]}
             figures[f"drop_{name}"] = abs(best - values[-1])
+    if files.summary.get("sparse_reward"):
+        figures |= _missing(files.summary, "first_arrival")
     if files.summary["states_total"] is None or finite is None:
-        terminated = np.flatnonzero(load_run_buffer(run.folder).terminated)
-        first = float(terminated[0] + 1) if len(terminated) else math.inf
-        return figures | {"first_arrival": first, "arrivals": float(len(terminated))}
+        arrivals = float(np.count_nonzero(load_run_buffer(run.folder).terminated))
+        return figures | {"arrivals": arrivals}
     figures |= _missing(files.summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
     # Backwards from the end: the first policy after which none fell below the target again.
     kept = math.inf

@@ -34,26 +34,30 @@ ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "vi
 COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
 """The pictures of :func:`plot_comparison`, by name."""
 
-Bars = Mapping[str, Mapping[str, Aggregate]]
-"""Title of a panel → agent → a figure over its runs, whose interquartile mean is the bar."""
+Panel = tuple[str, str]
+"""Title of a panel of bars, and what these are."""
+
+Bars = Mapping[Panel, Mapping[str, Aggregate]]
+"""Panel → agent → a figure over its runs, whose interquartile mean is the bar."""
 
 
 def comparison_figures(runs: Runs, bars: Bars) -> Figures:
     """Pictures of agents side by side, by name, as far as their runs allow.
 
     ``learning_curves``: means over runs with 95% intervals. ``coverage_bars``: steps to see every
-    state. On a map ``behaviour`` (episodes of the final policy above the samples it collected) and
-    ``snapshots`` of each agent's first run, and ``visits`` of all its runs together.
+    state, or visited cells or observations, and steps to the first arrival at a reward. On a map
+    ``behaviour`` (episodes of the final policy above the samples it collected) and ``snapshots`` of
+    each agent's first run, and ``visits`` of all its runs together.
 
     Args:
         runs: agent → its finished runs on one environment, at least one.
-        bars: title of each panel → agent → bar; empty for no bars.
+        bars: panel → agent → bar; empty for no bars.
     """
     (first, *_), *_ = runs.values()
     styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):
         title = f"Pretraining without a reward: mean over runs{where}"
-        figure = make_figure(4.6 * len(measured_keys(runs)), 4.2, title)
+        figure = make_figure(max(4.6 * len(measured_keys(runs)), 7.0), 4.2, title)
         draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:
@@ -130,25 +134,25 @@ def draw_steps_by_distance(
 
 
 def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
-    """Environment steps until every state was seen: one panel per way of counting.
+    """Coverage of agents side by side: one panel per figure.
 
     A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
     runs. A hatched bar is a lower bound: some of its runs did not get there. Where an agent has
     fewer runs than another its number says how many.
 
     Args:
-        bars: title of each panel → agent → bar, at least one.
+        bars: panel → agent → bar, at least one.
         environment: what the title names.
         styles: of agents by name; see :func:`assign_styles`.
     """
     n_agents = len({name for panel in bars.values() for name in panel})
     what = "interquartile mean, 95% interval, single runs (hatched: more)"
     size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
-    figure = make_figure(*size, f"Steps to see every state: {what} — {environment}")
+    figure = make_figure(*size, f"Coverage: {what} — {environment}")
     looks = assign_styles([name for panel in bars.values() for name in panel], styles)
     names = list(looks)
     all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
-    for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
+    for axes, ((title, x), panel) in zip(all_axes, bars.items(), strict=True):
         most = max(len(bar.values) for bar in panel.values())
         # Bars begin at 0, so that their lengths compare, and end before the number beside them.
         longest = 1.0
@@ -168,7 +172,7 @@ def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
                 number += f" ({n_runs} {'run' if n_runs == 1 else 'runs'})"
             look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
             axes.annotate(number, (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look)
-        label_axes(axes, title=title, x="environment steps to see every state", grid=True)
+        label_axes(axes, title=title, x=x, grid=True)
         axes.grid(visible=False, axis="y")
         axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
         count_axis(axes.xaxis, 5)

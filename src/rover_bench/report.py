@@ -54,9 +54,15 @@ class Report:
         return self.runs[self.runs.index.isin([case.name for case in cases])]
 
     def measured(self, names: Iterable[str], cases: Iterable[Case] | None = None) -> list[str]:
-        """Metrics that some run of these cases has; of all cases for none."""
+        """Metrics that some run of these cases has; of all cases for none.
+
+        A reward that no run ever arrived at is no event of the environment's.
+        """
         runs = self.runs if cases is None else self.of(cases)
-        return [name for name in names if name in runs and runs[name].notna().any()]
+        known = [name for name in names if name in runs and runs[name].notna().any()]
+        if "first_arrival" in known and not np.isfinite(runs["first_arrival"]).any():
+            known.remove("first_arrival")
+        return known
 
     def summarise(self, cases: Iterable[Case], figure: str) -> Aggregate | None:
         """A metric over the runs of some cases; None where it does not apply to any of them."""

@@ -107,6 +107,7 @@ def two_problems() -> Report:
                 "steps_to_full_coverage": (600, 650, 550),
                 "optimality_ratio": (1.001, 1.002, 1.003),
                 "wall_seconds": (10.0, 11.0, 12.0),
+                "first_arrival": (9.0,) * 3,
             },
             "car": {"wall_seconds": (4.0,), "first_arrival": (INF,)},
         },
@@ -129,10 +130,10 @@ def two_problems() -> Report:
 def test_a_page_has_its_tables_notes_legend_and_failures():
     text = two_problems().page()
     assert table_below(text, "Main") == [
-        "| problem | env | steps | runs | steps to see every state | J/J* | first arrival at the "
-        "flag |",
+        "| problem | env | steps | runs | steps to see every state | J/J* | first arrival at a "
+        "reward |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
-        "| Rooms | rover/Maze-v0 | 3,000 | 3 | 600 (550–650) | 1.0020 (1.0010–1.0030) | – |",
+        "| Rooms | rover/Maze-v0 | 3,000 | 3 | 600 (550–650) | 1.0020 (1.0010–1.0030) | 9 |",
         "| Car | rover/Maze-v0 | 3,000 | 1 of 3 | paper: 7,800 ± 380 | – | not by 3,000 |",
     ]
     assert text.startswith("# Made up\n\nBefore.\n\n## Main\n\n|")
@@ -280,7 +281,7 @@ def test_bars_are_drawn_of_csv_files_alone(tmp_path):
 
 def test_a_bar_says_what_it_bounds_and_of_how_many_runs_it_is():
     ours, theirs = Aggregate((600.0, 650.0, 550.0), 3000), Aggregate((INF,), 3000)
-    bars = {"while pretraining": {"rover": ours, "rnd": theirs}}
+    bars = {("Pretraining", "steps"): {"rover": ours, "rnd": theirs}}
     (axes,) = coverage_figure(bars, "a maze", {}).axes
     assert [text.get_text() for text in axes.texts] == ["600", "> 3,000 (1 run)"]
     assert [bar.get_width() for bar in axes.patches] == [600.0, 3000.0]

@@ -63,7 +63,9 @@ def test_windows_average_a_curve_and_leave_its_start():
 
 
 def test_several_runs_have_a_band(run):
-    coverage, *_ = draw_learning_curves(make_figure(9, 3), {"rover": [run, run], "scratch": [run]})
+    _, coverage, *_ = draw_learning_curves(
+        make_figure(9, 3), {"rover": [run, run], "scratch": [run]}
+    )
     mean, single = coverage.lines[:2]
     assert mean.get_xydata().tolist() == [[50 * i, i / 4] for i in range(1, 5)]
     assert len(coverage.collections) == 1  # the band; a single run has none
@@ -73,8 +75,8 @@ def test_several_runs_have_a_band(run):
 def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(run):
     unknown = replace(run, records=unknown_records())
     assert measured_keys({"rover": [unknown, run]}) == [
-        "coverage",
         "states_seen",
+        "coverage",
         "optimality_ratio",
     ]
     (panel,) = draw_learning_curves(make_figure(5, 3), {"rover": [unknown]})

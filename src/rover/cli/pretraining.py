@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from rover.cli.solving import say_goals
 from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
+from rover.evaluation.visits import N_REFERENCES
 from rover.training.config import merge_settings, validate_settings
+from rover.training.environments import horizon_of
 
 if TYPE_CHECKING:
     from rover.training.agent import Agent
@@ -25,16 +28,12 @@ _DEFAULT_STEPS = {"default": 3000}
 _OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
 
-_OF_UNKNOWN_STATES: list[tuple[str, ...]] = [
-    ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
-    ("cells that random actions visit", "{uniform_cells:,.0f} ± {uniform_cells_error:.0f}"),
-    ("k-NN entropy of its visits, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
-    (
-        "k-NN entropy of random actions, nats",
-        "{uniform_knn_entropy:.2f} ± {uniform_knn_entropy_error:.2f}",
-    ),
-    ("sink mass (unknown part of the model)", "{sink_mass:.1%}"),
-]
+_SEEN = {
+    "states": ("states seen", "{states_seen:,.0f}{spread} of {states_total:,}"),
+    "observations": ("distinct observations", "{observations:,.0f}{spread}"),
+    "cells": ("visited cells", "{data_cells:,.0f}{spread}"),
+}
+_EVALUATION_EPISODES, _EVALUATED_SETS = 20, 11
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -182,21 +181,26 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     """Print the table of a run, and what can be done with it next."""
     assert agent.run_dir is not None
     summary, late = agent.summary(), "not reached"
+    unit, episodes = summary["visited_unit"], agent.config.evaluation_episodes
     rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
-    if summary["states_total"] is None:
-        rows += _OF_UNKNOWN_STATES
-    else:
-        episodes = agent.config.evaluation_episodes
+    rows += [_SEEN[unit]] if unit in _SEEN else [_SEEN["observations"]]
+    rows.append(("state-action pairs tried", "{pairs_tried:,.0f} of {pairs_known:,.0f}"))
+    if not summary["first_arrival"] is summary["uniform_first_arrival"] is None:
+        rows.append(("first arrival at a reward", "step {first_arrival:,}", late))
+    if summary["states_total"] is not None:
         covered = f"steps until {episodes} episodes first covered 95%"
         rows += [
-            ("states seen", "{states_seen:,} of {states_total:,}"),
-            ("steps until every state was seen", "{steps_to_full_coverage:,}", late),
-            (covered, "{steps_to_95_in_20_episodes:,}", late),
-            (f"mean coverage of {episodes} episodes now", "{mean_coverage:.1%}"),
-            ("probability of at least 95%", "{p_coverage_95:.1%}"),
-            ("J/J* of the policy (1 is perfect)", "{optimality_ratio:.4f}"),
-            ("J/J* of random actions", "{uniform_ratio:.4f}"),
+            ("steps until every state was seen", "{steps_to_full_coverage:,}"),
+            (covered, "{steps_to_95_in_20_episodes:,}"),
         ]
+    rows += [
+        (f"policy: mean coverage of {episodes} episodes", "{mean_coverage:.1%}"),
+        ("policy: probability of at least 95%", "{p_coverage_95:.1%}"),
+        ("policy: J/J* (1 is best)", "{optimality_ratio:.4f}"),
+        ("policy: cells of an evaluation", "{cells:,.0f} ± {cells_error:.0f}"),
+        ("policy: k-NN entropy, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
+        ("policy: sink mass (unknown part of the model)", "{sink_mass:.1%}"),
+    ]
     # Warnings stand in the table as well: lines on standard error are easily missed.
     if summary["worse_than_random"]:
         rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))
@@ -208,11 +212,40 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     rows += [(f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"]]
     name = "" if agent.name == "rover" else f"{agent.name}, "
     title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
-    say(figures_table(title, {"result": summary}, rows))
+    say(
+        figures_table(
+            title,
+            {"run": {**summary, "spread": ""}, "random actions": _random_figures(summary)},
+            rows,
+        )
+    )
+    if unit == "cells":
+        say(
+            f"cells:      of a net that the random actions of {N_REFERENCES} runs divide into 50; "
+            "their mean (least–most)."
+        )
     if summary["left_out"] is not None:
-        say(f"left out:   {summary['left_out']}.")
+        cost = _EVALUATED_SETS * _EVALUATION_EPISODES * horizon_of(agent.env, agent.buffer)
+        say(
+            f"left out:   {summary['left_out']}.",
+            f"            `rover evaluate` measures it in at most {cost:,} steps.",
+        )
     say(
         f"run folder: {agent.run_dir}",
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
-        f"in depth:   {shell('rover', 'evaluate', agent.run_dir)}",
+        f"details:    {shell('rover', 'evaluate', agent.run_dir)}",
     )
+
+
+def _random_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of uniformly random actions, under the names of the run's own."""
+    figures = {
+        name.removeprefix("uniform_"): value
+        for name, value in summary.items()
+        if name.startswith("uniform_") and name != "uniform_share"
+    }
+    renamed = {"coverage": "mean_coverage", "ratio": "optimality_ratio"}
+    figures |= {name: figures[old] for old, name in renamed.items()}
+    if figures["visited_least"] is not None:
+        figures["spread"] = " ({visited_least:,}–{visited_most:,})".format_map(figures)
+    return {**figures, "steps": summary["compared_steps"], "states_total": summary["states_total"]}

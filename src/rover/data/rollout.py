@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, SupportsFloat
 from weakref import WeakValueDictionary
 
@@ -156,10 +157,55 @@ class RunningEpisode:
         return row, reward, bool(terminated), bool(truncated)
 
 
+@dataclass
+class Arrival:
+    """First arrival at a reward, for reports alone: nothing that learns reads it.
+
+    A step arrives that earns more than the first step did; or, where each step costs, that ends its
+    episode by itself.
+
+    Attributes:
+        usual: reward of the first step; None before it, and where it is no number.
+        first: number of the step that arrived first, from 1; None before it.
+        n_steps, n_unusual: steps so far, and those with another reward than the usual one.
+    """
+
+    usual: float | None = None
+    first: int | None = None
+    n_steps: int = 0
+    n_unusual: int = 0
+
+    def note(self, reward: Any, terminated: bool) -> None:
+        """Take note of a step; a reward that is no single finite number says nothing."""
+        self.n_steps += 1
+        is_number = isinstance(reward, bool | int | float | np.number | np.ndarray)
+        if not is_number or np.size(reward) != 1 or np.asarray(reward).dtype.kind not in "biuf":
+            return
+        value = float(np.asarray(reward).item())
+        if self.n_steps == 1 and math.isfinite(value):
+            self.usual = value
+        if self.usual is None:
+            return
+        self.n_unusual += value != self.usual
+        is_there = value > self.usual or (terminated and self.usual < 0.0)
+        if is_there and self.first is None:
+            self.first = self.n_steps
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if at least half of the steps earned the same, so that an arrival is an event."""
+        return self.usual is not None and 2 * self.n_unusual <= self.n_steps
+
+    def step_within(self, n_steps: int) -> int | None:
+        """The first arrival, if it is among so many steps and rewards are sparse."""
+        is_early = self.first is not None and self.first <= n_steps
+        return self.first if is_early and self.is_sparse else None
+
+
 class Collector:
     """Steps one environment and records every transition; no transition crosses a reset.
 
-    The environment's reward is looked at only where the buffer has a column for it.
+    The environment's reward is recorded only where the buffer has a column for it.
 
     Args:
         env: the environment.
@@ -169,6 +215,7 @@ class Collector:
     Attributes:
         observation: index of the observation that the agent stands on.
         episode: number of the episode in progress, from 0.
+        arrival: first arrival at a reward, for reports.
     """
 
     def __init__(self, env: gym.Env[Any, Any], buffer: Buffer, *, seed: int) -> None:
@@ -177,6 +224,7 @@ class Collector:
         self._seed = seed
         self.episode = -1
         self.observation = -1
+        self.arrival = Arrival()
         self._running: RunningEpisode
 
     def start_episode(self) -> None:
@@ -194,6 +242,7 @@ class Collector:
             Whether the episode was over. The transition is the last one of the buffer.
         """
         reached, reward, terminated, truncated = self._running.step(action)
+        self.arrival.note(reward, terminated)
         kept_reward = None
         if self._buffer.rewards is not None:
             kept_reward = as_reward(reward, self._running)
@@ -208,17 +257,22 @@ class Collector:
             self.start_episode()
         return terminated or truncated
 
-    def state(self) -> dict[str, int]:
+    def state(self) -> dict[str, Any]:
         """Number of the episode and its steps so far; transitions are in the buffer."""
-        return {"episode": self.episode, "episode_steps": self._running.n_steps}
+        return {
+            "episode": self.episode,
+            "episode_steps": self._running.n_steps,
+            "arrival": {**vars(self.arrival)},
+        }
 
-    def load_state(self, state: Mapping[str, int]) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
 
         Raises:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
         buffer, self.episode = self._buffer, state["episode"]
+        self.arrival = Arrival(**state["arrival"])
         rows = slice(len(buffer) - state["episode_steps"], len(buffer))
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)

@@ -37,11 +37,12 @@ from rover.plots.style import (
 _UNIFORM: Final = "uniform policy"
 # Alternatives for each panel: the first that was measured is drawn.
 _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
+    ("visited", "states_seen", "observations"),
     ("mean_coverage", "coverage", "cells"),
-    ("states_seen", "knn_entropy", "observations"),
-    ("optimality_ratio",),
+    ("optimality_ratio", "knn_entropy"),
 )
 
+_RANDOM: Final = AgentStyle("random actions", "#333333", "dotted")
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
 _FEW_CURVES = 4
 # Least distance of the names beside curves, as a share of the height of their axes.
@@ -177,6 +178,7 @@ def draw_learning_curves(
         The axes, from left to right.
     """
     keys = measured_keys(runs) if keys is None else keys
+    every = [run for group in runs.values() for run in group]
     styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES
     all_axes: list[Axes] = list(figure.subplots(1, len(keys), squeeze=False).ravel())
     for axes, key in zip(all_axes, keys, strict=True):
@@ -188,19 +190,28 @@ def draw_learning_curves(
                 opacity = 0.0 if is_crowded else 0.18
                 draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
         lines = list(axes.lines)
+        references = [run.series(f"uniform_{key}") for run in every]
+        known = [pair for pair in references if len(pair[0])]
+        # One net and one set of random actions serve all runs of a comparison.
+        if known and "random" not in runs:
+            axes.plot(*known[0], **_RANDOM.line, linewidth=1.2, zorder=1.5, label=_RANDOM.label)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
         if is_crowded:
             _label_ends(axes, lines)
-    if not is_crowded and (len(runs) > 1 or any(len(group) > 1 for group in runs.values())):
+    if not is_crowded:
         add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
 def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     """Labels, scale, ticks and reference lines."""
-    panel, episodes = _PANELS[key], run.config.settings.get("evaluation_episodes", 20)
-    y = panel.y.format(episodes=episodes)
-    label_axes(axes, title=panel.title, x="environment steps", y=y, grid=True)
+    panel = _PANELS[key]
+    words = {
+        "episodes": run.config.settings.get("evaluation_episodes", 20),
+        "unit": run.summary.get("visited_unit"),
+    }
+    title, y = (text.format_map(words) for text in (panel.title, panel.y))
+    label_axes(axes, title=title, x="environment steps", y=y, grid=True)
     axes.set_xlim(left=0)
     count_axis(axes.xaxis, 5)
     # Lines alone: a band's ends should not set the scale.

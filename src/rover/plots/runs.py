@@ -184,9 +184,16 @@ class RunFiles:
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:
         """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.
 
+        ``visited`` and ``uniform_visited`` are the curves of the data that a finished run left.
+
         Raises:
             ArtefactError: a record without a step, or with something that is no number.
         """
+        if key in ("visited", "uniform_visited"):
+            if key not in self.arrays:
+                return np.zeros(0), np.zeros(0)
+            curve = self.arrays["visited_steps"], self.arrays[key]
+            return curve[0].astype(np.float64), curve[1].astype(np.float64)
         # No digest guards the records of a run that has not ended.
         with fitting(f"{self.path / 'metrics.jsonl'} is damaged: a record of {key}"):
             measured = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]

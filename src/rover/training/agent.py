@@ -389,6 +389,7 @@ class Agent(Run, Generic[ConfigT]):
             )
         with self.stopwatch("evaluate"):
             self._choose()
+            self.measures.measure_data(self._collector.arrival)
         self._sign_policy()
         self.measures.conclude()
 

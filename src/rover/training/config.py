@@ -37,8 +37,9 @@ class AgentConfig(BaseModel):
         0.2,
         ge=0,
         le=1000,
-        description="environment steps that roll-outs may make for each step of the run, where the "
-        "dynamics are unknown; exact figures need none",
+        description="environment steps that roll-outs of policies may make for each step of the "
+        "run, where the dynamics are unknown; exact figures need none; 0 leaves out the runs of "
+        "random actions, too",
     )
     checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
     threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")

@@ -12,6 +12,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,19 +21,24 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.data import Buffer
+from rover.data import Arrival, Buffer
 from rover.envs import FiniteMDP, map_arrays
 from rover.errors import RoverWarning
 from rover.evaluation import (
     CellNet,
+    DataCoverage,
     FiniteEvaluator,
     Projection,
+    Reference,
     RolloutEvaluator,
     aliasing_of,
     covers_less,
+    data_coverage,
     episode_coverage,
     evenly_spaced,
+    novel_moments,
     policy_occupancy,
+    random_references,
     sample_trajectories,
     stack_episodes,
     unseen_mass,
@@ -40,6 +46,7 @@ from rover.evaluation import (
 from rover.evaluation.cells import MAX_POINTS
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
+from rover.evaluation.visits import DATA_FIGURES
 from rover.planning.evidence import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
@@ -63,6 +70,9 @@ _ROUNDING = 1e-9
 MAX_SNAPSHOTS, RECORDED_SNAPSHOTS = 12, 4
 """Snapshots on the way, and in the files of a finished run."""
 _RECORDED_TRAJECTORIES = 50
+
+_N_FRAMES = 8
+"""Images that a run records for a picture."""
 
 MEASURED_SETS = 5
 """Sets of roll-outs of random actions, and of the policy that is handed over; one of all others."""
@@ -100,7 +110,10 @@ _EVALUATED = (
     *("states_total", "optimum", "uniform_ratio"),
 )
 # Attributes that a checkpoint holds as they are.
-_STATE = ("milestones", "evaluated", "next_point", "left_out", "worse_than_random", "aliased")
+_STATE = (
+    *("milestones", "evaluated", "next_point", "left_out", "worse_than_random", "aliased"),
+    "data_figures",
+)
 
 
 @dataclass(frozen=True)
@@ -171,6 +184,9 @@ class Measures(ABC):
         self._evaluated: dict[str, Any] = {}
         self._worse_than_random: bool | None = None
         self._aliased: bool | None = None
+        self._data_figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES)
+        self._data: DataCoverage | None = None
+        self._references: list[Reference] = []
         self._episodes: Sequence[NDArray[Any]] = ()
         self._milestones: dict[str, int | None] = {_FULL_COVERAGE: None, _TARGET_REACHED: None}
         self.latest: dict[str, Any] = {}
@@ -318,6 +334,45 @@ class Measures(ABC):
     def _starts(self) -> tuple[int, float | None]:
         """Different initial states that were seen, and the probability of all others."""
 
+    def measure_data(self, arrival: Arrival) -> None:
+        """Measure the transitions of the run beside as many of random actions.
+
+        Args:
+            arrival: of the run, at a reward.
+        """
+        buffer, env = self._buffer, None
+        if self._config.measure_share > 0.0:
+            with suppress(NoSecondInstanceError):  # known dynamics are measured without one
+                env = self._rollout_env
+        self._references = []
+        if env is not None:
+            seed, n_steps = _REFERENCE_SEED, len(buffer)
+            self._references = random_references(env, buffer, n_steps=n_steps, seed=seed)
+        # The reference decides, which is one for all runs, so that their figures have one unit.
+        first = next((one.buffer for one in self._references), buffer)
+        self._data = data_coverage(
+            buffer,
+            arrival,
+            self._references,
+            repeats=repeats(first),
+            states=self._states_of([buffer, *(one.buffer for one in self._references)]),
+        )
+        self._data_figures = self._data.figures
+
+    def _states_of(self, buffers: Sequence[Buffer]) -> list[NDArray[np.int64]] | None:
+        """True states of the observations of each buffer, −1 for none; None if unknown."""
+        return None
+
+    def _data_arrays(self) -> dict[str, NDArray[Any]]:
+        """Curves of what was visited, and the observations of random actions for pictures."""
+        data = self._data
+        if data is None or len(data.visited) == 0:
+            return {}
+        arrays: dict[str, NDArray[Any]] = {"visited_steps": data.steps, "visited": data.visited}
+        if self._references:
+            arrays["uniform_visited"] = data.uniform_visited
+        return arrays
+
     def conclude(self) -> None:
         """Warn of what the run has not seen, and of observations that hide what matters."""
         (count, mass), n_episodes = self._starts(), len(self._buffer.episode_starts)
@@ -341,6 +396,7 @@ class Measures(ABC):
         return {
             "states_seen": self.states_seen,
             "observations": len(self._buffer.observations),
+            **self._data_figures,
             **self._milestones,
             **{name: self.latest.get(name) for name in _LATEST_FIGURES},
             **dict.fromkeys(_EVALUATED),
@@ -460,6 +516,10 @@ class ExactMeasures(Measures):
         objective: float = exact["objective"]
         return _Trial(-objective, figures, objective > self._largest_objective)
 
+    def _states_of(self, buffers: Sequence[Buffer]) -> list[NDArray[np.int64]]:
+        """True states of the observations of each buffer, −1 for none."""
+        return [self.evaluator.problem.states_of(one.observations.rows) for one in buffers]
+
     def spread_of(self, record: Mapping[str, Any]) -> float | None:
         """−J, by a metrics line."""
         return -float(record["objective"])
@@ -500,6 +560,7 @@ class ExactMeasures(Measures):
             "buffer_visits": buffer_visits,
             **map_arrays(self._env, self._observations),
             **self._recorded_snapshots(),
+            **self._data_arrays(),
         }
 
     def _recorded_snapshots(self) -> dict[str, NDArray[Any]]:
@@ -718,18 +779,18 @@ class RolloutMeasures(Measures):
         least = min(self._rollout_horizon, math.ceil(1.0 / (1.0 - discount)))
         # Half for random actions and half for the policy, three sets each.
         share_of_run = self._config.measure_share
-        short, share = allowed // (2 * _FEWEST_SETS), f"{share_of_run:g}"
+        short, share = allowed // (2 * _FEWEST_SETS), f"{share_of_run:.0%}"
         if short < least:
             needed = 2 * _FEWEST_SETS * least
             self._left_out = (
-                f"the policy was not measured: {max(0, allowed):,} steps of roll-outs, a share of "
-                f"{share} of the run's, are too few. Run {needed / share_of_run:,.0f} steps, or "
-                f"set measure_share={math.ceil(100 * needed / step) / 100:g}"
+                f"the policy was not measured: the evaluation budget ({share} of the run = "
+                f"{max(0, allowed):,} steps) is too small. Run {needed / share_of_run:,.0f} steps, "
+                f"or set measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
             return None
         self._left_out = (
-            f"the policy was measured by {_FEWEST_SETS} sets of {short} steps only, a share of "
-            f"{share} of the run's. Run more steps, or set measure_share higher"
+            f"the policy was measured by {_FEWEST_SETS} sets of {short} steps only, within the "
+            f"evaluation budget ({share} of the run). Run more steps, or set measure_share higher"
         )
         evaluator = self._make_evaluator(
             max_steps=short, n_sets=_FEWEST_SETS, net_of=self._some_observations()
@@ -787,15 +848,19 @@ class RolloutMeasures(Measures):
         super().conclude()
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
-        """Distinct observations (N, d), thinned evenly, their visits (N,), and the roll-outs."""
-        rows = self._buffer.observations.rows
-        # Images and discrete observations have no plane to be drawn in.
-        if rows.ndim != 2:
-            return {}
+        """Distinct observations, thinned evenly, their visits, roll-outs, and novel images."""
+        rows, arrays = self._buffer.observations.rows, self._data_arrays()
+        if rows.ndim > 2:
+            return arrays | {"frames": rows[novel_moments(rows, _N_FRAMES)]}
         # Evenly over the order of first visits, which pictures show as colours.
         keep = evenly_spaced(len(rows), MAX_RECORDED_OBSERVATIONS)
-        arrays = {"observations": rows[keep], "visits": self._buffer.visits()[keep]}
-        if self._episodes:
+        arrays |= {"observations": rows[keep], "visits": self._buffer.visits()[keep]}
+        if self._references:
+            buffer = self._references[0].buffer
+            keep = evenly_spaced(len(buffer.observations), MAX_RECORDED_OBSERVATIONS)
+            arrays["uniform_observations"] = buffer.observations.rows[keep]
+            arrays["uniform_visits"] = buffer.visits()[keep]
+        if self._episodes and rows.ndim == 2:
             drawn = self._episodes[: self._config.evaluation_episodes]
             arrays["rollouts"] = stack_episodes(drawn, self._rollout_horizon)
         return arrays
