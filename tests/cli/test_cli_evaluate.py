@@ -48,7 +48,7 @@ def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refu
     assert result["policy"]["knn_entropy"] is not None
     assert main(["evaluate", str(mountain_run), "--episodes", "2"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "neither coverage nor J* can be told" in out
+    assert "neither coverage nor J* can be computed" in out
     assert "an interval needs at least two" in refused("evaluate", mountain_run, "--episodes", "1")
 
 

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def agent_names() -> tuple[str, ...]:
-    """The names of all agents: ROVER, those of this folder, and your own that were imported."""
+    """Names of all agents: ROVER, this folder's, and your own that were imported."""
     return tuple(dict.fromkeys([*_modules(), *_registered()]))
 
 
@@ -91,7 +91,7 @@ def make_agent(
         name: one of :func:`agent_names`.
         env: environment or id.
         preset: of the agent; None: its first one.
-        options: those of :class:`~rover.training.agent.Agent`, and single settings.
+        options: options of :class:`~rover.training.agent.Agent`, and single settings.
 
     Raises:
         ConfigurationError: unknown agent, preset or setting.
@@ -112,7 +112,7 @@ def resume_agent(
 
     Raises:
         ArtefactError: no run there, a damaged one, or one of an agent that is not known here.
-        ConfigurationError: `env` or an object is missing, or is not that of the run.
+        ConfigurationError: `env` or an object is missing, or differs from the run's.
         ReplayMismatchError: the environment is not deterministic given its seed.
     """
     from rover.storage import read_run_config

@@ -42,8 +42,8 @@ def particle_rewards(
 
         r_i = log(1 + d̄_i / μ),   d̄_i = (1/k) Σ_j d_ij over the k nearest others
 
-    The batch arrives merged: a point with count c stands for c equal particles, each of which has
-    the c − 1 others at distance 0. Everything equals what the batch before merging would give.
+    Equal rows of the batch are merged: a point with count c stands for c particles at distance 0
+    from each other. Results equal those for the batch before merging.
 
     Args:
         points: (m, d), distinct points.

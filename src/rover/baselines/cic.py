@@ -81,8 +81,8 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         assert batch.skills is not None
         embedded, counts, distances, inverse = computed
         self._distances.update(distances[:, None], counts)
-        # Equal transitions are one row, which counts as often as it is led to: the loss is that of
-        # the batch written out.
+        # Equal transitions are one row, weighted by its count, so the loss equals the loss of the
+        # batch before merging.
         loss = info_nce_loss(
             self._skill(batch.skills),
             embedded,

@@ -18,7 +18,7 @@ from rover.features import Optimizer, as_tensor
 
 
 class _E3bConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of the reward; the defaults are those of the published code."""
+    """Settings of the reward, with the published code's defaults."""
 
     feature_dim: int = Field(1024, ge=1, description="width of the features")
     hidden: int = Field(256, ge=1, description="hidden units of the inverse dynamics")

@@ -4,7 +4,7 @@ For a deterministic model f the policy that maximises
 
     H(d_π) − (1/β) E_{x~d_π}[KL(π(·|x) ‖ π₀(·|x))],     d_π its stationary distribution,
 
-is that of a reward −log d(x), which the solution itself makes. For a given reward the solution of
+is the policy for the reward −log d(x), with d its own stationary distribution. For a given reward
 the average-reward problem is spectral: with M(x, y) = d(x)^(−β) Σ_a π₀(a|x) [f(x, a) = y] and its
 dominant right and left eigenvectors u and v, π(a|x) ∝ π₀(a|x) u(f(x, a)) and d ∝ u v. So d, u and v
 are iterated together. Taking π for π₀ and solving again (posterior policy iteration) raises the

@@ -176,9 +176,8 @@ class Maxent(BonusAgent):
     """Maximum entropy with a discrete DDPG learner; hands over the mixture of all rounds' policies.
 
     A round ends every ``intrinsic.refit_every`` steps: its policy joins the mixture, and the
-    density is fitted to what all policies so far have visited. The first round is that of the seed
-    steps, and its policy the new, uniform one. No step is spent on roll-outs, so that every agent's
-    budget means the same.
+    density is fitted to the visits of all policies so far. The first round is the seed steps', with
+    a uniform policy. Roll-outs take no steps, so that the budgets of all agents compare.
     """
 
     name = "maxent"

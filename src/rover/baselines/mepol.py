@@ -1,9 +1,9 @@
-"""MEPOL (Mutti et al., 2021): k-NN state entropy by on-policy search; is told where states lie.
+"""MEPOL (Mutti et al., 2021): k-NN state entropy by on-policy search, given states' positions.
 
-The closest relative of ROVER: it, too, learns one policy whose states are spread out, but it climbs
-the gradient of a nearest-neighbour estimate instead of planning, and it needs a batch of whole
-trajectories of its own for every update. It needs to know how far apart states are; on grid worlds
-it is given the (x, y) of each state, which is privileged: ROVER sees observations only.
+The closest relative of ROVER: it, too, learns one policy whose states are spread out, but by the
+gradient of a nearest-neighbour estimate instead of planning, and it collects a batch of whole
+trajectories for every update. It needs distances between states: on grid worlds it gets the (x, y)
+of each state, which is privileged, since ROVER sees observations only.
 
 The entropy of the states that a policy π_θ' visits is estimated from N states that π_θ visited, by
 distances to k nearest neighbours and by importance weights (after Ajgl & Šimandl, 2011). Its

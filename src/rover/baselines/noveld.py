@@ -16,7 +16,7 @@ from rover.data import Batch
 
 
 class _NoveldConfig(RndConfig, extra="forbid", frozen=True):
-    """Settings of the reward; the defaults are those of the published code."""
+    """Settings of the reward, with the published code's defaults."""
 
     alpha: float = Field(0.5, ge=0, description="share of the novelty left that is subtracted")
 

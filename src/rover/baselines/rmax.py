@@ -1,10 +1,9 @@
-"""R-max (Brafman & Tennenholtz, 2002): heads for what was never tried, by counts; finite states.
+"""R-max (Brafman & Tennenholtz, 2002): count-based planning towards untried pairs; finite states.
 
-It heads for the nearest state-action pair that was never tried, on a model of those that were. That
-makes it the honest reference for how fast a finite environment can be seen when every observation
-is a state with a name. It is an explorer: the policy that it hands over is its latest
-plan, which leads to what was unknown then and says nothing of how to visit all states in
-proportion; once everything is known it is uniform.
+It plans towards the nearest untried state-action pair, on a model of the tried ones. This makes it
+the reference for how fast a finite environment can be seen when observations identify states. It
+is an explorer: the policy that it returns is its latest plan, which leads to pairs unknown then
+and does not cover states evenly; once everything is known it is uniform.
 
 The optimistic model: a pair (x, a) is known once it was tried; an unknown pair is believed to lead
 to a heaven of reward 1 for ever, and nothing else is rewarded. Values are scaled by 1 − γ, so that

@@ -32,7 +32,7 @@ class RndReward(IntrinsicReward[RndConfig]):
 
     f is a random network that never changes, f̂ is trained on the same e over the observations
     that were reached. σ_e is the running standard deviation of e over all batches (the paper
-    divides by that of the discounted return, which a reward that knows no learner does not see); it
+    divides by the discounted return's, which is unknown to a reward without a learner); it
     is 1 before the first update. x̄ = clip((x − μ) / σ, −5, 5) with running moments per element, as
     in the paper; images are related to the median image instead, which keeps the background at
     exactly zero.

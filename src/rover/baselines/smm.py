@@ -145,7 +145,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             learning_rate=config.density_rate,
             learning_rates=of_discriminator,
         )
-        # A stream of its own, which checkpoints store, where that of the initial weights is over.
+        # A second random stream, stored in checkpoints, after the initial weights are drawn.
         seed = int(torch.randint(2**62, (), generator=generator))
         self._generator = torch.Generator().manual_seed(seed)
 

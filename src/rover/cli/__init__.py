@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: the words after ``rover``; those of the process by default.
+        arguments: words after ``rover``; by default the process's arguments.
 
     Returns:
         The exit code.

@@ -90,7 +90,7 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
 
 
 def _value(name: str, hint: Any, options: argparse.Namespace) -> Any:
-    """Value of a parameter of this type, of a group with those of its fields."""
+    """Value of a parameter of this type; a group takes the values of its fields."""
     if not hasattr(hint, "_fields"):
         return getattr(options, name)
     hints = typing.get_type_hints(hint)
@@ -343,7 +343,7 @@ _BY_NAME: dict[str, dict[str, Any]] = {
     "origin": {"flags": ("--from",)},
     "repeats": {
         "type": _whole_number(2, 10**4),
-        "help": "sets of such episodes, of which intervals are made; of roll-outs 2 to 5",
+        "help": "sets of such episodes, for confidence intervals; 2 to 5 for roll-outs",
     },
     "reward": {
         "type": _own_function,

@@ -33,8 +33,8 @@ class _Sampling(NamedTuple):
 
 
 _ROLLOUT_NOTE = (
-    "The states of this environment are unknown, so neither coverage nor J* can be told. Cells are "
-    "those of one net, made of other episodes of uniform actions; entropies compare side by side. "
+    "The states of this environment are unknown, so neither coverage nor J* can be computed. Cells "
+    "come from one net, built from other episodes of uniform actions; compare entropies only here. "
     "± is the standard error of a mean over sets of episodes."
 )
 

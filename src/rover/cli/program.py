@@ -112,7 +112,7 @@ def _advice(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
         return (
             "there is not enough memory for this: take fewer steps, a smaller environment, or "
-            "smaller settings, such as those of batches and layers"
+            "smaller settings, such as batch sizes and layer widths"
         )
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{shorten(str(error.filename))}: {error.strerror}"

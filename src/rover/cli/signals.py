@@ -16,8 +16,8 @@ from typing import Any
 
 _VERBS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
-# Module state, because a handler of signals takes no arguments of ours. The innermost advice is
-# that of what was being done.
+# Module state, because signal handlers take no arguments of ours. The innermost advice belongs to
+# the current operation.
 _received: list[int] = []
 _advice: list[Callable[[], str]] = []
 

@@ -254,7 +254,7 @@ def _resume(
     Args:
         path (RUN): run folder
         steps: of `rover pretrain`: steps in all; more than the run was started with extend it, and
-            the result is that of a run started with N [default: what it was started with]
+            the result equals a run's started with N [default: what it was started with]
         data (RUN): of `rover adapt` and `rover offline`: the run whose transitions are used, if it
             was moved
 

@@ -172,7 +172,7 @@ def read_settings(
 ) -> dict[str, Any]:
     """Settings by their dotted names; configurations check the values.
 
-    `flags` are those of the command, which no setting replaces.
+    `flags` belong to the command; no setting replaces them.
     """
     pairs = _split_pairs("--set", words, "checkpoint_every=1000")
     fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}

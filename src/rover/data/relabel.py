@@ -166,7 +166,7 @@ def episode_bounds(buffer: Buffer) -> IntArray:
         begins[bounds[:, 0]] = starts[: len(bounds)]
     if not is_counted or not np.array_equal(begins, buffer.inputs):
         raise ConfigurationError(
-            f"the buffer's {len(buffer)} rows and {len(starts)} recorded starts are not those of "
+            f"the buffer's {len(buffer)} rows and {len(starts)} recorded starts do not make "
             f"{len(bounds)} episodes: record each start with add_start(), and the steps of one "
             "environment in order"
         )

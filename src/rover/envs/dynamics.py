@@ -63,7 +63,7 @@ class FiniteDynamics:
         The rows of terminal states are not used: these keep their mass.
         """
         states, ones = np.arange(len(start)), np.ones(len(start))
-        # A self-loop keeps the rows of terminal states distributions, as those of all others.
+        # A self-loop makes the rows of terminal states distributions too.
         targets = np.where(terminal[:, None], states[:, None], successor)
         shape = (len(start), len(start))
         moves = (
@@ -177,7 +177,7 @@ def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr
     # Entries that a sparse matrix does not store are zero.
     values = rows.data if isinstance(rows, scipy.sparse.csr_array) else rows
     sums = np.asarray(rows.sum(axis=1)).ravel()
-    # Written so that NaN, of which no comparison is true, is wrong too.
+    # Written so that NaN counts as wrong too.
     wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= _PROBABILITY_TOLERANCE))
     if len(wrong) or np.any(np.asarray(values) < 0.0):
         row = wrong[0] if len(wrong) else np.flatnonzero((rows < 0.0).sum(axis=1))[0]

@@ -247,7 +247,7 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
 
     Args:
         env: the environment; wrappers are looked through.
-        observations: (S, *shape), those of its states.
+        observations: (S, *shape), one for each state.
 
     Returns:
         cells (S, 2), the (x, y) of each state, y down the map; free (height, width), True where a

@@ -36,8 +36,8 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     ## Description
     The agent moves between the free cells of a map, one cell per step. A move into a wall, or off
-    the map, leaves it where it is. The layouts are those of the ROVER paper (section 4 and its
-    appendix) and of the user's own: a map as text.
+    the map, leaves it where it is. Layouts are the ROVER paper's (section 4 and its appendix) or
+    your own: a map as text.
 
     ## Action Space
     ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right. With ``slip`` > 0 an action is replaced, with
@@ -51,7 +51,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     ## Rewards
     - ``reward="sparse"``: −1 per step, and 0 on the step that reaches the goal. The best return of
-      a goal at distance d is therefore −(d − 1), and that of a failure −horizon.
+      a goal at distance d is therefore −(d − 1); a failure's is −horizon.
     - ``reward="dense"``: minus the Manhattan distance to the goal after the step.
     - Without a goal (the reward-free mode): 0.
 
@@ -74,7 +74,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - ``observation``: ``"state"`` (default), ``"onehot"`` or ``"pixels"``.
     - ``goal``: None (default: reward-free), (x, y), or ``"marked"`` for the map's ``G``.
     - ``start``: None (default: the map's ``S``), (x, y), or ``"random"``.
-    - ``horizon``: steps to truncation; by default that of the named layout, else 100.
+    - ``horizon``: steps to truncation; by default the named layout's, else 100.
     - ``reward``: ``"sparse"`` (default) or ``"dense"``.
     - ``slip``: probability of a random action, 0 by default.
     - ``render_mode``: None or ``"rgb_array"``.

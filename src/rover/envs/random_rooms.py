@@ -31,9 +31,9 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
 
     ## Description
     A context is where the doors are, where the episode begins, and the colour of the walls, which
-    nothing depends on. There are finitely many, all equally likely, numbered from 0. What is to be
-    covered is the episode, J = E_c ‖μ_c(π)‖²: the states of all contexts together are those of one
-    finite problem, whose occupancy lies on each context apart, so that its ‖μ‖² is J / contexts.
+    nothing depends on. There are finitely many, all equally likely, numbered from 0. The objective
+    is the coverage of an episode, J = E_c ‖μ_c(π)‖². The states of all contexts make one finite
+    problem, with a separate part for each context, so that its ‖μ‖² is J / contexts.
 
     ## Action Space
     ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right; into a wall it stays.
@@ -44,7 +44,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
     - ``observation="map"``: all cells, which tell the context. J* is over all policies.
     - ``observation="view"``: the 5 × 5 cells around the agent, which stands in their middle and is
       not shown. States look alike, and no exact figures are given: J* of :attr:`mdp` is a bound,
-      reached by a policy that is told its context.
+      reached by a policy that observes its context.
 
     ## Rewards
     0.
@@ -64,7 +64,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
 
     ## Attributes
     - ``mdp``: the dynamics of all contexts together, and the observation of every state; states are
-      the open cells of context 0, then those of context 1, and so on.
+      the open cells of context 0, then of context 1, and so on.
     - ``context_of``: (S,) int64, the context of every state.
     - ``layouts``: the map of every context, with its start.
     """
@@ -178,8 +178,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         return observation, 0.0, False, self._elapsed == self.horizon, info
 
     def _seen(self) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        # The context is told to whoever measures; the observation decides whether the agent sees
-        # it.
+        # For measurements; whether the agent sees the context depends on the observation.
         info = {"state": self._state, "context": int(self.context_of[self._state])}
         return self.mdp.observations[self._state].copy(), info
 

@@ -46,7 +46,7 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
         "rover/Maze-v0": {"marked": (7, 13), "centre": (4, 4), "east": (10, 11), "north": (9, 1)},
     }
 )
-"""Goals by environment and name: those of the paper's transfer experiments, and a few more."""
+"""Goals by environment and name: from the paper's transfer experiments, and a few more."""
 
 # Another environment, named by its id, in rover's wrappers.
 _WRAPPED = "rover/Wrapped-v0"
@@ -299,7 +299,6 @@ def _unknown(env_id: str) -> str:
         hint = f"did you mean {ids[close]!r}?"
     else:
         hint = (
-            "rover's own are listed by `rover envs`; for those of another package, import it: "
-            "'module:Name-v0'"
+            "`rover envs` lists rover's own; to use another package's, import it: 'module:Name-v0'"
         )
     return f"unknown environment {shorten(env_id)}; {hint}"

@@ -55,7 +55,7 @@ class _Test:
         repeats: later tries within an episode with the outcome of the one before, and with another.
         returns: first tries in a later episode with the outcome of the first one in the last, and
             with another.
-        n_changed: pairs of which an outcome is among the latter.
+        n_changed: pairs with an outcome among the latter.
         history: outcomes that agree with an earlier try after the same step, where one after
             another step does not; and the other way round.
         follows_history: evidence that outcomes follow the step before.
@@ -169,8 +169,8 @@ def _follow_history(
 ) -> tuple[tuple[int, int], bool]:
     """Compare outcomes after the same step with outcomes after another step.
 
-    Let A, B and C be the outcomes of three tries of a pair, of which A and B were reached by the
-    same step and C by another one. Where observations are states all three are draws of one
+    Let A, B and C be the outcomes of three tries of a pair, where A and B were reached by the same
+    step and C by another one. Where observations are states all three are draws of one
     distribution, so that B = A ≠ C is as likely as C = A ≠ B. The latest of the three is B as often
     as C: who comes back because an outcome was new favours one of these orders, and each of them
     must be evidence.

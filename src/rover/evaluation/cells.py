@@ -103,7 +103,7 @@ class CellNet:
     def cells_of(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
         """The cell of each of `observations`, or of 5,000 drawn with `rng` if there are more.
 
-        Cells beyond those of random actions are numbered anew in each call.
+        Cells outside the random actions' net are numbered anew in each call.
         """
         if self.radius is None:
             return np.asarray(np.unique(observations, return_inverse=True)[1], np.int64)
@@ -121,7 +121,7 @@ class CellNet:
         change. It is biased by the budget alike for every policy, so its differences count.
 
         Args:
-            observations: (n, d) or (n,), of which at most 500 are taken.
+            observations: (n, d) or (n,); at most 500 are used.
             rng: draws them.
 
         Returns:

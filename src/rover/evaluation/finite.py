@@ -56,7 +56,7 @@ def policy_occupancy(
 
     Args:
         dynamics: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly;
+        policy_probs: (S, A), or (K, S, A) for a mixture, one drawn uniformly for each episode;
             rows sum to 1.
         discount: γ in [0, 1).
     """
@@ -74,8 +74,8 @@ def policy_occupancy(
 class _ChainSampler:
     """Samples state sequences of a policy under known dynamics, many at a time.
 
-    A mixture of K policies, of which each episode draws one and keeps it, is one policy on K copies
-    of the states: state x under the k-th policy is the place k·S + x.
+    A mixture of K policies, one drawn for each episode, is one policy on K copies of the states:
+    state x under the k-th policy has index k·S + x.
 
     Args:
         dynamics: the finite problem.
@@ -131,7 +131,7 @@ def sample_trajectories(
 
     Args:
         dynamics: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly.
+        policy_probs: (S, A), or (K, S, A) for a mixture, one drawn uniformly for each episode.
         n_episodes: episodes.
         horizon: episodes are truncated after so many steps.
         rng: source of randomness.
@@ -180,7 +180,7 @@ def sample_steps_to_full_coverage(
 
     Args:
         dynamics: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly.
+        policy_probs: (S, A), or (K, S, A) for a mixture, one drawn uniformly for each episode.
         horizon: episodes are truncated after so many steps.
         max_steps: steps after which a repeat is given up.
         n_repeats: independent repeats.
@@ -382,8 +382,8 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
 def _quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
     """``lower``, ``median`` and ``upper`` of `steps` (n,), and ``n_given_up``, which are −1 there.
 
-    What was given up counts as longer than everything else, so the quartiles are those of the
-    uncensored times wherever they can be known, and None elsewhere.
+    A censored time counts as longer than all others, so the quartiles equal the uncensored
+    times' wherever these are known, and None elsewhere.
     """
     # Censored, not dropped: leaving out what was given up would flatter slow policies.
     ordered = np.where(steps < 0, np.inf, steps)
@@ -408,7 +408,7 @@ def compare_finite(
 
     Args:
         problem: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly;
+        policy_probs: (S, A), or (K, S, A) for a mixture, one drawn uniformly for each episode;
             rows sum to 1.
         discount: γ of the exact occupancy, in [0, 1).
         horizon: episodes are truncated after so many steps.

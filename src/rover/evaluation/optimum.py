@@ -28,7 +28,7 @@ from rover.errors import SingularSolveError
 
 FloatArray = NDArray[np.float64]
 
-# Occupancy times number of states below which the interior point says nothing of the policy.
+# Occupancy times number of states below which the interior point does not determine the policy.
 _UNVISITED = 1e-9
 
 

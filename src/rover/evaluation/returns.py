@@ -112,8 +112,8 @@ def greedy_episodes(
 
     Args:
         env: the task's environment, which nothing else steps.
-        logits: the policy: logits (n, A) of raw observations (n, *shape), of which the likeliest
-            action is taken.
+        logits: the policy: logits (n, A) of raw observations (n, *shape); the likeliest action is
+            taken.
         seed: of the episodes' resets; the same seed plays the same episodes.
         n_episodes: how many.
 

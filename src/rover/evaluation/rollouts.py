@@ -85,7 +85,7 @@ class RolloutEvaluator:
         uniform: the figures of uniformly random actions, as of :meth:`measure`.
         reference_steps: environment steps of random actions.
         episodes: observations (T + 1, *shape) of each episode of the last measurement.
-        uniform_episodes: of that of random actions.
+        uniform_episodes: observations of each episode of random actions.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class RolloutEvaluator:
             sets, with their standard errors ``cells_error`` and ``knn_entropy_error``, None of a
             single set; ``episode_length`` in environment steps, as of
             :func:`~rover.evaluation.mean_interval`; ``terminated``, the share of the episodes that
-            ended by themselves rather than by the horizon; and ``n_steps``, those of all episodes.
+            ended by themselves rather than by the horizon; and ``n_steps`` of all episodes.
         """
         cells: list[float | None] = []
         entropies: list[float | None] = []

@@ -107,7 +107,7 @@ class Observations:
         dtype = cast(ObservationDtype, str(np.dtype(space.dtype)))
         if not isinstance(space, spaces.Box) or dtype not in get_args(ObservationDtype):
             raise ConfigurationError(
-                f"encoders take Discrete observations and those of a Box, of {_DTYPES}, not "
+                f"encoders take Discrete and Box observations, of {_DTYPES}, not "
                 f"{abridge(space)}: wrap the environment to return one of them"
             )
         return cls(tuple(space.shape), dtype, one_hot=one_hot)

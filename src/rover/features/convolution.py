@@ -4,8 +4,8 @@ An image of most control problems is a background that never changes and a few d
 do. After the reference image is subtracted, almost every pixel is exactly zero, and a
 convolution without bias followed by ReLU keeps zero at zero. So only the outputs whose window
 touches a differing pixel need arithmetic; the rest of every feature map is known. Nothing is
-approximated: the result is that of the ordinary convolution. The idea is that of submanifold and
-sparse convolutions (Graham, Engelcke and van der Maaten, 2018), with every touched output kept.
+approximated: the result equals the ordinary convolution. The idea follows submanifold and sparse
+convolutions (Graham, Engelcke and van der Maaten, 2018), with every touched output kept.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _NORM_FLOOR = 1e-8
 # What the convolutions of an image take in memory grows with the rows of a batch.
 _ROWS_AT_ONCE = 256
 
-# Small, so that an image which differs from the center in a few pixels is told by those pixels
+# Small, so that an image which differs from the center in a few pixels is identified by them
 # (0.1 instead: cosines of 0.99 before training), and not zero, so that an image equal to the
 # center has a direction of its own.
 _CONV_OUTPUT_BIAS_STD = 1e-3
@@ -121,7 +121,7 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
             two observations of the space to finite features (2, z).
     """
     observations = Observations.from_space(space)
-    # Two of them, so that a module that loses the axis of the batch is told from one that keeps it.
+    # Two observations, to detect modules that drop the batch axis.
     batch = as_tensor(np.zeros((2, *observations.shape), dtype=observations.dtype))
     name = f"the encoder {type(module).__name__}"
     try:
@@ -207,7 +207,7 @@ class Encoder(nn.Module, ABC):
     def features(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
         """Encode observations (n, *observation_shape) without gradients, batch by batch."""
         batches = []
-        # Without a row too: the shape of the result is that of the features then.
+        # An empty input too, so that the result has the features' shape.
         with torch.no_grad():
             for begin in range(0, max(1, len(observations)), _ROWS_AT_ONCE):
                 batch = as_tensor(observations[begin : begin + _ROWS_AT_ONCE])

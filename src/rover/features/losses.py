@@ -149,7 +149,7 @@ def info_nce_loss(
         L = − Σ_i c_i [ s_i,pos(i) − log Σ_j m_j exp(s_ij) ] / Σ_i c_i.
 
     Σ_j m_j exp(s_ij) is the denominator over all Σ_j m_j targets of the batch before merging,
-    so the value and the gradient are exactly those of the batch of duplicates. τ = 1 is the
+    so value and gradient equal those for the batch with duplicates. τ = 1 is the
     paper's loss.
 
     Args:

@@ -25,7 +25,7 @@ DEFAULT_GAIN = math.sqrt(2.0)
 
 _MAX_WEIGHTS = 2**28
 
-# Those of Kingma and Ba (2015), which torch has as defaults too.
+# As in Kingma and Ba (2015); torch's defaults too.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 _LEAST_NORMAL = sys.float_info.min
@@ -64,7 +64,7 @@ def input_statistics(
     """Return the reference and the scale to which an encoder should relate its input.
 
     The reference is the elementwise (lower) median, so that what is the same in most
-    observations becomes exactly zero. The scale is that of :func:`byte_scale` for bytes and, for
+    observations becomes exactly zero. The scale is :func:`byte_scale`'s for bytes and, for
     anything else, the range that each element covers (1 where it never changes, so one-hot input
     stays as it is). Of (m, *shape) distinct observations 512 are used, evenly spaced.
     """
@@ -192,8 +192,8 @@ class Optimizer:
 
     Args:
         name: whose update it is, for messages.
-        modules: what to train, by the name that its tensors get in a state: modules, of which
-            those parameters learn that require gradients now (there may be none), or parameters.
+        modules: modules or parameters to train, by their name in a state. Parameters of a module
+            that require no gradient now are left out (there may be none).
         learning_rate: step size.
         weight_decay: of AdamW, ≥ 0.
         learning_rates: other step sizes, by the full name of a parameter that then has no decay.
@@ -225,7 +225,7 @@ class Optimizer:
         self._step_count = torch.zeros((), dtype=torch.float32)
         self._learning: list[Tensor] = []
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}
-        # Parameters and both moments by a step size of their own, None for that of all others.
+        # Parameters and both moments by step size; None: the common step size.
         self._groups: dict[float | None, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
         for key, parameter in self._named_tensors().items():
             if not parameter.requires_grad:  # frozen, or a buffer
@@ -326,7 +326,7 @@ class Optimizer:
         for name, (first, second) in self._moments.items():
             tensors[f"optimizer.exp_avg.{name}"] = first
             tensors[f"optimizer.exp_avg_sq.{name}"] = second
-            # Of this optimiser alone, where n_updates may be that of several that share a state.
+            # Per optimiser, since several that share a state may have one n_updates in common.
             tensors[f"optimizer.step.{name}"] = self._step_count
         return tensors
 

@@ -1,8 +1,8 @@
 """Features of pictures in closed form: low frequencies, what changes slowly, what actions move.
 
-A picture is seen by its lowest cosine frequencies, and by the centroid of its foreground, what of
-it differs from the usual picture: sums over pixels grow with the contrast of what moves, which
-walls behind it change, and a centroid does not. Of all linear functions of these the slowest have
+An image is described by its lowest cosine frequencies and by the centroid of its foreground, the
+pixels that differ from the background. Sums over pixels depend on the contrast of a moving object
+with the walls behind it; a centroid does not. Of all linear functions of these the slowest have
 the least mean square change in a few steps for their variance (slow feature analysis: Wiskott &
 Sejnowski 2002): with a pair (x, x') that lies `LAG` steps apart and d = x' − x,
 
@@ -11,10 +11,10 @@ Sejnowski 2002): with a pair (x, x') that lies `LAG` steps apart and d = x' − 
 so that a feature changes by one, on average, within the lag. 1 − g is its correlation with itself
 over the lag: what is noise, or moves too fast to be steered, has none.
 
-The slow functions of a place in a maze are waves along its corridors, of which one place has many.
-What is wanted are its coordinates: an action moves these the same way wherever it is taken. With
-the actions h of the steps from x to x', each counted by the steps that it had to work in, those are
-the functions of which actions account for the largest share of the change (canonical correlations:
+The slow functions of a position in a maze are waves along its corridors, many for each position.
+Coordinates are wanted instead: an action changes them by the same amount everywhere. With the
+actions h of the steps from x to x', each counted by the steps that it had to work in, these are
+the functions with the largest share of change explained by actions (canonical correlations:
 Hotelling 1936), and whose weights bend least over the picture (thin plates: Wahba 1990), so that
 they go on where nothing has been seen yet:
 
@@ -57,7 +57,7 @@ _MOST_FEATURES = 6
 _LEAST_MOVED, _NEXT_MOVED = 0.1, 0.4
 """Least share of the change that actions account for, beyond chance; and of the largest share."""
 _BENDING, _PRIOR = 1.0, 1e-2
-"""λ, in units of the mean variance of a change; and what is added to that of the actions."""
+"""λ, in units of the mean variance of a change; and the ridge on the actions' variance."""
 _SMALLEST_RATE = 1e-4
 
 
@@ -205,8 +205,7 @@ class SlowFeatures(NamedTuple):
 
 
 def slow_features(sums: LaggedSums, energy: Tensor) -> SlowFeatures:
-    """Coordinates that actions move, or the slowest features, by the pairs so far, of which there
-    are some.
+    """Coordinates that actions move, or the slowest features, from at least one pair.
 
     Args:
         sums: of vectors of p numbers.
@@ -247,7 +246,7 @@ def _coordinates(sums: LaggedSums, energy: Tensor) -> tuple[Tensor, Tensor]:
     size = each.mean()
     if size == 0.0:
         return torch.empty(len(energy), 0, dtype=torch.float64), torch.empty(0)
-    own = each.clamp(min=1e-6 * float(size))  # units of centroids are not those of cosines
+    own = each.clamp(min=1e-6 * float(size))  # centroids and cosines differ in units
     bent = changes + torch.diag(_BENDING * size * energy + _LEAST_VARIANCE * own)
     inverse = torch.linalg.inv(torch.linalg.cholesky(bent))
     moved, directions = (f.flip(-1) for f in torch.linalg.eigh(inverse @ caused @ inverse.T))
@@ -259,7 +258,7 @@ def _coordinates(sums: LaggedSums, energy: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def with_speeds(found: SlowFeatures, frames: int, *, newest_first: bool) -> SlowFeatures:
-    """Features of stacked frames: those of the newest, and what they changed since the one before.
+    """Features of stacked frames: the newest frame's, and their change since the one before.
 
     Args:
         found: features of one frame, of p coefficients.

@@ -42,7 +42,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             gradients learn. Where it has ``regressors`` of observations that do not learn, and
             ``logits_from_regressors``, those are computed once per observation of the buffer.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
-            ``"actor.weights"``; that of the others is the configuration's.
+            ``"actor.weights"``; all others have the configuration's.
 
     Attributes:
         actor: the actor that learns.
@@ -301,8 +301,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
         self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
     ) -> dict[str, float]:
         """Take a step of :class:`ActorCritic`, and one of the temperature if the actor learns."""
-        # The temperature last: this update's losses are those of the temperature that made its
-        # targets.
+        # The temperature last: an update's losses and targets share one temperature.
         metrics = super().update(batch, returns, discounts, train_actor=train_actor)
         # While the actor stays, its entropy does, and α would only drift.
         if train_actor:

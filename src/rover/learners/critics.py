@@ -31,7 +31,7 @@ class CriticLearner(Generic[ConfigT]):
     features; for anything else they have an encoder of their own.
 
     Every distinct observation of a batch is encoded once, and the heads are evaluated once per
-    distinct observation if that is the less work; the result is that of the batch written out. An
+    distinct observation if that is less work; the result equals the unmerged batch's. An
     encoder with nothing to learn is evaluated once for each of ``batch.rows``; without rows it is
     evaluated anew in every update, one observation after the other, which gives the same bits and
     takes many times as long.
@@ -194,7 +194,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
     Twin critics learn from a fixed data set and hold down what the data do not support.
 
     y = R + γ^j min(Q1', Q2')(x', a*), a* the greatest of min(Q1, Q2)(x', ·). Loss, summed over both
-    critics: that of the regression on y, and w · E[log Σ_a exp Q(x, a) − Q(x, a taken)].
+    critics: the regression on y, plus w · E[log Σ_a exp Q(x, a) − Q(x, a taken)].
 
     See :class:`CriticLearner` for the networks.
     """

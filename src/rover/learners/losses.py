@@ -2,7 +2,7 @@
 
 Deterministic policy gradients (Lillicrap et al., 2016) carried over to finite actions: every
 expectation over the policy is a sum over actions, so nothing is sampled and nothing is relaxed.
-With the policy's entropy in values and objective they are those of soft actor-critic (Haarnoja et
+With the policy's entropy in values and objective this is soft actor-critic (Haarnoja et
 al., 2018; Christodoulou, 2019). The least of two critics counters overestimation (Fujimoto et al.,
 2018). Without an actor, critics are kept low where there are no data by conservative Q-learning
 (Kumar et al., 2020).

@@ -1,8 +1,7 @@
 """Networks of an actor and of twin critics: an encoder, and small perceptrons on its features.
 
-The features of a batch are those of its distinct observations. What depends on nothing else is
-computed once for each of them; what depends on a skill too is computed row by row, but only from
-the first layer of the perceptron upwards, since that layer is linear in features and skill.
+A batch's features are computed once for each distinct observation. Skills are added row by row, in
+the first layer of the perceptron, which is linear in features and skill.
 """
 
 from __future__ import annotations
@@ -275,8 +274,8 @@ class RowCache:
             self._has_warned = True
             warnings.warn(
                 f"features of {n} observations fill the {self._max_bytes} bytes set aside for "
-                "them: those of further ones are computed anew in every update. Narrower features, "
-                "or a policy that stands on fewer states, take less",
+                "them; the features of further ones are recomputed in every update. Narrower "
+                "features, or a policy that stands on fewer states, take less",
                 RoverWarning,
                 stacklevel=3,
             )

@@ -53,7 +53,7 @@ _NEIGHBOURS = 4
 
 
 class _Unit:
-    """Base of kernels of which every point is at similarity 1 with itself."""
+    """Base of kernels with k(x, x) = 1."""
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k(x, x) = 1, (n,)."""
@@ -192,7 +192,7 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
         return factor
     require_finite(matrix, what, "check the features and the kernel's bandwidth")
     scale = float(matrix.diagonal().mean())
-    # A computed factor is that of a matrix which differs by about n ε |A| (Higham 2002, 10.1).
+    # A computed factor is exact for a matrix that differs by about n ε |A| (Higham 2002, 10.1).
     rounded = matrix.clone()
     rounded.diagonal().add_(len(matrix) * torch.finfo(matrix.dtype).eps * float(matrix.norm()))
     is_rounding = is_gram and int(torch.linalg.cholesky_ex(rounded)[1]) == 0

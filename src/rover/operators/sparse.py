@@ -191,7 +191,7 @@ def _factor(matrix: csc_array) -> SuperLU:
 def _elimination_order(rows: IntArray, columns: IntArray, size: int) -> tuple[IntArray, int]:
     """Minimum degree on the symmetrised pattern (size,), and how many numbers its factors hold.
 
-    On rooms-and-doors grids its factors are half as full as those of the default order of columns.
+    On rooms-and-doors grids its factors are half as full as with the default column order.
     """
     pattern = csc_array((np.full(len(rows), -1.0), (rows, columns)), shape=(size, size))
     # Any diagonally dominant numbers will do, since the order depends on the pattern alone.

@@ -197,7 +197,7 @@ def _farthest_point_anchors(
     Distance is the kernel's own, ‖φ(x) − φ(y)‖² = k(x,x) + k(y,y) − 2k(x,y); the choice is a
     2-approximation of the best covering radius (Gonzalez 1985). It stops early when every
     candidate is closer than `min_distance` to an anchor, which also bounds the conditioning.
-    Those of `first` are anchors in any case, and stand in front.
+    Candidates in `first` are always anchors, and come first.
     """
     chosen = list(dict.fromkeys(int(i) for i in first))
     pool = features[torch.from_numpy(candidates).to(features.device)]

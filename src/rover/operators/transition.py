@@ -102,7 +102,7 @@ class TransitionModel:
         return result
 
     def residual(self, features: Tensor) -> Tensor:
-        """Sink mass (n, A) of one step from `features` (n, z): 1 where the data says nothing."""
+        """Sink mass (n, A) of one step from `features` (n, z): 1 far from all data."""
         # Ones on the anchors add up the mass that reaches any of them; the rest is in the sink.
         kept = self.coefficients(torch.ones_like(self.support.start))
         return 1.0 - self.regressors(features) @ kept

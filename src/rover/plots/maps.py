@@ -66,11 +66,11 @@ class MapPanel:
 
     Attributes:
         title: above the map.
-        values: (S,) counts, probabilities, steps, of which zeros show the bare floor; or values of
-            states, of which NaN does.
+        values: (S,) counts, probabilities or steps (0: bare floor), or values of states (NaN: bare
+            floor).
         trajectories: (E, H + 1) states of episodes, −1 after the end of an episode.
         policy_probs: (S, A) probabilities of the actions.
-        starts: states that are framed; those of the trajectories are anyway.
+        starts: states that are framed, in addition to the trajectories' starts.
         y: label to its left.
     """
 
@@ -116,7 +116,7 @@ def draw_panels(
         "value": Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest),
     }
     drawn: list[Axes] = []
-    # The colour bars are those of the last image and the last paths: all share one scale.
+    # All maps share one scale, so the last image and the last paths give the colour bars.
     image = paths = None
     places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axes, panel in zip_longest(places, panels):

@@ -95,7 +95,7 @@ _VARIANT_LABELS = {"encoder": "{}'s encoder", "both": "{}'s policy and encoder"}
 def assign_styles(
     names: Iterable[str], declared: Mapping[str, AgentStyle] | None = None
 ) -> dict[str, AgentStyle]:
-    """A style for each name of one picture, no two of which look the same.
+    """Distinct styles for the names of one figure.
 
     A declared style keeps its colour, and its dashes unless they are taken. NAME-VARIANT, such as
     ``rnd-paper``, has the colour of NAME and other dashes. Any other name is its own label and gets
@@ -121,10 +121,10 @@ def assign_styles(
         else:
             used = {style.colour for style in styles.values()}
             free = [colour for colour in _PALETTE if not _is_taken(colour, used)]
-            # A colour that is used is told apart by dashes, one that only looks like it is not.
+            # Dashes distinguish lines of one colour, but not of similar colours.
             shared = [colour for colour in _PALETTE if colour in used]
             style = AgentStyle(name, free[0] if free else shared[len(styles) % len(shared)])
-        # Two lines of one colour are told apart by their dashes.
+        # Two lines of one colour differ in their dashes.
         taken = {other.dashes for other in styles.values() if other.colour == style.colour}
         dashes = [dashes for dashes in (style.dashes, *LINE_PATTERNS) if dashes not in taken]
         if not dashes:
@@ -216,7 +216,7 @@ def add_colour_bar(
     inches = (figure.bbox.height if location == "right" else figure.bbox.width) / figure.dpi
     # Of the scale, not of what was drawn: strokes are half transparent.
     opaque = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
-    # bars along large figures are no thicker than those of small ones
+    # bars along large figures are no thicker than along small ones
     options: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": max(18.0, 4.5 * inches)}
     bar = figure.colorbar(opaque, ax=list(axes), location=location, **options)
     bar.set_label(label, fontsize=_LABEL_SIZE, color=TEXT_COLOUR)

@@ -195,7 +195,7 @@ def run_lock(folder: str | os.PathLike[str], *, patience: float = 0.0) -> Iterat
 
     The lock is one of the operating system on the file ``.lock`` in the folder, which stays there:
     the system takes the lock back however its holder ends, killed included. Processes forked while
-    it is held, such as those of vector environments, do not prolong it.
+    it is held, such as workers of vector environments, do not prolong it.
 
     Args:
         folder: of the run.

@@ -1,6 +1,6 @@
 """The folder of a run: its configuration, and a manifest, its one seal.
 
-The manifest of a folder has the digest of each file in it. That of a run is written last, so a
+The manifest of a folder has the digest of each file in it. A run's manifest is written last, so a
 folder that has one is complete; the folder of its checkpoints has one that is replaced with every
 checkpoint. Files themselves carry no digest: one that is handed around alone is known by its
 structure only.
@@ -53,7 +53,7 @@ def write_manifest(
     *,
     known: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """List the files of a folder that are there, of `names`; those of a run make it complete.
+    """Write the manifest of the files among `names` that exist; a run with one is complete.
 
     Digests that are `known` are not computed again.
     """

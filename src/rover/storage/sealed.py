@@ -194,7 +194,7 @@ def check_tensors(
     Args:
         tensors: what was stored.
         forms: a dtype, and a number or a name for each axis. An axis has one size wherever its
-            name stands: the one that is given, or that of the first tensor.
+            name stands: the given size, or the first tensor's.
         owner: what the tensors are of, for the message.
         sizes: of axes, where they are known.
 

@@ -34,7 +34,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class BonusConfig(AgentConfig, Generic[IntrinsicT]):
     """Settings of an agent that is a learner with an intrinsic reward.
 
-    The settings of the learner and of the reward, of which every agent has its own, are nested.
+    Settings of the learner and of the reward are nested; each agent has its own.
     """
 
     device: Literal["cpu", "cuda"] = Field(
@@ -73,7 +73,7 @@ class BonusConfig(AgentConfig, Generic[IntrinsicT]):
 # Settings in which preset ``fast`` differs from ``published``, beside smaller networks and returns.
 #
 # The reward moves while it is being learned, and a softmax actor without entropy soon prefers one
-# action everywhere: its coverage is worse than that of uniform actions. In units of a standard
+# action everywhere: it covers less than uniform actions do. In units of a standard
 # deviation one entropy coefficient serves all rewards. On Two Rooms J/J* of the policies is 21 to
 # 80 without them (10,000 steps), 1.1 to 1.8 with them (8,000 steps, on the seeds that they were
 # chosen on), and 2.03 for uniform actions.
@@ -248,7 +248,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         return ((rewards.double() - shift) / float(moments.scale[0])).float()
 
     def _package(self) -> NetworkPolicy:
-        """The policy that is handed over, a copy that no later update changes."""
+        """Copy of the current policy, unaffected by later updates."""
         return NetworkPolicy([self._snapshot()], self._evaluation_skills)
 
     def _snapshot(self) -> PolicyNetwork:

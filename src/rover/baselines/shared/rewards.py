@@ -189,7 +189,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     @staticmethod
     def _arrivals(batch: Batch) -> Tensor:
-        """Number of transitions whose reward is that of each row of the observations, (m,) int64.
+        """Number of transitions rewarded for arriving at each observation row, (m,) int64.
 
         Those that lead there, or those that begin there if that is what is rewarded.
         """
@@ -212,7 +212,7 @@ class EpisodicReward(IntrinsicReward[ConfigT]):
     """A reward with a part that depends on the episode, noted as each step is made.
 
     A subclass begins an episode (:meth:`_begin`), gives the part of each step (:meth:`_note`), and
-    reads those of a batch's steps (:meth:`_noted`). What it knows of the episode is in
+    reads the parts of a batch's steps (:meth:`_noted`). Statistics of the episode are in
     ``_episode``, by the names of a state.
     """
 
@@ -282,7 +282,7 @@ class RunningMoments(nn.Module):
         return np.where(std > _SCALE_FLOOR, std, 1.0)
 
     def update(self, rows: Tensor, counts: Tensor | None = None) -> None:
-        """Take in rows (m, size), of which each stands for `counts` (m,) ≥ 0 equal ones, or one."""
+        """Update with rows (m, size), repeated `counts` (m,) ≥ 0 times each; None: once."""
         # numpy: on arrays this small a tensor's operations take three times as long.
         values = rows.detach().cpu().numpy().astype(np.float64)
         weights = np.ones(len(values)) if counts is None else counts.cpu().numpy()
