@@ -66,7 +66,7 @@ class BoardAgent(Protocol):
     def policy(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """Action probabilities (n, A) of what it hands over, at observations (n, *shape).
 
-        (K, n, A) of a mixture, of which each episode draws one.
+        (K, n, A) of a mixture, one drawn for each episode.
         """
         ...
 
@@ -247,7 +247,7 @@ class RewardFree(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     finite_mdp = property(lambda self: finite_dynamics(self.env))
-    """Steps and observations pass unchanged, so that the dynamics are those of the environment."""
+    """The environment's dynamics: steps and observations pass unchanged."""
 
     def __init__(self, env: gym.Env[Any, Any], budget: int) -> None:
         super().__init__(env)
@@ -373,7 +373,7 @@ def _table(agent: BoardAgent, problem: FiniteMDP) -> NDArray[np.float64]:
 def _cells(
     agent: BoardAgent, env: gym.Env[Any, Any], rng: np.random.Generator
 ) -> dict[str, float | None]:
-    """Cells that the policy visits, over those of uniformly random actions on the same net."""
+    """Cells that the policy visits, relative to uniformly random actions on the same net."""
     own = Spaces.of(env)
     shape, n_actions = own.shape, own.n_actions
     project = Projection(shape, np.random.default_rng(0))
@@ -531,7 +531,7 @@ def verify(
         say: told of each run.
 
     Returns:
-        Runs that were made again, and those of them that are the same to the bit.
+        Numbers of runs that were repeated, and that came out the same to the bit.
 
     Raises:
         ArtefactError: the entry was altered, is not complete, or its figures are not those that

@@ -157,8 +157,8 @@ def _shown_name(entry: Entry, entries: Sequence[Entry]) -> str:
 
 
 def _scores(entry: Entry, world: World) -> NDArray[np.float64]:
-    """Scores of the seeds on a world, (n,); larger ones are better, J*/J is at most 1, and 0 is
-    that of a world that the agent refused."""
+    """Scores of the seeds on a world, (n,); larger is better, J*/J is at most 1, and 0 means that
+    the agent refused the world."""
     # J/J* has no upper bound, so that one bad seed would outweigh all others; its inverse has one.
     is_ratio = world.metric == "optimality_ratio"
     figures = [one.figures[world.metric] for one in entry.of(world.name)]

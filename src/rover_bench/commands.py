@@ -152,7 +152,7 @@ def _sweep(
         study (STUDY.toml): what is run and shown
         seeds: of every run, in the place of the study's own
         runs_dir: folder of the run folders, which studies share
-        out: folder of the page [default: that of STUDY.toml]
+        out: folder of the page [default: STUDY.toml's]
         report_only: run nothing
         redraw: run nothing, and write page and pictures anew from the CSV files in --out
 
@@ -192,7 +192,7 @@ def _report(study: Path, *, out: Path | None = None) -> None:
 
     Args:
         study (STUDY): the page, NAME.md, or its folder, or file of the study, STUDY.toml
-        out: folder of the page, where STUDY is STUDY.toml [default: that of STUDY.toml]
+        out: folder of the page, where STUDY is STUDY.toml [default: STUDY.toml's]
 
     Examples:
         rover report results/scaling.md

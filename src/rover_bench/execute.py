@@ -183,8 +183,8 @@ def _work(
         if _is_finished(run):  # by a process or machine that was lost before it could say so
             return None
         run.folder.mkdir(parents=True, exist_ok=True)
-        # A line for every sitting of a run: where it went on may be another machine. The lock is
-        # that of the run, which a process that was lost a moment ago may still hold.
+        # One line for each session of a run, perhaps on several machines. The run's lock may still
+        # be held by a process that was lost a moment ago.
         with run_lock(run.folder, patience=_PATIENCE):
             JsonLines(run.folder / "provenance.jsonl").append({**about, **machine()})
         _bring_to_end(run, log)
@@ -229,7 +229,7 @@ def _is_finished(run: Run) -> bool:
         )
     if not is_complete(run.folder):
         return False
-    # A complete run may have fewer steps than are asked for now, where it was told to stop.
+    # A complete run may have fewer steps than requested now, if it was stopped.
     steps = read_json(run.folder / "summary.json")["steps"]
     return bool(steps >= run.case.budget)
 

@@ -50,13 +50,13 @@ class LocalConfig(BaseModel):
 
         Raises:
             ConfigurationError: its package is not installed, or its cluster does not answer.
-            StorageError: the folder that Slurm's jobs are handed over in is not the user's alone.
+            StorageError: the folder for Slurm's jobs is not the user's alone.
         """
         return _Processes(jobs)
 
 
 class _RayConfig(LocalConfig):
-    """Runs as tasks of Ray, one core each; those of a machine that is lost are made elsewhere."""
+    """Runs as tasks of Ray, one core each; runs of a lost machine are repeated elsewhere."""
 
     address: str | None = Field(default=None, description="of a cluster; none: start Ray here")
     retries: int = Field(default=3, ge=0, description="of a run whose machine or process is lost")
@@ -199,7 +199,7 @@ class _Slurm(Executor):
             for job in jobs:
                 result = self._submitit.SlurmJob(self._folder, job).paths.result_pickle
                 # Gone from the queue at two readings, since a file of another machine may be seen
-                # late. A queue that does not answer says nothing of any job.
+                # late. No conclusion is drawn from a queue that does not answer.
                 if result.exists() or (job in gone and queued is not None and job not in queued):
                     self._take(job)
             gone = set() if queued is None else set(jobs) - set(queued)
@@ -303,7 +303,7 @@ class _Processes(ThreadPoolExecutor):
             # Not with the call: a parent that is lost before it sends one left it waiting.
             # A pool of one: a process that dies takes no other run with it.
             with ProcessPoolExecutor(1, self._context, initializer=_end_with_parent) as process:
-                environment = dict(os.environ)  # that of now, not of when the server began
+                environment = dict(os.environ)  # the current one, not the one at the server's start
                 return process.submit(_in_environment, environment, *call, **kwargs).result()
         except BrokenProcessPool:
             self._is_stopped.wait(1.0)  # a signal reaches parent and processes in any order

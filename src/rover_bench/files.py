@@ -137,7 +137,7 @@ def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
     data = read_file(path)
     try:
         frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
-    except ValueError as error:  # pandas' own errors, and those of the encoding
+    except ValueError as error:  # pandas' own errors, and encoding errors
         reason = " ".join(str(error).split())
         raise ArtefactError(f"{path} is damaged: {reason}; write it anew from its runs") from None
     # a file that was cut between two lines is known by their number alone

@@ -117,7 +117,7 @@ def _settings(values: Mapping[str, Any]) -> str:
 # --- scores that mean the same on every task of a study -------------------------------------------
 
 _SCORES: Final = {
-    "J*/J": "Optimum of the objective over that of the last policy, under the true dynamics.",
+    "J*/J": "Optimal objective over the last policy's, under the true dynamics.",
     "Coverage": "Share of the states that a set of episodes of the last policy is to visit.",
     "Final return": "Return of the last greedy policy: 1 on the shortest path, 0 without the goal.",
     "Return while learning": "The same, averaged over the steps of learning: sooner is more.",

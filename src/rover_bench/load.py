@@ -93,7 +93,7 @@ def study_in(path: Path) -> Study:
     studies = [one for one in said if path.is_dir() or (one or {}).get("name") == path.stem]
     if len(studies) != 1 or studies[0] is None:
         raise ArtefactError(
-            f"{path} does not say of which one study it is; give the page itself, NAME.md, or the "
+            f"{path} does not name one study; give the page itself, NAME.md, or the "
             f"study's file and --out {folder}"
         )
     return load_study(studies[0])
@@ -152,7 +152,7 @@ def comparison(
 
 
 def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) -> dict[str, Any]:
-    """The content of a study, on top of that of the file that it extends; `above` extend it."""
+    """The content of a study, merged into the file that it extends; `above` extend it."""
     if isinstance(source, Mapping):
         content, folder = dict(source), Path()
     else:

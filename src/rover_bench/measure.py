@@ -139,7 +139,7 @@ def _pretraining_figures(
         horizon=horizon,
         max_steps=METRICS["resampling_steps"].limit or 0,
         n_repeats=_REPEATS,
-        rng=np.random.default_rng([run.seed, 5]),  # a stream beside those of the run
+        rng=np.random.default_rng([run.seed, 5]),  # a stream besides the run's
     )
     # The upper of the two middle values: their mean would be infinite with either.
     middle = np.sort(np.where(steps < 0, math.inf, steps))[len(steps) // 2]
@@ -285,7 +285,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
     Returns:
         For 50, 90 and 100 percent: steps_to, the step at which the buffer first holds so many
         states, infinite for never; own_ratio, J/J* of the agent's policy at the next update;
-        planned_ratio, that of ROVER's plan on the transitions until then; detour, the mean over
+        planned_ratio, J/J* of ROVER's plan on the transitions until then; detour, the mean over
         these states of the shortest way from the start in the transitions over the shortest there
         is.
     """

@@ -23,7 +23,7 @@ class Metric:
         short: the same where there is little room; empty for no other.
         unit: how it is printed. "steps" may be infinite, where an event did not happen.
         meaning: what a legend says of it; empty where its heading says all.
-        limit: steps after which an event was no longer waited for; None: those of the run.
+        limit: steps after which an event was no longer waited for; None: all steps of the run.
         best: which of the snapshots' values is the best; empty for metrics of whole runs.
     """
 

@@ -1,10 +1,10 @@
 """Statistics of several runs, and of runs on several tasks.
 
 The intervals of several runs are percentile bootstraps (Efron & Tibshirani, 1993, chapter 13),
-which stay among the runs. Of several tasks they are those of Agarwal et al. (2021, "Deep
+which stay among the runs. For several tasks they follow Agarwal et al. (2021, "Deep
 Reinforcement Learning at the Edge of the Statistical Precipice"): tasks are strata, and a sample
-draws, with replacement, as many runs of each task as there are, so that its spread is that of the
-seeds and not that of the choice of tasks.
+draws, with replacement, as many runs of each task as there are, so that its spread is due to the
+seeds and not to the choice of tasks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ STATISTICS: Final[Mapping[str, Callable[[FloatArray], Any]]] = {
 }
 """Statistics of arrays (..., n) over their last axis.
 
-The interquartile mean is that of the runs without the lowest and the highest quarter (Agarwal et
-al., 2021); of less than four runs it is the mean.
+The interquartile mean leaves out the lowest and the highest quarter of the runs (Agarwal et al.,
+2021); of less than four runs it is the mean.
 """
 
 
@@ -50,7 +50,7 @@ class Aggregate:
     limit: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse values of which nothing can be said."""
+        """Refuse empty or non-finite values."""
         if len(self.values) == 0 or not np.isfinite(self.bounded).all():
             raise ConfigurationError(
                 f"cannot aggregate {list(self.values)}: give one finite value per run, or a limit"
@@ -111,8 +111,8 @@ def _bootstrap(
     if not strata or not all(len(runs) and np.isfinite(runs).all() for runs in strata):
         raise ConfigurationError("statistics of runs need at least one finite score of every task")
     value = statistic(*strata)
-    # One run of each task says nothing of what other seeds would change: an interval of no width
-    # would look like certainty.
+    # One run of each task shows no spread over seeds: an interval of no width would look like
+    # certainty.
     if max(map(len, strata)) == 1:
         return Interval(value, value + math.nan, value + math.nan)
     # Tasks are strata: each sample has as many runs of a task as there are. Percentiles and not

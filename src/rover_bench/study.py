@@ -73,7 +73,7 @@ def _file_name(name: str) -> str:
 
 def _folder(path: str) -> str:
     if path != "" and not all(_file_name(part) for part in path.split("/")):
-        raise ValueError(f"{path!r} is not a folder below that of all runs")
+        raise ValueError(f"{path!r} is not a folder below the folder of all runs")
     return path
 
 
@@ -152,7 +152,7 @@ class Case(_Data):
         steps: environment steps of pretraining.
         seeds: of the runs.
         learn: the task that is learned afterwards; None for none.
-        folder: of its runs, below that of all runs; empty: named after what is run, so that
+        folder: of its runs, below the folder of all runs; empty: named after what is run, so that
             studies share their runs.
     """
 
@@ -206,7 +206,7 @@ class Case(_Data):
 
     @property
     def place(self) -> str:
-        """Folder of its runs, below that of all runs."""
+        """Folder of its runs, below the folder of all runs."""
         if self.folder:
             return self.folder
         # ENV/AGENT-PRESET-STEPS for pretraining, ENV-GOAL/LEARNER-STEPS-from-START for a task;
@@ -290,8 +290,8 @@ class Table(_Shown):
         columns: axis whose options are the columns.
         statistic: what a cell says of the figures of its runs.
         share: a figure that is 0 or 1 of each run; cells count the runs in which it is 1.
-        ratio: two options of `columns`; a last column divides the figure of the first by that of
-            the second.
+        ratio: two options of `columns`; a last column divides the first one's figure by the
+            second one's.
         bars: line → column → largest figure that is asked for.
         quotes: source → line → column → a figure of others, which stands below ours. Lines are
             named by their options, joined by "/".
@@ -341,7 +341,7 @@ class Study(_Data):
             what pictures do.
         runs: products of options, each from axis to options.
         tables: by heading, in their order.
-        pictures: by the name of their file; those of agents have names of their own.
+        pictures: by the name of their file; agents' pictures have fixed names.
         scales: what it changes when it is run at a scale, by the scale's name.
     """
 
@@ -391,7 +391,7 @@ class Study(_Data):
     def _case(self, labels: dict[str, str], seeds: Sequence[int] | None) -> Case:
         settings = dict(self.run)
         for axis, option in labels.items():
-            # Options of later axes win over those of earlier ones, as in the order of the file.
+            # Options of later axes override earlier ones, in the order of the file.
             settings = merged(settings, self._option(axis, option))
         changes = {"labels": labels} | ({"seeds": tuple(seeds)} if seeds else {})
         texts = {"title", "caption"}

@@ -103,7 +103,7 @@ def _random_mdp(
         outcomes: of each pair, drawn without replacement, with Dirichlet(1, …, 1) probabilities.
         draw_seed: draws the problem.
     """
-    # The problem is drawn by its own seed: that of a run must not change the world.
+    # The problem has its own seed: a run's seed must not change the world.
     rng = np.random.default_rng(draw_seed)
     entries: list[list[tuple[float, int, int]]] = [[] for _ in range(actions)]
     for state in range(states):

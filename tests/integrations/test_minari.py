@@ -83,7 +83,7 @@ def test_a_run_says_where_its_transitions_are_from(run):
     from_file = export_minari(file, "file-v0", env=env, description="mine")
     assert same_bits(load_minari(from_file)[0], back)
     assert from_file.storage.metadata["description"] == "mine"
-    with pytest.raises(ConfigurationError, match="of which environment they are: give env="):
+    with pytest.raises(ConfigurationError, match="do not name their environment: give env="):
         export_minari(file, "bare-v0")
 
 

@@ -1,11 +1,13 @@
 """What a release says of itself, what it packs, the language of docstrings, scripts beside it."""
 
 import ast
+import io
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -85,6 +87,35 @@ def test_docstrings_begin_with_a_noun_or_an_imperative_verb():
                 first = re.match(r"\s*(\w+)", str(node.value.value))
                 if first and first[1] in CLAUSES:
                     wrong.append(f"{path.relative_to(SOURCES)}:{node.lineno}: {first[1]} …")
+    assert not wrong, "\n".join(wrong)
+
+
+# A relative clause in place of a noun, and words for people said of programs.
+PHRASES = re.compile(
+    r"\b(that of|those of|of which|(?:is|are|was|were) told|what moves|says? nothing|handed over"
+    r"|at (?:first|their first) sight|rehears(?:e|es|ed|al|als|ing))\b"
+)
+
+
+def test_docstrings_comments_and_messages_are_plain():
+    wrong = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        text = path.read_text("utf-8")
+        parts = [
+            (token.start[0], token.string)
+            for token in tokenize.generate_tokens(io.StringIO(text).readline)
+            if token.type == tokenize.COMMENT
+        ]
+        parts += [
+            (node.lineno, " ".join(node.value.split()))
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        wrong += [
+            f"{path.relative_to(SOURCES)}:{line}: {found[0]}"
+            for line, part in parts
+            for found in PHRASES.finditer(part)
+        ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -112,7 +112,7 @@ def claims(policy: dict[str, Any], **changes: Any) -> dict[str, Any]:
         ({"encoder": {"hidden_sizes": [30_000, 30_000]}}, "more than 268,435,456"),
         ({"network": {"hidden_sizes": [2000]}}, "is needed"),
         ({"networks": [{}] * 1_000}, "has nothing as"),
-        ({"networks": [], "skills": torch.zeros(10**5, 0)}, "its skills are not those"),
+        ({"networks": [], "skills": torch.zeros(10**5, 0)}, "its skills do not fit"),
         ({"type": ["network"]}, "cannot build: unhashable"),
     ],
 )
@@ -135,7 +135,7 @@ def test_missing_skills_and_weights_that_are_not_finite(tmp_path):
     make_policy("skills").save(path)
     stored = read_sealed(path, kind="policy")
     write_sealed(path, {**stored, "skills": None}, kind="policy")
-    with pytest.raises(ArtefactError, match="its skills are not those of its network"):
+    with pytest.raises(ArtefactError, match="its skills do not fit its network"):
         rover.load_policy(path)
     stored["networks"][0]["head.weights.0"].fill_(float("inf"))
     write_sealed(path, stored, kind="policy")

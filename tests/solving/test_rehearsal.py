@@ -155,7 +155,7 @@ def test_a_plan_that_is_not_rehearsed_says_so() -> None:
     def reward(_: FloatArray, __: NDArray[Any], reached: FloatArray) -> FloatArray:
         return (reached[:, 0] > 0.9).astype(float)
 
-    with pytest.warns(RoverWarning, match=r"misses \d\d% of what moves change"):
+    with pytest.warns(RoverWarning, match=r"leaves \d\d% of the motion unexplained"):
         rover.solve(line(np.random.default_rng(0), 0.0), reward, discount=0.9)
     policy = rover.solve(line(np.random.default_rng(0), 1.0), reward, discount=0.9)
     assert policy.probs(np.linspace(0.2, 0.8, 5)[:, None])[:, 1].min() > 0.99

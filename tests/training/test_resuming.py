@@ -204,7 +204,7 @@ def test_a_run_whose_checkpoints_were_removed_is_left_as_it_is(stopped):
 
 @pytest.mark.slow
 def test_the_environment_of_a_resumed_run_must_be_the_same(copy_of_finished, tmp_path):
-    with pytest.raises(ConfigurationError, match=r"rover/Grid-v0.* is not that of .*rover/Grid-v0"):
+    with pytest.raises(ConfigurationError, match=r"rover/Grid-v0.* is not the one of .*Grid"):
         Rover.resume(copy_of_finished, env=gym.make("rover/Grid-v0", **{**GRID, "horizon": 26}))
     Rover(numbered_place(), seed=1, run_dir=tmp_path / "own", **SETTINGS).learn(50)
     with pytest.raises(ConfigurationError, match=r"cannot be made from an id.*env=\.\.\."):

@@ -64,12 +64,12 @@ _PLACES_SHARE = 0.2
 """Share of all steps between two policies on places, which do not collect."""
 
 _FINER, _KEPT = 2.5, 2.0
-"""Times `n_anchors` places that a fine net has, at most, and times the J of its plan up to which a
-rehearsal keeps it."""
+"""Most places of a fine net, as a multiple of `n_anchors`. Largest simulated J of its plan, as a
+multiple of the plan's own J."""
 
 _MOST_UNEXPLAINED, _SAMPLE = 0.1, 2000
-"""Share of what moves change that a law leaves unexplained, at most, for rehearsals in it; arrivals
-by which they know what points keep."""
+"""Largest unexplained share of the motion for simulated rollouts in a law. Number of arrivals that
+invariants are estimated from."""
 
 
 class Rover(Agent[RoverConfig]):
@@ -149,7 +149,7 @@ class Rover(Agent[RoverConfig]):
             )
         if config.contexts and self.measures.evaluator is not None:
             warnings.warn(
-                "contexts=True: coverage, J and J/J* are those of the policy without its memory; "
+                "contexts=True: coverage, J and J/J* are of the policy without its memory; "
                 "with it the policy is measured by roll-outs, at the end",
                 RoverWarning,
                 stacklevel=2,
@@ -181,7 +181,7 @@ class Rover(Agent[RoverConfig]):
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
         self._best: tuple[float, int, CoveragePolicy] | None = None
-        """The spread, the step and the policy that covers most of those of sound models."""
+        """The spread, the step and the policy with the best coverage among sound models."""
         is_linear = config.kernel == "linear"  # which needs no basis
         basis = None if is_linear else torch.zeros(0, encoder.feature_dim, dtype=torch.float64)
         width = encoder.feature_dim if is_linear else 0
@@ -215,7 +215,7 @@ class Rover(Agent[RoverConfig]):
             )
         if len(target) != n_states or not any(target):
             raise ConfigurationError(
-                f"target must be {n_states} weights, one a state, of which one is above 0, not "
+                f"target must be {n_states} weights, one a state and at least one above 0, not "
                 f"{len(target)} of sum {sum(target):g}"
             )
         return lambda rows: weights[state_of(rows)]
@@ -349,7 +349,7 @@ class Rover(Agent[RoverConfig]):
         """Plan within episodes from now on if the data says that worlds change with them."""
         config = self.config
         is_open = config.contexts is None and config.collect == "plan" and not self._has_contexts
-        # Known dynamics are those of all contexts together, which are planned on as they are.
+        # Known dynamics contain all contexts, so they are planned on directly.
         if not is_open or self.measures.evaluator is not None:
             return
         if changes_with_episodes(self.buffer):
@@ -401,8 +401,9 @@ class Rover(Agent[RoverConfig]):
         raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
     def _plan_on_places(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
-        """Plan on a fine net, and if the law does not keep what that promises on a coarser one too:
-        the better in rehearsal. Where the law is not trusted there is the coarser plan alone."""
+        """Plan on a fine net, or on a coarser one if its J is lower in simulated rollouts.
+
+        Where the law is not trusted there is the coarser plan alone."""
         config, most = self.config, self.config.n_anchors
         assert most is not None
         assert config.discount is not None
@@ -509,7 +510,7 @@ class Rover(Agent[RoverConfig]):
 
     @property
     def _keeps_latest(self) -> bool:
-        """True if the latest policy is handed over whatever it covers, as the paper's is."""
+        """True if the latest policy is always the final one, as in the paper."""
         # The exact J is of all states, and visited cells are of an even coverage: no judges of a
         # policy that covers something else.
         is_exact = self.measures.evaluator is not None
@@ -545,7 +546,7 @@ class Rover(Agent[RoverConfig]):
         ]
 
     def _choose(self) -> None:
-        """Hand over what covers most of an episode: with its memory, without, or at random."""
+        """Choose the policy that covers most of an episode: with memory, without, or random."""
         if not isinstance(self._policy, ContextPolicy):
             super()._choose()
             return
@@ -564,7 +565,7 @@ class Rover(Agent[RoverConfig]):
         if best == len(choices):
             warnings.warn(
                 f"the policy of step {step} covers less of an episode than uniformly random "
-                f"actions do: {self._handed_over} is handed over in its place. Run more steps",
+                f"actions do: {self._handed_over} is returned instead. Run more steps",
                 RoverWarning,
                 stacklevel=5,
             )

@@ -143,7 +143,7 @@ class RoverConfig(AgentConfig):
         ge=0,
         lt=1,
         description="share of all steps between policy updates, where that is more than "
-        "policy_every, of which it is then a multiple",
+        "policy_every (a multiple of it)",
     )
     first_policy: int | None = Field(
         None,
@@ -156,7 +156,7 @@ class RoverConfig(AgentConfig):
         ge=0,
         lt=1,
         description="share of uniform actions that are part of the policy, when it is measured, "
-        "handed over, and collects",
+        "returned, and collects",
     )
 
     # what to cover
@@ -231,8 +231,8 @@ PAPER: Mapping[str, Any] = {
 }
 """The paper's text where it says something, and elsewhere what the published code does.
 
-What it says of the predictor, "a linear W", holds of two matrices without activation between, of
-which the code has the sizes. docs/deviations.md has what is different.
+Its predictor, "a linear W", is two matrices without an activation between, with the code's sizes.
+docs/deviations.md lists the differences.
 """
 
 CODE_2026_06: Mapping[str, Any] = {

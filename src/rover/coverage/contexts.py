@@ -10,7 +10,7 @@ An arrival at an observation that is new to the episode is worth
 
 with e = φᵀ E⁻¹ φ its leverage among what the episode has shown and l that among all arrivals of the
 run (elliptical bonuses; Henaff et al. 2022, 2023). A try is worth y = r + β max_a q_a(x'), the
-fitted value iteration of which the price q is the fixed point.
+fitted value iteration with the price q as its fixed point.
 """
 
 from __future__ import annotations

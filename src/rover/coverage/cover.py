@@ -90,7 +90,7 @@ class Cover:
         return self._parts
 
     def groups(self) -> IntArray:
-        """Group (N,) of every observation, where states are exact: those of one part are alike."""
+        """Group (N,) of every observation, where states are exact: equal for equal parts."""
         if self.is_all:
             return np.arange(len(self._buffer.observations))
         return np.unique(self.parts(), axis=0, return_inverse=True)[1].reshape(-1)

@@ -1,7 +1,7 @@
-"""Collect: where to go next on a transition model, to what the data says least of.
+"""Collect: choose actions by planning toward the least-visited parts of the transition model.
 
-A plan heads for what is novel, the sooner the better. Where states do not repeat novelty is
-that of the density of the data at the predicted end, and is worth something at every visit,
+A plan maximises discounted novelty. In continuous spaces novelty depends on the density of the
+data at the predicted end, and counts at every visit,
 
     V(x) = max_a [ (1 − γ) m(x, a) + γ Σ_x' P(x' | x, a) V(x') ].
 
@@ -10,7 +10,7 @@ collected once, by optimal stopping on relative frequencies P̂,
 
     V(x) = max_a max( m(x, a), γ Σ_x' P̂(x' | x, a) V(x') ):
 
-a reward, not a leak, because mass that a plan loses on its way says nothing of where it leads
+a reward, not a leak, because mass that a plan loses on its way does not depend on where it leads
 (docs/deviations.md). λ is how random outcomes have proved to be. While every repetition ended in
 the same state, λ = 0, what is novel is what was never tried, and the plan is the path with the most
 worth for each of its steps. An episode that ends goes on where episodes begin, so that an end costs
@@ -122,7 +122,7 @@ class Explorer:
             self._path = model.most_novel_path(observation, rng)
             self._exhausted = not self._path
         if isinstance(model, PlaceModel) and self._search is not False:
-            self._current_plan()  # of which the dimensions are
+            self._current_plan()  # sets the dimensions
             if self._search or model.n_dimensions > _MOST_PLANNED:
                 self._follow_way(model, observation)
         if self._path:

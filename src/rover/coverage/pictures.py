@@ -49,7 +49,7 @@ def frames_of(buffer: Buffer) -> tuple[int, bool]:
 class PictureFeatures:
     """Slow features of a buffer of images, fitted whenever the data has grown by half.
 
-    They are those of the transitions that the units of the model are taken from, so that features
+    They come from the transitions that the units of the model are taken from, so that features
     and units change together. All of it is a function of the buffer, however often it was looked
     at meanwhile.
 
@@ -70,8 +70,8 @@ class PictureFeatures:
         return self._fitted(len(self._buffer)).frozen()
 
     def points(self, observations: IntArray, n: int) -> FloatArray:
-        """Features (m, d) float64 of observations (m,) of the buffer, of which its first n
-        transitions are the latest to be learned from: a plan outlives the next fit."""
+        """Features (m, d) float64 of observations (m,) of the buffer, fitted to at most its first
+        n transitions: a plan outlives the next fit."""
         self._fitted(n)
         first, last = self._n_points, len(self._buffer.observations)
         if first < last:
@@ -91,7 +91,7 @@ class PictureFeatures:
             self._n = due
             self._frames, self._newest_first = frames_of(self._buffer)
             self._background = self._usual_picture()
-            self._n_known = 0  # centroids are those of another background
+            self._n_known = 0  # centroids depend on the background
             height, width, channels = self._buffer.observations.shape
             energy = bending(height, width, channels // self._frames)
             found = slow_features(self._lagged_sums(), energy)

@@ -250,7 +250,7 @@ def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, Float
         buffer: the transitions.
         unseen: whether starts that were not seen yet get the mass that Good and Turing estimate
             for them (Good 1953), the share of episodes whose start was seen once, spread evenly
-            over the states in which something was done. One episode alone says nothing of it.
+            over the states in which something was done. One episode alone gives no estimate.
     """
     states, counts = buffer.starts()
     n_episodes, once = float(counts.sum()), int(np.count_nonzero(counts == 1.0))

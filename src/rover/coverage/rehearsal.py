@@ -1,9 +1,8 @@
-"""Rehearsal: J of a policy on places, told by following it in the law of motion.
+"""J of a policy on places, estimated by simulated rollouts in the law of motion.
 
-A plan is made of rows between places, of held actions; the policy acts anew at every step, between
-places. Where these are too far apart for the motion a plan believes what the policy cannot do, and
-its own J does not tell. Followed step by step in the law, it does, without a step in the
-environment.
+A plan holds actions between places; the policy chooses anew at every step. Where places are too far
+apart for the motion the plan's own J is optimistic. Rollouts of the policy in the law correct it,
+without a step in the environment.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
 
 _EPISODES = 32
-_LEFT = 0.05  # discount at which a rehearsal ends
+_LEFT = 0.05  # discount at which a simulated rollout ends
 
 
 def rehearsed_objective(

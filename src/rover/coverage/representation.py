@@ -40,7 +40,7 @@ class Representation:
 
     Args:
         encoder: the encoder, which is trained in place.
-        unbounded: dimensions of a scaling encoder whose range is that of the data as it grows.
+        unbounded: dimensions of a scaling encoder whose range grows with the data.
         loss: what trains it; None: the one that the configuration names.
         cover: the part of observations that is to be covered.
         config: resolved settings.
@@ -93,7 +93,7 @@ class Representation:
 
     @property
     def learns(self) -> bool:
-        """True if the features are those of an encoder that is trained."""
+        """True if the features come from a trained encoder."""
         return self._trainer is not None and self._pictures is None
 
     @property

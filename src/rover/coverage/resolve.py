@@ -18,7 +18,7 @@ _SMALL_VECTOR = 10
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
 _PHYSICAL_VECTOR = 128
-"""The same of vectors of which an element has no bounds, unlike one-hot vectors and pictures."""
+"""The same for vectors with an unbounded element, unlike one-hot vectors and pictures."""
 
 _SMALL_UNIT_VECTOR = 8
 """The same of vectors whose elements all lie in [0, 1], which may be one-hot."""

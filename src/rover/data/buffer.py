@@ -282,8 +282,8 @@ class Buffer:
 
     @property
     def controls(self) -> FloatArray:
-        """Actions as numbers of which displacements are an affine function, (A, k): those of the
-        set, in units of the largest; or one-hot rows for each part, where they are names."""
+        """Numeric actions (A, k), displacements being affine in them: the set's actions, in units
+        of the largest; or one-hot rows for each part, where actions are names."""
         if self.action_set is None:
             return np.eye(self.n_actions)
         controls = self.action_set.reshape(self.n_actions, -1)

@@ -38,7 +38,7 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         (own.shape, own.dtype, own.n_actions),
     )
     beyond = isinstance(space, spaces.Discrete) and bool((table.rows >= space.n).any())
-    # Equal numbers may stand for other continuous actions, as those of a data set of somebody.
+    # Equal numbers may stand for other continuous actions, as in someone's data set.
     taken, ours = buffer.action_set, own.actions
     unlike = taken is not None and ours is not None and not np.array_equal(taken, ours)
     if stored != wanted or beyond or unlike:

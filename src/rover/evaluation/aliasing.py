@@ -96,8 +96,8 @@ class _Test:
 def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
     """Compare how outcomes agree within episodes to how they agree across them.
 
-    Let A and B be the outcomes of the first two tries of a pair (x, a) in one episode, and C that
-    of its first try in the next episode that has any. Given A, both B and C are drawn from
+    Let A and B be the outcomes of the first two tries of a pair (x, a) in one episode, and C of
+    its first try in the next episode that has any. Given A, both B and C are drawn from
     P(· | x, a) where observations are states, whatever made the agent come back; so B = A ≠ C is
     as likely as B ≠ A = C, and the number of the first among both has a binomial distribution.
     Random outcomes alone never count as aliasing.

@@ -1,9 +1,8 @@
 """Coverage where states are continuous, images or unknown: cells of an ε-net, and a k-NN entropy.
 
-In a continuous space nearly every observation is a new one, so counting different observations says
-nothing. Counted here are the cells of a net of radius ε that visits fall into, in the scale of what
-uniformly random actions visit: each dimension in standard deviations of those visits, and ε the
-radius at which they need 50 cells.
+In a continuous space nearly every observation is new, so visited cells of a net of radius ε are
+counted instead. Their scale comes from the visits of uniformly random actions: each dimension is in
+standard deviations of these visits, and ε is the radius at which they need 50 cells.
 """
 
 from __future__ import annotations

@@ -196,8 +196,8 @@ def _play(
         else:
             # What was planned or learned is worth more than a figure of it: nothing is lost.
             warnings.warn(
-                f"an episode of the policy did not end within {limit:,} steps, so that its return "
-                "is that of as many, and no further episode was played: wrap the environment in "
+                f"an episode of the policy did not end within {limit:,} steps, so its return is "
+                "over these steps, and no further episode was played: wrap the environment in "
                 "gymnasium.wrappers.TimeLimit",
                 RoverWarning,
                 stacklevel=3,

@@ -22,8 +22,8 @@ they go on where nothing has been seen yet:
 
 with the energy T of bending, the fourth power of a cosine's frequency, and none for a centroid,
 which is a coordinate as it is. They take the place of slow features where actions account for much
-of any change. Where the channels of a picture are frames, one after the other, features are those
-of the newest, and what they changed since the frame before are the speeds.
+of any change. Where the channels of a picture are consecutive frames, features describe the newest
+frame, and their change since the frame before gives the speeds.
 
 All of it follows from sums over pairs. What is seen of a picture depends on the usual one, so that
 a later fit takes its sums anew.

@@ -1,8 +1,8 @@
 """Learn tasks from what pretraining left, by interacting or from stored transitions.
 
-A call of ``learn`` makes a run and finishes it. ``run`` has what all runs share, from the curve to
-the policy that is handed over; ``online``, ``adaptation`` and ``offline`` are the three ways to
-learn, each with its learner; ``tasks`` says what is learned, and ``config`` with what settings.
+A call of ``learn`` makes a run and finishes it. ``run`` has the parts common to all runs, from the
+curve to the final policy; ``online``, ``adaptation`` and ``offline`` are the three ways to learn,
+each with its learner; ``tasks`` defines tasks and their best returns, ``config`` the settings.
 """
 
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig

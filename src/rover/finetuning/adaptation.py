@@ -39,12 +39,12 @@ _STATES_A_STEP = 200
 # Share of new transitions from which a plan on landmarks is made anew within an episode.
 _GROWTH = 0.05
 
-# Value to exploration of what leads beyond the data; that of a place not visited yet is 1.
+# Exploration value of actions that leave the data; an unvisited landmark's is 1.
 _UNTRIED = 0.1
 
 
 class PlanningRun(OnlineRun):
-    """Base of the runs that act by plans, of which ever fewer episodes explore.
+    """Base of the runs that act by plans and explore in ever fewer episodes.
 
     A subclass sets ``_plan``, the current plan for the task, a new object each time, by
     :meth:`_replan`; and ``_details``, which travel with plans.
@@ -101,7 +101,7 @@ class PlanningRun(OnlineRun):
 
 
 class Adaptation(PlanningRun):
-    """One run of adapting to a task, on the transitions of `experience` and those of the task."""
+    """One run of adapting to a task, on the transitions of `experience` and the task's own."""
 
     _plan: ValuePolicy
     _acting: TabulatedPolicy
@@ -197,7 +197,7 @@ class Adaptation(PlanningRun):
         return value_policy(model, task, self._experience, self._discount, sink_value)
 
     def _take_in(self, n: int) -> None:
-        """Add the task's transitions up to number `n` to those of pretraining."""
+        """Add the task's transitions up to number `n` to the pretraining's."""
         seen, table = self._buffer, self._buffer.observations.rows
         for row in range(len(self._rows), len(table)):
             self._rows.append(self._all.observations.intern(table[row]))
@@ -229,8 +229,8 @@ class Adaptation(PlanningRun):
         # Up to the transition that the plan is made from: a resumed run must make the same plan.
         earned = self._buffer.rewards[:n]
         ends = every.terminated[first:].astype(np.float64)
-        # The median where nothing is shown: in a sparse task that of an ordinary step, which no
-        # rare reward moves.
+        # The median where the data has no reward: in a sparse task the usual reward, unaffected by
+        # rare ones.
         rewards = np.full(len(every), float(np.median(earned)))
         ended = every.terminated.astype(np.float64)
         # Later keys are more specific: a mean over the arrivals, then over those by the same

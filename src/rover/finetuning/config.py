@@ -47,7 +47,7 @@ class TaskConfig(BaseModel):
         Args:
             algorithm: the learner, one of :attr:`learners`.
             preset: ``"fast"`` or ``"paper"``.
-            overrides: settings by name, those of the learner as a mapping or as
+            overrides: settings by name, the learner's as a mapping or as
                 ``"learner.NAME"``.
 
         Raises:

@@ -23,7 +23,7 @@ from rover.solving.contexts import check_rewards, reward_policy
 from rover.solving.experience import Experience
 from rover.storage import RunConfig
 
-# Random numbers of the episodes, next to those of acting, drawing and evaluating.
+# Random numbers of the episodes, besides acting, drawing and evaluating.
 _EPISODE_STREAM = 6
 
 

@@ -141,7 +141,7 @@ def train_offline(
 
     Args:
         buffer: transitions, collected without a reward; :meth:`rover.data.Buffer.merged` joins
-            those of several runs.
+            several runs.
         env: the task, for evaluations only.
         reward: labels the transitions; None: the reward of `env`, which must be a grid world.
         updates: gradient steps, > 0.
@@ -287,7 +287,7 @@ def resume_task(
         remove_leftovers(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _task_of(env) != run_config.task:
-        raise ConfigurationError(f"the environment given is not that of {path}: {run_config.task}")
+        raise ConfigurationError(f"the environment given is not {path}'s: {run_config.task}")
     if env is None:
         if run_config.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")

@@ -29,7 +29,7 @@ from rover.storage import RunConfig
 
 
 class OfflineTraining(TaskRun):
-    """One run of a learner on `buffer`, labelled by `reward` or else by that of `env`."""
+    """One run of a learner on `buffer`, labelled by `reward` or else by `env`'s own."""
 
     activity = "offline"
     config_class = OfflineConfig

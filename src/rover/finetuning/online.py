@@ -241,7 +241,7 @@ def _initialise_from(
 
 
 def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
-    """Refuse what cannot learn, or is for other observations or actions than those of `env`."""
+    """Refuse policies that cannot learn, or have other observations or actions than `env`."""
     if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
         raise ConfigurationError(
             f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
@@ -250,7 +250,7 @@ def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
     if isinstance(policy, Policy):
         policy.check_fits(env)
         return
-    # A module of the user's own says nothing of its shapes: it is tried on an observation.
+    # The shapes of a user's own module are unknown: try it on an observation.
     own = Spaces.of(env)
     shape, dtype, n_actions = own.shape, own.dtype, own.n_actions
     # Zeros will do, whatever the space: only the shape of the answer counts.

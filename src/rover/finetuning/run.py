@@ -37,9 +37,9 @@ from rover.training.run_folder import POLICY_FILE, START_FILE
 
 # Returns of one policy differ in their last digits by the order in which rewards are added.
 _TOLERANCE = 1e-6
-# Random numbers of the evaluations, next to those of acting and drawing.
+# Random numbers of the evaluations, besides acting and drawing.
 _EVALUATION_STREAM = 5
-# Episodes of an evaluation where those of one policy differ.
+# Episodes of an evaluation where episodes of one policy differ.
 _RANDOM_EPISODES = 5
 
 _REMEDY = (
@@ -81,10 +81,9 @@ class TaskResult:
 class TaskRun(Run):
     """Base of the runs that learn a task, online and offline.
 
-    The policy with the greatest mean return of all evaluations is kept, through checkpoints too,
-    and handed over; every evaluation plays the same episodes, by their seeds. Of several that are
-    as good it is the earliest. The one that learning started from is among them, but is handed over
-    only if it is better than all that were learned.
+    The final policy is the one with the greatest mean return of all evaluations, which play the
+    same episodes, by their seeds; among equals the earliest. The initial policy is returned only if
+    it is better than all learned ones. Checkpoints store the best policy so far.
 
     A subclass sets ``_buffer``, with rewards, and, where networks learn, ``_batch_rng`` and
     ``_learner``, whose policy is evaluated (``policy_logits``) and kept (``policy_module``).
@@ -134,7 +133,7 @@ class TaskRun(Run):
 
     @abstractmethod
     def _package(self, module: nn.Module) -> nn.Module:
-        """A learner's policy as it is handed over, in evaluation mode.
+        """A copy of a learner's policy, in evaluation mode.
 
         A :class:`rover.policies.Policy` where it can be saved, else the user's module.
         """
@@ -421,9 +420,9 @@ def _curve_summary(
     """The figures of a curve of greedy returns; None where an event did not happen.
 
     ``steps_to_best_return`` is the first evaluation whose greedy return is the best,
-    ``steps_to_stay_at_best`` the one from which on all are. The best is that of
-    ``best_return_kind``: ``"possible"``, the best return of the task; or, where that is unknown,
-    ``"reached"``, the best of this curve, which says nothing of other runs. ``area_under_curve`` is
+    ``steps_to_stay_at_best`` the one from which on all are. ``best_return_kind`` is ``"possible"``,
+    the best return of the task; or, where that is unknown, ``"reached"``, the best of this curve,
+    which does not compare with other runs. ``area_under_curve`` is
     the mean greedy return over the steps, by the trapezoidal rule.
     """
     columns = list(map(itemgetter("step", "greedy_return"), curve))

@@ -1,6 +1,6 @@
 """Tasks as data: an environment, a goal, a sparse or a dense reward, a horizon.
 
-Goals have names (:data:`rover.envs.GOALS`), those of the ROVER paper among them. The best return of
+Goals have names (:data:`rover.envs.GOALS`), the ROVER paper's among them. The best return of
 a task is computed from the exact dynamics, so that "as good as possible" is a number and not a
 matter of taste.
 """
@@ -155,7 +155,7 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
         if problem is None:
             return None
         task = reward_task(problem, reward_function(env))
-    except ConfigurationError:  # no reward that is told from observations
+    except ConfigurationError:  # no reward that is a function of observations
         return None
     return float(expected_returns(problem.dynamics, task, horizon=horizon_of(env))[0])
 
@@ -164,7 +164,7 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
     """True if a deterministic policy is known to play one and the same episode every time."""
     try:
         problem = finite_dynamics(env)
-    except ConfigurationError:  # tables that contradict themselves say nothing
+    except ConfigurationError:  # tables that contradict themselves
         problem = None
     # One start, and one outcome of every action: rewards follow from states, so these decide.
     if problem is None or problem.dynamics.start.max() < 1.0:
@@ -173,7 +173,7 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
 
 
 def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
-    """True if rewards are those of the unwrapped environment, as far as wrappers say."""
+    """True if no wrapper is known to change the unwrapped environment's rewards."""
     # By the function and not the class: a subclass that overrides nothing passes rewards on too.
     while isinstance(env, gym.Wrapper):
         if type(env).step not in _STEPS:

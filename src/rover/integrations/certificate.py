@@ -76,8 +76,8 @@ def certify(
         episodes visit together, as of :func:`rover.evaluation.mean_interval`. ``unseen``: share of
         the policy's discounted occupancy at observations that the data does not hold. Where the
         states are unknown: ``cells`` that `episodes` episodes visit, ``uniform_cells`` of random
-        actions and ``data_cells``, those of the data, a search with the budget of the run: bounds
-        in the place of J*. What cannot be told is None.
+        actions and ``data_cells`` of the data, a search with the budget of the run: bounds in the
+        place of J*. Unknown figures are None.
 
     Raises:
         ConfigurationError: neither a policy nor data, or spaces that do not fit.
@@ -191,10 +191,9 @@ def certify_path(path: str | Path, env_id: str | None = None, **options: Any) ->
 
     Args:
         path: the folder of a finished run, whose policy and data are measured; or
-            ``policy.safetensors`` or ``buffer.safetensors``, of which a folder around it is not
-            looked at.
+            ``policy.safetensors`` or ``buffer.safetensors``; its folder is not looked at.
         env_id: the environment; None: the one that the file names.
-        options: those of :func:`certify`.
+        options: options of :func:`certify`.
 
     Returns:
         The certificate, with ``env_id``, ``env_kwargs``, and of a run the ``command`` that makes
@@ -214,12 +213,12 @@ def certify_path(path: str | Path, env_id: str | None = None, **options: Any) ->
         data = Buffer.load(path)
     else:
         policy = load_policy(path)
-    # A policy says what it was trained on; a buffer says nothing.
+    # A policy names its environment; a buffer does not.
     details = {} if policy is None else policy.details
     stored = details.get("env_id")
     named = stored if env_id is None else env_id
     if named is None:
-        raise ConfigurationError(f"{path} does not say of which environment it is: give --env ID")
+        raise ConfigurationError(f"{path} does not name its environment: give --env ID")
     env_kwargs = dict(details.get("env_kwargs") or {}) if named == stored else {}
     env = make_env(known_id(named) if env_id is None else named, env_kwargs)
     command = None if config is None else pretraining_command(config)

@@ -37,7 +37,7 @@ class RecordCoverage(gym.Wrapper[Any, Any, Any, Any]):
 
     - ``steps``: of all episodes.
     - ``states``: different observations that were seen, where they are discrete, images, bytes, or
-      those of states that are known; ``cells`` of a net for other vectors, in units of the spread
+      of known states; ``cells`` of a net for other vectors, in units of the spread
       of 1,000 steps of uniformly random actions (:class:`~rover.evaluation.CellNet`), which are
       made in another instance.
     - ``share``: of the states that can be reached, where the dynamics are known.
@@ -47,7 +47,7 @@ class RecordCoverage(gym.Wrapper[Any, Any, Any, Any]):
     Args:
         env: the environment.
         together_with: another wrapper whose record this one adds to, as in a vector environment of
-            one process. The figures are then those of both.
+            one process. The figures then count both.
         policy: action probabilities of the learner's policy as it is when an episode ends; it may
             be set later.
         every: episodes between exact figures of the policy, ≥ 1.

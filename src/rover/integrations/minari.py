@@ -79,7 +79,7 @@ def export_minari(
     """Write transitions as a Minari data set, all of it or nothing.
 
     Without a task every reward is 0, and :func:`load_minari` returns the same buffer to the bit, as
-    long as its observations are numbered in the order of first sight, as those of every run are.
+    long as its observations are numbered in order of appearance, as in every run.
     With a task rewards and terminations are its labels; episodes end where it terminates, and
     transitions that it would not have made are left out.
 
@@ -87,8 +87,8 @@ def export_minari(
         source: a buffer, the folder of a finished run, or its ``buffer.safetensors``.
         dataset_id: ``"name-v0"`` or ``"namespace/name-v0"``; it must not exist yet. Data sets lie
             under ``$MINARI_DATASETS_PATH``, by default ``~/.minari/datasets``.
-        env: the environment of the transitions, whose spaces and spec are stored; by default that
-            of the run folder.
+        env: the environment of the transitions, whose spaces and spec are stored; by default
+            the run folder's.
         task: a grid world with a goal, stored as the environment for evaluation, or a reward
             function as :func:`rover.data.relabel` takes it.
         about: ``author``, ``author_email``, ``code_permalink``, ``description`` and
@@ -103,7 +103,7 @@ def export_minari(
 
     Raises:
         ConfigurationError: Minari is not installed; an id that is malformed or taken; an
-            environment that is missing, not that of the transitions, or cannot be made; a task
+            environment that is missing, differs from the transitions', or cannot be made; a task
             that does not fit them.
         ArtefactError: the run folder or buffer file cannot be used.
         StorageError: the disk refused. Nothing is left behind.
@@ -130,8 +130,8 @@ def export_minari(
         about = {"algorithm_name": config.agent, "description": description, **about}
     if env is None:
         raise ConfigurationError(
-            "transitions alone do not say of which environment they are: give env=..., or the "
-            "folder of their run"
+            "transitions alone do not name their environment: give env=..., or the folder of "
+            "their run"
         )
     check_same_spaces(buffer, env)
     rewards = reward_function(task) if isinstance(task, gym.Env) else task
@@ -152,7 +152,7 @@ def export_minari(
         "eval_env_spec": None if task_spec is None else task_spec.to_json(),
         _METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
-    # Labelled transitions are cut where the task ends: no longer those of the run.
+    # Labelled transitions are cut where the task ends, and so differ from the run's.
     if command is not None and rewards is None and env.spec is not None:
         metadata[_CERTIFICATE_KEY] = {
             "env_id": config.env_id,
@@ -276,8 +276,8 @@ def _prepare_observations(storage: Any, buffer: Buffer, bounds: IntArray) -> Non
     """Make empty, compressed arrays of observations, which Minari then extends."""
     import h5py  # with the extra alone
 
-    # Minari itself compresses nothing but JPEG images: ten thousand 84×84 images would take 200 MB,
-    # of which gzip leaves a few.
+    # Minari itself compresses nothing but JPEG images: gzip shrinks ten thousand 84×84 images from
+    # 200 MB to a few.
     table = buffer.observations
     # Chunks of a megabyte, so that an image does not become a chunk of its own.
     row_bytes = max(1, int(np.prod(table.shape)) * table.dtype.itemsize)
@@ -323,7 +323,7 @@ def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
 def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
-    Observations and actions are stored as those of an environment (:mod:`rover.envs.spaces`).
+    Observations and actions are stored as an environment's (:mod:`rover.envs.spaces`).
     Continuous actions that are not of their space's set are the buffer's own: up to 256 different
     ones as they are, more of them rounded to 256, with a warning that says by how much.
 
@@ -370,7 +370,7 @@ def read_certificate(dataset: Any) -> dict[str, Any]:
 
     Returns:
         The certificate: ``command`` makes the data again, ``share``, ``objective`` and the other
-        figures are those of :func:`rover.integrations.certificate.certify`.
+        figures come from :func:`rover.integrations.certificate.certify`.
 
     Raises:
         ConfigurationError: Minari is not installed, or the environment cannot be made here.
@@ -451,13 +451,13 @@ def _stored_ending(dataset: Any) -> dict[str, Any]:
             f"the Minari data set {dataset.id!r} was written by rover {ending.get('version')}; "
             f"this is rover {__version__}: upgrade rover-rl to read it"
         )
-    # Of a part of the data set, or one that was added to, they say nothing.
+    # They do not hold for a part of the data set, or after additions.
     whole = np.array_equal(dataset.episode_indices, np.arange(ending["episodes"]))
     return ending if whole and dataset.storage.total_episodes == ending["episodes"] else {}
 
 
 def _with_own_actions(own: Spaces, dataset: Any) -> Spaces:
-    """The spaces with the actions of a data set, where it has others than those of a Box's set.
+    """The spaces with the actions of a data set, where it has others than a Box's set.
 
     Up to 256 different ones are the set. Of more, 256 that are farthest from each other stand for
     those nearest to them.

@@ -225,7 +225,7 @@ def sparse_operator(
 ) -> SparseOperator:
     """Estimate the transition operator of exact states from merged transitions.
 
-    Its states are :func:`exact_anchors`. The numbers are those of `exact_support` and
+    Its states are :func:`exact_anchors`. The numbers equal `exact_support` and
     `fit_transition_model` with a Dirac kernel on distinct observations, without dense matrices.
 
     Args:

@@ -34,7 +34,7 @@ class Counts:
         following: its latest new outcome, ``_UNTRIED`` before the first; where outcomes are certain
             the only one.
         first_tries: (A) pairs tried, by action.
-        departures: (A) those of them that led to another state when first tried.
+        departures: (A) tried pairs whose first try led to another state.
         ends: whether any episode terminated.
     """
 

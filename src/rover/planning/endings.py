@@ -87,7 +87,7 @@ def left_out_loss(
 
 
 def ends_due(n: int) -> int:
-    """Number of n ≥ 0 ends that are told by: 0, 1, 2, 3, 5, and on, half as many more."""
+    """Number of n ≥ 0 ends used for the fit: 0, 1, 2, 3, 5, and on, half as many more."""
     due = min(n, 1)
     while 0 < due + (due + 1) // 2 <= n:
         due += (due + 1) // 2

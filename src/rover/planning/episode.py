@@ -59,7 +59,7 @@ class EpisodeMemory:
         return node, True
 
     def renew(self, codes: ObservationCodes, model: PriceModel, observations: NDArray[Any]) -> None:
-        """Price the nodes, of which `observations` (n, *shape) are given, by another model."""
+        """Price the nodes, with observations (n, *shape), by another model."""
         self._codes, self._model = codes, model
         self._features = np.zeros((len(self._means), codes.dim), np.float32)
         self._set(slice(self.graph.n), codes(observations, extend=True))

@@ -1,10 +1,9 @@
-"""Evidence of whether one law of motion may speak for all states, or each for itself alone.
+"""Model selection: exact states (a table of counts), or one smooth law of motion for all states.
 
-Both models are held against the same transitions, leaving each of them out of what foretells it:
-the law in closed form, and counts, which know the other tries of its pair. Their errors are the
-shares of what moves change that they leave unexplained, |x' − x̂'|² / |x' − x|², at most 1, which is
-also the error where nothing is said. Standing still says nothing: at a wall every world repeats
-itself.
+Both predict the same transitions, each left out of the model that predicts it: the law in closed
+form, counts from the other tries of the pair. The error is the unexplained share of the motion,
+|x' − x̂'|² / |x' − x|², at most 1, which is also the error without a prediction. Steps without
+motion do not count: at a wall every environment repeats itself.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ is certain, while a law that is wrong at a wall promises a way that does not exi
 MOST_NEW = 0.75
 """Distinct observations per move up to which observations without a metric are taken to repeat."""
 
-_FEW = 40  # observations that say nothing yet
+_FEW = 40  # observations that are too few to decide
 _DECIDED = 2000  # transitions after which the decision stays
 
 
@@ -36,13 +35,13 @@ class Evidence:
 
     It is taken anew when there are half as many transitions more, up to 2,000, so that it follows
     from the buffer alone, however often it was asked for. Observations without a metric, whose
-    distances say nothing, are exact states if a quarter of the moves come back to known ones.
+    distances have no meaning, are exact states if a quarter of the moves come back to known ones.
 
     Args:
         buffer: the transitions.
 
     Attributes:
-        law: that of the latest transitions that were compared, for others who ask for the same.
+        law: fitted to the latest transitions that were compared, for others who need the same.
         counts_error, motion_error: shares of moves in [0, 1] that counts and the law leave
             unexplained; None where they were not compared.
     """
@@ -80,7 +79,7 @@ class Evidence:
 def has_metric(table: NDArray[Any]) -> bool:
     """True if distances between observations (N, *shape) say how alike they are.
 
-    So it is of vectors of floats, but for those of zeros and ones, which name states.
+    True for vectors of floats, except for vectors of zeros and ones, which name states.
     """
     if table.ndim != 2 or table.dtype.kind != "f":
         return False
@@ -102,7 +101,7 @@ def repeats(buffer: Buffer) -> bool:
 
 
 def held_out_errors(buffer: Buffer, n: int, fit_law: FirstLaw | None = None) -> tuple[float, float]:
-    """Shares of what moves change that counts, and a law of motion, leave unexplained, left out.
+    """Leave-one-out shares of the motion that counts, and a law of motion, leave unexplained.
 
     Args:
         buffer: the transitions, of observations (N, d) with a metric.

@@ -3,8 +3,8 @@
 An exploration fits its law again every few steps, and corrects it near by. A plan that is rolled
 out for hundreds of steps needs it once, and finds whatever is wrong in it: the same regression with
 eight times the random features, which knows where systems keep what they always kept
-(:mod:`rover.planning.invariants`). Where all motion is smooth, large errors are those of fast
-motion, not of contacts, and count fully up to ten times what elsewhere is far.
+(:mod:`rover.planning.invariants`). Where all motion is smooth, large errors come from fast motion,
+not from contacts, and have full weight up to ten times the usual bound.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Foresight:
 
     @property
     def unexplained(self) -> float:
-        """Mean share of what moves change that the law leaves unexplained, left out."""
+        """Mean leave-one-out share of the motion that the law leaves unexplained."""
         changes = self.arrivals - self.begins
         moves = changes.any(axis=1)
         return unexplained(self.missed[moves], changes[moves])

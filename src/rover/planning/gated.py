@@ -164,7 +164,7 @@ def _single(array: FloatArray) -> Tensor:
 class GatedSums:
     """The sums that a :class:`GatedModel` of a buffer follows from.
 
-    Units, the features that are still and what a move is are those of the first transitions, taken
+    Units, the features that are still and what a move is follow from the first transitions, taken
     anew when there are half as many more.
 
     Args:

@@ -22,4 +22,4 @@ class Law(Protocol):
         """Points (A, n, d) as they can be, and the probability (A, n) that the episode ends."""
 
     def is_beyond(self, points: FloatArray) -> BoolArray:
-        """Mask (…) of points (…, d) of which nothing is known."""
+        """Mask (…) of points (…, d) outside the data."""

@@ -1,6 +1,6 @@
 """The transition model of states that do not repeat: a law of motion, and rows of it on places.
 
-Whatever the number of transitions, what is kept of them are sums: those of the law
+Memory does not grow with the transitions. Sums are kept for the law
 (:mod:`rover.planning.motion`), and at the cells of a net, of each cell and action, how often it was
 taken there, where it began and what it changed, on average. What the law misses near by is
 corrected by these. Where episodes end is a function of arrivals (:mod:`rover.planning.endings`).
@@ -53,10 +53,10 @@ _SINK = 1e-4
 """λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass."""
 
 _NEAR = 4  # places that a point between them is interpolated from
-_FINE_GROWTH = 1.1  # of that of places which are made anew each time
+_FINE_GROWTH = 1.1  # of the radius of places which are made anew each time
 _STILL = 0.1  # share of a usual change below which a state stays what it was
 _REMEMBERED = 20_000  # latest transitions in which tries are counted, so that a step costs the same
-_MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals by which ends are told
+_MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals that ends are fitted to
 
 
 class PlaceModel:
@@ -78,7 +78,7 @@ class PlaceModel:
         buffer: the transitions.
         kept: (k,) features that are not noise.
         scale: (k,) their units: what five steps change.
-        to_slow: (k,) factors from these units to those of coverage; 0 for what is not covered.
+        to_slow: (k,) factors from these units to coverage's; 0 for dimensions not covered.
         held: steps for which a plan holds an action.
         cells: the net of cells.
         net: the net of places, made of the cells.
@@ -310,10 +310,10 @@ class PlaceModel:
     def ahead(self, observation: int, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Expectation of the values (m,) of places, and novelty, both (A,), after each action.
 
-        They are those of the observation's own point, which lies between places, for as many steps
-        as a plan holds an action: ends of single steps lie no further apart than places do, so that
-        values tell them apart poorly. An action that has just changed nothing is worth nothing: at
-        a wall that the plan does not know yet it would be taken until the plan is made anew.
+        Each action is simulated from the observation's own point, between places, for as many steps
+        as a plan holds it: after single steps the ends are closer than places, and values hardly
+        differ. An action that has just changed nothing has value 0: at a wall that is not in the
+        plan yet it would be repeated until the plan is made anew.
         """
         points = self.points(np.array([observation]))
         ahead, weights, index, end = self._reached(points, HELD)
@@ -325,7 +325,7 @@ class PlaceModel:
         return onward, novelty
 
     def _idle(self, observation: int) -> list[int]:
-        """Actions that say nothing new at an observation, never all of them.
+        """Actions without new information at an observation, never all of them.
 
         The latest steps have left the state what it is; or at the very same observation others
         were tried less often: where the law is wrong there, the agent would walk the same loop for

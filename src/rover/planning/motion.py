@@ -56,8 +56,8 @@ class Motion:
 
     Args:
         moves: the transitions.
-        n_rows: of which the law is chosen.
-        controls: (A, k) of the actions, of which displacements are an affine function.
+        n_rows: number of the first transitions, which the law is chosen by.
+        controls: (A, k) of the actions; displacements are affine in them.
         coverage: (d,) the units of coverage, in units of the model.
         time_scales: (d,) as of :class:`~rover.planning.novelty.PairNovelty`.
         fit_law: fits the law of the first transitions.

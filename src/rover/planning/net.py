@@ -95,7 +95,7 @@ def units_due(n: int) -> int:
 
 @dataclass
 class Net:
-    """Places no two of which are nearer than the radius, while every point is as near to one.
+    """Places at least a radius apart, with one within a radius of every point.
 
     The first point comes first and the others in their order, so that a net only grows with the
     data, and each point belongs to the first place that is near enough: both depend on the points

@@ -22,19 +22,19 @@ from rover.planning.picture_blocks import as_numbers
 Array32 = NDArray[np.float32]
 
 MAX_COLUMNS = 600
-"""Values that are told apart, those that vary most."""
+"""Number of distinguished values, the most variable ones."""
 MAX_FEATURES = 160
 """Features of the values, their principal directions: a step costs the square of their number."""
 MAX_RELEVANT = 5
 """Numbers in a joint value."""
 SPARE = 32
-"""Joint values that may be added to those of the fit."""
+"""Joint values that may be added after the fit."""
 
 
 class ObservationCodes:
     """Features φ(o), ‖φ‖ ≤ 1, of a kernel k(o, o') = φ(o)·φ(o') with k(o, o) = 1.
 
-    Half of the kernel is that of the values, one-hot, centred and projected, with a 1 before them
+    Half of the kernel is linear in the values, one-hot, centred and projected, with a 1 before them
     and scaled to one length; half is 1 where the joint values are the same. A joint value without
     a feature leaves its half of ‖φ‖² out, which
     :meth:`~rover.planning.prices.PriceModel.sinks` counts as unknown.

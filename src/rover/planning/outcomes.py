@@ -73,7 +73,7 @@ class OutcomeModel:
         steps: for each step that an outcome takes, (E, n) weights on the transitions that it is
             made of; empty rows where the outcome took fewer.
         onward: (E, u) where the outcome leads, rows that sum to 1.
-        sink: (p·A,) probability that the pair leads where the data says nothing.
+        sink: (p·A,) probability that the pair leads outside the data.
         displacements: (p·A, z) how far from its place an action is held; None where every place
             stands for one observation alone.
         doubts: (p·A,) in [0, 1], the share of the transitions near by that are contacts and
@@ -86,7 +86,7 @@ class OutcomeModel:
         encoder: makes the features of observations; None: observations as they are, flattened.
         has_metric: whether the distance between points says how alike they are.
         law: the model of places that a net was made with.
-        unexplained: share of what moves change that its law leaves unexplained.
+        unexplained: share of the motion that its law leaves unexplained.
     """
 
     points: FloatArray
@@ -118,7 +118,7 @@ class OutcomeModel:
 
     @property
     def reach(self) -> float:
-        """Distance to the nearest place beyond which the data says nothing."""
+        """Distance to the nearest place beyond which a point is outside the data."""
         if not self.exact:
             return math.inf
         if len(self.points) < 2:
@@ -141,7 +141,7 @@ class OutcomeModel:
         return np.asarray(passed & (self.sink < 1.0))
 
     def observations(self, points: FloatArray, like: NDArray[Any]) -> NDArray[Any]:
-        """Observations (n, *shape) at points (n, z); features that are noise are those of `like`.
+        """Observations (n, *shape) at points (n, z); noise features are copied from `like`.
 
         Args:
             points: of a model without an encoder.
@@ -250,7 +250,7 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
 def _with_nearest(
     points: FloatArray, shares: csr_array, sink: FloatArray, tried: BoolArray
 ) -> tuple[csr_array, FloatArray]:
-    """Outcomes and sink of all pairs, an untried pair with those of the nearest tried one.
+    """Outcomes and sink of all pairs; an untried pair has the nearest tried pair's.
 
     Args:
         points: (p, z).
@@ -270,7 +270,7 @@ def _with_nearest(
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:
-    """Units of distance (d,) between observations that repeat: powers of two near those of time.
+    """Units of distance (d,) between observations that repeat: powers of two near units of time.
 
     A division by a power of two keeps every bit, so that distinct observations stay distinct; and
     no feature is left out, since each may tell two states apart.
@@ -323,7 +323,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     doubts = np.maximum(held.doubts, math.sqrt(unforeseen))
     index, weight = between(KDTree(net), held.ends, NEIGHBOURS)
     tried = np.tile([tree is not None for tree in taken.trees], len(places))
-    # What loses mass everywhere says nothing of which way is better known.
+    # A loss of mass that is equal everywhere does not change a choice.
     ridge = min(ridge, _USUAL_LEAK * float(np.quantile(held.support[tried], 0.25)))
     return OutcomeModel(
         points=features @ projection,
@@ -361,7 +361,7 @@ class _Taken:
         trees: of each action, where it was taken; None: nowhere.
         landed: where the transitions ended.
         usual: median length of the changes.
-        unexplained: share of what moves change that the law leaves unexplained.
+        unexplained: share of the motion that the law leaves unexplained.
     """
 
     def __init__(

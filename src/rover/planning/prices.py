@@ -104,7 +104,7 @@ class PriceModel:
             features: φ (m,) of the observation.
             action: that was tried.
             worth: y.
-            known: features (n, m) of which means and sinks are kept.
+            known: features (n, m) with stored means and sinks.
             means, sinks: (n, A), changed in place.
         """
         missed = worth - float(features @ self.weights[:, action])

@@ -18,7 +18,7 @@ class Rows:
     Attributes:
         onward: (n·A, m), row i·A + a.
         end: (n·A,) probability that the episode ends, and another one begins.
-        sink: (n·A,) probability that the data says nothing.
+        sink: (n·A,) probability of leaving the data.
         start: (m,) where episodes begin, sum 1.
         ahead: (n·A, d) the predicted points, in units of the model; (n·A, 0) of exact states.
     """
@@ -41,7 +41,7 @@ class PricedRows(NamedTuple):
     Attributes:
         rows: of all places.
         novelty: (m, A) in [0, 1], what the data says too little of.
-        continues: whether the first places are those of the plan before.
+        continues: whether the first places are the previous plan's.
     """
 
     rows: Rows

@@ -58,7 +58,7 @@ class Controls(NamedTuple):
 
     Attributes:
         low, high: (k,) float32 bounds.
-        choices: (A, k) float32, those of a finite set.
+        choices: (A, k) float32, for a finite set of actions.
     """
 
     low: Tensor

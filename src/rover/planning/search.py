@@ -6,10 +6,10 @@ itself: a way is a sequence of actions, each held for as long as a plan holds it
 
     (1 − γ) Σ_t γ^t m(x_t | x_1 … x_{t−1}) + γ^T V(x_T)
 
-with the novelty m of where each action ends, of which what the way itself has passed counts as
-visited, and the plan's values V of where the way ends. Where an episode ends before, what begins
-anew is known for the rest of the way, and V is that of the starts. The best ways of each length are
-kept, one for each cell of space (beam search).
+with the novelty m at the end of each action, where points on the way itself count as visited, and
+the plan's value V at the end of the way. After a termination nothing is novel for the rest of the
+way, and V is the value of the starts. The best ways of each length are retained, one for each cell
+of space (beam search).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rover.planning.motion import HELD, Motion
 _LENGTH = 8  # actions of a way
 _BEAM = 32  # ways of one length that are gone on with
 _MOST_BRANCHES = 72  # actions times dimensions, at least eight, beyond which the beam is narrower
-_CELL = 0.7  # side of the cells of which each holds one way
+_CELL = 0.7  # side of the cells, with one way each
 
 
 class Way(NamedTuple):
     """The way that is worth most.
 
     Attributes:
-        actions: (T,), each of which is held.
+        actions: (T,), each one held.
         points: (T, d), where each of them is predicted to end.
         alive: probability that the episode does not end on it.
     """

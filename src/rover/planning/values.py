@@ -40,7 +40,7 @@ def iterate(
     Args:
         backup: from values (m, …) to the values of actions (m, A, …), a contraction.
         values: (m, …) to begin with: zeros, from which values that are not negative only grow and
-            what is nearest is reached first, or those of the last plan.
+            what is nearest is reached first, or the last plan's.
         tolerance: stop when no value changes by more than this share of the largest.
         sweeps: most iterations; a plan that needs all 20,000 says so.
     """
@@ -78,7 +78,7 @@ def exploration_values(
 
     Args:
         novelty: (m, A) m_a, ≥ 0, what a step with this action is worth.
-        rows: P, an end of which goes on where episodes begin.
+        rows: P; after a termination an episode begins anew.
         discount: γ in (0, 1), of a row.
         once: whether the plan stops where it collects novelty.
         values: (m,) to begin with; None: zeros.

@@ -171,11 +171,11 @@ class ContextPolicy(Policy):
         """Read what :meth:`content` returned."""
         stored = content["tables"]
         shape = tuple(int(length) for length in content["observation_shape"])
-        dtype = stored["values"].dtype  # that of the observations
+        dtype = stored["values"].dtype  # the observations' too
         forms = {name: form.format(dtype=dtype) for name, form in _FORMS.items()}
         sizes = check_tensors(stored, forms, owner="the policy")
         if sizes["features"] != 1 + sizes["directions"] + sizes["joint"] or sizes["actions"] < 1:
-            raise ValueError("its features are not those of its codes, or it has no actions")
+            raise ValueError("its features do not fit its codes, or it has no actions")
         side = int(content.get("block_side", 0))
         if side < 0 or (side > 0 and len(shape) not in (2, 3)):
             raise ValueError("it sees blocks of what is no picture")

@@ -54,9 +54,8 @@ def load_policy(
 ) -> Policy:
     """Read a policy from its file; nothing is unpickled.
 
-    ROVER's is a :class:`CoveragePolicy`; that of an agent with a learner a :class:`NetworkPolicy`;
-    that of a value-based learner a :class:`GreedyPolicy`; where the world changes with every
-    episode, ROVER's is a :class:`ContextPolicy`.
+    A :class:`CoveragePolicy` is ROVER's, or a :class:`ContextPolicy` in contextual environments; a
+    :class:`NetworkPolicy` an actor-critic agent's, a :class:`GreedyPolicy` a value-based learner's.
 
     Args:
         path: the file.
@@ -72,7 +71,7 @@ def load_policy(
     """
     # Weights that are not finite would only be met at the first observation that reaches them.
     stored = read_sealed(Path(path), kind=POLICY_KIND, is_finite=True)
-    # Code of a user is never in a file: what it was trained with has to be handed over again.
+    # A user's code is never stored in files: it must be passed again.
     for name, key, argument in (("encoder", "kind", encoder), ("kernel", "name", kernel)):
         settings = stored.get(name)
         if argument is None and isinstance(settings, dict) and settings.get(key) == "custom":

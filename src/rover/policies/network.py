@@ -1,7 +1,7 @@
 """Policies that are neural networks: actors, with skills or as mixtures, and greedy critics.
 
-A mixture, or a policy with skills, is a set of stationary policies of which each episode draws one.
-That is how skill agents are evaluated, and what the mixture of MAXENT means.
+A mixture, or a policy with skills, is a set of stationary policies, one drawn for each episode:
+this is how skill agents are evaluated, and the meaning of MAXENT's mixture.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class NetworkPolicy(Policy):
         config, skills = PolicyNetworkConfig.model_validate(content["network"]), content["skills"]
         # A network that follows skills needs some, and any other none.
         if (skills is not None and len(skills) > 0) != (config.skill_dim > 0):
-            raise ValueError("its skills are not those of its network")
+            raise ValueError("its skills do not fit its network")
         if skills is not None:
             forms = {"skills": f"torch.float32 skills {config.skill_dim}"}
             check_tensors({"skills": skills}, forms, owner="the policy")

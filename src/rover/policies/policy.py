@@ -1,7 +1,7 @@
 """Policies, which need no data, no model and no agent.
 
-A policy is a torch module from raw observations to logits. It may be a set of stationary policies
-of which each episode draws one: a mixture, or one policy for each skill.
+A policy is a torch module from raw observations to logits. It may be a set of stationary policies,
+one drawn for each episode: a mixture, or one policy for each skill.
 """
 
 from __future__ import annotations
@@ -438,7 +438,7 @@ class CoveragePolicy(Policy):
 
 
 def stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:
-    """The frozen encoder in the content of a policy; `module` is that of the user's own."""
+    """The frozen encoder in the content of a policy; `module`: the user's own module."""
     config = EncoderConfig.model_validate(content["encoder"])
     encoder = restored_module(
         lambda: make_encoder(config, torch.Generator(), module=module),

@@ -73,22 +73,22 @@ class ValuePolicy(Policy):
 
     Several tasks are its components: one table of action values each, on the same places. Its
     logits are Q / temperature; with temperature 0 the best actions share the probability. At an
-    observation of which the data says nothing it takes every action alike; or, where observations
+    observation far from all data it takes every action alike; or, where observations
     have a metric, it acts as at one of the nearest three places that prefer an action, drawn in
     proportion to 1 / distance: one alone would keep it at a wall that this place is not at.
 
     Args:
         tables: float64 by name, on p places: ``places`` (p, z) as points; ``projection`` (d, z),
             from features of observations to points; ``action_values`` (K, p, A), Q or q;
-            ``sink_values`` (K,), what an observation is worth of which the data says nothing;
+            ``sink_values`` (K,), the value of an observation far from all data;
             ``goals`` (K,) int64, the place that each task is to arrive at, −1 for a task that is
             none. Where `action_values` are q also ``displacements`` (p, A, z) Δ, ``remaining``
             (K, p, A) c, ``values`` (K, u), V at the first u places, and ``doubts`` (p, A), the
             share of the transitions near by that contradict Δ.
         observation_shape: of one observation.
         neighbours: places that a point is interpolated from; 1: the nearest stands for it.
-        reach: distance to the nearest place beyond which the data says nothing, and the
-            observation is unseen; inf for never.
+        reach: distance to the nearest landmark beyond which an observation is unseen; inf for
+            never.
         has_metric: whether the distance between points says how alike they are, so that the nearest
             places stand for an unseen observation.
         temperature: ≥ 0, in units of the values.
@@ -195,7 +195,7 @@ class ValuePolicy(Policy):
         return probs.clamp(min=1e-300).log()
 
     def _with_votes(self, logits: Tensor, component: int, points: Tensor, around: _Near) -> Tensor:
-        """Logits (n, A) at points (n, z), by the places near by where the data says nothing."""
+        """Logits (n, A) at points (n, z), by the nearest landmarks where the data is far."""
         table = self.table[component]
         # A place where all actions are worth the same has no opinion.
         voters = (table != table[:, :1]).any(dim=1)
@@ -245,7 +245,7 @@ class ValuePolicy(Policy):
                 q[number] += near.read(self.remaining[k]) * reached.reshape(len(points), -1)
         if self.has_metric:
             return q
-        # Without a metric a neighbour says nothing of an unseen state: it is worth the sink.
+        # Without a metric neighbours do not predict an unseen state: it has the sink's value.
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(near.apart <= self.reach, q, nothing)
 
@@ -317,7 +317,7 @@ class ValuePolicy(Policy):
         """
         if self.n_components > 1:
             raise ConfigurationError(
-                f"the policy is for {self.n_components} tasks, of which one can be learned: take "
+                f"the policy is for {self.n_components} tasks, and only one can be learned: take "
                 "policy.single(policy.component_of(goal))"
             )
         unit = self.temperature if temperature is None else temperature

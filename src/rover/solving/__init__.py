@@ -1,4 +1,4 @@
-"""Any reward at first sight: plan for rewards on the transitions that pretraining stored."""
+"""Zero-shot planning: policies for any reward from the transitions that pretraining stored."""
 
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.solving.contexts import solve_in_contexts

@@ -1,4 +1,4 @@
-"""Any reward at first sight where worlds change with every episode."""
+"""Zero-shot planning for any reward in contextual environments."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def reward_policy(
     """A policy with a memory that prices a reward, too, by fitted value iteration.
 
     Args:
-        policy: pretraining's, of which features and prices are.
-        buffer: transitions, of which the first n ≥ 1 are regressed on.
+        policy: pretraining's, with features and prices.
+        buffer: transitions; the regression uses the first n ≥ 1.
         earned: their rewards (n,), at least 0 and not all 0.
         ends: (n,) 1 where the task ends, else 0.
         discount: γ in (0, 1).

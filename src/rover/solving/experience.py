@@ -37,7 +37,7 @@ class Experience(NamedTuple):
 
     Attributes:
         buffer: the transitions.
-        policy: the one that pretraining handed over, or None.
+        policy: pretraining's final policy, or None.
         env: the environment, for goals by name or cell, or None.
         seed: of the run, or None.
     """
@@ -53,12 +53,12 @@ class Experience(NamedTuple):
 
         Args:
             source: one of them; or several, whose transitions are taken together. Policy,
-                environment and seed are then those of the first.
+                environment and seed are then the first one's.
             env: the environment; None: the source's own.
 
         Raises:
             ArtefactError: no finished run of pretraining there.
-            ConfigurationError: something else, no transitions, or those of another environment.
+            ConfigurationError: something else, no transitions, or from another environment.
         """
         if isinstance(source, list | tuple):
             several = [Experience.of(one, env) for one in source]
@@ -97,7 +97,7 @@ class Experience(NamedTuple):
         return experience
 
     def policy_details(self, names: Sequence[str], discount: float) -> dict[str, Any]:
-        """Details of a solved policy: those of pretraining's, the tasks and the discount."""
+        """Details of a solved policy: the pretraining's, the tasks and the discount."""
         details = {} if self.policy is None else self.policy.details
         own = self.buffer.action_details
         if self.env is not None:

@@ -1,17 +1,16 @@
-"""Plans that are rehearsed in the law of motion, where that foretells almost all of what moves.
+"""Refine plans by simulated rollouts in the law of motion, where it explains almost all motion.
 
-Values between places are interpolated, and beyond the outermost place a fall is taken for that
-place itself: a plan believes that it stays up. Rolled out in the law, closed loop, it falls, and
-the points that it comes by become places of the next plan. What seemed better than it is becomes
-true along the plan's own ways, as in real-time dynamic programming (Barto et al. 1995), without a
-step in the environment.
+Values between places are interpolated, and points beyond the outermost place have that place's
+value, so that a plan that falls seems to stay up. Simulated in the law, closed loop, it falls, and
+the visited points become places of the next plan. This corrects optimistic values along the plan's
+own trajectories, as in real-time dynamic programming (Barto et al. 1995), without a step in the
+environment.
 
-What is rolled out is the policy that is handed over, which reads a table between places and
-chooses anew at every step, among equal actions at random; each step is missed as the law missed the
-nearest transition, with either sign. So the return says how good the policy is, which of the plans
-is the best, and for how many steps they should look ahead. A tenth of each end is spread over
-the places near by: where nothing is lost for long all values are equal, and a plan would not keep
-away from an edge before it is beside it.
+Rollouts follow the returned policy, which interpolates a table and chooses at every step, among
+equal actions at random. Each step is disturbed by the law's error at the nearest transition, with
+either sign. The return estimates the policy's value, and selects the best plan and the number of
+steps to look ahead. A tenth of each end is spread over the places near by: otherwise all values
+are equal where no loss is near, and a plan would avoid an edge only when beside it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from rover.planning.values import iterate
 from rover.policies.values import TIE
 
 _ROUNDS, _PATIENCE, _STARTS = 30, 6, 20
-_LEFT = 0.01  # discount at which a rehearsal ends
+_LEFT = 0.01  # discount at which a simulated rollout ends
 _BETTER = 0.01  # share of a return by which looking less far ahead must be better
 _SPREAD = 0.1  # share of an end that is spread over the places near by
 _TOLERANCE = 1e-5
@@ -61,7 +60,7 @@ class Plan(NamedTuple):
         places: (p, d).
         values: (p,).
         outlook: of the places.
-        value: mean of the rehearsals.
+        value: mean return of simulated rollouts.
     """
 
     places: FloatArray
@@ -106,7 +105,7 @@ class Stage:
         self._most = max(float(rewards.max()), 0.0) / (1.0 - discount)
 
     def is_best(self, value: float) -> bool:
-        """True for a return of rehearsals above which there is none."""
+        """True for the best possible return of simulated rollouts."""
         return value >= (1.0 - _LEFT) * self._most > 0.0
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
@@ -134,7 +133,7 @@ class Stage:
         return Outlook(np.swapaxes(where, 0, 1), earned.T, remaining.T)
 
     def solve(self, places: FloatArray, values: FloatArray, outlook: Outlook) -> FloatArray:
-        """Optimal values (p,) of places (p, d), from those of the first on."""
+        """Optimal values (p,) of places (p, d), starting from the first ones' values."""
         begin = np.zeros(len(places))
         begin[: len(values)] = values
         ends = outlook.ends.reshape(-1, places.shape[1])

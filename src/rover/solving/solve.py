@@ -1,4 +1,4 @@
-"""Any reward at first sight: from what pretraining stored to a policy, without a further step.
+"""Zero-shot planning for any reward: from stored transitions to a policy, without a further step.
 
 Values of any reward on a model of outcomes are found by value iteration, many rewards at once.
 """
@@ -37,8 +37,8 @@ DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
-_PROMISING = 0.1  # share of what moves change that a law may miss for a better one to be made
-_MOST_MISSED = 0.02  # and that the better one may miss for plans to be rehearsed
+_PROMISING = 0.1  # largest unexplained share of the motion for a refined law to be fitted
+_MOST_MISSED = 0.02  # largest unexplained share of the refined law for simulated rollouts
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -75,14 +75,14 @@ def solve(
             returns rewards (n,), or rewards (n,) and terminated (n,); an array with one number for
             each transition; or an environment, for its own reward.
         goal: a named goal or a cell (x, y) of a grid world, an observation (*shape), several
-            (m, *shape) of which any will do, a :class:`~rover.solving.PointGoal`, the desired goal
+            (m, *shape), any of them, a :class:`~rover.solving.PointGoal`, the desired goal
             of an environment in :class:`~rover.wrappers.GoalObservation`, or a function of
             observations that returns bool (n,). Reaching it is worth 1 and ends the task.
         goals: several goals, one policy each: ``"all"`` that were ever arrived at, ``"named"``, or
             a sequence. The components of the policy, in this order.
         discount: γ in (0, 1) per environment step.
         temperature: 0 for the best action, else action probabilities are softmax(Q / temperature).
-        sink_value: what leads where the data says nothing is worth; None: the worst that the
+        sink_value: value of leaving the data; None: the worst that the
             rewards can add up to, so that plans keep to what was seen. Larger values make plans try
             what was not.
         ridge: λ ≥ 0: an action that was tried n times leads to the sink with probability
@@ -101,14 +101,14 @@ def solve(
 
     Raises:
         ConfigurationError: a goal that is no free cell of the map, a goal or reward that the data
-            says nothing of, a source without transitions or with those of another environment, or
+            does not show, a source without transitions or with another environment's, or
             a setting out of range.
         NonFiniteError: a reward that is NaN or infinite.
 
     Warns:
         RoverWarning: a source whose world changes with every episode; or a plan for a reward that
-            is not rehearsed, because a law of motion misses too much of what moves change: roll it
-            out before you rely on it; or a plan that earns less than uniformly random actions, by
+            is not refined by simulation, because a law of motion explains too little: evaluate it
+            before use; or a plan that earns less than uniformly random actions, by
             a thousand steps of each in a copy of the environment.
 
     Example:
@@ -124,7 +124,7 @@ def solve(
     if isinstance(experience.policy, ContextPolicy):
         warnings.warn(
             "the world of this source changes with every episode, and a plan on its observations "
-            "takes those of one layout for those of another: plan within each episode with "
+            "confuses one layout with another: plan within each episode with "
             "rover.solving.solve_in_contexts",
             RoverWarning,
             stacklevel=2,
@@ -175,7 +175,7 @@ def value_policy(
         tasks: K of them.
         experience: what was planned on.
         discount, sink_value, temperature: as of :func:`solve`.
-        law: in which the plan of a single task is rehearsed; None: it is not.
+        law: for simulated rollouts of the plan of a single task; None: no rollouts.
     """
     sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
     if sink_value is None:
@@ -239,8 +239,7 @@ def value_policy(
 
 
 def _foresight(model: OutcomeModel, tasks: TaskRewards) -> Foresight | None:
-    """The law in which a plan is rehearsed, if it foretells almost all of what moves, and arrivals
-    what the task earns."""
+    """The law for simulated rollouts, if it explains almost all motion and arrivals the rewards."""
     if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
         return None
     law, missed = None, model.unexplained
@@ -250,8 +249,8 @@ def _foresight(model: OutcomeModel, tasks: TaskRewards) -> Foresight | None:
     if law is not None and missed <= _MOST_MISSED:
         return law
     warnings.warn(
-        f"a law of motion misses {missed:.0%} of what moves change, so that the plan was not "
-        "rehearsed in it and may be worth less than it says: roll it out before you rely on it, "
+        f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was not "
+        "refined by simulation and its value estimate may be optimistic: evaluate it before use, "
         "and collect more steps if it fails",
         RoverWarning,
         stacklevel=3,
@@ -298,7 +297,7 @@ def expected_values(
         env: as of :func:`solve`.
 
     Raises:
-        ConfigurationError: a source without a policy, or a reward that says nothing.
+        ConfigurationError: a source without a policy, or a constant reward.
     """
     _check_discount(discount)
     experience = Experience.of(source, env)

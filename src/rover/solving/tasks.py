@@ -414,8 +414,8 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
     Args:
         experience: the transitions.
         model: the model of them that is planned on.
-        reward: a function, an array (n,), or an environment with its own reward, which is told from
-            observations where that is known, and else by playing the episodes again.
+        reward: a function, an array (n,), or an environment with its own reward, computed from
+            observations where possible, and else by playing the episodes again.
 
     Raises:
         ConfigurationError: of the wrong length, the same for every transition, an environment

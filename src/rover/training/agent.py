@@ -58,7 +58,7 @@ ConfigT = TypeVar("ConfigT", bound=AgentConfig)
 
 @dataclass(frozen=True)
 class HandedOver:
-    """A policy that is handed over in place of the latest one.
+    """A final policy that replaces the latest one.
 
     Attributes:
         policy: the policy.
@@ -229,7 +229,7 @@ class Agent(Run, Generic[ConfigT]):
 
     @property
     def policy(self) -> Policy:
-        """The current policy, which says what it was trained on: what is handed over."""
+        """The current policy, which has the details of its training."""
         return self._policy if self._handed_over is None else self._handed_over.policy
 
     def _sign_policy(self) -> None:
@@ -297,7 +297,7 @@ class Agent(Run, Generic[ConfigT]):
 
         Raises:
             ArtefactError: no run there, a damaged one, or one of another agent.
-            ConfigurationError: `env` or an object is missing, or is not that of the run.
+            ConfigurationError: `env` or an object is missing, or differs from the run's.
             ReplayMismatchError: the environment is not deterministic given its seed.
         """
         stored = read_run_config(run_dir, kind="pretrain")
@@ -328,7 +328,7 @@ class Agent(Run, Generic[ConfigT]):
             agent._env_id = stored.env_id
         if (agent._env_id, agent._env_kwargs) != (stored.env_id, stored.env_kwargs):
             raise ConfigurationError(
-                f"the environment given, {agent._env_id} {agent._env_kwargs}, is not that of "
+                f"the environment given, {agent._env_id} {agent._env_kwargs}, is not the one of "
                 f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
             )
         agent.restore()
@@ -352,7 +352,7 @@ class Agent(Run, Generic[ConfigT]):
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
-        # A run that is made longer goes on with its own policy, not with what it handed over.
+        # An extended run continues with its own policy, not with the replacement.
         self._handed_over = None
         action = self._act(self._collector.observation)
         with self.stopwatch("collect"):
@@ -398,7 +398,7 @@ class Agent(Run, Generic[ConfigT]):
         measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
         # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()
-        latest, instead = measures.try_out(self._policy, step), "it is handed over all the same"
+        latest, instead = measures.try_out(self._policy, step), "it is returned all the same"
         # Where dynamics are known J judges a policy, whatever its model was like.
         is_doubtful = doubts is not None and measures.evaluator is None
         if latest is not None and (latest.worse_than_random or is_doubtful):
@@ -410,7 +410,7 @@ class Agent(Run, Generic[ConfigT]):
                 if trial is not None and trial.spread > best.spread:
                     best, self._handed_over = trial, choice
             if self._handed_over is not None:
-                instead = f"{self._handed_over} is handed over in its place"
+                instead = f"{self._handed_over} is returned instead"
             if latest.worse_than_random:
                 seen = f"{latest.spread:.0f} visited cells, random actions {uniform.spread:.0f}"
                 if latest.spread < 0.0:  # −J
@@ -446,7 +446,7 @@ class Agent(Run, Generic[ConfigT]):
         return None
 
     def _alternatives(self, step: int) -> list[HandedOver]:
-        """Policies that may be handed over in place of the one that is the latest after `step`.
+        """Policies that may replace the latest one after `step`.
 
         The last of them is uniform.
         """
@@ -485,7 +485,7 @@ class Agent(Run, Generic[ConfigT]):
         self._collector.load_state(state["collector"])
 
     def _save_results(self, folder: Path) -> None:
-        # What is handed over, which need not be the latest policy; checkpoints hold that one.
+        # The final policy, which may differ from the latest one in the checkpoints.
         self.policy.save(folder / POLICY_FILE)
         self.buffer.save(folder / BUFFER_FILE)
         arrays = self.measures.record(self.policy)

@@ -94,7 +94,7 @@ def _check_numbers(settings: Mapping[str, Any], prefix: str) -> None:
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with single settings replaced by those of `overrides`; mappings are merged.
+    """`base` with single settings replaced by `overrides`; mappings are merged.
 
     Nested settings are mappings, or in `overrides` dotted names: ``"learner.batch_size"``.
     """

@@ -24,7 +24,7 @@ class CountedObjective:
         discount: γ in [0, 1).
 
     Attributes:
-        n_tried, n_pairs: state-action pairs that were tried, and those of the states left so far.
+        n_tried, n_pairs: number of tried state-action pairs, and of all pairs of the states left.
     """
 
     def __init__(self, buffer: Buffer, *, discount: float) -> None:

@@ -264,7 +264,7 @@ def repeats_itself(env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, episode
         env: the instance, which is reset and stepped.
         buffer: transitions of the run; rewards are compared where it has them.
         seed: of the run.
-        episode: number of the episode, of which at most the first 200 steps are played.
+        episode: number of the episode; at most its first 200 steps are played.
     """
     ends = np.flatnonzero(buffer.terminated | buffer.truncated)
     first = 0 if episode == 0 else int(ends[episode - 1]) + 1

@@ -3,7 +3,7 @@
 Roll-outs may take a share of the run's own steps.
 
 Every update of the policy is measured; at evaluation points, which grow geometrically, the costlier
-figures too; and at the end the policy that is handed over, beside those that may take its place.
+figures too; and at the end the final policy and its possible replacements.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _N_FRAMES = 8
 """Images that a run records for a picture."""
 
 MEASURED_SETS = 5
-"""Sets of roll-outs of random actions, and of the policy that is handed over; one of all others."""
+"""Sets of roll-outs of random actions and of the final policy; one set of all others."""
 MAX_RECORDED_OBSERVATIONS = 100_000
 """Distinct observations that are kept for pictures."""
 
@@ -87,7 +87,7 @@ _FEWEST_SETS = 3
 # Seed of the episodes of random actions: one for all runs, so that cells can be compared.
 _REFERENCE_SEED = 7
 
-# Streams of random numbers, next to those of acting and learning.
+# Streams of random numbers, besides acting and learning.
 _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 
 _FULL_COVERAGE, _TARGET_REACHED = "steps_to_full_coverage", "steps_to_95_in_20_episodes"
@@ -118,7 +118,7 @@ _STATE = (
 
 @dataclass(frozen=True)
 class _Trial:
-    """Figures of a policy that may be handed over.
+    """Figures of a candidate for the final policy.
 
     Attributes:
         spread: greater of a policy that covers more: its cells, or −J where dynamics are known.
@@ -135,7 +135,7 @@ class _Trial:
 
 @dataclass
 class _Account:
-    """Environment steps of roll-outs, and whether those of random actions are among them."""
+    """Environment steps of roll-outs, and whether they include random actions."""
 
     steps: int = 0
     has_reference: bool = False
@@ -268,13 +268,13 @@ class Measures(ABC):
 
     @abstractmethod
     def try_out(self, policy: Policy | None, step: int) -> _Trial | None:
-        """Measure a policy that may be handed over; None: uniform actions, beside another one.
+        """Measure a candidate for the final policy; None: uniform actions, beside another one.
 
         None where it cannot be measured, or no steps are left for that.
         """
 
     def try_out_within(self, policies: Sequence[Policy], *, step: int) -> list[_Trial]:
-        """Measure policies, the last of which is uniform, within the same episodes.
+        """Measure policies, the last one uniform, within the same episodes.
 
         The spread of each is the distinct observations of an episode in the mean. Empty where
         nothing can be measured, or no steps are left for that.
@@ -301,7 +301,7 @@ class Measures(ABC):
         )
         self._at_the_end.steps += sum(one["n_steps"] for one in (*measured, uniform))
         beside = {f"uniform_{name}": uniform[name] for name in _EPISODE_FIGURES}
-        # ‖μ̂‖² of a few episodes is that of the shortest of them: one early end outweighs the rest.
+        # In ‖μ̂‖² of a few episodes the shortest one outweighs the rest.
         by_chance = uniform["episode_observations"]
         return [
             _Trial(
@@ -318,11 +318,11 @@ class Measures(ABC):
         share = self._config.measure_share
         if at_the_end:
             return math.floor(share * step) - self._on_the_way.steps - self._at_the_end.steps
-        # Half of the share leaves the other half for the policy that is handed over.
+        # The other half of the share remains for the final policy.
         return math.floor(share / 2.0 * step) - self._on_the_way.steps
 
     def accept(self, trial: _Trial) -> None:
-        """Report what was measured of the policy that is handed over."""
+        """Report the figures of the final policy."""
         self._evaluated, self._episodes = trial.figures, trial.episodes
         self._worse_than_random = trial.worse_than_random
 
@@ -502,7 +502,7 @@ class ExactMeasures(Measures):
         return figures, 0
 
     def try_out(self, policy: Policy | None, step: int) -> _Trial:
-        """Measure a policy that may be handed over; None: uniform actions."""
+        """Measure a candidate for the final policy; None: uniform actions."""
         evaluator = self.evaluator
         tables = evaluator.uniform_policy if policy is None else policy.tables(self._observations)
         rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
@@ -652,9 +652,8 @@ class RolloutMeasures(Measures):
     def _affordable_sets(self, step: int, *, at_the_end: bool) -> int:
         """Whole sets of a policy that there are steps for; 0 where there are too few.
 
-        The sets of random actions are paid for before, unless that is done: one for the net, and
-        those of the reference. On the way one set of a policy is enough, which nothing is chosen
-        by.
+        The sets of random actions come first, once: one for the net, and the reference's. During
+        the run, where nothing is chosen by the figures, one set of a policy is enough.
         """
         steps = self._allowed(step, at_the_end=at_the_end)
         is_paid = self._on_the_way.has_reference
@@ -684,7 +683,7 @@ class RolloutMeasures(Measures):
         self._evaluator_of_end = self._judge = None
 
     def try_out(self, policy: Policy | None, step: int) -> _Trial | None:
-        """Measure a policy that may be handed over; None: uniformly random actions."""
+        """Measure a candidate for the final policy; None: uniformly random actions."""
         if self.within_episodes:
             return None
         figures, episodes, is_worse = self._rolled_out(policy, step)
@@ -775,7 +774,7 @@ class RolloutMeasures(Measures):
         """Three short sets, on a net of the run's own observations; None if too short to tell."""
         discount, allowed = self._config.discount, self._allowed(step, at_the_end=True)
         assert discount is not None
-        # Shorter sets would say nothing of a policy that plans farther ahead than they last.
+        # Shorter sets could not judge a policy that plans farther ahead than they last.
         least = min(self._rollout_horizon, math.ceil(1.0 / (1.0 - discount)))
         # Half for random actions and half for the policy, three sets each.
         share_of_run = self._config.measure_share
@@ -799,7 +798,7 @@ class RolloutMeasures(Measures):
         return evaluator
 
     def _some_observations(self) -> NDArray[Any]:
-        # Evenly over the time of their first sight: the latest alone would be those of one plan.
+        # Evenly over time: the latest ones alone would come from one plan.
         rows = self._buffer.observations.rows
         return rows[evenly_spaced(len(rows), MAX_POINTS)]
 

@@ -71,7 +71,7 @@ def monitor(
     run_dir: Path | None = None,
     config: Mapping[str, Any],
 ) -> Iterator[Report]:
-    """Show a run's progress inside a `with` block, of which `done` of `total` steps are made.
+    """Show a run's progress inside a `with` block, after `done` of `total` steps.
 
     Scalars are written below `run_dir`, for what `log` names (:func:`check_logs`).
     """
@@ -196,7 +196,7 @@ def _figures(record: Mapping[str, Any]) -> str:
     if "greedy_return" in record:
         return f"greedy return {record['greedy_return']:.1f}"
     if record.get("coverage") is None:
-        # different observations would say nothing of continuous states
+        # the number of different observations has no meaning for continuous states
         cells = "" if record.get("cells") is None else f"  {record['cells']:.0f} cells"
         return f"episode {record['episode'] + 1}{cells}"
     ratio = record["optimality_ratio"]

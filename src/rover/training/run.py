@@ -124,7 +124,7 @@ class Run(ABC):
         return False
 
     def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
-        """After the last step: settle what is handed over, measure it, warn of what is doubtful."""
+        """Choose and measure the final policy after the last step; warn of doubts."""
 
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
@@ -293,8 +293,7 @@ class Run(ABC):
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint."""
         assert self._folder is not None
-        # Identity first: settings that are not those of the checkpoint would fit its tensors by
-        # chance.
+        # Identity first: other settings than the checkpoint's could fit its tensors by chance.
         state = self._folder.read_checkpoint(self.describe(0).identity())
         if state is None:
             return

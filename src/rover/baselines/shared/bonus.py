@@ -39,7 +39,7 @@ class BonusConfig(AgentConfig, Generic[IntrinsicT]):
 
     device: Literal["cpu", "cuda"] = Field(
         "cpu",
-        description="where the networks learn; a GPU pays for those of preset `published`, and its "
+        description="where the networks learn; a GPU pays off with preset `published`; its "
         "results are not the same to the bit",
     )
     learner: DDPGConfig = Field(description="settings of the learner")

@@ -29,7 +29,7 @@ from rover.training.config import merge_settings, validate_settings
 _CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
 _BATCH = 64  # new transitions that an update learns from, and those that are compared
-_MEMORY = 10_000  # latest transitions, of which others to compare with are drawn
+_MEMORY = 10_000  # latest transitions, to draw others for comparison from
 _DECIDED = 2000  # tries after which it is said that observations do not repeat
 
 
@@ -102,7 +102,7 @@ class DensityNovelty:
     ρ is the number of visits, each weighted by exp(−½ (‖x' − y‖ / w)²), in units of what each
     number changes in 40 steps; noise, which nothing controls, does not count
     (``rover.planning.net``). Visits are kept as sums at up to 2,000 cells, whose radius grows
-    when there are more. The units are those of the first transitions, for which the bonus is 1.
+    when there are more. Units come from the first transitions, for which the bonus is 1.
 
     Args:
         units_after: transitions of all environments together that the units are taken from, ≥ 50.
@@ -176,8 +176,8 @@ class AgentNovelty:
 
     It is asked about the n new ones of each step, and learns from each once, 64 at a time: as often
     as Burda et al. (2018) do in the mean, in four epochs of a quarter of the data. The first update
-    is on those of the first step. A reward that compares transitions with each other (APT) is asked
-    about others too, and learns from them, drawn from the latest 10,000.
+    uses the first step's transitions. A reward that compares transitions (APT) also sees, and
+    learns from, others drawn from the latest 10,000.
 
     Args:
         name: one of :meth:`names`.

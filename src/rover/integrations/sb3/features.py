@@ -56,7 +56,7 @@ def check_positive(**numbers: float | None) -> None:
 
 
 def _observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
-    """Kind of a policy's observations; without an encoder they are those of `space` by shape."""
+    """Kind of a policy's observations; without an encoder it follows from the shape of `space`."""
     encoders = encoders_of(policy)
     if encoders:
         return encoders[0].config
@@ -137,7 +137,7 @@ class RoverFeatures(BaseFeaturesExtractor):
         policy: a pretrained policy or the path of its file.
         freeze: leave the encoder as it is; False: it is trained with the rest.
         component: whose encoder, of a mixture.
-        scaled_images: False if the policy was told ``normalize_images=False``.
+        scaled_images: False if the policy has ``normalize_images=False``.
 
     Raises:
         ConfigurationError: the policy does not fit the space, has no such component, or has
@@ -185,7 +185,7 @@ class PretrainedLogits(BaseFeaturesExtractor):
     Args:
         observation_space: of the environment, as the library's policy sees it; its images are not
             to be divided by 255.
-        pretrained: the policy that it starts from, copied; the other arguments are those of
+        pretrained: the policy that it starts from, copied; the other arguments are as in
             :func:`rover_policy`.
 
     Raises:
@@ -231,7 +231,7 @@ class PretrainedLogits(BaseFeaturesExtractor):
             NonFiniteError: they are not finite.
         """
         raw = self.recovery(observations)
-        # A network's logits as they are; those of a mixture are logarithms of a mean.
+        # A network's logits; for a mixture logarithms of the mean probabilities.
         if isinstance(self.policy, NetworkPolicy) and self.policy.n_components == 1:
             logits = self.policy.component_logits(raw, 0)
         else:

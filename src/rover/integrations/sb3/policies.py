@@ -45,7 +45,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
     argument of :func:`rover_policy`.
 
     Raises:
-        ConfigurationError: another action space than that of the pretraining, or other
+        ConfigurationError: another action space than the pretraining's, or other
             ``policy_kwargs``, which would change what was pretrained.
     """
 
@@ -87,7 +87,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             # No layer on the side of the actor: its features are logits already.
             net_arch={"pi": [], "vf": list(self.value_hidden)},
             use_sde=use_sde,
-            # The features of the actor are its logits, of which a value network could learn little.
+            # The actor's features are its logits, from which a value network could learn little.
             share_features_extractor=False,
             features_extractor_class=PretrainedLogits,
             features_extractor_kwargs={"pretrained": self.pretrained, **self.options},
@@ -201,7 +201,7 @@ def rover_policy(
     weight_scale: float = _DEFAULT_WEIGHT_SCALE,
     temperature: float | None = None,
 ) -> type[RoverActorCriticPolicy]:
-    """A policy class for PPO and A2C whose actions are at first those of a pretrained policy.
+    """A policy class for PPO and A2C that starts with a pretrained policy's actions.
 
     ``PPO(rover_policy(policy), env)``. The weights of the logits are trained, and a value network
     of its own: on the observation, or, of images and of physical quantities, on an encoder that
@@ -216,8 +216,8 @@ def rover_policy(
             constants in either case.
         value_hidden: widths of the value network's hidden layers.
         weight_scale: the logits of ROVER's own policies change so many times as fast as the
-            learning rate says. Their weights are as large as logits, many times larger than those
-            of a network, and share one learning rate with the value network. Only tables of
+            learning rate says. Their weights are as large as logits, many times larger than
+            a network's, and share one learning rate with the value network. Only tables of
             solved policies have a use for it too.
         temperature: of a solved policy: action probabilities are softmax(Q / temperature) at
             first. None: see :meth:`rover.policies.ValuePolicy.trainable`.
