@@ -120,11 +120,5 @@ class Icm(BonusAgent):
     config_class = BonusConfig[_IcmConfig]
     reward_class = _IcmReward
     presets = BonusAgent.make_presets(
-        fast={
-            "intrinsic": {
-                "feature_dim": 64,
-                "hidden": 128,
-                "forward_trains_features": False,
-            }
-        },
+        fast={"intrinsic": {"feature_dim": 64, "hidden": 128}},
     )
