@@ -248,6 +248,22 @@ def _first_plan() -> None:
     rehearsal._ROUNDS = 1
 
 
+def _often() -> None:
+    """Plans between landmarks are iterated to a finer tolerance, in fewer sweeps."""
+    exploration._OFTEN_TOLERANCE = exploration._TOLERANCE
+    exploration._OFTEN_SWEEPS = exploration._SWEEPS
+
+
+def _renewed() -> None:
+    """A plan made anew at half the share of new transitions at which its rows are."""
+    exploration._RENEWED = 0.02
+
+
+def _still() -> None:
+    """No action is repeated that has just changed nothing."""
+    model.PlaceModel._idle = lambda self, observation: []
+
+
 MECHANISMS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "ways": _ways,
@@ -269,6 +285,9 @@ MECHANISMS: dict[str, Callable[[], None]] = {
     "width35": _width(0.35),
     "width25": _width(0.25),
     "width17": _width(0.17),
+    "often": _often,
+    "renewed": _renewed,
+    "still": _still,
     "corrected": _corrected,
     "lifelong": _lifelong,
     "relevant": _relevant,
@@ -379,7 +398,7 @@ EXPLORED: dict[str, tuple[Callable[[int], gym.Env[Any, Any]], Any, int]] = {
         1500,
     ),
     "pendulum": (_pendulum, _swing(0, 1, 2, 8.0), 700),
-    "maze": (_maze("Medium"), None, 500),
+    "maze": (_maze("Medium"), None, 400),
     "cartpole": (lambda _: gym.make("CartPole-v1"), _FALLS, 1000),
     "acrobot": (lambda _: gym.make("Acrobot-v1"), _swing(0, 1, 4, 4 * math.pi), 700),
     "walls2": (lambda seed: Walls(False, seed), _UNIT, 800),
@@ -392,13 +411,13 @@ TASKS: dict[str, tuple[Callable[[int], gym.Env[Any, Any]], int]] = {
     "goals-large": (_maze("Large"), 1200),
     "goals-coarse": (_coarse(4), 1500),
     "goals-coarse-large": (_coarse(7), 3000),
-    "reward-car": (EXPLORED["car"][0], 1500),
+    "reward-car": (EXPLORED["car"][0], 1000),
     "reward-pendulum": (EXPLORED["pendulum"][0], 1000),
-    "reward-acrobot": (EXPLORED["acrobot"][0], 1500),
+    "reward-acrobot": (EXPLORED["acrobot"][0], 1000),
     "reward-cartpole": (EXPLORED["cartpole"][0], 1500),
 }
 REPEATING = ("arena", "walled point")
-CONTEXTS = {"doorkey": ("DoorKey-6x6", 8000), "multiroom": ("MultiRoom-N4-S5", 5000)}
+CONTEXTS = {"doorkey": ("DoorKey-6x6", 4000), "multiroom": ("MultiRoom-N4-S5", 5000)}
 
 
 class Watched(gym.Wrapper[Any, Any, Any, Any]):

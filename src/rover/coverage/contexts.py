@@ -30,6 +30,7 @@ from rover.evaluation import aliasing_of
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
+from rover.planning.net import MOST_ROWS
 from rover.planning.observation_codes import (
     Array32,
     ObservationCodes,
@@ -47,8 +48,6 @@ _FIRST_FIT, _GROWTH = 200, 1.5
 """Steps before the first regression, and the factor after which it is made anew."""
 _FITTED = 4000
 """Tries that features are chosen by."""
-_MOST_TRIES = 20_000
-"""Tries that a regression is made of, the latest ones."""
 _SWEEPS = 4
 """Fitted value iterations of a regression."""
 PRICE_RIDGE = 0.3
@@ -250,7 +249,7 @@ class ContextExplorer:
     def _fit(self) -> None:
         """Choose the features and make the regression anew from all tries, in closed form."""
         rows = self._buffer.observations.rows
-        tries = self._tries[-_MOST_TRIES:]
+        tries = self._tries[-MOST_ROWS:]
         x, actions, y = np.array([t[:3] for t in tries], np.int64).T
         within = np.array([t[3] for t in tries], np.float32)
         ends = np.array([t[4] for t in tries], np.bool_)

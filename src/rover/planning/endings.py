@@ -24,7 +24,6 @@ _LENGTH = Smoothness().length
 _CONTROL, _INTERCEPT = 1.0, 1e-6  # ridges
 _RIDGES = {None: (1e-3, 1e-2, 1e-1), _LENGTH: (1e-2, 1e-1)}
 """Ridges that are tried, of polynomial features alone and of Fourier features beside them."""
-_NEWTON, _HALVINGS, _SETTLED = 60, 20, 1e-6
 
 
 def logistic_regression(design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor) -> Tensor:
@@ -44,18 +43,18 @@ def logistic_regression(design: Tensor, ended: Tensor, weights: Tensor, penalty:
 
     beta = torch.zeros(design.shape[1], dtype=torch.float64)
     least = loss(beta)
-    for _ in range(_NEWTON):
+    for _ in range(60):
         probs = torch.sigmoid(design @ beta)
         slope = design.T @ (weights * (probs - ended)) + penalty * beta
         step = torch.cholesky_solve(slope[:, None], _curvature(design, probs, weights, penalty))
         step, before = step[:, 0], least
-        for _ in range(_HALVINGS):
+        for _ in range(20):
             least = loss(beta - step)
             if least <= before:
                 break
             step = step / 2.0
         beta = beta - step
-        if before - least <= _SETTLED * before:
+        if before - least <= 1e-6 * before:
             break
     return beta
 

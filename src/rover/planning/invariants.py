@@ -17,9 +17,7 @@ from rover.operators.support import FloatArray
 
 _ZERO = 1e-9  # mean square of a relation that holds, numbers of 32 bits considered
 _POINTS = 2  # for each term, at least
-_STEPS, _DAMPING = 2, 1e-6
 _MOST = 16  # dimensions beyond which products are too many
-_SMALLEST = 1e-12
 
 
 class Invariants:
@@ -31,7 +29,7 @@ class Invariants:
 
     def __init__(self, points: FloatArray) -> None:
         d = points.shape[1]
-        self._centre, self._spread = points.mean(axis=0), points.std(axis=0) + _SMALLEST
+        self._centre, self._spread = points.mean(axis=0), points.std(axis=0) + 1e-12
         z = (points - self._centre) / self._spread
         first, second = np.triu_indices(d) if d <= _MOST else np.empty((2, 0), np.int64)
         terms = np.concatenate([np.ones((len(z), 1)), z, z[:, first] * z[:, second]], axis=1)
@@ -55,10 +53,10 @@ class Invariants:
         if not len(self):
             return points
         z = ((points - self._centre) / self._spread).reshape(-1, points.shape[-1])
-        for _ in range(_STEPS):
+        for _ in range(2):  # Newton's method squares the error
             bent = np.swapaxes(z @ self._quadratic, 0, 1)  # (n, relations, d)
             missed = self._constant + z @ self._linear.T + (bent @ z[:, :, None])[:, :, 0]
             slope = self._linear + 2.0 * bent
-            gram = slope @ slope.mT + _DAMPING * np.eye(len(self))
+            gram = slope @ slope.mT + 1e-6 * np.eye(len(self))
             z = z - (slope.mT @ np.linalg.solve(gram, missed[:, :, None]))[:, :, 0]
         return np.asarray((z * self._spread + self._centre).reshape(points.shape))

@@ -31,6 +31,7 @@ from rover.planning.net import (
     DENSITY_WIDTH,
     FIRST_UNITS,
     GROWTH,
+    MOST_ROWS,
     Net,
     neighbourhood,
     sparse_rows,
@@ -55,7 +56,6 @@ _SINK = 1e-4
 _NEAR = 4  # places that a point between them is interpolated from
 _FINE_GROWTH = 1.1  # of the radius of places which are made anew each time
 _STILL = 0.1  # share of a usual change below which a state stays what it was
-_REMEMBERED = 20_000  # latest transitions in which tries are counted, so that a step costs the same
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals that ends are fitted to
 
 
@@ -332,7 +332,7 @@ class PlaceModel:
         ever.
         """
         buffer, n, here = self.buffer, len(self.buffer), observation
-        latest = slice(max(n - _REMEMBERED, 0), n)
+        latest = slice(max(n - MOST_ROWS, 0), n)
         tried = buffer.actions[latest][buffer.inputs[latest] == observation]
         times = np.bincount(tried, minlength=buffer.n_actions)
         for row in range(n - 1, max(n - buffer.n_actions, -1), -1):

@@ -44,8 +44,6 @@ _SATURATED, _MOST_NOVEL = 0.25, 0.98  # novelty below which a quantile of it is 
 _SHARPER, _WIDTHS, _LEAST_WIDTH = 0.7, 5, 0.7  # widths to try, until they are below the least
 _FEWEST_NEW = 10  # transitions after which the law is fitted again
 _LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
-_NO_WEIGHT = -40.0  # logarithm; products with what underflows take ten times as long
-_AT_ONCE = 4_000_000  # numbers
 _BEYOND = 0.5  # distance beyond the data to which predictions may lead
 
 
@@ -195,7 +193,7 @@ class Motion:
         """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
         points of its own (A, n, d), or of all (1, n, d)."""
         # The weights of all cells are a table that must fit into memory.
-        most = max(1, _AT_ONCE // (self.n_actions * self._cells.shape[2]))
+        most = max(1, 4_000_000 // (self.n_actions * self._cells.shape[2]))
         parts = [self._step(points[:, i : i + most]) for i in range(0, points.shape[1], most)]
         if len(parts) == 1:
             return parts[0]
@@ -210,7 +208,8 @@ class Motion:
         np.divide(points, _LOCAL_WIDTH, out=each[:, :, :d])
         np.multiply(-0.5, (each[:, :, :d] ** 2).sum(axis=2), out=each[:, :, d])
         each[:, :, d + 1] = 1.0
-        logs = (torch.from_numpy(each) @ self._cells).clamp_(min=_NO_WEIGHT)
+        # Products with what underflows take ten times as long.
+        logs = (torch.from_numpy(each) @ self._cells).clamp_(min=-40.0)
         sums = (logs.exp_() @ self._told).numpy()
         local = sums[..., :-1] / (sums[..., -1:] + _LOCAL_PRIOR)
         return self.arrive(points + change + local)

@@ -31,7 +31,9 @@ DENSITY_WIDTH = 0.5
 FIRST_UNITS = 50
 """Transitions that the units are first taken from, and again when there are half as many more."""
 
-_LAST_UNITS = 20_000  # transitions after which the units stay
+MOST_ROWS = 20_000
+"""Transitions after which units stay, and the latest of which sums are kept where all cost more."""
+
 _NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
 _FEW_DIMENSIONS = 16  # up to which a tree finds neighbours sooner than products do
@@ -87,7 +89,7 @@ def time_units(
 def units_due(n: int) -> int:
     """Number of n transitions that units are taken from: 50, half as many more, and so on."""
     due = FIRST_UNITS
-    while due * 3 // 2 <= min(n, _LAST_UNITS):
+    while due * 3 // 2 <= min(n, MOST_ROWS):
         due = due * 3 // 2
     # All of fewer: units are a function of the data, and not of when they were asked for first.
     return min(due, n)

@@ -13,7 +13,6 @@ from rover.operators.support import FloatArray
 from rover.planning.rows import Rows
 
 _MAX_SWEEPS = 20_000
-_SMALLEST = 1e-6  # of the values, to which a change is compared
 
 
 class Values(NamedTuple):
@@ -49,7 +48,7 @@ def iterate(
         better = actions.max(axis=1)
         change = float(np.abs(better - values).max(initial=0.0))
         values = better
-        if change <= tolerance * max(_SMALLEST, float(np.abs(values).max(initial=0.0))):
+        if change <= tolerance * max(1e-6, float(np.abs(values).max(initial=0.0))):
             break
     else:
         if sweeps == _MAX_SWEEPS:

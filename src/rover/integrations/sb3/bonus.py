@@ -23,10 +23,10 @@ from rover.features import Observations, learning_mode
 from rover.integrations.sb3.features import check_positive
 from rover.operators.support import FloatArray
 from rover.planning.evidence import MOST_NEW
-from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, Net, time_units
+from rover.planning.model import MAX_CELLS, PLACE
+from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, GROWTH, Net, time_units
 from rover.training.config import merge_settings, validate_settings
 
-_CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
 _BATCH = 64  # new transitions that an update learns from, and those that are compared
 _MEMORY = 10_000  # latest transitions, to draw others for comparison from
@@ -115,7 +115,7 @@ class DensityNovelty:
         self._first: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
         self._units: FloatArray | None = None
         self._net: Net  # there as soon as there are units
-        self._visits: FloatArray = np.zeros(_MAX_CELLS)
+        self._visits: FloatArray = np.zeros(MAX_CELLS)
 
     def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
         """Bonus (n,) in (0, 1]."""
@@ -142,7 +142,7 @@ class DensityNovelty:
         size = begins.shape[2]
         begins, ends = begins.reshape(-1, size), ends.reshape(-1, size)
         self._units = time_units(begins, ends, done.ravel() > 0.0, COVERAGE_LAG)
-        self._net = Net(np.empty((0, size)), _CELL, _MAX_CELLS)
+        self._net = Net(np.empty((0, size)), PLACE / 1.5, MAX_CELLS)
         self._first = []
         self._add(ends / self._units)
 
@@ -153,11 +153,11 @@ class DensityNovelty:
         if owners is None:  # too many cells: all visits so far move to coarser ones
             visits = np.concatenate([self._visits[: len(self._net)], visits])
             points = np.concatenate([self._net.places, points])
-            self._net = Net.over(points, _GROWTH * self._net.radius, largest=_MAX_CELLS)
+            self._net = Net.over(points, GROWTH * self._net.radius, largest=MAX_CELLS)
             self._visits[:] = 0.0
             owners = self._net.add(points)
         assert owners is not None
-        self._visits += np.bincount(owners, visits, minlength=_MAX_CELLS)
+        self._visits += np.bincount(owners, visits, minlength=MAX_CELLS)
 
 
 def _reward_settings(name: str, settings: Mapping[str, Any]) -> Any:
