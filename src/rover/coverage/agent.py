@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rover.arrays import evenly_spaced
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
 from rover.coverage.cover import Cover, target_weights
@@ -42,10 +43,12 @@ from rover.operators import (
     Kernel,
     make_kernel,
 )
+from rover.operators.support import SAMPLE
 from rover.planning.counts import Counts
 from rover.planning.evidence import Evidence
 from rover.planning.invariants import Invariants
 from rover.planning.model import MAX_PLACES, PlaceModel
+from rover.planning.motion import MOST_UNEXPLAINED
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.training.agent import Agent, HandedOver
 
@@ -66,10 +69,6 @@ _PLACES_SHARE = 0.2
 _FINER, _KEPT = 2.5, 2.0
 """Most places of a fine net, as a multiple of `n_anchors`. Largest simulated J of its plan, as a
 multiple of the plan's own J."""
-
-_MOST_UNEXPLAINED, _SAMPLE = 0.1, 2000
-"""Largest unexplained share of the motion for simulated rollouts in a law. Number of arrivals that
-invariants are estimated from."""
 
 
 class Rover(Agent[RoverConfig]):
@@ -412,11 +411,11 @@ class Rover(Agent[RoverConfig]):
             places.forget()
             places.fit()
             coarse = places.finer(most)
-        if places.motion.unexplained > _MOST_UNEXPLAINED:
+        if places.motion.unexplained > MOST_UNEXPLAINED:
             return self._plan_on_net(coarse, encoder)
         with self.stopwatch("estimate"):
             size = len(self.buffer)
-            some = np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64)
+            some = evenly_spaced(size, 4 * SAMPLE)
             invariants = Invariants(places.points(self.buffer.successors[some]))
             fine = places.finer(round(_FINER * most))
             groups, target = covered_landmarks(places, places.cells, self._cover)

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
-from rover.coverage.exploration import TIE
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.evaluation import aliasing_of
@@ -39,7 +38,7 @@ from rover.planning.observation_codes import (
 )
 from rover.planning.picture_blocks import block_side, is_picture
 from rover.planning.prices import PriceModel, fold_in, leverage, ridge_inverse
-from rover.policies.contexts import ContextPolicy
+from rover.policies.contexts import TIE, ContextPolicy
 
 DISCOUNT = 0.97
 """γ of plans on an episode's graph."""

@@ -28,6 +28,7 @@ from rover.planning.model import PlaceModel
 from rover.planning.motion import MISSED
 from rover.planning.search import Way
 from rover.planning.values import Values, exploration_values
+from rover.policies.contexts import TIE
 
 _LEAST_NOVELTY = 0.01
 """Value below which a plan that collects novelty once leads to nothing novel."""
@@ -44,9 +45,6 @@ _FOLLOWED = 2
 
 _SAFE = 0.9
 """Probability that the episode goes on below which a single step is."""
-
-TIE = 1e-9
-"""Value, or share of one, up to which two actions are alike."""
 
 _TOLERANCE, _SWEEPS = 1e-4, 1000
 _OFTEN_TOLERANCE, _OFTEN_SWEEPS = 1e-5, 150  # begun with the values of the last plan

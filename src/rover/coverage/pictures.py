@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from rover.arrays import blocks, evenly_spaced
 from rover.data import Buffer
 from rover.features import Encoder, as_tensor, slow_encoder
 from rover.features.slow import (
@@ -19,8 +20,6 @@ from rover.features.slow import (
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.net import FIRST_UNITS, units_due
-
-_BLOCK = 256
 
 
 def lasts_a_lag(buffer: Buffer) -> bool:
@@ -104,7 +103,7 @@ class PictureFeatures:
 
     def _usual_picture(self) -> torch.Tensor:
         """The median (height, width, channels) of each pixel, of the newest frame for all."""
-        some = np.linspace(0, self._n - 1, min(self._n, _BLOCK)).astype(np.int64)
+        some = evenly_spaced(self._n, 256)
         pictures = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
         each = pictures.shape[3] // self._frames
         newest = pictures[..., :each] if self._newest_first else pictures[..., -each:]
@@ -120,7 +119,7 @@ class PictureFeatures:
         last = last[episodes[last - LAG + 1] == episodes[last]]
         first = 0 if self._newest_first else self._size - size
         newest = slice(first, first + size)
-        for block in np.split(last, range(_BLOCK, len(last), _BLOCK)):
+        for block in map(last.__getitem__, blocks(len(last))):
             taken = torch.zeros(len(block), buffer.n_actions, dtype=torch.float64)
             for age in range(LAG):
                 # An action has the more to show for itself the longer ago it was.
@@ -144,11 +143,11 @@ class PictureFeatures:
             self._known = grown
         # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
         each = self._known.view(len(self._known), channels, -1)
-        for first in range(self._n_seen, n, _BLOCK):
-            fresh = as_tensor(rows[first : first + _BLOCK])
-            each[first : first + len(fresh), :, :-2] = cosine_coefficients(fresh)
-        for first in range(self._n_known, n, _BLOCK):
-            fresh = as_tensor(rows[first : first + _BLOCK])
-            each[first : first + len(fresh), :, -2:] = centroids(fresh, self._background)
+        for part in blocks(n - self._n_seen):
+            fresh = as_tensor(rows[self._n_seen : n][part])
+            each[self._n_seen : n][part][:, :, :-2] = cosine_coefficients(fresh)
+        for part in blocks(n - self._n_known):
+            fresh = as_tensor(rows[self._n_known : n][part])
+            each[self._n_known : n][part][:, :, -2:] = centroids(fresh, self._background)
         self._n_seen = self._n_known = n
         return self._known[torch.from_numpy(observations)].double()

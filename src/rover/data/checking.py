@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -77,7 +78,7 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
     # Twice from one seed, since resuming replays an episode and must meet the same steps.
     own = Spaces.of(env)
     space: Any = env.observation_space
-    first, again = (_sampled(env, n_steps, seed) for _ in range(2))
+    first, again = (random_steps(env, n_steps, seed) for _ in range(2))
     # What is stored in another form was cut to its bounds, or has none of its own.
     for row, _, _ in first if isinstance(space, spaces.Box) and own.observation is space else ():
         slack = _BOUND_SLACK * (1.0 + np.abs(row))
@@ -115,18 +116,31 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
             break
 
 
-def _sampled(
-    env: gym.Env[Any, Any], n_steps: int, seed: int
+def random_steps(
+    env: gym.Env[Any, Any],
+    n_steps: int,
+    seed: int,
+    *,
+    disturb: Callable[[int], object] | None = None,
 ) -> list[tuple[NDArray[Any], Any, bool]]:
-    """Observation, reward and end of an episode for each of `n_steps` random steps and resets."""
+    """Observation, reward and end of an episode for each of some random steps and resets.
+
+    Args:
+        env: the environment, which is reset first.
+        n_steps: steps to take, over as many episodes as that takes.
+        seed: of the resets and the actions.
+        disturb: called with the number of each step before it is made.
+    """
     rng, n_actions = np.random.default_rng(seed), Spaces.of(env).n_actions
     steps: list[tuple[NDArray[Any], Any, bool]] = []
     n_episodes, is_over = 0, True
-    for _ in range(n_steps):
+    for number in range(n_steps):
         if is_over:
             episode = RunningEpisode(env, seed=episode_seed(seed, n_episodes), number=n_episodes)
             steps.append((episode.observation, 0.0, False))
             n_episodes += 1
+        if disturb is not None:
+            disturb(number)
         reached, reward, terminated, truncated = episode.step(int(rng.integers(n_actions)))
         is_over = terminated or truncated
         # A copy: some environments write every reward into one array.

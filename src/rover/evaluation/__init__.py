@@ -1,7 +1,7 @@
 """Measurements of a policy: exact on finite problems, sampled elsewhere."""
 
 from rover.evaluation.aliasing import aliasing_of
-from rover.evaluation.cells import CellNet, Projection, evenly_spaced, unseen_mass
+from rover.evaluation.cells import CellNet, Projection, unseen_mass
 from rover.evaluation.finite import (
     FiniteEvaluator,
     compare_finite,
@@ -42,7 +42,6 @@ __all__ = [
     "covers_less",
     "data_coverage",
     "episode_coverage",
-    "evenly_spaced",
     "followed_episodes",
     "greedy_episodes",
     "mean_interval",

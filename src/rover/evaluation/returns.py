@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
@@ -176,24 +177,26 @@ def _play(
         env, seed, n_episodes: as of :func:`greedy_episodes`.
         begin: what acts in the episode of a number: an action for each observation (*shape).
     """
-    from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
+    from rover.data import ObservationTable
 
     own = Spaces.of(env)
     limit = MAX_EPISODE_STEPS if env.spec and env.spec.max_episode_steps else _UNLIMITED_STEPS
     table, returns = ObservationTable(own.shape, own.dtype), np.zeros(n_episodes)
     decisions: list[int] = []
-    for number in range(n_episodes):
-        # A seed for each episode and not one stream: the third is the same whatever the second did.
-        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
-        observation, act = episode.observation, begin(number)
-        for _ in range(limit):
+
+    def begin_noting(number: int) -> Callable[[NDArray[Any]], int]:
+        act = begin(number)
+
+        def noting(observation: NDArray[Any]) -> int:
             decisions.append(table.intern(observation))
-            action = act(table.rows[decisions[-1]])
-            observation, reward, terminated, truncated = episode.step(action)
-            returns[number] += as_reward(reward, episode)
-            if terminated or truncated:
-                break
-        else:
+            return act(table.rows[decisions[-1]])
+
+        return noting
+
+    played = played_episodes(env, begin_noting, seed=seed, longest=limit)
+    for number, episode in zip(range(n_episodes), played, strict=False):
+        returns[number] = episode.earned
+        if not episode.is_over:
             # What was planned or learned is worth more than a figure of it: nothing is lost.
             warnings.warn(
                 f"an episode of the policy did not end within {limit:,} steps, so its return is "
@@ -205,3 +208,39 @@ def _play(
             returns = returns[: number + 1]
             break
     return returns, table.rows[decisions]
+
+
+class PlayedEpisode(NamedTuple):
+    """The undiscounted return of an episode, its steps, and whether it ended."""
+
+    earned: float
+    n_steps: int
+    is_over: bool
+
+
+def played_episodes(
+    env: gym.Env[Any, Any],
+    begin: Callable[[int], Callable[[NDArray[Any]], int]],
+    *,
+    seed: int,
+    longest: int,
+) -> Iterator[PlayedEpisode]:
+    """Play one episode after the other, as many as are asked for.
+
+    Args:
+        env, seed: as of :func:`greedy_episodes`.
+        begin: from the number of an episode to its policy, an action for an observation (*shape).
+        longest: steps after which an episode is left.
+    """
+    from rover.data import RunningEpisode, as_reward, episode_seed
+
+    for number in itertools.count():
+        # A seed for each episode and not one stream: the third is the same whatever the second did.
+        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
+        observation, act = episode.observation, begin(number)
+        earned, n_steps, is_over = 0.0, 0, False
+        while not is_over and n_steps < longest:
+            observation, reward, terminated, truncated = episode.step(act(observation))
+            earned += as_reward(reward, episode)
+            n_steps, is_over = n_steps + 1, terminated or truncated
+        yield PlayedEpisode(earned, n_steps, is_over)

@@ -34,7 +34,10 @@ STALE = 0.02
 """Share of new transitions after which the law is fitted, and rows of it are made, again."""
 
 MOST_COMPARED = 10_000
-"""Transitions that a law is held against, where there are more."""
+"""Most transitions that a law is compared with."""
+
+MOST_UNEXPLAINED = 0.1
+"""Largest unexplained share of the motion for simulated rollouts in a law."""
 
 Moves = Callable[[slice], tuple[FloatArray, IntArray, FloatArray]]
 """From rows of a buffer to points (n, d), actions (n,) and changes (n, d), all in units of time."""

@@ -20,7 +20,9 @@ from rover.planning.prices import PriceModel
 from rover.policies.policy import Policy, Probs
 from rover.storage import check_tensors
 
-_TIE = 1e-9
+TIE = 1e-9
+"""Value, or share of one, up to which two actions are alike."""
+
 _FORMS = {
     "numbers": "torch.int64 values",
     "values": "{dtype} values",
@@ -220,5 +222,5 @@ class _Walk:
         if self._values is None:
             self._values = memory.values(self._kept)
         values = self._values[node]
-        self._action = int(rng.choice(np.flatnonzero(values >= values.max() - _TIE)))
+        self._action = int(rng.choice(np.flatnonzero(values >= values.max() - TIE)))
         return self._action

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rover.data import RunningEpisode, as_reward, episode_seed
 from rover.envs import finite_dynamics
 from rover.errors import RoverError, RoverWarning
+from rover.evaluation.returns import played_episodes
 from rover.policies import Policy
 from rover.solving.experience import Experience
 from rover.solving.returns import FunctionReward
@@ -22,10 +22,9 @@ from rover.solving.tasks import Reward
 from rover.training.environments import evaluation_copy
 
 _STEPS, _EPISODES = 1000, 30
-"""Steps after which no further episode is begun, and most episodes, of each."""
+"""Steps of an episode that count, and of all after which no other begins; and most episodes."""
 
 _FEWEST = 3  # episodes that are compared
-_LONGEST = 1000  # steps of an episode that count, of both alike
 _LEVEL = 0.01
 _SEED = 7  # of the episodes: both play the same ones
 
@@ -78,22 +77,21 @@ def _returns(
     env: gym.Env[Any, Any], probs: Callable[[NDArray[Any]], NDArray[np.float64]]
 ) -> Sequence[float]:
     """Returns of episodes of about a thousand steps together, three at least, each within 1,000."""
-    returns: list[float] = []
     known: dict[bytes, NDArray[np.float64]] = {}  # episodes repeat some of their observations
-    rng, n_steps = np.random.default_rng(_SEED), 0
-    while (n_steps < _STEPS or len(returns) < _FEWEST) and len(returns) < _EPISODES:
-        episode = RunningEpisode(env, seed=episode_seed(_SEED, len(returns)), number=len(returns))
-        observation, earned = episode.observation, 0.0
-        for _ in range(_LONGEST):
-            key = observation.tobytes()
-            if key not in known:
-                known[key] = probs(observation).cumsum()
-            cumulative = known[key]
-            action = int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], "right"))
-            observation, reward, terminated, truncated = episode.step(action)
-            earned += as_reward(reward, episode)
-            n_steps += 1
-            if terminated or truncated:
-                break
-        returns.append(earned)
+    rng = np.random.default_rng(_SEED)
+
+    def act(observation: NDArray[Any]) -> int:
+        key = observation.tobytes()
+        if key not in known:
+            known[key] = probs(observation).cumsum()
+        cumulative = known[key]
+        return int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], "right"))
+
+    returns: list[float] = []
+    n_steps = 0
+    for episode in played_episodes(env, lambda _: act, seed=_SEED, longest=_STEPS):
+        returns.append(episode.earned)
+        n_steps += episode.n_steps
+        if len(returns) == _EPISODES or (n_steps >= _STEPS and len(returns) >= _FEWEST):
+            break
     return returns

@@ -19,11 +19,13 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
+from rover.arrays import blocks
 from rover.envs import goal_view
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.evidence import Evidence
 from rover.planning.foresight import Foresight
+from rover.planning.motion import MOST_UNEXPLAINED
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
@@ -37,10 +39,7 @@ DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
-_PROMISING = 0.1  # largest unexplained share of the motion for a refined law to be fitted
 _MOST_MISSED = 0.02  # largest unexplained share of the refined law for simulated rollouts
-_AT_ONCE = 64
-"""Rewards that are solved together, so that memory stays bounded."""
 
 
 def solve(
@@ -243,7 +242,7 @@ def _foresight(model: OutcomeModel, tasks: TaskRewards) -> Foresight | None:
     if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
         return None
     law, missed = None, model.unexplained
-    if missed <= _PROMISING:
+    if missed <= MOST_UNEXPLAINED:
         law = Foresight(model.law)
         missed = law.unexplained
     if law is not None and missed <= _MOST_MISSED:
@@ -375,7 +374,6 @@ def optimal_values(
         discount: γ in (0, 1).
         sink_value: (K,) v_sink.
     """
-    parts = [slice(first, first + _AT_ONCE) for first in range(0, rewards.shape[1], _AT_ONCE)]
     solved = [
         _solve(
             model,
@@ -386,7 +384,7 @@ def optimal_values(
             discount,
             sink_value[part],
         )
-        for part in parts
+        for part in blocks(rewards.shape[1], 64)
     ]
     values, action_values, remaining = (
         np.concatenate(column) for column in zip(*solved, strict=True)

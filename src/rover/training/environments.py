@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rover.data import Buffer, RunningEpisode, as_reward, episode_seed
+from rover.data.checking import random_steps
 from rover.envs import (
     DiscreteActions,
     FiniteMDP,
@@ -182,7 +184,7 @@ def set_after_making(env: gym.Env[Any, Any], fresh: gym.Env[Any, Any]) -> list[s
         fresh: an instance that was just made, which is reset and stepped.
     """
     before = _attributes(fresh)
-    _random_steps(fresh, seed=0)
+    random_steps(fresh, _STEPS_TOGETHER, 0)
     after, own = _attributes(fresh), _attributes(env)
     return [
         f"{name}={abridge(getattr(env.unwrapped, name))}"
@@ -220,37 +222,16 @@ _STEPS_TOGETHER = 8
 """Steps by which it is found whether two copies drive one simulator: of a seed's first ones."""
 
 
-def _random_steps(
-    env: gym.Env[Any, Any],
-    *,
-    seed: int,
-    n_steps: int = _STEPS_TOGETHER,
-    disturb: Callable[[int], object] | None = None,
-) -> list[Any]:
-    """Observations, rewards and ends of a reset and random steps, disturbed before each step."""
-    rng, n_actions = np.random.default_rng(seed), Spaces.of(env).n_actions
-    episode = RunningEpisode(env, seed=seed)
-    seen: list[Any] = [episode.observation]
-    for number in range(n_steps):
-        if disturb is not None:
-            disturb(number)
-        reached, reward, terminated, truncated = episode.step(int(rng.integers(n_actions)))
-        seen += [reached, np.array(reward), terminated, truncated]
-        if terminated or truncated:
-            break
-    return seen
-
-
 def _disturb(one: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> bool:
     """True if an episode of one instance is another one when the other is stepped meanwhile."""
-    first, again = _random_steps(one, seed=0), _random_steps(one, seed=0)
-    if not _same(first, again):  # whatever its seed: nothing can be said of it
+
+    def stepped(disturb: Callable[[int], object] | None = None) -> list[Any]:
+        return list(itertools.chain(*random_steps(one, _STEPS_TOGETHER, 0, disturb=disturb)))
+
+    first = stepped()
+    if not _same(first, stepped()):  # whatever its seed: nothing can be said of it
         return False
-    # Episodes of different lengths: one of them alone may end where the disturbed one is.
-    together = _random_steps(
-        one, seed=0, disturb=lambda k: _random_steps(other, seed=k + 1, n_steps=k)
-    )
-    return not _same(first, together)
+    return not _same(first, stepped(lambda k: random_steps(other, k + 1, seed=k + 1)))
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -21,6 +21,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import evenly_spaced
 from rover.data import Arrival, Buffer
 from rover.envs import FiniteMDP, map_arrays
 from rover.errors import RoverWarning
@@ -35,7 +36,6 @@ from rover.evaluation import (
     covers_less,
     data_coverage,
     episode_coverage,
-    evenly_spaced,
     novel_moments,
     policy_occupancy,
     random_references,
