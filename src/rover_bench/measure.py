@@ -76,7 +76,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
             figures.pop("observations", None)
         if summary.get("visited_unit") == "states":
             figures.pop("uniform_observations", None)
-        # A mean of steps to different returns would say nothing.
+        # A mean of steps to different returns would have no meaning.
         if summary.get("best_return_kind") == "reached":  # each run has a best of its own
             for name in ("steps_to_best_return", "steps_to_stay_at_best"):
                 figures.pop(name, None)

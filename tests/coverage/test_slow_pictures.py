@@ -71,7 +71,7 @@ def test_pairs_lie_within_episodes():
         rows = coefficients(torch.from_numpy(np.array(pictures)), usual)
         n = len(rows) - LAG
         taken = sum((LAG - age) * np.eye(4)[actions[age : n + age]] for age in range(LAG))
-        sums.add(rows[:n], rows[LAG:], torch.from_numpy(np.asarray(taken)))
+        sums.add(rows[:n], rows[LAG:], torch.tensor(np.asarray(taken)))
     expected = slow_features(sums, bending(16, 16, 3))
     assert len(expected.moved) == 2
     encoder = dict(found.encoder().named_buffers())

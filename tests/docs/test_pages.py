@@ -133,8 +133,8 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_block_of_a_page_is_of_an_unknown_kind(page):
-    """So that none is left out by its name: "text" is shown only, "{toctree}" lists pages."""
+    """None is left out by its name: text is shown only, a toctree lists pages."""
     opened = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
     assert len(opened) % 2 == 0
     kinds = {line.removeprefix("```") for line in opened[::2]}
-    assert kinds <= {"python", "bash", "text", "{toctree}"}
+    assert kinds <= {"python", "bash", "text", "bibtex", "{toctree}"}

@@ -176,7 +176,7 @@ class Arrival:
     n_unusual: int = 0
 
     def note(self, reward: Any, terminated: bool) -> None:
-        """Take note of a step; a reward that is no single finite number says nothing."""
+        """Take note of a step; a reward that is no single finite number is skipped."""
         self.n_steps += 1
         is_number = isinstance(reward, bool | int | float | np.number | np.ndarray)
         if not is_number or np.size(reward) != 1 or np.asarray(reward).dtype.kind not in "biuf":

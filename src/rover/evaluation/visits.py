@@ -112,7 +112,7 @@ def arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
 
 @dataclass(frozen=True, eq=False)
 class DataCoverage:
-    """What a run's transitions visited, beside random actions in as many steps.
+    """States or cells that a run's transitions visited, beside random actions in as many steps.
 
     Attributes:
         figures: by the names that summaries have; None where one is not known.
@@ -216,7 +216,7 @@ def _median(steps: Sequence[int | None]) -> int | None:
 
 
 def _pairs(buffer: Buffer, n_steps: int) -> tuple[int, int]:
-    """State-action pairs that were tried, and all those of the observations that were left."""
+    """State-action pairs that were tried, and all pairs of the observations that were left."""
     inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
     tried = np.unique(inputs * buffer.n_actions + actions)
     return len(tried), len(np.unique(inputs)) * buffer.n_actions
