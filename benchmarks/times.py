@@ -25,7 +25,7 @@ KINDS = {
     "4 numbers, CartPole": ("CartPole-v1", {}),
     "3 numbers and a torque, Pendulum": ("Pendulum-v1", {}),
     "6 numbers, Acrobot": ("Acrobot-v1", {}),
-    "toy text, Taxi": ("Taxi-v3", {}),
+    "toy text, Taxi": ("Taxi-v4", {}),
 }
 
 
