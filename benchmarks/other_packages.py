@@ -16,16 +16,24 @@ import io
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
 
 from rover.cli import main as rover
 
 ENVIRONMENTS = {
     "gymnasium_2048": ["gymnasium_2048/TwentyFortyEight-v0"],
     "popgym": ["popgym-RepeatPreviousEasy-v0", "popgym-PositionOnlyCartPoleEasy-v0"],
-    "mo_gymnasium": ["deep-sea-treasure-v0", "resource-gathering-v0", "mo-mountaincar-v0"],
+    "mo_gymnasium": [
+        f"weighted/{name}"
+        for name in ("deep-sea-treasure-v0", "resource-gathering-v0", "mo-mountaincar-v0")
+    ],
     "safety_gridworlds_gymnasium": [
         "safety_gridworlds/IslandNavigation-v0",
         "safety_gridworlds/Sokoban-v0",
@@ -34,6 +42,17 @@ ENVIRONMENTS = {
     "gym_simplegrid": ["SimpleGrid-8x8-v0"],
     "highway_env": ["highway-fast-v0"],
 }
+
+
+def _weighted(env_id: str) -> Callable[[], gym.Env]:
+    """An environment of several objectives, wrapped as the message on its rewards says."""
+    return lambda: gym.wrappers.TransformReward(gym.make(env_id), lambda r: float(np.sum(r)))
+
+
+for _id in ENVIRONMENTS["mo_gymnasium"]:
+    if find_spec("mo_gymnasium") is not None and _id not in gym.registry:
+        import_module("mo_gymnasium")
+        gym.register(_id, _weighted(_id.partition("/")[2]))
 
 
 def run(words: list[str]) -> tuple[int, float, list[str]]:
@@ -61,7 +80,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 pretrained, steps = str(Path(folder, "run")), options.steps
                 solved, adapted = (str(Path(folder, name)) for name in ("solved", "adapted"))
-                own = ["--import", module]
+                is_ours = env_id.startswith("weighted/")
+                own = ["--import", "other_packages" if is_ours else module]
                 quiet = [*own, "--no-progress"]
                 commands = [
                     ["pretrain", env_id, f"--steps={steps}", "--run-dir", pretrained, *quiet],

@@ -223,3 +223,19 @@ def test_minigrid_rooms_have_exact_dynamics():
             break
     with pytest.raises(ConfigurationError, match="FullyObsWrapper"):
         enumerate_dynamics(ImgObsWrapper(gym.make("MiniGrid-Empty-8x8-v0")))
+
+
+def test_an_id_may_bring_a_wrapper_with_a_function():
+    """As the advice on rewards of several objectives has it: each instance has its own function."""
+    weigh = gym.wrappers.TransformReward
+
+    def weighted(**options):
+        return weigh(gym.make("CartPole-v1", **options), lambda reward: 2.0 * reward)
+
+    gym.register("Weighted-v0", weighted)
+    try:
+        assert id_and_kwargs(gym.make("Weighted-v0")) == ("Weighted-v0", {})
+        twice = weigh(gym.make("Weighted-v0"), lambda reward: 3.0 * reward)
+        assert id_and_kwargs(twice) is None
+    finally:
+        del gym.registry["Weighted-v0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, register, registry
+from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
 from gymnasium.error import UnregisteredEnv
 
 from rover.envs.discrete_actions import DiscreteActions
@@ -222,7 +223,9 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     # The wrappers that the id brings along come first; any others have to be rover's.
     brought = len(by_id.additional_wrappers)
     added = spec.additional_wrappers[brought:]
-    is_as_made = spec.additional_wrappers[:brought] == by_id.additional_wrappers
+    is_as_made = list(map(_form, spec.additional_wrappers[:brought])) == list(
+        map(_form, by_id.additional_wrappers)
+    )
     if not is_as_made or {wrapper.entry_point for wrapper in added} - _WRAPPERS:
         return None
     # What only this machine can read, such as the path of a map, is replaced by its content.
@@ -262,6 +265,15 @@ def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
         RoverWarning,
         stacklevel=3,
     )
+
+
+def _form(wrapper: WrapperSpec) -> tuple[Any, ...]:
+    """Name and arguments of a wrapper, functions by their names: each instance has its own."""
+    kwargs = {
+        name: (value.__module__, value.__qualname__) if inspect.isfunction(value) else value
+        for name, value in (wrapper.kwargs or {}).items()
+    }
+    return wrapper.name, wrapper.entry_point, kwargs
 
 
 def _spec_by_id(spec: EnvSpec) -> EnvSpec | None:
