@@ -19,7 +19,6 @@ from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 from rover.evaluation.visits import N_REFERENCES
 from rover.training.config import merge_settings, validate_settings
-from rover.training.environments import horizon_of
 
 if TYPE_CHECKING:
     from rover.training.agent import Agent
@@ -225,6 +224,8 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
             "their mean (least–most)."
         )
     if summary["left_out"] is not None:
+        from rover.training.environments import horizon_of
+
         cost = _EVALUATED_SETS * _EVALUATION_EPISODES * horizon_of(agent.env, agent.buffer)
         say(
             f"left out:   {summary['left_out']}.",

@@ -27,7 +27,7 @@ _MOST_ROWS = 12  # of a table of goals
 
 @command()
 def _solve(
-    path: Path,
+    paths: tuple[Path, ...],
     *,
     task: list[str],
     goals: Literal["all", "named"] | None = None,
@@ -50,7 +50,8 @@ def _solve(
     was seen, and the policy explores each layout with a memory of it, and goes for the reward.
 
     Args:
-        path (RUN): run folder of `rover pretrain`
+        paths (RUN): run folder of `rover pretrain`; several of one environment are planned on
+            together
         goals: a policy for each goal: all that were ever arrived at, or those with names
         reward_from_env: the environment's own reward; so it is without --task, --goals and --reward
         discount: of a reward one step later [default: 0.99, or 0.9 where the world changes with
@@ -62,6 +63,7 @@ def _solve(
     Examples:
         rover solve runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
         rover solve runs/rover-MultiRooms-v0-default-seed0 --goals all
+        rover solve runs/maze-seed0 runs/maze-seed1 --goals all
         rover solve runs/FrozenLake-v1-default-seed0 --reward-from-env
         rover solve runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
         rover solve runs/MultiRoom-v0-default-seed0 --goal my_goals:at_the_green_square
@@ -83,6 +85,7 @@ def _solve(
     from rover.solving.solve import warn_of_unseen
     from rover.training.run_folder import POLICY_FILE, finished_file
 
+    path, *others = paths
     wanted = read_task_of(path, task)
     env, began = wanted.make_env(), time.perf_counter()
     start = load_policy(finished_file(path, POLICY_FILE))
@@ -95,14 +98,20 @@ def _solve(
                 "--goals and --temperature are of plans on states, and the world of this run "
                 "changes with every episode: give --goal, --reward or --reward-from-env"
             )
+        if others:
+            raise ConfigurationError(
+                "several runs are planned on together where their world stays the same: give one"
+            )
         policy = solve_in_contexts(path, **asked, **settings)
     else:
-        planned = solve(path, **asked, **settings, temperature=temperature)
+        source = list(paths) if others else path
+        planned = solve(source, **asked, **settings, temperature=temperature)
         assert not isinstance(planned, SampledPolicy)  # goals are asked for by functions
         policy = planned
     seconds = time.perf_counter() - began
     # A plan is a policy file and its pictures; there is no run to resume, and so no run folder.
-    folder = run_dir or free_folder(path.name, name, "solve")
+    made_of = f"{path.name}-and-{len(others)}-more" if others else path.name
+    folder = run_dir or free_folder(made_of, name, "solve")
     file = folder / "policy.safetensors"
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
