@@ -704,8 +704,8 @@ class RolloutMeasures(Measures):
         J on the run's counts where observations are states and the untried pairs cannot change the
         order of a policy and random actions; else the visited cells.
         """
-        # What is covered may be less than the state, and what is aliased is no state.
-        is_of_all = getattr(self._config, "cover", None) is None
+        # Less than the state may be covered, or unevenly, and what is aliased is no state.
+        is_of_all = all(getattr(self._config, name, None) is None for name in ("cover", "target"))
         if not (is_of_all and repeats(self._buffer)) or aliasing_of(self._buffer).is_aliased:
             return "cells"
         assert self._config.discount is not None
