@@ -101,7 +101,7 @@ class _AptReward(IcmFeatures[_AptConfig]):
         r(x, a, x') = log(1 + d̄(x') / μ),   d̄ = (1/k) Σ_j ‖φ(x') − φ(x'_j)‖
 
     over the k nearest of the batch's reached observations (:func:`particle_rewards`), with
-    φ(x) = tanh(LayerNorm(h(x))) and h the encoder of ICM (:mod:`rover.baselines.icm`).
+    φ(x) = tanh(LayerNorm(h(x))) and h the encoder of ICM (``rover.baselines.icm``).
     """
 
     compares = True

@@ -89,7 +89,7 @@ class RunningEpisode:
         number: of the episode, for messages.
 
     Attributes:
-        observation: the first one, as it is stored (:mod:`rover.envs.spaces`).
+        observation: the first one, as it is stored (:class:`rover.envs.Spaces`).
         n_steps: taken so far.
 
     Raises:

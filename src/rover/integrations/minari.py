@@ -323,7 +323,7 @@ def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
 def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
-    Observations and actions are stored as an environment's (:mod:`rover.envs.spaces`).
+    Observations and actions are stored as an environment's (:class:`rover.envs.Spaces`).
     Continuous actions that are not of their space's set are the buffer's own: up to 256 different
     ones as they are, more of them rounded to 256, with a warning that says by how much.
 

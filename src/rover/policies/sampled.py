@@ -47,7 +47,7 @@ class SampledPolicy(Policy):
     A sequence of controls is worth the discounted sum of −δ − 1[δ > 1] over its predicted points,
     δ the distance to the goal in units of its radius. The first control of the best sequence is
     taken, and the next decision of the episode begins with what is left of the best ones
-    (:mod:`rover.planning.sampled`). Actions are in the environment's own space, between the
+    (``rover.planning.sampled``). Actions are in the environment's own space, between the
     bounds of what the model was fitted to; `probs`, which has no memory, is certain of the nearest
     of the actions that pretraining chose among.
 
