@@ -158,6 +158,22 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
+def test_a_target_is_a_function_of_a_module(capsys, refused, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("my_targets.py").write_text("def left(states):\n    return 1.0 + (states < 2)\n")
+    target = ("--target", "my_targets:left")
+    assert main([*TINY, "40", "--run-dir", "run", *target]) == 0
+    summary = read_json(Path("run/summary.json"))
+    said = capsys.readouterr().out
+    assert f"{summary['objective']:.3g}" in said
+    assert read_json(Path("run/config.json"))["settings"]["target"] == "custom"
+    further = ("resume", "run", "--steps", "60")
+    assert "or --target MODULE:FUNCTION" in refused(*further)
+    assert main([*further, *target]) == 0
+    assert "no function 'right'" in refused(*TINY, "40", "--target", "my_targets:right")
+    assert "target" in refused(*TINY, "40", "--agent", "rnd", *target)
+
+
 def test_every_command_notices_a_file_that_the_run_did_not_write(corridor_run, refused):
     shutil.copytree(corridor_run, "run")
     config = Path("run/config.json")

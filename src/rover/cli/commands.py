@@ -362,6 +362,12 @@ _BY_NAME: dict[str, dict[str, Any]] = {
         "help": "single setting, as in --set learner.batch_size=64; may be repeated; "
         "--help-settings lists them",
     },
+    "target": {
+        "type": _own_function,
+        "metavar": "MODULE:FUNCTION",
+        "help": "function of yours, target(observations) -> weights, that returns the wanted share "
+        "of each observation, relative to the others [default: all alike]",
+    },
     "task": {
         "help": "goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 "
         "per step and 0 at the goal), horizon=N; may be repeated. Without a goal the environment's "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ def _pretrain(
     seed: int = 0,
     observation: str | None = None,
     env: list[str],
+    target: Callable[..., Any] | None = None,
     run_dir: Path | None = None,
     watching: Watching,
 ) -> None:
@@ -94,6 +95,7 @@ def _pretrain(
         rover pretrain rover/TwoRooms-v0 --observation pixels --preset paper
         rover pretrain rover/TwoRooms-v0 --agent rnd --set learner.batch_size=64
         rover pretrain MountainCar-v0 --steps 5000 --set discount=0.995 --set bandwidth=0.05
+        rover pretrain rover/FourRooms-v0 --target my_targets:twice
         rover pretrain --agent rnd --help-settings
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
@@ -102,6 +104,8 @@ def _pretrain(
     kind = [preset] if agent == "rover" else [agent, preset]
     # A folder that exists is never written into: `rover resume` goes on with it.
     folder = run_dir or free_folder(env_id, *kind, f"seed{seed}")
+    if target is not None:
+        settings = {**settings, "target": target}
     made = make_agent(
         agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
     )
@@ -200,6 +204,11 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
         ("policy: k-NN entropy, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
         ("policy: sink mass (unknown part of the model)", "{sink_mass:.1%}"),
     ]
+    if getattr(agent.config, "target", None) is not None:
+        rows += [
+            ("policy: J, its distance from the target", "{objective:.3g}"),
+            ("J*, the least of any policy", "{optimum:.3g}"),
+        ]
     # Warnings stand in the table as well: lines on standard error are easily missed.
     if summary["worse_than_random"]:
         rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))

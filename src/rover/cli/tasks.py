@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
     from rover.finetuning import TaskResult
 
-_RESUMED_WITH = {"steps": ("pretrain",), "data": ("adapt", "offline"), "reward": ("offline",)}
+_RESUMED_WITH = {
+    "steps": ("pretrain",),
+    "data": ("adapt", "offline"),
+    "reward": ("offline",),
+    "target": ("pretrain",),
+}
 """Kinds of runs that an argument of ``rover resume`` is for."""
 
 
@@ -243,6 +248,7 @@ def _resume(
     steps: int | None = None,
     data: Path | None = None,
     reward: RewardFunction | None = None,
+    target: Callable[..., Any] | None = None,
     watching: Watching,
 ) -> None:
     """Continue a run that was stopped.
@@ -267,7 +273,7 @@ def _resume(
 
     run_config = read_run_config(path)
     # An argument that this kind of run would not look at is a misunderstanding.
-    given = {"steps": steps, "data": data, "reward": reward}
+    given = {"steps": steps, "data": data, "reward": reward, "target": target}
     for name, kinds in _RESUMED_WITH.items():
         if given[name] is not None and run_config.kind not in kinds:
             takers = " and ".join(f"`rover {kind}`" for kind in kinds)
@@ -279,7 +285,8 @@ def _resume(
         advice = f" To extend it: {twice}" if run_config.kind == "pretrain" else ""
         say(f"{path} is complete: {run_config.total_timesteps:,} {unit}s.{advice}")
     elif run_config.kind == "pretrain":
-        agent = resume_agent(path)
+        objects: dict[str, Any] = {} if target is None else {"target": target}
+        agent = resume_agent(path, **objects)
         # It may have gone further than is asked for now; then it only writes its end.
         agent.total_timesteps = max(steps or run_config.total_timesteps, agent.num_timesteps)
         with watched(path, watching) as options:

@@ -123,6 +123,7 @@ class Rover(Agent[RoverConfig]):
             if getattr(config, name) == "custom" and name not in self._objects:
                 raise ConfigurationError(
                     f"{name}='custom' stands for an object of your own: pass it, {name}=..."
+                    + " or --target MODULE:FUNCTION" * (name == "target")
                 )
         return config
 
