@@ -31,6 +31,8 @@ def finite_arrays(n_states: int = N_STATES) -> dict[str, NDArray[Any]]:
         "trajectories": trajectories,
         "sampled_visits": np.bincount(trajectories[trajectories >= 0], minlength=n_states),
         "buffer_visits": np.arange(n_states),
+        "uniform_occupancy": rng.dirichlet(np.ones(n_states)),
+        "uniform_buffer_visits": np.arange(n_states) // 2,
     }
 
 

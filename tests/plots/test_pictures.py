@@ -35,7 +35,7 @@ from rover.plots import (
 
 pytestmark = pytest.mark.slow
 
-CURVES = ["learning_curves", "sink_mass"]
+CURVES = ["learning_curves"]
 BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
@@ -57,7 +57,7 @@ def test_grid_world_has_every_picture(grid_run):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         written = plot_runs([grid_run], dpi=40)
-    names = [*CURVES, "trajectories", "occupancy", "policy", "visits"]
+    names = [*CURVES, "visits", "trajectories", "occupancy", "policy"]
     assert written == [grid_run / "pictures" / f"{name}.png" for name in names]
     drawn = [path.read_bytes() for path in written]
     assert [path.read_bytes() for path in plot_runs([grid_run], dpi=40)] == drawn
@@ -67,11 +67,8 @@ def test_pictures_of_a_grid_world_show_its_arrays(tmp_path, figures):
     run = read_run(tmp_path / "run")
     plot_runs([run.path])
     shown = [axes.images[-1].get_array() for axes in figures["occupancy"].axes[:3]]
-    for values, image in zip(
-        (run.arrays["occupancy"], run.sampled_occupancy(), run.arrays["optimal_occupancy"]),
-        shown,
-        strict=True,
-    ):
+    names = ("occupancy", "uniform_occupancy", "optimal_occupancy")
+    for values, image in zip((run.arrays[name] for name in names), shown, strict=True):
         assert image[CELLS[:, 1], CELLS[:, 0]].filled(0.0) == pytest.approx(values)
     seen = len(np.unique(run.arrays["snapshot_trajectories"][0])) / N_STATES
     assert figures["snapshots"].axes[0].get_title() == f"step 100: {seen:.0%}"
@@ -100,15 +97,96 @@ def test_arrows_point_where_actions_lead_as_long_as_these_are_probable():
         assert lengths.max() / lengths.min() == pytest.approx(7.0)
 
 
-def test_finite_problem_without_a_map_has_bars(tmp_path, figures):
+def test_finite_problem_without_a_map_has_sorted_lines(tmp_path, figures):
     arrays = finite_arrays(16)
     plot_runs(
         [write_run(tmp_path / "run", records=finite_records(), arrays=arrays, env_id="Other")]
     )
-    assert list(figures) == [*CURVES, "occupancy"]
+    assert list(figures) == [*CURVES, "visits", "occupancy"]
     (axes,) = figures["occupancy"].axes
-    assert [bar.get_height() for bar in axes.patches] == arrays["occupancy"].tolist()
-    assert axes.lines[1].get_ydata().tolist() == arrays["optimal_occupancy"].tolist()
+    names = ("occupancy", "uniform_occupancy", "optimal_occupancy")
+    for name, line in zip(names, axes.lines, strict=True):
+        assert line.get_ydata().tolist() == sorted(arrays[name], reverse=True)
+    (axes,) = figures["visits"].axes
+    assert [line.get_label() for line in axes.lines] == ["ROVER: 15", "random actions: 14"]
+
+
+def visited(n: int, width: int, whose: str = "") -> dict[str, np.ndarray]:
+    rows = np.random.default_rng(n).normal(size=(n, width))
+    return {
+        f"{whose}observations": rows,
+        f"{whose}visits": np.ones(n, np.int64),
+        f"{whose}first_steps": np.arange(n),
+    }
+
+
+@pytest.mark.parametrize(
+    ("width", "options", "settings", "names"),
+    [
+        (4, {}, {}, ["observation[0]", "observation[1]"]),
+        (4, {"dims": [1, 3]}, {}, ["observation[1]", "observation[3]"]),
+        (4, {}, {"cover": [2, 3]}, ["observation[2]", "observation[3]"]),
+        (1, {}, {}, ["step of the first visit", "observation[0]"]),
+    ],
+)
+def test_vectors_are_drawn_in_a_plane_beside_random_actions(
+    width, options, settings, names, tmp_path, figures
+):
+    arrays = visited(30, width) | visited(20, width, "uniform_")
+    settings = {"discount": 0.9, **settings}
+    run = write_run(tmp_path / "run", records=[], arrays=arrays, settings=settings)
+    plot_runs([run], titles=False, **options)
+    assert list(figures) == ["visits"]
+    ours, theirs, bar = figures["visits"].axes
+    assert [ours.get_xlabel(), ours.get_ylabel()] == names
+    assert bar.get_ylabel() == "step of the first visit"
+    assert [len(axes.collections[0].get_offsets()) for axes in (ours, theirs)] == [30, 20]
+    first = ours.collections[0]
+    assert first.norm is theirs.collections[0].norm  # one colour is one step in both
+    if width > 1:
+        with pytest.raises(ConfigurationError, match=r"needs two of the observation's 4 numbers"):
+            plot_runs([run], dims=[0, 4])
+
+
+@pytest.mark.parametrize("shape", [(6, 8, 3), (3, 6, 8), (6, 8), (2, 6, 8), (6, 8, 1)])
+def test_images_have_a_strip_and_the_plane_of_their_slow_features(shape, tmp_path, figures):
+    frames = np.random.default_rng(0).integers(0, 256, (5, *shape)).astype(np.uint8)
+    arrays = {"frames": frames, "frame_steps": 7 * np.arange(5)}
+    for whose in ("", "uniform_"):
+        columns = visited(9, 2, whose)
+        arrays |= {name: column for name, column in columns.items() if "observ" not in name}
+        arrays[f"{whose}plane"] = columns[f"{whose}observations"]
+    run = write_run(tmp_path / "run", records=[], arrays=arrays)
+    plot_runs([run])
+    assert list(figures) == ["visits", "frames"]
+    assert figures["visits"].axes[0].get_xlabel() == "slowest feature"
+    shown = [axes for axes in figures["frames"].axes if axes.axison]
+    assert [axes.get_title() for axes in shown] == [f"step {7 * k}" for k in range(5)]
+    assert {axes.images[0].get_array().shape[:2] for axes in shown} == {(6, 8)}
+    with pytest.raises(ConfigurationError, match="two numbers of the vector observations of one"):
+        plot_runs([run], dims=[0, 1])
+
+
+def test_runs_of_pretraining_share_a_figure_by_agent_and_preset(tmp_path, figures):
+    def made(name: str, agent: str, **changes):
+        arrays = grid_arrays() | {"visited_steps": np.arange(3), "visited": np.array([1, 2, 4])}
+        return write_run(tmp_path / name, agent, records=finite_records(), arrays=arrays, **changes)
+
+    runs = [made("a", "rover"), made("b", "rover", seed=4), made("c", "rnd")]
+    plot_runs(runs, out=tmp_path)
+    labels = [line.get_label() for line in figures["learning_curves"].axes[0].lines]
+    assert labels[:2] == ["ROVER (2 runs)", "RND"]
+    other = made("d", "rnd", preset="published")
+    plot_runs([*runs, other], out=tmp_path)
+    labels = [line.get_label() for line in figures["learning_curves"].axes[0].lines]
+    assert labels[:3] == ["ROVER (2 runs)", "RND (fast)", "RND (published)"]
+    elsewhere = made("e", "rnd", env_id="rover/Maze-v0")
+    for wrong, message in (
+        ([*runs, elsewhere], "ran on rover/TwoRooms-v0 and .* on rover/Maze-v0"),
+        ([*runs, made("f", "rnd")], "are both of seed 3"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            plot_runs(wrong, out=tmp_path)
 
 
 def test_stopped_run_has_curves_and_says_so(tmp_path):
@@ -117,7 +195,7 @@ def test_stopped_run_has_curves_and_says_so(tmp_path):
         file.write('{"step":999')  # what a killed process leaves
     with pytest.warns(RoverWarning, match="has not ended.*drew the curves only; continue it"):
         assert [path.stem for path in plot_runs([run], formats="svg")] == CURVES
-    assert "200 of 400 steps (not finished)" in (run / "pictures/sink_mass.svg").read_text()
+    assert "200 of 400 steps (not finished)" in (run / "pictures/learning_curves.svg").read_text()
 
 
 def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(tmp_path, figures):
@@ -176,7 +254,7 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path, grid_run):
     run = write_task_run(tmp_path / "a")
     with pytest.raises(ConfigurationError, match="the picture of 2 runs belongs to none of them"):
         plot_runs([run, run])
-    with pytest.raises(ArtefactError, match="holds no run that learned a task"):
+    with pytest.raises(ArtefactError, match="are a run of pretraining and a run that learned a"):
         plot_runs([grid_run, run], out=tmp_path)
     with pytest.raises(ArtefactError, match="stopped before its policy was measured"):
         plot_runs([write_task_run(tmp_path / "short", ())])
@@ -217,13 +295,6 @@ def test_the_agent_is_read_from_the_source_where_the_run_does_not_say_it(tmp_pat
     run = RunFiles.read(tmp_path / "a")
     assert run.agent == "apt"
     assert RunFiles.styles_of({"apt": [run]})["apt"].label == "APT"
-
-
-def test_sampled_occupancy_weighs_time_and_stops_at_the_end(tmp_path):
-    arrays = grid_arrays() | {"trajectories": np.array([[0, 1, 1], [0, 2, -1]])}
-    run = read_run(tmp_path / "a", arrays=arrays, settings={"discount": 0.5})
-    expected = np.array([2.0, 0.5 + 0.25, 0.5, *[0.0] * 6])
-    assert run.sampled_occupancy() == pytest.approx(expected / expected.sum())
 
 
 def test_damaged_files_are_named(tmp_path):

@@ -278,12 +278,18 @@ def _plot(
     out: Path | None = None,
     formats: tuple[str, ...] = ("png",),
     dpi: int = 150,
+    dims: str | None = None,
+    no_title: bool = False,
     no_progress: bool = False,
 ) -> None:
     """Draw pictures of a run.
 
-    Of a run of `rover pretrain`, into RUN/pictures: trajectories of the policy, occupancy (exact,
-    sampled and optimal), the policy, visits, and how coverage and J/J* grew.
+    Of a run of `rover pretrain`, into RUN/pictures: how what was visited and coverage grew, visits
+    beside random actions (on the map, in a plane of two numbers of the observation, sorted, or as
+    images), and of known states episodes of the policy, its occupancy and its actions.
+
+    Of several runs of `rover pretrain` on one environment: their curves in one figure, a line for
+    each agent, with the mean over seeds and its 95% interval.
 
     Of runs of `rover finetune` or of `rover offline`: their learning curves, a panel for each task,
     a curve for each start and learner, with the mean over seeds and its 95% interval.
@@ -291,17 +297,29 @@ def _plot(
     Nothing is computed again.
 
     Args:
-        paths (RUN): run folder; several of `rover finetune` or of `rover offline`
-        out: folder of the learning curves [default: RUN/pictures of the only run]
+        paths (RUN): run folder; several of one kind share a figure
+        out: folder of the pictures [default: RUN/pictures of the only run]
         dpi: dots per inch of png files, 30 to 1200
+        dims (I,J): two numbers of vector observations, whose plane shows the visits
+        no_title: leave out the titles of figures, as for a paper
 
     Examples:
         rover plot runs/rover-Maze-v0-default-seed0
-        rover plot runs/rover-Maze-v0-default-seed0 --format png pdf --dpi 300
+        rover plot runs/robot --dims 0,2
+        rover plot runs/rover-Maze-v0-*-seed? --out pictures --format pdf --no-title
         rover plot runs/maze-marked-ddpg-*-seed? --out pictures
     """
     from rover.plots import plot_runs
 
     del no_progress
-    for picture in plot_runs(paths, out=out, formats=tuple(formats), dpi=dpi):
+    chosen = None
+    if dims is not None:
+        try:
+            chosen = [int(one) for one in dims.split(",")]
+        except ValueError:
+            raise ConfigurationError(
+                f"--dims takes two numbers of the observation, as in --dims 0,1, not {dims!r}"
+            ) from None
+    options: dict[str, Any] = {"formats": tuple(formats), "dpi": dpi, "titles": not no_title}
+    for picture in plot_runs(paths, out=out, dims=chosen, **options):
         say(str(picture))

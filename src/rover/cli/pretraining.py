@@ -240,8 +240,11 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
             f"left out:   {summary['left_out']}.",
             f"            `rover evaluate` measures it in at most {cost:,} steps.",
         )
+    from rover.plots import plot_visits
+
     say(
         f"run folder: {agent.run_dir}",
+        *(f"picture:    {path}" for path in plot_visits(agent.run_dir)),
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
         f"details:    {shell('rover', 'evaluate', agent.run_dir)}",
     )

@@ -24,8 +24,10 @@ from rover.evaluation.visits import (
     DataCoverage,
     Reference,
     data_coverage,
+    first_steps,
     novel_moments,
     random_references,
+    slow_planes,
 )
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "covers_less",
     "data_coverage",
     "episode_coverage",
+    "first_steps",
     "followed_episodes",
     "greedy_episodes",
     "mean_interval",
@@ -52,6 +55,7 @@ __all__ = [
     "record_rollouts",
     "sample_steps_to_full_coverage",
     "sample_trajectories",
+    "slow_planes",
     "stack_episodes",
     "unseen_mass",
 ]

@@ -222,6 +222,36 @@ def _pairs(buffer: Buffer, n_steps: int) -> tuple[int, int]:
     return len(tried), len(np.unique(inputs)) * buffer.n_actions
 
 
+def first_steps(buffer: Buffer) -> IntArray:
+    """Step of the first visit of each distinct observation, (N,)."""
+    steps, rows = arrivals(buffer)
+    first = np.full(len(buffer.observations), len(buffer))
+    np.minimum.at(first, rows, steps)
+    return first
+
+
+def slow_planes(buffers: Sequence[Buffer]) -> list[FloatArray]:
+    """The two slowest linear features of observations, (N, 2) of each buffer.
+
+    Slow features (Wiskott & Sejnowski 2002) have unit variance and change least in a step: the
+    least eigenvectors of E[Δx Δxᵀ] after whitening. They are fitted to the first buffer; of images
+    and long vectors in the random projection that cells are counted in.
+    """
+    first = buffers[0]
+    project = Projection(first.observations.shape, np.random.default_rng(0))
+    points = [project(one.observations.rows) for one in buffers]
+    visited = points[0][first.successors]
+    centred = visited - visited.mean(axis=0)
+    variances, axes = np.linalg.eigh(centred.T @ centred / len(centred))
+    varies = variances > 1e-8 * max(variances.max(), 1e-300)
+    whiten = axes[:, varies] / np.sqrt(variances[varies])
+    moves = (visited - points[0][first.inputs]) @ whiten
+    slow = whiten @ np.linalg.eigh(moves.T @ moves)[1][:, :2]
+    planes = [(one - visited.mean(axis=0)) @ slow for one in points]
+    # A single number that varies is drawn over nothing else.
+    return [np.pad(plane, ((0, 0), (0, 2 - plane.shape[1]))) for plane in planes]
+
+
 def novel_moments(rows: NDArray[Any], most: int) -> IntArray:
     """Indices of up to `most` observations (N, *shape) that differ most, in order of their visit.
 

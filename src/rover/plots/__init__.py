@@ -1,6 +1,6 @@
 """Pictures of runs, drawn from result files alone.
 
-:func:`plot_runs` draws everything about one run, or the learning curves of tasks. The ``draw_...``
+:func:`plot_runs` draws everything about one run, or the curves of several. The ``draw_...``
 functions take arrays and a matplotlib figure or axes:
 
     grid = GridMap(cells, free)
@@ -16,20 +16,11 @@ from rover.plots.curves import (
     draw_learning_curves,
     make_task_figure,
 )
-from rover.plots.maps import (
-    PHASE_PLANES,
-    MapPanel,
-    draw_panels,
-    draw_phase_plane,
-    make_phase_planes,
-    panel_size,
-)
-from rover.plots.pictures import (
-    plot_runs,
-    write_pictures,
-)
+from rover.plots.maps import MapPanel, draw_panels, panel_size
+from rover.plots.pictures import plot_runs, plot_visits, write_pictures
 from rover.plots.runs import GridMap, RunFiles
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
+from rover.plots.visits import PHASE_PLANES, draw_phase_plane, make_planes, planes_of
 
 __all__ = [
     "PHASE_PLANES",
@@ -44,9 +35,11 @@ __all__ = [
     "draw_panels",
     "draw_phase_plane",
     "make_figure",
-    "make_phase_planes",
+    "make_planes",
     "make_task_figure",
     "panel_size",
+    "planes_of",
     "plot_runs",
+    "plot_visits",
     "write_pictures",
 ]

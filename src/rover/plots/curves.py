@@ -21,9 +21,9 @@ from rover.errors import ConfigurationError
 from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLACK,
-    GREY,
     LEGEND,
     LINE_PATTERNS,
+    RANDOM,
     TICK_SIZE,
     AgentStyle,
     AnyFigure,
@@ -34,7 +34,7 @@ from rover.plots.style import (
     make_figure,
 )
 
-_UNIFORM: Final = "uniform policy"
+_UNIFORM: Final = "random actions"
 # Alternatives for each panel: the first that was measured is drawn.
 _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("visited", "states_seen", "observations"),
@@ -42,7 +42,6 @@ _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("optimality_ratio", "knn_entropy"),
 )
 
-_RANDOM: Final = AgentStyle("random actions", "#333333", "dotted")
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
 _FEW_CURVES = 4
 # Least distance of the names beside curves, as a share of the height of their axes.
@@ -194,7 +193,7 @@ def draw_learning_curves(
         known = [pair for pair in references if len(pair[0])]
         # One net and one set of random actions serve all runs of a comparison.
         if known and "random" not in runs:
-            axes.plot(*known[0], **_RANDOM.line, linewidth=1.2, zorder=1.5, label=_RANDOM.label)
+            axes.plot(*known[0], **RANDOM.line, linewidth=1.2, zorder=1.5, label=RANDOM.label)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
         if is_crowded:
             _label_ends(axes, lines)
@@ -238,14 +237,58 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
         low, high = axes.get_ylim()
         subs = (1.0, 1.5, 2.0, 3.0, 5.0) if high < 20.0 * low else (1.0,)
         axes.yaxis.set(major_locator=ticker.LogLocator(10.0, subs=subs), major_formatter="{x:g}")
-    colours = {_UNIFORM: GREY}
-    to_axes, above = axes.transData + axes.transAxes.inverted(), 1.05
+    colours, lines = {_UNIFORM: RANDOM.colour}, list(axes.lines)
+    boxes: list[_Box] = []
     for name, value in sorted(levels.items(), key=lambda item: -item[1]):
-        label, height = panel.references[name].format(value=value), to_axes.transform((0, value))[1]
+        label = panel.references[name].format(value=value)
         style = AgentStyle(label, colours.get(label, BLACK), "dotted")
-        # not into the title, nor into the name above
-        _add_reference(axes, value, style, below=above - height < 0.16)
-        above = height
+        boxes.append(_add_reference(axes, value, style, lines, boxes))
+
+
+_Box = tuple[float, float, float, float]
+"""Left, bottom, right and top, as shares of the axes."""
+
+
+def _add_reference(
+    axes: Axes, value: float, style: AgentStyle, lines: Sequence[Line2D], taken: Sequence[_Box]
+) -> _Box:
+    """A thin horizontal line with its name on it, where it covers no curve and no other name.
+
+    Returns:
+        The place of the name.
+    """
+    axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5)
+    to_axes = axes.transData + axes.transAxes.inverted()
+    level = float(to_axes.transform((0.0, value))[1])
+    curves = [to_axes.transform(np.array(line.get_data()).T) for line in lines]
+    width, height = 0.025 * len(style.label), 0.09
+    places: list[tuple[float, float, bool, _Box]] = []
+    for x in (1.0, 0.0):
+        for below in (False, True):
+            left, bottom = x * (1.0 - width), level - height * below
+            box = left, bottom, left + width, bottom + height
+            inside = np.linspace(box[0], box[2], 25)
+            heights = [np.interp(inside, *curve.T) for curve in curves]
+            hidden = sum(np.mean((box[1] < y) & (y < box[3])) for y in heights)
+            others = sum(
+                box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken
+            )
+            outside = box[1] < 0.0 or box[3] > 1.02
+            places.append((float(hidden + others + outside), x, below, box))
+    _, x, below, box = min(places, key=lambda place: place[0])
+    axes.annotate(
+        style.label,
+        (x, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(3 - 6 * x, -3 if below else 3),
+        textcoords="offset points",
+        ha="right" if x else "left",
+        va="top" if below else "bottom",
+        fontsize=TICK_SIZE,
+        color=style.colour,
+        path_effects=[withStroke(linewidth=2.0, foreground="white")],
+    )
+    return box
 
 
 def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
@@ -266,24 +309,6 @@ def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
         name, end = str(lines[index].get_label()), tuple(ends[index])
         options |= {"va": "center", "fontsize": TICK_SIZE, "color": colour, "arrowprops": arrow}
         axes.annotate(name, end, xytext=(1.08, min(place, limit)), **options)
-
-
-def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) -> None:
-    """A thin horizontal line with its name written on it."""
-    x = 1.0 if style.label == _UNIFORM else 0.0
-    axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5)
-    axes.annotate(
-        style.label,
-        (x, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(3 - 6 * x, -3 if below else 3),
-        textcoords="offset points",
-        ha="right" if x else "left",
-        va="top" if below else "bottom",
-        fontsize=TICK_SIZE,
-        color=style.colour,
-        path_effects=[withStroke(linewidth=2.0, foreground="white")],
-    )
 
 
 def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:

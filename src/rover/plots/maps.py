@@ -1,4 +1,4 @@
-"""Pictures on the map of a grid world, and of observations in a plane.
+"""Pictures on the map of a grid world.
 
 :func:`draw_panels` draws any number of maps beside each other, each with the values of its states,
 with paths, or with the arrows of a policy; values share one colour scale.
@@ -6,16 +6,15 @@ with paths, or with the arrows of a policy; values share one colour scale.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
-    GREY,
     LEGEND,
     SEQUENTIAL,
     TEXT_COLOUR,
@@ -32,10 +30,9 @@ from rover.plots.style import (
     AnyFigure,
     add_colour_bar,
     label_axes,
-    make_figure,
 )
 
-Scale = Literal["visits", "occupancy", "steps", "value"]
+Scale = Literal["visits", "occupancy", "steps", "regret", "value"]
 
 # The walls and the floor of the environments' own pictures.
 WALL_COLOUR: Final = "#404046"
@@ -44,20 +41,12 @@ FLOOR_COLOUR: Final = "#EEECE6"
 GOAL: Final = "★"
 
 _SCALE_LABELS: Final[dict[Scale, str]] = {
-    "visits": "visits\n(log scale; bare: none)",
-    "occupancy": "discounted occupancy\n(√ scale; bare: 0)",
-    "steps": "steps\n(bare: 0)",
-    "value": "value\n(bare: none)",
+    "visits": "visits\n(log scale; white: none)",
+    "occupancy": "discounted occupancy\n(√ scale; white: 0)",
+    "steps": "steps\n(white: 0)",
+    "regret": "steps lost\n(white: no goal)",
+    "value": "value\n(white: none)",
 }
-
-
-_CART_POLE: Final = ((0, "cart position", "cart velocity"), (2, "pole angle", "angular velocity"))
-PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
-    "MountainCar-v0": ((0, "position", "velocity"),),
-    "CartPole-v0": _CART_POLE,
-    "CartPole-v1": _CART_POLE,
-}
-"""Observations that hold a coordinate and, right after it, its velocity: where, and their names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +55,8 @@ class MapPanel:
 
     Attributes:
         title: above the map.
-        values: (S,) counts, probabilities or steps (0: bare floor), or values of states (NaN: bare
-            floor).
+        values: (S,) counts, probabilities or steps (0: bare floor), or values of states
+            or what is lost of a goal (NaN: bare floor).
         trajectories: (E, H + 1) states of episodes, −1 after the end of an episode.
         policy_probs: (S, A) probabilities of the actions.
         starts: states that are framed, in addition to the trajectories' starts.
@@ -100,7 +89,7 @@ def draw_panels(
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
             but to 10 at least. Occupancies are on the scale of the square root from zero: a start
             state that is occupied a hundred times more does not make the others look alike. Steps
-            are on a linear scale from zero, values on one from the least to the greatest.
+            and regret are on a linear scale from zero, values from the least to the greatest.
 
     Returns:
         The axes of the maps, in order; the last of their images holds the values.
@@ -113,6 +102,7 @@ def draw_panels(
         "visits": LogNorm(1.0, max(10.0, largest)),
         "occupancy": PowerNorm(0.5, 0.0, largest),
         "steps": Normalize(0.0, max(1.0, largest)),
+        "regret": Normalize(0.0, max(1.0, largest)),
         "value": Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest),
     }
     drawn: list[Axes] = []
@@ -128,7 +118,9 @@ def draw_panels(
         if panel.values is not None:
             placed = grid.place(panel.values)
             # A value may be zero or negative; a count of zero is a state that nothing visited.
-            bare = np.isnan(placed) | ~grid.free if scale == "value" else placed <= 0.0
+            bare = placed <= 0.0
+            if scale in ("value", "regret"):
+                bare = np.isnan(placed) | ~grid.free
             shown = np.ma.masked_where(bare, placed)
             image = axes.imshow(shown, norm=norms[scale], cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
@@ -230,10 +222,10 @@ def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineColl
 
 
 def _draw_arrows(axes: Axes, policy_probs: FloatArray, grid: GridMap) -> None:
-    """In each cell one arrow per action, whose length is the action's probability.
+    """In each cell one arrow per action, as long as it is probable beside the likeliest one.
 
-    A small cross means indifference. Darker arrows are likelier, so that the main direction can be
-    read on large maps. Episodes end at marks, where a policy has nothing to say.
+    A cross means indifference. Darker arrows are likelier, so that the main direction can be read
+    on large maps. Episodes end at marks, where a policy has no actions.
     """
     cells, shown = grid.cells, policy_probs.copy()
     for mark in grid.marks[:, :2]:
@@ -242,7 +234,8 @@ def _draw_arrows(axes: Axes, policy_probs: FloatArray, grid: GridMap) -> None:
     order = np.argsort(shown, axis=None, kind="stable")
     states, actions = np.divmod(order[shown.ravel()[order] >= 0.02], len(grid.moves))
     probs = shown[states, actions]
-    arrows = 0.48 * probs[:, None] * grid.moves[actions]  # the longest ends in its cell
+    lengths = 0.48 * probs / shown.max(axis=1)[states]  # the longest ends in its cell
+    arrows = lengths[:, None] * grid.moves[actions]
     axes.quiver(
         *cells[states].T,
         *arrows.T,
@@ -258,86 +251,3 @@ def _draw_arrows(axes: Axes, policy_probs: FloatArray, grid: GridMap) -> None:
         color=[(*to_rgb(BLUE), 0.35 + 0.65 * np.sqrt(p)) for p in probs],
         zorder=2,
     )
-
-
-def draw_phase_plane(
-    axes: Axes,
-    points: NDArray[Any],
-    *,
-    names: Sequence[str],
-    rollouts: NDArray[Any] | None = None,
-    values: FloatArray | None = None,
-) -> PathCollection:
-    """Visited states in the plane of a coordinate and its velocity, or roll-outs over them.
-
-    Args:
-        axes: drawn on.
-        points: (N, 2) distinct states in the order of their first visit.
-        names: of the coordinate and of its velocity.
-        rollouts: (E, T + 1, 2), NaN after the end of an episode; the states below them are grey
-            and not coloured.
-        values: (N,) what colours the states; None: their order.
-
-    Returns:
-        The points, whose array is their order or value, for a colour bar.
-    """
-    scatter = axes.scatter(
-        points[:, 0],
-        points[:, 1],
-        # Smaller where there are many: a cloud of full-sized points is one blot.
-        s=9 if len(points) < 5000 else 3,
-        color=GREY,
-        alpha=None if rollouts is None else 0.35,
-        linewidths=0,
-        rasterized=True,
-        zorder=2,
-    )
-    # The states are coloured, or grey below paths, which colours would hide.
-    if rollouts is None:
-        scatter.set_cmap(SEQUENTIAL)
-        scatter.set_array(np.arange(len(points)) if values is None else values)
-        scatter.set_norm(Normalize(0, len(points)))
-        if values is not None:
-            scatter.autoscale()
-    else:
-        paths = [rollout[np.isfinite(rollout).all(axis=1)] for rollout in rollouts]
-        options: dict[str, Any] = {"colors": BLUE, "linewidths": 1.0, "alpha": 0.45, "zorder": 3}
-        axes.add_collection(LineCollection(paths, rasterized=True, **options))
-        options = {"edgecolors": "white", "linewidths": 0.6, "zorder": 4, "label": "start"}
-        axes.scatter(rollouts[:, 0, 0], rollouts[:, 0, 1], s=25, c=VERMILLION, **options)
-        axes.plot([], [], color=BLUE, linewidth=1.4, label="episode of the policy")
-        axes.legend(loc="lower right", **LEGEND)
-    label_axes(axes, x=names[0], y=names[1], grid=True)
-    return scatter
-
-
-def make_phase_planes(
-    env_id: str,
-    observations: NDArray[Any],
-    rollouts: NDArray[Any] | None,
-    title: str,
-    values: FloatArray | None = None,
-) -> Figure:
-    """A row for each coordinate and its velocity: the states seen, and roll-outs over them.
-
-    Args:
-        env_id: one of :data:`PHASE_PLANES`.
-        observations: (N, d) distinct states in the order of their first visit.
-        rollouts: (E, T + 1, d), NaN after the end of an episode, or None.
-        title: of the figure.
-        values: (N,) of the states, which colour them; None: their order does.
-    """
-    pairs, columns = PHASE_PLANES[env_id], 1 if rollouts is None else 2
-    figure = make_figure(5.0 * columns + 0.5, 0.4 + 3.8 * len(pairs), title)
-    grid = figure.subplots(len(pairs), columns, squeeze=False, sharex="row", sharey="row")
-    for (first, *names), row in zip(pairs, grid, strict=True):
-        pair = slice(first, first + 2)
-        points = draw_phase_plane(row[0], observations[:, pair], names=names, values=values)
-        label_axes(row[0], title=f"States in the buffer ({len(observations):,})")
-        shown = "order of the first visit" if values is None else "value"
-        add_colour_bar(figure, points, [row[0]], shown)
-        if rollouts is not None:
-            paths = rollouts[:, :, pair]
-            draw_phase_plane(row[1], observations[:, pair], names=names, rollouts=paths)
-            label_axes(row[1], title=f"{len(rollouts)} episodes of the policy", y="")
-    return figure

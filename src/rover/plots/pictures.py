@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from PIL.Image import Dither
 
@@ -23,24 +22,10 @@ from rover.plots.curves import (
     make_task_figure,
     measured_keys,
 )
-from rover.plots.maps import (
-    PHASE_PLANES,
-    MapPanel,
-    Scale,
-    draw_panels,
-    make_phase_planes,
-    panel_size,
-)
-from rover.plots.runs import ENDED, FloatArray, RunFiles
-from rover.plots.style import (
-    BLUE,
-    LEGEND,
-    ORANGE,
-    TICK_SIZE,
-    VERMILLION,
-    label_axes,
-    make_figure,
-)
+from rover.plots.maps import MapPanel, Scale, draw_panels, panel_size
+from rover.plots.runs import ENDED, RunFiles
+from rover.plots.style import BEST, RANDOM, TICK_SIZE, AgentStyle, make_figure
+from rover.plots.visits import make_frames, make_planes, make_sorted_lines, planes_of
 from rover.storage import check_writable, fitting, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
@@ -62,29 +47,35 @@ def plot_runs(
     out: str | Path | None = None,
     formats: Sequence[str] = ("png",),
     dpi: int = 150,
+    dims: Sequence[int] | None = None,
+    titles: bool = True,
 ) -> list[Path]:
-    """Draw what can be drawn of a run of pretraining, or of any number of runs of tasks.
+    """Draw what can be drawn of a run of pretraining, or of any number of runs.
 
-    Every run of pretraining with a policy update: ``learning_curves`` and, where the agent has a
-    sink, ``sink_mass``. A finished run in a grid world: ``trajectories``, ``occupancy`` (exact,
-    sampled, optimal), ``policy``, ``visits``, and ``snapshots`` of the policies on the way. Other
-    finite problems: ``occupancy`` as bars. Observations that hold a coordinate and its velocity:
-    ``phase_plane``. Others whose states are unknown: the curves only.
+    A run of pretraining: ``learning_curves``; when it has finished ``visits``, beside those of
+    random actions: on the map, in a plane of two numbers of the observation, in the plane of two
+    slow features of images and long vectors, or sorted where states are numbers. Images:
+    ``frames``. Known states: ``occupancy`` of the policy, of random actions and of the optimum; on
+    a map ``trajectories``, ``policy`` and ``snapshots`` of earlier policies, too.
+
+    Several runs of pretraining on one environment: ``learning_curves``, a line for each agent and
+    preset, the mean over its seeds.
 
     Runs that learned a task: ``task_curves``, a panel for each task; in it a curve for each start
     and learner: the mean over its seeds, with a 95% bootstrap interval.
 
     Args:
         run_dirs: the folders of the runs, finished or not; at least one.
-        out: folder of the picture ``task_curves``; None: the folder ``pictures`` of the only run.
+        out: folder of the pictures; None: the folder ``pictures`` of the only run.
         formats, dpi: as of :func:`write_pictures`.
+        dims: two numbers of vector observations whose plane is drawn.
+        titles: whether figures have titles; captions of a paper say the same.
 
     Returns:
         The files written.
 
     Raises:
-        ArtefactError: a folder without a run, or a damaged file; nothing to draw yet; a run of
-            pretraining among others.
+        ArtefactError: a folder without a run, or a damaged file; nothing to draw yet.
         ConfigurationError: several runs and no `out`; runs that cannot share a curve or a
             picture; an unknown format.
         StorageError: the pictures cannot be written.
@@ -94,13 +85,11 @@ def plot_runs(
     """
     runs = [RunFiles.read(path) for path in run_dirs]
     folder, first = Path(out or runs[0].path / "pictures"), runs[0]
-    # A run of pretraining has its own pictures; runs of tasks share one, whose curves are means.
-    is_alone = len(runs) == 1 and out is None and not first.is_task
     for run in runs:
-        if not (run.is_task or is_alone):
+        if run.is_task is not first.is_task:
             raise ArtefactError(
-                f"{run.path} holds no run that learned a task: runs of `rover pretrain` are drawn "
-                "one at a time, into their own folders; `rover compare` compares agents"
+                f"{first.path} and {run.path} are a run of pretraining and a run that learned a "
+                "task: draw them in separate pictures"
             )
         # Of pretraining one update of the policy is enough, or the end.
         is_drawn = run.is_complete or bool(run.records)
@@ -114,9 +103,14 @@ def plot_runs(
             f"the picture of {len(runs)} runs belongs to none of them: say where it goes with "
             "--out DIR, or `out` in Python"
         )
-    figures = _run_figures(first) if is_alone else _task_figures(runs)
-    written = write_pictures(figures, folder, formats=formats, dpi=dpi)
-    if is_alone and not first.is_complete:
+    if dims is not None:
+        _check_dims(runs, dims)
+    if first.is_task:
+        figures = _task_figures(runs)
+    else:
+        figures = _run_figures(first, dims) if len(runs) == 1 else _agent_figures(runs)
+    written = write_pictures(figures, folder, formats=formats, dpi=dpi, titles=titles)
+    if len(runs) == 1 and not first.is_task and not first.is_complete:
         warnings.warn(
             f"{first.path} has not ended, so there are no trajectories, occupancies and visits "
             f"yet: drew the curves only; continue it with `rover resume {first.path}`",
@@ -132,6 +126,7 @@ def write_pictures(
     *,
     formats: str | Sequence[str] = ("png",),
     dpi: int = 150,
+    titles: bool = True,
 ) -> list[Path]:
     """Write figures by name, each in all formats.
 
@@ -140,6 +135,7 @@ def write_pictures(
         folder: is made if it does not exist.
         formats: png, svg, pdf, or another one that matplotlib writes.
         dpi: pixels per inch of png, and of the parts of svg and pdf that are pixels.
+        titles: whether the figures' own titles are shown.
 
     Returns:
         The files written.
@@ -150,6 +146,8 @@ def write_pictures(
     formats = (formats,) if isinstance(formats, str) else tuple(formats)
     folder, written = Path(folder), []
     for name, figure in figures:
+        if not titles:
+            figure.suptitle("")
         check_writable(folder)  # here, so that a refusal of what is drawn leaves no folder
         for kind in formats:
             stream = io.BytesIO()
@@ -163,65 +161,172 @@ def write_pictures(
     return written
 
 
-def _run_figures(run: RunFiles) -> Figures:
+def _check_dims(runs: Sequence[RunFiles], dims: Sequence[int]) -> None:
+    """Refuse dimensions that are no two numbers of the observations of the only run."""
+    observations = runs[0].arrays.get("observations")
+    if len(runs) > 1 or observations is None or observations.ndim != 2:
+        raise ConfigurationError(
+            "--dims are two numbers of the vector observations of one finished run of pretraining: "
+            f"{runs[0].path} has none, or is not alone"
+        )
+    width = observations.shape[1]
+    if len(dims) != 2 or not all(0 <= one < width for one in dims):
+        raise ConfigurationError(
+            f"a plane needs two of the observation's {width} numbers, from 0 to {width - 1}, as in "
+            f"--dims 0,{width - 1}; not {','.join(map(str, dims))}"
+        )
+
+
+def plot_visits(run_dir: str | Path) -> list[Path]:
+    """Draw what a finished run of pretraining visited, beside random actions, into its folder."""
+    run = RunFiles.read(run_dir)
+    style = RunFiles.styles_of({run.agent: [run]})[run.agent]
+    figures = visits_figures(run, _title_of(run, style), style)
+    return write_pictures(figures, run.path / "pictures")
+
+
+def _title_of(run: RunFiles, style: AgentStyle) -> str:
+    """Agent, environment, seed and steps of a run of pretraining."""
+    progress = f"{run.summary.get('steps', 0):,} steps"
+    if not run.is_complete:
+        done, planned = max([0, *run.series("step")[0]]), run.config.total_timesteps
+        progress = f"{done:,.0f} of {planned:,} steps (not finished)"
+    return f"{style.label} on {run.environment}, seed {run.config.seed}, {progress}"
+
+
+def _run_figures(run: RunFiles, dims: Sequence[int] | None) -> Figures:
     """The pictures of a run of pretraining, by name."""
     # Digests say that files are as they were written, not by whom: what they hold is drawn as it
     # stands, and nothing of it is checked before.
     with fitting(f"{run.path} cannot be drawn; restore it from a copy"):
         runs = {run.agent: [run]}
-        progress = f"{run.summary.get('steps', 0):,} steps"
-        if not run.is_complete:
-            done, planned = max([0, *run.series("step")[0]]), run.config.total_timesteps
-            progress = f"{done:,.0f} of {planned:,} steps (not finished)"
-        label = RunFiles.styles_of(runs)[run.agent].label
-        title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
-        if run.records:
-            figure = make_figure(max(3.5 * len(measured_keys(runs)), 5.5), 3.4, title)
+        style = RunFiles.styles_of(runs)[run.agent]
+        title = _title_of(run, style)
+        if measured_keys(runs):
+            figure = make_figure(max(3.7 * len(measured_keys(runs)), 6.5), 3.4, title)
             draw_learning_curves(figure, runs)
             yield "learning_curves", figure
-        if len(run.series("sink_mass")[0]):
-            figure = make_figure(5.5, 3.4, title)
-            draw_learning_curves(figure, runs, keys=["sink_mass"])
-            yield "sink_mass", figure
         if run.is_complete:
-            yield from _evaluation_figures(run, title)
+            yield from visits_figures(run, title, style, dims)
+            yield from _evaluation_figures(run, title, style)
 
 
-def _evaluation_figures(run: RunFiles, title: str) -> Figures:
-    """The pictures of the arrays that a finished run of pretraining left."""
+def visits_figures(
+    run: RunFiles, title: str, style: AgentStyle, dims: Sequence[int] | None = None
+) -> Figures:
+    """What a finished run visited, beside random actions: ``visits``, and ``frames`` of images."""
     arrays = run.arrays
-    env_id = run.config.env_id or ""
-    if "observations" in arrays and env_id in PHASE_PLANES:
-        points, rollouts = arrays["observations"], arrays.get("rollouts")
-        yield "phase_plane", make_phase_planes(env_id, points, rollouts, title)
+    if run.grid is not None:
+        panels = []
+        shown = {"Visited": "buffer_visits", "Random actions": "uniform_buffer_visits"}
+        for name, visits in ((name, arrays.get(key)) for name, key in shown.items()):
+            if visits is not None:
+                seen = f"{name}: {np.count_nonzero(visits):,} of {len(visits):,} states"
+                panels.append(MapPanel(seen, values=visits))
+        columns = 1 if run.grid.is_wide else len(panels)
+        yield "visits", map_figure(run, panels, title, columns=columns)
+        return
+    is_numbered = "observations" in arrays and arrays["observations"].ndim == 1
+    if "buffer_visits" in arrays or is_numbered:
+        names = "buffer_visits" if "buffer_visits" in arrays else "visits"
+        lines = {style: arrays[names], RANDOM: arrays.get(f"uniform_{names}")}
+        known = {one: values for one, values in lines.items() if values is not None}
+        yield "visits", make_sorted_lines(known, title, y="visits in the data (log scale)")
+    elif "visits" in arrays:
+        yield "visits", _plane_figure(run, title, dims)
+    if "frames" in arrays:
+        yield (
+            "frames",
+            make_frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}"),
+        )
+
+
+def _plane_figure(run: RunFiles, title: str, dims: Sequence[int] | None) -> Figure:
+    """Visits of vectors and images, coloured by the step of the first one."""
+    arrays = run.arrays
+    name = "plane" if "plane" in arrays and dims is None else "observations"
+    shown, uniform = arrays[name], None
+    if name == "plane":
+        planes = [((0, 1), ("slowest feature", "second slowest feature"))]
+    elif shown.shape[1] == 1:  # over time
+        planes = [((0, 1), ("step of the first visit", "observation[0]"))]
+    else:
+        cover = run.config.settings.get("cover")
+        cover = cover if isinstance(cover, list) else None
+        planes = planes_of(run.config.env_id or "", dims=dims, cover=cover)
+    points = {}
+    for whose in ("", "uniform_"):
+        if f"{whose}{name}" in arrays:
+            steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}{name}"]
+            points[whose] = (np.column_stack([steps, rows]) if rows.shape[1] == 1 else rows, steps)
+    shown, steps = points[""]
+    uniform = points.get("uniform_")
+    rollouts = arrays.get("rollouts") if name == "observations" and shown.shape[1] > 1 else None
+    if rollouts is not None and rollouts.shape[2] != shown.shape[1]:
+        rollouts = None
+    values = "step of the first visit", steps
+    return make_planes(planes, shown, title, values=values, uniform=uniform, rollouts=rollouts)
+
+
+def _evaluation_figures(run: RunFiles, title: str, style: AgentStyle) -> Figures:
+    """The pictures of the policy that a finished run on known states left."""
+    arrays = run.arrays
     if "occupancy" not in arrays:
         return
-    trajectories, visits = arrays["trajectories"], arrays["buffer_visits"]
-    episodes, length = trajectories.shape
     occupancies = {
-        "exact": arrays["occupancy"],
-        f"sampled ({episodes} episodes of at most {length - 1} steps)": run.sampled_occupancy(),
-        "optimal for J": arrays["optimal_occupancy"],
+        style: arrays["occupancy"],
+        RANDOM: arrays.get("uniform_occupancy"),
+        BEST: arrays["optimal_occupancy"],
     }
+    known = {one: values for one, values in occupancies.items() if values is not None}
     if run.grid is None:
-        yield "occupancy", _state_bars(occupancies, title)
+        y = "discounted occupancy (log scale)"
+        yield "occupancy", make_sorted_lines(known, title, y=y)
         return
+    trajectories = arrays["trajectories"]
+    episodes, length = trajectories.shape
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
     yield "trajectories", map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
     # side by side on one scale, to be compared
-    maps = [MapPanel(name, values=values) for name, values in occupancies.items()]
+    names = {style: "policy"}
+    maps = [MapPanel(names.get(one, one.label), values=values) for one, values in known.items()]
     columns = 1 if run.grid.is_wide else len(maps)
     yield "occupancy", map_figure(run, maps, title, columns=columns, scale="occupancy")
     arrows = MapPanel(
-        "Policy: arrow length = probability of the action",
+        "Policy: arrow length = probability, beside the likeliest action",
         policy_probs=arrays["policy_probs"],
         starts=np.unique(trajectories[:, 0]),
     )
     yield "policy", map_figure(run, [arrows], title)
-    seen = f"Visits in the buffer: {np.count_nonzero(visits):,} of {len(visits):,} states"
-    yield "visits", map_figure(run, [MapPanel(seen, values=visits)], title)
     if "snapshot_steps" in arrays:
         yield "snapshots", draw_snapshots({"": run}, title)
+
+
+def _agent_figures(runs: Sequence[RunFiles]) -> Figures:
+    """Learning curves of pretraining on one environment: a line for each agent and preset."""
+    first, groups = runs[0], dict[str, list[RunFiles]]()
+    presets: dict[str, set[str | None]] = {}
+    for run in runs:
+        if (run.config.env_id, run.config.env_kwargs) != (
+            first.config.env_id,
+            first.config.env_kwargs,
+        ):
+            raise ConfigurationError(
+                f"{first.path} ran on {first.environment} and {run.path} on {run.environment}, or "
+                "with other keywords: draw them in separate pictures"
+            )
+        presets.setdefault(run.agent, set()).add(run.config.preset)
+    for run in runs:
+        several = len(presets[run.agent]) > 1
+        name = f"{run.agent}-{run.config.preset}" if several else run.agent
+        groups.setdefault(name, []).append(run)
+    for group in groups.values():
+        _check_one_curve(group)
+    keys = measured_keys(groups)
+    title = f"Pretraining on {first.environment}: mean over seeds, 95% bootstrap interval"
+    figure = make_figure(max(4.0 * len(keys), 7.0), 3.7, title)
+    draw_learning_curves(figure, groups)
+    yield "learning_curves", figure
 
 
 def map_figure(
@@ -267,24 +372,6 @@ def draw_snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
     return figure
 
 
-def _state_bars(occupancies: Mapping[str, FloatArray], title: str) -> Figure:
-    """The first occupancy as bars over the numbers of the states, the others as marks on them."""
-    figure = make_figure(8.0, 3.6, title)
-    axes, states = figure.subplots(), np.arange(len(next(iter(occupancies.values()))))
-    size = 6.0 if len(states) <= 60 else 2.5  # marks no wider than bars
-    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white", "markersize": size}
-    (name, values), *others = occupancies.items()
-    drawn: list[Any] = [axes.bar(states, values, width=0.8, color=BLUE, label=name, zorder=2)]
-    for (name, values), marker, colour in zip(others, "oD", (ORANGE, VERMILLION), strict=True):
-        drawn += axes.plot(states, values, marker, color=colour, label=name, zorder=3, **mark)
-    label_axes(axes, x="state", y="discounted occupancy (probability)", grid=True)
-    axes.grid(visible=False, axis="x")
-    axes.set(xlim=(-0.7, len(states) - 0.3), ylim=(0.0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
-    axes.legend(handles=drawn, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, **LEGEND)
-    return figure
-
-
 def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     """Learning curves: runs are grouped by task, and then by start and learner."""
     first, kinds = runs[0], [run.config.kind for run in runs]
@@ -317,6 +404,12 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
 
 def _mean_of_seeds(group: Sequence[RunFiles]) -> MeanCurve:
     """The mean of runs that differ in their seeds, and in nothing else."""
+    _check_one_curve(group)
+    return MeanCurve.of_runs([run.series("greedy_return") for run in group])
+
+
+def _check_one_curve(group: Sequence[RunFiles]) -> None:
+    """Refuse runs that differ in more than their seeds, or have one seed."""
     first, seeds = group[0], dict[int, RunFiles]()
     for run in group:
         for name in sorted(first.settings.keys() | run.settings.keys()):
@@ -333,4 +426,3 @@ def _mean_of_seeds(group: Sequence[RunFiles]) -> MeanCurve:
                 f"{other.path} and {run.path} are both of seed {run.config.seed}: leave one of "
                 "them out"
             )
-    return MeanCurve.of_runs([run.series("greedy_return") for run in group])

@@ -205,22 +205,6 @@ class RunFiles:
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
 
-    def sampled_occupancy(self) -> FloatArray:
-        """The discounted occupancy that the sampled episodes estimate, (S,), summing to 1.
-
-        Each visit at time t counts γ^t, and the total is normalised: the estimate of the occupancy
-        of the process that starts anew at the end of an episode, up to the episodes' truncation.
-        """
-        trajectories = self.arrays["trajectories"]  # (E, H + 1)
-        discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
-        weights = np.broadcast_to(discounts, trajectories.shape)
-        alive = trajectories != ENDED
-        n_states = len(self.arrays["policy_probs"])
-        # Episodes are cut off at the horizon, so that the discounts of their visits sum to less
-        # than 1 / (1 − γ).
-        counts = np.bincount(trajectories[alive], weights=weights[alive], minlength=n_states)
-        return np.asarray(counts / counts.sum(), np.float64)
-
 
 Runs = Mapping[str, Sequence[RunFiles]]
 """An agent, or AGENT-VARIANT → its runs."""

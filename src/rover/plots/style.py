@@ -88,6 +88,9 @@ class AgentStyle:
         return {"color": self.colour, "linestyle": LINE_PATTERNS[self.dashes]}
 
 
+RANDOM: Final = AgentStyle("random actions", "#333333", "dotted")
+BEST: Final = AgentStyle("best possible (J*)", BLACK, "dashed")
+
 Styles = Mapping[str, AgentStyle]
 _VARIANT_LABELS = {"encoder": "{}'s encoder", "both": "{}'s policy and encoder"}
 

@@ -56,10 +56,10 @@ def draw_solution(
             seed=0,
         )
         title = f"{env_id}, solved without a further step"
-        values = policy.value(drawn)
+        planes, values = plots.planes_of(env_id), ("value", policy.value(drawn))
         yield (
             "values",
-            plots.make_phase_planes(env_id, drawn, rollouts, title, values),
+            plots.make_planes(planes, drawn, title, values=values, rollouts=rollouts),
         )
 
 
@@ -70,11 +70,15 @@ def _draw_maps(
     dynamics, observations = problem.dynamics, problem.observations
     horizon, starts = horizon_of(env), np.flatnonzero(dynamics.start > 0.0)
     if policy.n_components > 1:
-        result, regret = goal_regret(policy, env), np.zeros(dynamics.n_states)
+        result, regret = goal_regret(policy, env), np.full(dynamics.n_states, np.nan)
         # rounding puts a return above the best possible one
         regret[goal_states(policy, env)] = np.maximum(result.best - result.returns, 0.0)
-        title = f"regret of the {policy.n_components} goals that were reached, of {len(regret)}"
-        yield "regret", _draw(grid, plots.MapPanel(title, values=regret, starts=starts))
+        optimal = " (all optimal)" if np.nanmax(regret) < 1e-6 else ""
+        title = f"regret of {policy.n_components} goals of {len(regret)}{optimal}"
+        yield (
+            "regret",
+            _draw(grid, plots.MapPanel(title, values=regret, starts=starts), scale="regret"),
+        )
         return
     is_bare = dynamics.terminal | (policy.places_of(observations) < 0)
     values = np.where(is_bare, np.nan, policy.value(observations))

@@ -36,10 +36,12 @@ from rover.evaluation import (
     covers_less,
     data_coverage,
     episode_coverage,
+    first_steps,
     novel_moments,
     policy_occupancy,
     random_references,
     sample_trajectories,
+    slow_planes,
     stack_episodes,
     unseen_mass,
 )
@@ -73,6 +75,8 @@ _RECORDED_TRAJECTORIES = 50
 
 _N_FRAMES = 8
 """Images that a run records for a picture."""
+_FEW_NUMBERS = 10
+"""Width of vectors that are drawn by their own numbers."""
 
 MEASURED_SETS = 5
 """Sets of roll-outs of random actions and of the final policy; one set of all others."""
@@ -547,21 +551,33 @@ class ExactMeasures(Measures):
             horizon=evaluator.horizon,
             rng=rng,
         )
-        buffer_visits, visits = np.zeros(n_states, np.int64), self._buffer.visits()
-        states = problem.states_of(self._buffer.observations.rows)
-        # Noise may make one state look like several observations: their visits are added.
-        np.add.at(buffer_visits, states[states >= 0], visits[states >= 0])
         return {
             "policy_probs": evaluator.marginal(tables),
             "occupancy": policy_occupancy(problem.dynamics, tables, discount=evaluator.discount),
             "optimal_occupancy": evaluator.optimum.state_occupancy,
+            "uniform_occupancy": policy_occupancy(
+                problem.dynamics, evaluator.uniform_policy, discount=evaluator.discount
+            ),
             "trajectories": trajectories,
             "sampled_visits": np.bincount(trajectories[trajectories != ENDED], minlength=n_states),
-            "buffer_visits": buffer_visits,
+            "buffer_visits": self._visits_of(self._buffer),
+            **(
+                {"uniform_buffer_visits": self._visits_of(self._references[0].buffer)}
+                if self._references
+                else {}
+            ),
             **map_arrays(self._env, self._observations),
             **self._recorded_snapshots(),
             **self._data_arrays(),
         }
+
+    def _visits_of(self, buffer: Buffer) -> NDArray[np.int64]:
+        """Visits of each state in a buffer, (S,)."""
+        visits = np.zeros(self.evaluator.n_states, np.int64)
+        (states,) = self._states_of([buffer])
+        # Noise may make one state look like several observations: their visits are added.
+        np.add.at(visits, states[states >= 0], buffer.visits()[states >= 0])
+        return visits
 
     def _recorded_snapshots(self) -> dict[str, NDArray[Any]]:
         """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
@@ -848,18 +864,28 @@ class RolloutMeasures(Measures):
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
         """Distinct observations, thinned evenly, their visits, roll-outs, and novel images."""
-        rows, arrays = self._buffer.observations.rows, self._data_arrays()
-        if rows.ndim > 2:
-            return arrays | {"frames": rows[novel_moments(rows, _N_FRAMES)]}
-        # Evenly over the order of first visits, which pictures show as colours.
-        keep = evenly_spaced(len(rows), MAX_RECORDED_OBSERVATIONS)
-        arrays |= {"observations": rows[keep], "visits": self._buffer.visits()[keep]}
+        table, arrays = self._buffer.observations, self._data_arrays()
+        buffers = {"": self._buffer}
         if self._references:
-            buffer = self._references[0].buffer
-            keep = evenly_spaced(len(buffer.observations), MAX_RECORDED_OBSERVATIONS)
-            arrays["uniform_observations"] = buffer.observations.rows[keep]
-            arrays["uniform_visits"] = buffer.visits()[keep]
-        if self._episodes and rows.ndim == 2:
+            buffers["uniform_"] = self._references[0].buffer
+        # Of images, and of vectors too long to choose two of their numbers, the slowest features.
+        is_plane = len(table.shape) > 1 or (len(table.shape) == 1 and table.shape[0] > _FEW_NUMBERS)
+        planes = slow_planes([*buffers.values()]) if is_plane else []
+        for number, (whose, buffer) in enumerate(buffers.items()):
+            rows = buffer.observations.rows
+            # Evenly over the order of first visits, which pictures show as colours.
+            keep = evenly_spaced(len(rows), MAX_RECORDED_OBSERVATIONS)
+            arrays[f"{whose}visits"] = buffer.visits()[keep]
+            arrays[f"{whose}first_steps"] = first_steps(buffer)[keep]
+            if is_plane:
+                arrays[f"{whose}plane"] = planes[number][keep]
+            if rows.ndim < 3:
+                arrays[f"{whose}observations"] = rows[keep]
+        if len(table.shape) > 1:
+            shown = novel_moments(table.rows, _N_FRAMES)
+            steps = first_steps(self._buffer)[shown]
+            arrays |= {"frames": table.rows[shown], "frame_steps": steps}
+        if self._episodes and len(table.shape) == 1:
             drawn = self._episodes[: self._config.evaluation_episodes]
             arrays["rollouts"] = stack_episodes(drawn, self._rollout_horizon)
         return arrays
