@@ -51,17 +51,9 @@ LIMIT, GOALS = 200, 10
 # Mechanisms
 
 
-def _ways() -> None:
-    """Outcomes of a plan keep to observed ways."""
-    outcomes._kept_to_ways = lambda ways, begun, ends, tree: (
-        ends,
-        *outcomes.between(tree, ends, outcomes.NEIGHBOURS),
-    )
-
-
 def _fine() -> None:
     """Action values of a plan at places of a second, finer spacing."""
-    outcomes._FINE_SPACING = outcomes.SPACING
+    outcomes.FINE_SPACING = outcomes.SPACING
 
 
 def _passing() -> None:
@@ -91,18 +83,7 @@ def _evidence() -> None:
 
 
 def _smooth() -> None:
-    """Smoothness of an exploration's law chosen by leave-one-out."""
-    choose = displacements.Displacements._choose
-
-    def fixed(self: Any, x: Any, u: Any, y: Any, smoothness: Any) -> Any:
-        few = len(self._basis.phases) <= displacements.WAVES
-        return smoothness if few else choose(self, x, u, y, smoothness)
-
-    displacements.Displacements._choose = fixed
-
-
-def _smooth_all() -> None:
-    """Smoothness of every law chosen by leave-one-out."""
+    """Smoothness of laws of plans chosen by leave-one-out."""
     displacements.Displacements._choose = lambda self, x, u, y, smoothness: smoothness
 
 
@@ -113,7 +94,7 @@ def _cell() -> None:
 
 def _missed() -> None:
     """A sequence searched anew where its first action led elsewhere."""
-    exploration._MISSED = math.inf
+    exploration.MISSED = math.inf
 
 
 def _safe() -> None:
@@ -174,7 +155,7 @@ def _plan() -> None:
         if not isinstance(law, model.PlaceModel) or not law.is_ready or self._search is False:
             return plain(self, observation, rng)
         n = len(law.buffer)
-        if not hasattr(law, "kept") or n >= getattr(self, "_fitted", 0) * (1 + model._STALE):
+        if not hasattr(law, "kept") or n >= getattr(self, "_fitted", 0) * (1 + model.STALE):
             law.fit()
             self._fitted = n
         if not (self._search or law.n_dimensions > exploration._MOST_PLANNED):
@@ -182,7 +163,7 @@ def _plan() -> None:
         point = law.point(observation)
         if len(self._path) == law.held and self._way is not None:
             told = self._way.points[0]
-            if len(told) != len(point) or np.abs(point - told).max() > exploration._MISSED:
+            if len(told) != len(point) or np.abs(point - told).max() > exploration.MISSED:
                 self._path.clear()
         if not self._path:
             law.motion.visit(n)
@@ -203,7 +184,7 @@ def _plan() -> None:
     exploration.Explorer.act = act
 
 
-def _width(value: float, least: float = 0.0) -> Callable[[], None]:
+def _width(value: float) -> Callable[[], None]:
     def off() -> None:
         """Widths of the novelty's density that are sharpened as the space fills."""
         motion._NOVELTY_WIDTH, motion._WIDTHS = value, 1
@@ -225,14 +206,11 @@ def _lifelong() -> None:
         return within, within + onward
 
     contexts.ContextExplorer._arrival = arrival
-    contexts.leverage = lambda inverse, features: np.full(len(features), -1.0, np.float32)
+    contexts.leverage = lambda inverse, features: np.zeros(len(features), np.float32)
     plain = contexts.ContextExplorer._priced
 
     def priced(self: Any, features: Any, before: Any, actions: Any, after: Any, *told: Any) -> Any:
         within, ends = told
-        # −1 / (1 − 1) would be: the term is made nought, and the other one whole, by doubling.
-        contexts.leverage = lambda inverse, reached: np.zeros(len(reached), np.float32)
-        # `new` follows from within > 0, which doubling keeps.
         return plain(self, features, before, actions, after, 2.0 * within, ends)
 
     contexts.ContextExplorer._priced = priced
@@ -266,12 +244,10 @@ def _still() -> None:
 
 MECHANISMS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
-    "ways": _ways,
     "fine": _fine,
     "passing": _passing,
     "evidence": _evidence,
     "smooth": _smooth,
-    "smooth-all": _smooth_all,
     "cell": _cell,
     "missed": _missed,
     "safe": _safe,
@@ -395,7 +371,7 @@ EXPLORED: dict[str, tuple[Callable[[int], gym.Env[Any, Any]], Any, int]] = {
     "car": (
         lambda _: gym.make("MountainCar-v0"),
         _squares([-1.2, -0.07], [0.6, 0.07], 20),
-        1500,
+        1000,
     ),
     "pendulum": (_pendulum, _swing(0, 1, 2, 8.0), 700),
     "maze": (_maze("Medium"), None, 400),

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.displacements import (
     Displacements,
-    FirstLaw,
     contact_weights,
     leave_one_out,
 )
@@ -92,9 +91,8 @@ def test_contacts_do_not_bend_free_motion(seed):
 def test_torques_between_those_tried_are_predicted():
     rng = np.random.default_rng(3)
     points, torques = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(-1.0, 1.0, (300, 1))
-    model = Displacements(
-        points, torques, free_motion(points, torques[:, 0]), rng=np.random.default_rng(0)
-    )
+    changes, rng = free_motion(points, torques[:, 0]), np.random.default_rng(0)
+    model = Displacements(points, torques, changes, rng=rng, chooses=True)
     asked = np.array([[-0.7], [0.3]])
     change = model.predict(points, model.coefficients(asked))
     for index in range(2):
@@ -110,19 +108,3 @@ def test_errors_left_out_are_larger_than_those_of_what_was_fitted():
     fitted = changes - model.predict(points, model.coefficients(np.eye(3)))[chosen, np.arange(60)]
     left_out = model.left_out(points, controls, changes)
     assert (np.abs(left_out)[~hits] >= np.abs(fitted)[~hits] - 1e-12).all()
-
-
-def test_the_first_law_is_fitted_once_for_all_who_ask_for_the_same():
-    points, controls, changes, _ = pushed(5, 120)
-    first, law = (points[:80], controls[:80], changes[:80]), FirstLaw()
-    own, others = law(*first), law(*(part.copy() for part in first))
-    # The same fit, not an equal one: what both begin with is one tensor.
-    assert own._factor is others._factor
-    alone = Displacements(*first, rng=np.random.default_rng(0))
-    before = alone.coefficients(np.eye(3))
-    own.add(points[80:], controls[80:], changes[80:])
-    assert torch.equal(others.coefficients(np.eye(3)), before)
-    assert torch.equal(law(*first).coefficients(np.eye(3)), before)
-    assert not torch.equal(own.coefficients(np.eye(3)), before)
-    longer = law(points, controls, changes)
-    assert not torch.equal(longer.coefficients(np.eye(3)), before)

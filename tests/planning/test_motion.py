@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
-from rover.planning.displacements import FirstLaw
 from rover.planning.model import PlaceModel
 from rover.planning.motion import HELD, Motion
 
@@ -115,7 +114,6 @@ def test_what_was_predicted_and_did_not_come_is_less_novel():
         np.eye(3),
         coverage=np.ones(2),
         time_scales=np.ones(2),
-        fit_law=FirstLaw(),
     )
     novelty = before.novelty(predicted)
     before._refute(points[far], actions[far], changes[far], missed[far])

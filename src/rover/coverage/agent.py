@@ -294,7 +294,6 @@ class Rover(Agent[RoverConfig]):
                 self.buffer,
                 self._representation.points,
                 largest=min(self.config.n_anchors, MAX_PLACES),
-                fit_law=self._evidence.law,
             )
         return self._places
 

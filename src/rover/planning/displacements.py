@@ -11,12 +11,12 @@ are missed by more than three times the usual (walls, falls, what is clipped) ha
 
     w = (1 + max_j (e_j / 3σ_j)²)⁻²,
 
-and how smooth Δ is follows from the closed-form leave-one-out error e / (1 − h) (Allen 1974).
+and how smooth Δ is follows, for plans, from the closed-form leave-one-out error e / (1 − h) (Allen
+1974).
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -216,7 +216,7 @@ def contact_weights(errors: Tensor, usual: Tensor, far: float = FAR) -> Tensor:
 class Displacements:
     """Changes that controls make, on running sums that do not grow with the transitions.
 
-    Smoothness and the weights of contacts are chosen on the first transitions; later ones are
+    Weights of contacts, and smoothness if asked, follow from the first transitions; later ones are
     weighted by how far they are from what was predicted then.
 
     Args:
@@ -226,9 +226,10 @@ class Displacements:
         rng: draws the random features.
         n_waves: random Fourier features.
         far: usual errors from which on a row that is missed counts little.
+        chooses: whether smoothness is chosen by leave-one-out; else it is the usual one.
 
     Attributes:
-        smoothness: that was chosen.
+        smoothness: of the law.
     """
 
     def __init__(
@@ -240,12 +241,13 @@ class Displacements:
         rng: np.random.Generator,
         n_waves: int = WAVES,
         far: float = FAR,
+        chooses: bool = False,
     ) -> None:
         self._basis, self._far = Basis.over(points, controls.shape[1], rng, n_waves), far
         y = torch.from_numpy(changes)
         some = evenly_spaced(len(y), SAMPLE)
         self.smoothness = Smoothness()
-        for _ in range(_SWEEPS):
+        for _ in range(_SWEEPS if chooses else 0):
             self.smoothness = self._choose(points[some], controls[some], y[some], self.smoothness)
         self._least = _MOST_CHANGE * y.amin(dim=0).clamp(max=0.0)
         self._most = _MOST_CHANGE * y.amax(dim=0).clamp(min=0.0)
@@ -255,12 +257,6 @@ class Displacements:
         self._gram = torch.diag(self._basis.penalty(self.smoothness) + _JITTER)
         self._moment = torch.zeros(len(self._gram), y.shape[1], dtype=torch.float64)
         self._add(design, y, weights)
-
-    def copy(self) -> Displacements:
-        """The same law, which takes in further transitions on its own."""
-        copied = copy.copy(self)
-        copied._gram, copied._moment = self._gram.clone(), self._moment.clone()
-        return copied
 
     def _reweighted(self, design: Tensor, y: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (n,), and the errors (n, d) that they follow from."""
@@ -345,23 +341,3 @@ class Displacements:
         leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual, self._far)
         errors /= (1.0 - leverage).clamp(min=1e-2)[:, None]
         return np.asarray(errors)
-
-
-class FirstLaw:
-    """The law of the first transitions, fitted once for all who ask for the same one after another.
-
-    Exploration and the evidence that it rests on look at the same transitions in the same units.
-    """
-
-    def __init__(self) -> None:
-        self._of: tuple[FloatArray, FloatArray, FloatArray] | None = None
-
-    def __call__(
-        self, points: FloatArray, controls: FloatArray, changes: FloatArray
-    ) -> Displacements:
-        """A law of transitions (n, …), as of :class:`Displacements`, which may take in others."""
-        asked = points, controls, changes
-        if self._of is None or not all(map(np.array_equal, asked, self._of)):
-            self._law = Displacements(*asked, rng=np.random.default_rng(0))
-            self._of = asked
-        return self._law.copy()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.operators.support import SAMPLE, FloatArray
-from rover.planning.displacements import FirstLaw
+from rover.planning.displacements import Displacements
 from rover.planning.net import FIRST_UNITS, time_units, units_due
 
 _MOST_LEFT = 0.5
@@ -41,7 +41,6 @@ class Evidence:
         buffer: the transitions.
 
     Attributes:
-        law: fitted to the latest transitions that were compared, for others who need the same.
         counts_error, motion_error: shares of moves in [0, 1] that counts and the law leave
             unexplained; None where they were not compared.
     """
@@ -50,7 +49,6 @@ class Evidence:
         self._buffer = buffer
         self._decided_on = 0
         self._is_exact = True
-        self.law = FirstLaw()
         self.counts_error: float | None = None
         self.motion_error: float | None = None
 
@@ -63,7 +61,7 @@ class Evidence:
         due = units_due(min(len(buffer), _DECIDED))
         if len(buffer) >= FIRST_UNITS and due != self._decided_on:
             self._decided_on = due
-            self.counts_error, self.motion_error = held_out_errors(buffer, due, self.law)
+            self.counts_error, self.motion_error = held_out_errors(buffer, due)
             self._is_exact = self.counts_error <= max(self.motion_error, _MOST_LEFT)
         return self._is_exact
 
@@ -100,13 +98,12 @@ def repeats(buffer: Buffer) -> bool:
     return n_states <= max(_FEW, MOST_NEW * np.count_nonzero(inputs != successors))
 
 
-def held_out_errors(buffer: Buffer, n: int, fit_law: FirstLaw | None = None) -> tuple[float, float]:
+def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     """Leave-one-out shares of the motion that counts, and a law of motion, leave unexplained.
 
     Args:
         buffer: the transitions, of observations (N, d) with a metric.
         n: its first transitions, which are looked at, at least 50.
-        fit_law: fits the law, unless it was asked for it before; None: a fresh one.
     """
     table, inputs, successors = buffer.observations.rows, buffer.inputs[:n], buffer.successors[:n]
     moved = np.flatnonzero(inputs != successors)
@@ -118,7 +115,7 @@ def held_out_errors(buffer: Buffer, n: int, fit_law: FirstLaw | None = None) -> 
     kept = np.isfinite(units)
     begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
     changes, controls = ends - begins, buffer.controls[buffer.actions[:n]]
-    law = (fit_law or FirstLaw())(begins, controls, changes)
+    law = Displacements(begins, controls, changes, rng=np.random.default_rng(0))
     by_law = law.left_out(begins[some], controls[some], changes[some])
     # What the others of a pair changed on average is known from their sum.
     pairs = inputs * buffer.n_actions + buffer.actions[:n]

@@ -43,7 +43,13 @@ class Foresight:
         changes, controls = self.arrivals - self.begins, buffer.controls
         taken = controls[buffer.actions[self.rows]]
         self._law = Displacements(
-            self.begins, taken, changes, rng=np.random.default_rng(0), n_waves=_WAVES, far=_FAR
+            self.begins,
+            taken,
+            changes,
+            rng=np.random.default_rng(0),
+            n_waves=_WAVES,
+            far=_FAR,
+            chooses=True,
         )
         self._coefficients = self._law.coefficients(controls)
         self._invariants = Invariants(self.arrivals)

@@ -23,7 +23,6 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.displacements import FirstLaw
 from rover.planning.endings import ends_due
 from rover.planning.motion import HELD, STALE, Motion
 from rover.planning.net import (
@@ -72,7 +71,6 @@ class PlaceModel:
             features may be learned from, to features (n, d), and which columns are to be covered;
             None: all.
         largest: most places of a plan.
-        fit_law: fits the law of the first transitions; None: one of its own.
 
     Attributes:
         buffer: the transitions.
@@ -96,10 +94,8 @@ class PlaceModel:
         points: Callable[[IntArray, int], tuple[FloatArray, IntArray | None]],
         *,
         largest: int = MAX_PLACES,
-        fit_law: FirstLaw | None = None,
     ) -> None:
         self.buffer = buffer
-        self._fit_law = fit_law or FirstLaw()
         self._largest = self._affordable(largest)
         self._points_of = points
         self._units_from = self._n = 0
@@ -197,7 +193,6 @@ class PlaceModel:
             buffer.controls,
             coverage=slow / self.scale,
             time_scales=np.where(covered, slow / fast, 0.0),
-            fit_law=self._fit_law,
         )
 
     def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:

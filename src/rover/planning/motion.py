@@ -19,7 +19,7 @@ import torch
 
 from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
-from rover.planning.displacements import FirstLaw
+from rover.planning.displacements import Displacements
 from rover.planning.endings import Endings
 from rover.planning.evidence import unexplained
 from rover.planning.novelty import PairNovelty
@@ -61,7 +61,6 @@ class Motion:
         controls: (A, k) of the actions; displacements are affine in them.
         coverage: (d,) the units of coverage, in units of the model.
         time_scales: (d,) as of :class:`~rover.planning.novelty.PairNovelty`.
-        fit_law: fits the law of the first transitions.
 
     Attributes:
         novelty: of points.
@@ -77,12 +76,11 @@ class Motion:
         *,
         coverage: FloatArray,
         time_scales: FloatArray,
-        fit_law: FirstLaw,
     ) -> None:
         self._moves, self._controls = moves, controls
         points, actions, changes = moves(slice(0, n_rows))
         taken = controls[actions]
-        self._law = fit_law(points, taken, changes)
+        self._law = Displacements(points, taken, changes, rng=np.random.default_rng(0))
         self._coefficients = self._law.coefficients(controls)
         missed = self._law.left_out(points, taken, changes)
         moved = np.flatnonzero(changes.any(axis=1))
