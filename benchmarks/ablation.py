@@ -38,9 +38,17 @@ from gymnasium import spaces
 import rover
 from rover.coverage import contexts, exploration
 from rover.errors import ConfigurationError
-from rover.planning import displacements, evidence, model, motion, novelty, outcomes, search
+from rover.planning import (
+    displacements,
+    lookahead,
+    model,
+    model_selection,
+    motion,
+    novelty,
+    outcomes,
+)
 from rover.planning.net import FIRST_UNITS, units_due
-from rover.solving import rehearsal
+from rover.solving import simulation
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]
 from common import add_rows, begin, parser
@@ -63,23 +71,25 @@ def _passing() -> None:
     )
 
 
-def _evidence() -> None:
+def _selection() -> None:
     """Held-out errors decide between exact states and a law of motion."""
 
     def is_exact(self: Any) -> bool:
         buffer = self._buffer
-        if not evidence.has_metric(buffer.observations.rows[: 2 * evidence._DECIDED]):
-            return evidence.repeats(buffer)
-        due = units_due(min(len(buffer), evidence._DECIDED))
+        if not model_selection.has_metric(buffer.observations.rows[: 2 * model_selection._DECIDED]):
+            return model_selection.repeats(buffer)
+        due = units_due(min(len(buffer), model_selection._DECIDED))
         if len(buffer) >= FIRST_UNITS and due != self._decided_on:
             self._decided_on = due
             begins, ends = buffer.inputs[:due], buffer.successors[:due]
             n_states = 1 + int(max(begins.max(), ends.max()))
             n_moves = np.count_nonzero(begins != ends)
-            self._is_exact = n_states <= max(evidence._FEW, evidence.MOST_NEW * n_moves)
+            self._is_exact = n_states <= max(
+                model_selection._FEW, model_selection.MOST_NEW * n_moves
+            )
         return self._is_exact
 
-    evidence.Evidence.is_exact = property(is_exact)
+    model_selection.ModelSelection.is_exact = property(is_exact)
 
 
 def _smooth() -> None:
@@ -89,7 +99,7 @@ def _smooth() -> None:
 
 def _cell() -> None:
     """One action sequence kept for each cell of space."""
-    search._best_of_cells = lambda worth, points: np.argsort(-worth, kind="stable")
+    lookahead._best_of_cells = lambda worth, points: np.argsort(-worth, kind="stable")
 
 
 def _missed() -> None:
@@ -161,13 +171,13 @@ def _plan() -> None:
         if not (self._search or law.n_dimensions > exploration._MOST_PLANNED):
             return plain(self, observation, rng)
         point = law.point(observation)
-        if len(self._path) == law.held and self._way is not None:
-            told = self._way.points[0]
+        if len(self._path) == law.held and self._sequence is not None:
+            told = self._sequence.points[0]
             if len(told) != len(point) or np.abs(point - told).max() > exploration.MISSED:
                 self._path.clear()
         if not self._path:
             law.motion.visit(n)
-            self._way = search.most_novel_way(
+            self._sequence = lookahead.most_novel_sequence(
                 law.motion,
                 point,
                 lambda points: np.zeros(len(points)),
@@ -175,9 +185,9 @@ def _plan() -> None:
                 after_end=0.0,
                 idle=law._idle(observation),
             )
-            actions = self._way.actions[exploration._FOLLOWED - 1 :: -1]
+            actions = self._sequence.actions[exploration._FOLLOWED - 1 :: -1]
             self._path = np.repeat(actions, law.held).tolist()
-            if self._way.alive < exploration._SAFE:
+            if self._sequence.alive < exploration._SAFE:
                 del self._path[:-1]
         return self._path.pop()
 
@@ -202,7 +212,7 @@ def _lifelong() -> None:
 
     def arrival(self: Any, memory: Any, node: int, *, ends: bool) -> tuple[float, float]:
         within = 1.0 - 1.0 / contexts.fold_in(self._episode, memory.features(node)).scale
-        onward = 0.0 if ends else contexts._ONWARD * float(memory.price(node).max())
+        onward = 0.0 if ends else contexts._ONWARD * float(memory.exploration_values(node).max())
         return within, within + onward
 
     contexts.ContextExplorer._arrival = arrival
@@ -223,7 +233,7 @@ def _relevant() -> None:
 
 def _first_plan() -> None:
     """Simulated plans go on after one that is level with the best."""
-    rehearsal._ROUNDS = 1
+    simulation._ROUNDS = 1
 
 
 def _often() -> None:
@@ -246,7 +256,7 @@ MECHANISMS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "fine": _fine,
     "passing": _passing,
-    "evidence": _evidence,
+    "evidence": _selection,
     "smooth": _smooth,
     "cell": _cell,
     "missed": _missed,

@@ -182,7 +182,7 @@ def test_exact_states_share_the_places_that_they_cover():
 def test_a_net_prices_novelty_by_what_is_covered(cover):
     agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
     model = agent._explorer.model
-    model.priced()
+    model.novelty_rows()
     here = model.net.places[:3].copy()
     there = here.copy()
     there[:, 1] += 7.0

@@ -119,6 +119,40 @@ def test_docstrings_comments_and_messages_are_plain():
     assert not wrong, "\n".join(wrong)
 
 
+# Each of these ideas has one name, the field's (CHANGELOG, "Renamed").
+FORMER_WORDS = frozenset(
+    (
+        "rehearse",
+        "rehearsed",
+        "rehearsal",
+        "ending",
+        "endings",
+        "evidence",
+        "foresight",
+        "way",
+        "ways",
+        "price",
+        "prices",
+        "priced",
+    )
+)
+
+
+def test_public_names_are_the_fields_words():
+    wrong = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        names = [path.stem] + [
+            node.name
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        ]
+        for name in names:
+            words = {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+", name)}
+            if words & FORMER_WORDS:
+                wrong.append(f"{path.relative_to(SOURCES)}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
 SCRIPTS = [
     path
     for folder in ("benchmarks", "experiments")

@@ -35,8 +35,8 @@ def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, Pl
             buffer.add_start(there)
         here = there
         if price_every and row > 50 and row % price_every == 0:
-            priced = grown.priced()
-            grown.ahead(here, priced.novelty[:, 0])
+            novelty_rows = grown.novelty_rows()
+            grown.ahead(here, novelty_rows.novelty[:, 0])
     return buffer, grown
 
 
@@ -83,13 +83,13 @@ def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(seed, n_ste
     made = []
     for model in (grown, place_model(stored)):
         model.forget()
-        priced = model.priced()
-        onward, novelty = model.ahead(0, priced.novelty[:, 0])
+        novelty_rows = model.novelty_rows()
+        onward, novelty = model.ahead(0, novelty_rows.novelty[:, 0])
         made.append(
             [
-                priced.novelty,
-                priced.rows.ahead,
-                priced.rows.onward.toarray(),
+                novelty_rows.novelty,
+                novelty_rows.rows.ahead,
+                novelty_rows.rows.onward.toarray(),
                 onward,
                 novelty,
             ]

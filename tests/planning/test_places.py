@@ -186,8 +186,8 @@ def test_predictions_by_brute_force(seed):
                 missed += weight * (grown._changes[cell, action] / n - told)
             reached = np.clip(point + law + missed / total, motion._low, motion._high)
             np.testing.assert_allclose(ends[row, action], reached, atol=1e-9)
-            assert motion._endings is not None
-            ended = motion._endings(reached[None, None], np.eye(N_ACTIONS)[[action]])
+            assert motion._terminations is not None
+            ended = motion._terminations(reached[None, None], np.eye(N_ACTIONS)[[action]])
             np.testing.assert_allclose(terminates[row, action], ended[0, 0], atol=1e-9)
 
 
@@ -281,7 +281,7 @@ def test_a_plan_is_worth_what_policy_iteration_says():
     buffer, grown = wander(0, 150)
     explorer = Explorer(grown, buffer, discount=0.9, every=10)
     action = explorer.act(0, np.random.default_rng(0))
-    rows, gamma = grown.priced().rows, 0.9
+    rows, gamma = grown.novelty_rows().rows, 0.9
     gamma **= HELD
     gains = (1.0 - gamma) * grown.motion.novelty(rows.ahead).reshape(-1, N_ACTIONS)
     size = len(rows.start)

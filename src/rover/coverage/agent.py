@@ -31,9 +31,9 @@ from rover.coverage.plan import (
     place_planning_model,
     start_distribution,
 )
-from rover.coverage.rehearsal import rehearsed_objective
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
+from rover.coverage.simulation import simulated_objective
 from rover.data import draw_transitions
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning, SingularSolveError
@@ -45,9 +45,9 @@ from rover.operators import (
 )
 from rover.operators.support import SAMPLE
 from rover.planning.counts import Counts
-from rover.planning.evidence import Evidence
 from rover.planning.invariants import Invariants
 from rover.planning.model import MAX_PLACES, PlaceModel
+from rover.planning.model_selection import ModelSelection
 from rover.planning.motion import MOST_UNEXPLAINED
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.training.agent import Agent, HandedOver
@@ -158,10 +158,10 @@ class Rover(Agent[RoverConfig]):
         parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
         own = self._objects.get("kernel")
         self._kernel: Kernel = make_kernel(config.kernel, **parameters) if own is None else own
-        self._evidence = Evidence(self.buffer)
+        self._selection = ModelSelection(self.buffer)
         part = config.cover if config.cover != "custom" else self._objects["cover"]
         self._cover = Cover(
-            self.buffer, self._evidence, part, config.bandwidth, self._target_function()
+            self.buffer, self._selection, part, config.bandwidth, self._target_function()
         )
         self._representation = Representation(
             encoder,
@@ -171,7 +171,7 @@ class Rover(Agent[RoverConfig]):
             config,
             self.buffer,
             self._kernel,
-            self._evidence,
+            self._selection,
             generator=generator,
             rng=self._batch_rng,
         )
@@ -278,7 +278,7 @@ class Rover(Agent[RoverConfig]):
         """The model that the data speaks for, or that the settings name."""
         kind, explorer = self.config.exploration, self._explorer
         if kind is None:
-            is_exact = self.config.kernel == "dirac" or self._evidence.is_exact
+            is_exact = self.config.kernel == "dirac" or self._selection.is_exact
             kind = "states" if is_exact else "net"
         if kind == "net":
             return self._place_model()
@@ -327,7 +327,7 @@ class Rover(Agent[RoverConfig]):
         self._renew_exploration()
         if self._explorer is not None:
             self._explorer.forget_plan()
-        return figures | plan.figures | self._evidence.figures()
+        return figures | plan.figures | self._selection.figures()
 
     def _policy_spacing(self) -> int:
         """Steps between policy updates: a multiple of `policy_every` that grows with the data.
@@ -423,7 +423,7 @@ class Rover(Agent[RoverConfig]):
         for net in (fine, coarse) if len(fine.net) != len(coarse.net) else (fine,):
             model, plan = self._plan_on_net(net, encoder)
             with self.stopwatch("improve"):
-                objective = rehearsed_objective(
+                objective = simulated_objective(
                     net,
                     plan.weights.numpy(),
                     invariants,
@@ -432,7 +432,7 @@ class Rover(Agent[RoverConfig]):
                     discount=config.discount,
                     uniform_share=config.policy_epsilon,
                 )
-            plan.figures["rehearsed_objective"] = objective
+            plan.figures["simulated_objective"] = objective
             plans.append((objective, model, plan))
             if objective <= _KEPT * plan.figures["model_objective"]:
                 break
@@ -483,7 +483,7 @@ class Rover(Agent[RoverConfig]):
         )
 
     def _figures(self) -> dict[str, Any]:
-        names, latest = self._evidence.figures(), self.measures.latest
+        names, latest = self._selection.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names} | {"contexts": self._has_contexts}
         return {**super()._figures(), **figures}
 

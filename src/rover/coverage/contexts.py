@@ -2,7 +2,7 @@
 
 What is covered is the episode, J = E_c ‖μ_c(π)‖² over contexts c, and not the mixture of all
 episodes. So the plan stands on the graph of this episode alone, and what lies beyond its rim is
-priced by a regression over all episodes (:mod:`rover.planning.prices`).
+priced by a regression over all episodes (:mod:`rover.planning.exploration_values`).
 
 An arrival at an observation that is new to the episode is worth
 
@@ -29,6 +29,13 @@ from rover.evaluation import aliasing_of
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
+from rover.planning.exploration_values import (
+    ExplorationValueModel,
+    fold_in,
+    leverage,
+    ridge_inverse,
+)
+from rover.planning.image_blocks import block_side, is_image
 from rover.planning.net import MOST_ROWS
 from rover.planning.observation_codes import (
     Array32,
@@ -36,8 +43,6 @@ from rover.planning.observation_codes import (
     fit_codes,
     relevant_numbers,
 )
-from rover.planning.picture_blocks import block_side, is_picture
-from rover.planning.prices import PriceModel, fold_in, leverage, ridge_inverse
 from rover.policies.contexts import TIE, ContextPolicy
 
 DISCOUNT = 0.97
@@ -49,7 +54,7 @@ _FITTED = 4000
 """Tries that features are chosen by."""
 _SWEEPS = 4
 """Fitted value iterations of a regression."""
-PRICE_RIDGE = 0.3
+EXPLORATION_RIDGE = 0.3
 """Ridge of the regression of prices."""
 _NOVELTY_RIDGE = 0.1
 _ONWARD = 0.9
@@ -75,11 +80,11 @@ def check_size(space: gym.Space[Any]) -> None:
     shape = space.shape or ()
     size = math.prod(shape)
     largest = _LARGEST
-    if space.dtype is not None and is_picture(shape, space.dtype):
+    if space.dtype is not None and is_image(shape, space.dtype):
         largest = _LARGEST_PICTURE
     if size > largest:
         raise ConfigurationError(
-            f"contexts=True needs lists of at most {_LARGEST:,} numbers, or pictures (height, "
+            f"contexts=True needs lists of at most {_LARGEST:,} numbers, or images (height, "
             f"width, channels) uint8 of at most {_LARGEST_PICTURE:,}, and observations have "
             f"{size:,}: make them smaller, such as by gymnasium.wrappers.ResizeObservation"
         )
@@ -95,7 +100,7 @@ def changes_with_episodes(buffer: Buffer) -> bool:
     table = buffer.observations
     done = buffer.terminated | buffer.truncated
     is_listed = table.dtype.kind != "f" and (
-        table.rows[0].size <= _LARGEST_RECOGNISED or is_picture(table.shape, table.dtype)
+        table.rows[0].size <= _LARGEST_RECOGNISED or is_image(table.shape, table.dtype)
     )
     if not is_listed or np.count_nonzero(done) < _FEWEST_EPISODES:
         return False
@@ -120,7 +125,7 @@ class ContextExplorer:
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self.codes: ObservationCodes | None = None
-        self.model: PriceModel | None = None
+        self.model: ExplorationValueModel | None = None
         self.memory: EpisodeMemory | None = None
         self._nodes: list[int] = []
         """Observations of the episode's nodes, by their index in the buffer."""
@@ -217,7 +222,7 @@ class ContextExplorer:
         if self.model is not None:
             self._repeats[n_tries] += 1.0
             self._worth[n_tries] += worth
-            self._paid[n_tries] += memory.price(node)[action]
+            self._paid[n_tries] += memory.exploration_values(node)[action]
         if n_tries == 0:
             self._tries.append((x, action, y, within, ends))
             if self.model is not None:
@@ -242,7 +247,7 @@ class ContextExplorer:
         marked = np.append(features, np.float32(ends))
         worth = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked).scale)
         if not ends:
-            worth += _ONWARD * float(memory.price(node).max())
+            worth += _ONWARD * float(memory.exploration_values(node).max())
         return within, worth
 
     def _fit(self) -> None:
@@ -276,7 +281,7 @@ class ContextExplorer:
         after: IntArray,
         within: Array32,
         ends: NDArray[np.bool_],
-    ) -> PriceModel:
+    ) -> ExplorationValueModel:
         """The regression by fitted value iteration, and the leverage of arrivals."""
         n_actions, width = self._buffer.n_actions, features.shape[1]
         new = within > 0.0
@@ -286,21 +291,28 @@ class ContextExplorer:
         lifelong = leverage(self._arrivals, reached)
         rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
         inverses = np.stack(
-            [ridge_inverse(features[before[actions == a]], PRICE_RIDGE) for a in range(n_actions)]
+            [
+                ridge_inverse(features[before[actions == a]], EXPLORATION_RIDGE)
+                for a in range(n_actions)
+            ]
         )
         weights = np.zeros((width, n_actions), np.float32)
-        model = PriceModel(inverses, weights, ridge=PRICE_RIDGE, optimism=_OPTIMISM)
+        model = ExplorationValueModel(
+            inverses, weights, ridge=EXPLORATION_RIDGE, optimism=_OPTIMISM
+        )
         sinks = model.sinks(features)
         onward = _ONWARD * (new & ~ends)
         for _ in range(_SWEEPS):
-            values = model.prices(model.means(features), sinks).max(axis=1)
+            values = model.values(model.means(features), sinks).max(axis=1)
             worth = (rewards + onward * values[after]).astype(np.float32)
             for a in range(n_actions):
                 mine = actions == a
                 weights[:, a] = inverses[a] @ (features[before[mine]].T @ worth[mine])
         return model
 
-    def _renew(self, memory: EpisodeMemory, codes: ObservationCodes, model: PriceModel) -> None:
+    def _renew(
+        self, memory: EpisodeMemory, codes: ObservationCodes, model: ExplorationValueModel
+    ) -> None:
         """Give the nodes of an episode in progress the features and prices of a new fit."""
         memory.renew(codes, model, self._buffer.observations.rows[self._nodes])
         n = memory.graph.n

@@ -17,7 +17,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Gaussian
 from rover.operators.kernels import require_finite
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.evidence import Evidence
+from rover.planning.model_selection import ModelSelection
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 
 NOISE_WIDTH = 1e6
@@ -44,13 +44,13 @@ class Cover:
     def __init__(
         self,
         buffer: Buffer,
-        evidence: Evidence,
+        selection: ModelSelection,
         part: tuple[int, ...] | Callable[[NDArray[Any]], Any] | None,
         bandwidth: float | None,
         target: Callable[[NDArray[Any]], Any] | None = None,
     ) -> None:
         self._buffer = buffer
-        self._evidence = evidence
+        self._selection = selection
         self._part = part
         self._bandwidth = bandwidth or DEFAULT_BANDWIDTH
         self._target = target
@@ -129,7 +129,7 @@ class Cover:
         if self.is_all:
             return None
         values = self.parts()
-        low, width = feature_units(self._buffer, values, repeats=self._evidence.is_exact)
+        low, width = feature_units(self._buffer, values, repeats=self._selection.is_exact)
         chosen = torch.from_numpy((values - low) / width)[torch.from_numpy(observations)]
         return Gaussian(self._bandwidth)(chosen, chosen)
 

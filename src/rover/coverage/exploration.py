@@ -24,9 +24,9 @@ import numpy as np
 from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.counts import Counts
+from rover.planning.lookahead import ActionSequence
 from rover.planning.model import PlaceModel
 from rover.planning.motion import MISSED
-from rover.planning.search import Way
 from rover.planning.values import Values, exploration_values
 from rover.policies.contexts import TIE
 
@@ -87,7 +87,7 @@ class Explorer:
         self._latest: FloatArray | None = None  # (m,) values to begin the next plan with
         self._n_planned = 0
         self._path: list[int] = []
-        self._way: Way | None = None
+        self._sequence: ActionSequence | None = None
         self._exhausted = False
 
     def observe(self, row: int, *, done: bool) -> None:
@@ -135,17 +135,17 @@ class Explorer:
     def _follow_way(self, model: PlaceModel, observation: int) -> None:
         """Search a way anew where there is none, or where its first action led elsewhere."""
         point = model.point(observation)
-        if len(self._path) == model.held and self._way is not None:
+        if len(self._path) == model.held and self._sequence is not None:
             # Points of other features, or in other units, are missed as well.
-            told = self._way.points[0]
+            told = self._sequence.points[0]
             if len(told) != len(point) or np.abs(point - told).max() > MISSED:
                 self._path.clear()
         if not self._path:
             plan = self._current_plan()
-            self._way = model.most_novel_way(observation, plan.states, self._discount)
-            actions = self._way.actions[_FOLLOWED - 1 :: -1]
+            self._sequence = model.most_novel_sequence(observation, plan.states, self._discount)
+            actions = self._sequence.actions[_FOLLOWED - 1 :: -1]
             self._path = np.repeat(actions, model.held).tolist()
-            if self._way.alive < _SAFE:  # a fall is averted step by step, not three at a time
+            if self._sequence.alive < _SAFE:  # a fall is averted step by step, not three at a time
                 del self._path[:-1]
 
     def _current_plan(self) -> Values:
@@ -167,7 +167,7 @@ class Explorer:
 
     def _planned(self) -> Values:
         """Values of a new plan."""
-        rows, self._novelty, continues = self.model.priced()
+        rows, self._novelty, continues = self.model.novelty_rows()
         once, begin = self.model.once, np.zeros(len(self._novelty))
         if continues and self._latest is not None:
             begin[: len(self._latest)] = self._latest

@@ -15,7 +15,7 @@ from torch import Tensor
 from rover.arrays import blocks, evenly_spaced
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover, feature_units
-from rover.coverage.pictures import PictureFeatures, lasts_a_lag
+from rover.coverage.images import ImageFeatures, lasts_a_lag
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
 from rover.errors import NonFiniteError, RoverWarning
@@ -26,7 +26,7 @@ from rover.features import (
 )
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.evidence import Evidence
+from rover.planning.model_selection import ModelSelection
 from rover.planning.net import FIRST_UNITS
 from rover.storage import copied_tensors, restore_tensors
 
@@ -67,7 +67,7 @@ class Representation:
         config: RoverConfig,
         buffer: Buffer,
         kernel: Kernel,
-        evidence: Evidence,
+        selection: ModelSelection,
         *,
         generator: torch.Generator,
         rng: np.random.Generator,
@@ -75,9 +75,9 @@ class Representation:
         self._config = config
         self._buffer = buffer
         self._kernel = kernel
-        self._evidence = evidence
+        self._selection = selection
         self._rng = rng
-        self._pictures: PictureFeatures | None = None
+        self._images: ImageFeatures | None = None
         self._cover = cover
         self.encoder = encoder
         self._unbounded = unbounded
@@ -94,34 +94,34 @@ class Representation:
     @property
     def learns(self) -> bool:
         """True if the features come from a trained encoder."""
-        return self._trainer is not None and self._pictures is None
+        return self._trainer is not None and self._images is None
 
     @property
     def sees_slowly(self) -> bool:
-        """True if observations are pictures that are seen by slow features."""
-        return self._pictures is not None
+        """True if observations are images that are seen by slow features."""
+        return self._images is not None
 
     @property
     def has_places(self) -> bool:
         """True if policies are planned on places between which their kernel interpolates."""
-        if self._pictures is not None:
+        if self._images is not None:
             return True
         return isinstance(self._kernel, Interpolation) and not self.is_exact()
 
     def choose_features(self) -> bool:
-        """See pictures by slow features while they do not repeat; True if this has changed."""
+        """See images by slow features while they do not repeat; True if this has changed."""
         buffer = self._buffer
         is_slow = bool(self._config.slow_features) and len(buffer) >= FIRST_UNITS
-        is_slow = is_slow and not self._evidence.is_exact and lasts_a_lag(buffer)
-        if is_slow == (self._pictures is not None):
+        is_slow = is_slow and not self._selection.is_exact and lasts_a_lag(buffer)
+        if is_slow == (self._images is not None):
             return False
-        self._pictures = PictureFeatures(buffer) if is_slow else None
+        self._images = ImageFeatures(buffer) if is_slow else None
         return True
 
     def handed_over(self) -> tuple[Encoder, Kernel]:
         """A frozen encoder and the kernel for a policy that is planned now."""
-        if self._pictures is not None:
-            return self._pictures.encoder(), Interpolation()
+        if self._images is not None:
+            return self._images.encoder(), Interpolation()
         return self.encoder.frozen(), self._kernel
 
     def train(self) -> dict[str, float]:
@@ -129,7 +129,7 @@ class Representation:
 
         None is made where the observations are far enough apart already: nothing is left to learn.
         """
-        if self._pictures is not None:
+        if self._images is not None:
             return {}
         if self._trainer is None:
             self._follow_data()
@@ -182,12 +182,12 @@ class Representation:
         is_scaled = self.encoder.config.kind == "scale"
         if not is_scaled or len(buffer) < FIRST_UNITS:
             return
-        if isinstance(self._kernel, Interpolation) and not self._evidence.is_exact:
+        if isinstance(self._kernel, Interpolation) and not self._selection.is_exact:
             return
         buffers = dict(self.encoder.named_buffers())
-        values, repeats = rows.reshape(len(rows), -1).astype(np.float64), self._evidence.is_exact
+        values, repeats = rows.reshape(len(rows), -1).astype(np.float64), self._selection.is_exact
         low, width = feature_units(buffer, values, repeats=repeats)
-        at = self._unbounded if self._evidence.is_exact else np.arange(len(low))
+        at = self._unbounded if self._selection.is_exact else np.arange(len(low))
         buffers["low"][at] = torch.from_numpy(low[at])
         buffers["width"][at] = torch.from_numpy(width[at])
         self.forget()
@@ -219,12 +219,12 @@ class Representation:
         together at most a hundredth, on average. J of an occupancy spread over them changes by as
         little, and what is shared is but what has not come apart yet.
         """
-        if self._pictures is not None:
+        if self._images is not None:
             return False
         if isinstance(self._kernel, Dirac):
             return True
         if isinstance(self._kernel, Interpolation):
-            return self._evidence.is_exact
+            return self._selection.is_exact
         if not self._cover.is_all:  # a part may be shared though no features are
             return False
         total, most = 0.0, _MOST_SHARED * len(self.features())
@@ -256,8 +256,8 @@ class Representation:
         """Features (m, d) of observations (m,) that landmarks lie in, learned from the first n
         transitions where they are images; and the columns to be covered, None: all."""
         is_scaled = False
-        if self._pictures is not None:
-            features = self._pictures.points(observations, n)
+        if self._images is not None:
+            features = self._images.points(observations, n)
         elif self.encoder.config.kind == "scale":
             rows = self._buffer.observations.rows[observations]
             features, is_scaled = rows.reshape(len(rows), -1).astype(np.float64), True

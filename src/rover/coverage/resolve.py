@@ -18,7 +18,7 @@ _SMALL_VECTOR = 10
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
 _PHYSICAL_VECTOR = 128
-"""The same for vectors with an unbounded element, unlike one-hot vectors and pictures."""
+"""The same for vectors with an unbounded element, unlike one-hot vectors and images."""
 
 _SMALL_UNIT_VECTOR = 8
 """The same of vectors whose elements all lie in [0, 1], which may be one-hot."""
@@ -45,12 +45,12 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         learns = not (tabular or small) or config.encoder == "custom"
         filled["representation"] = "info_nce" if learns else "identity"
     representation = filled.get("representation", config.representation)
-    is_picture = image and space.dtype == np.uint8 and config.collect == "plan"
+    is_image = image and space.dtype == np.uint8 and config.collect == "plan"
     if config.slow_features is None:
         chosen = config.representation, config.kernel, config.exploration
         is_default = chosen == (None, None, None) and config.encoder == "default"
-        filled["slow_features"] = is_picture and is_default
-    elif config.slow_features and not is_picture:
+        filled["slow_features"] = is_image and is_default
+    elif config.slow_features and not is_image:
         raise ConfigurationError(
             "slow_features=True is for uint8 images (height, width, channels) and an exploration "
             "plan, collect=plan: leave it out"

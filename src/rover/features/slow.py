@@ -1,4 +1,4 @@
-"""Features of pictures in closed form: low frequencies, what changes slowly, what actions move.
+"""Features of images in closed form: low frequencies, what changes slowly, what actions move.
 
 An image is described by its lowest cosine frequencies and by the centroid of its foreground, the
 pixels that differ from the background. Sums over pixels depend on the contrast of a moving object
@@ -15,17 +15,17 @@ The slow functions of a position in a maze are waves along its corridors, many f
 Coordinates are wanted instead: an action changes them by the same amount everywhere. With the
 actions h of the steps from x to x', each counted by the steps that it had to work in, these are
 the functions with the largest share of change explained by actions (canonical correlations:
-Hotelling 1936), and whose weights bend least over the picture (thin plates: Wahba 1990), so that
+Hotelling 1936), and whose weights bend least over the image (thin plates: Wahba 1990), so that
 they go on where nothing has been seen yet:
 
     D_h u = r (D + λ T) u,    D = cov(d),    D_h = cov(d, h) cov(h)⁻¹ cov(h, d),
 
 with the energy T of bending, the fourth power of a cosine's frequency, and none for a centroid,
 which is a coordinate as it is. They take the place of slow features where actions account for much
-of any change. Where the channels of a picture are consecutive frames, features describe the newest
+of any change. Where the channels of an image are consecutive frames, features describe the newest
 frame, and their change since the frame before gives the speeds.
 
-All of it follows from sums over pairs. What is seen of a picture depends on the usual one, so that
+All of it follows from sums over pairs. What is seen of an image depends on the usual one, so that
 a later fit takes its sums anew.
 """
 
@@ -41,7 +41,7 @@ LAG = 5
 """Steps apart of the pairs that slowness is judged by."""
 
 FREQUENCIES = 8
-"""Cosines along each side of a picture."""
+"""Cosines along each side of an image."""
 
 # Numbers on a grid: products of so few bits add up exactly in float64, and features of an
 # observation are the same bits alone and in any batch, on any number of threads.
@@ -71,32 +71,32 @@ def _cosines(length: int) -> Tensor:
     return _on_grid(rows, _COSINE_GRID)
 
 
-def coefficients(pictures: Tensor, background: Tensor) -> Tensor:
-    """Low frequencies and centroids of pictures (n, height, width, channels) uint8.
+def coefficients(images: Tensor, background: Tensor) -> Tensor:
+    """Low frequencies and centroids of images (n, height, width, channels) uint8.
 
     Args:
-        pictures: the pictures.
-        background: (height, width, channels) uint8, the usual picture.
+        images: the images.
+        background: (height, width, channels) uint8, the usual image.
 
     Returns:
         (n, p) float64. For each channel its cosine coefficients, 64 for sides of at least 8 pixels,
         grey levels counting from 0 to 255, and its centroid, row and column in pixels from the
         middle, by squared differences from the background; the middle where there is none.
     """
-    low, centroid = cosine_coefficients(pictures), centroids(pictures, background)
+    low, centroid = cosine_coefficients(images), centroids(images, background)
     return torch.cat([low, centroid], dim=2).flatten(1)
 
 
-def cosine_coefficients(pictures: Tensor) -> Tensor:
-    """Low frequencies (n, channels, k) float64 of pictures, as of :func:`coefficients`."""
-    channels = pictures.permute(0, 3, 1, 2).double()
-    low = _cosines(pictures.shape[1]) @ channels @ _cosines(pictures.shape[2]).T
+def cosine_coefficients(images: Tensor) -> Tensor:
+    """Low frequencies (n, channels, k) float64 of images, as of :func:`coefficients`."""
+    channels = images.permute(0, 3, 1, 2).double()
+    low = _cosines(images.shape[1]) @ channels @ _cosines(images.shape[2]).T
     return _on_grid(low.flatten(2), _COEFFICIENT_GRID)
 
 
-def centroids(pictures: Tensor, background: Tensor) -> Tensor:
-    """Centroids (n, channels, 2) float64 of pictures, as of :func:`coefficients`."""
-    weights = (pictures.double() - background).square_().permute(0, 3, 1, 2)
+def centroids(images: Tensor, background: Tensor) -> Tensor:
+    """Centroids (n, channels, 2) float64 of images, as of :func:`coefficients`."""
+    weights = (images.double() - background).square_().permute(0, 3, 1, 2)
     rows, columns = weights.sum(dim=3), weights.sum(dim=2)
     centroid = torch.stack([_from_middle(rows), _from_middle(columns)], dim=2)
     return _on_grid(centroid, _COEFFICIENT_GRID)
@@ -110,12 +110,12 @@ def _from_middle(weights: Tensor) -> Tensor:
 
 
 def n_coefficients(height: int, width: int, channels: int) -> int:
-    """Number p of low frequencies and places of centroids of a picture of this shape."""
+    """Number p of low frequencies and places of centroids of an image of this shape."""
     return (min(FREQUENCIES, height) * min(FREQUENCIES, width) + 2) * channels
 
 
 def bending(height: int, width: int, channels: int) -> Tensor:
-    """Energy of bending (p,) of each cosine of a picture, 1 where it is two half waves high and
+    """Energy of bending (p,) of each cosine of an image, 1 where it is two half waves high and
     wide, and 0 for centroids."""
     shorter = min(height, width)
     along = [torch.arange(min(FREQUENCIES, side)) * (shorter / side) for side in (height, width)]
@@ -162,7 +162,7 @@ class LaggedSums:
         change = after - before
         self.n += len(before)
         self._sums += torch.stack([before.sum(dim=0), after.sum(dim=0)])
-        # Both ends of a pair count, so that C is the covariance of the pictures and not of the
+        # Both ends of a pair count, so that C is the covariance of the images and not of the
         # earlier ones alone.
         self._square += before.T @ before + after.T @ after
         self._changes += change.T @ change

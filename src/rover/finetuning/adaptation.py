@@ -22,7 +22,7 @@ from rover.data import check_same_spaces
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.evidence import Evidence
+from rover.planning.model_selection import ModelSelection
 from rover.planning.outcomes import SPACING, OutcomeModel
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
@@ -125,7 +125,7 @@ class Adaptation(PlanningRun):
         self._all.load_state({name: columns[name] for name in self._all.state()})
         self._n_old = len(old)
         self._experience = experience._replace(buffer=self._all)
-        self._evidence = Evidence(self._all)
+        self._selection = ModelSelection(self._all)
         self._rows: list[int] = []  # of the task's observations, in the table of all
         self._is_exact = True  # states repeat, so that plans are made in milliseconds
         table = self._buffer.observations
@@ -168,7 +168,7 @@ class Adaptation(PlanningRun):
     def _replan(self, n: int) -> None:
         with self.stopwatch("improve"):
             self._take_in(n)
-            model = self._experience.model(0.0, self._evidence)
+            model = self._experience.model(0.0, self._selection)
             self._is_exact = model.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
             # unvisited. What was seen in pretraining comes first; once all of it is visited, the

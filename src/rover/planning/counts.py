@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.rows import PricedRows, Rows
+from rover.planning.rows import NoveltyRows, Rows
 
 _UNTRIED, ENDED = -2, -1
 """In place of where a pair leads: it was never tried; the episode terminated."""
@@ -143,9 +143,9 @@ class Counts:
         tries = np.array(self.tries, np.float64)
         return (ridge / (tries + ridge)).reshape(-1, self._buffer.n_actions)
 
-    def priced(self) -> PricedRows:
+    def novelty_rows(self) -> NoveltyRows:
         """Rows and their novelty for a new plan."""
-        return PricedRows(self.rows(), self.novelty(), continues=False)
+        return NoveltyRows(self.rows(), self.novelty(), continues=False)
 
     def ahead(self, observation: int, values: FloatArray) -> None:
         """None: every observation is a place."""

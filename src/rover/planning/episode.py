@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rover.operators.support import FloatArray
 from rover.planning.episode_graph import EpisodeGraph, grown
+from rover.planning.exploration_values import ExplorationValueModel
 from rover.planning.observation_codes import Array32, ObservationCodes
-from rover.planning.prices import PriceModel
 
 
 class EpisodeMemory:
@@ -33,7 +33,7 @@ class EpisodeMemory:
         *,
         discount: float,
         codes: ObservationCodes | None,
-        model: PriceModel | None,
+        model: ExplorationValueModel | None,
     ) -> None:
         self.graph = EpisodeGraph(n_actions, discount=discount)
         self.node = -1
@@ -58,7 +58,9 @@ class EpisodeMemory:
             self._set(slice(node, node + 1), self._codes(observation[None], extend=extend))
         return node, True
 
-    def renew(self, codes: ObservationCodes, model: PriceModel, observations: NDArray[Any]) -> None:
+    def renew(
+        self, codes: ObservationCodes, model: ExplorationValueModel, observations: NDArray[Any]
+    ) -> None:
         """Price the nodes, with observations (n, *shape), by another model."""
         self._codes, self._model = codes, model
         self._features = np.zeros((len(self._means), codes.dim), np.float32)
@@ -74,10 +76,10 @@ class EpisodeMemory:
         """φ (m,) of a node."""
         return np.asarray(self._features[node])
 
-    def price(self, node: int) -> FloatArray:
-        """Prices (A,) of the actions at a node."""
+    def exploration_values(self, node: int) -> FloatArray:
+        """Exploration values (A,) of the actions at a node."""
         assert self._model is not None
-        return self._model.prices(self._means[node], self._sinks[node])
+        return self._model.values(self._means[node], self._sinks[node])
 
     def learn(self, node: int, action: int, worth: float) -> None:
         """Let the regression take in what a try was worth; prices of all nodes follow."""
@@ -90,4 +92,4 @@ class EpisodeMemory:
         """Q (n, A) of a plan on the graph, with κ (MAX_TRIES + 1,)."""
         assert self._model is not None
         n = self.graph.n
-        return self.graph.values(self._model.prices(self._means[:n], self._sinks[:n]), kept)
+        return self.graph.values(self._model.values(self._means[:n], self._sinks[:n]), kept)

@@ -3,7 +3,8 @@
 Memory does not grow with the transitions. Sums are kept for the law
 (:mod:`rover.planning.motion`), and at the cells of a net, of each cell and action, how often it was
 taken there, where it began and what it changed, on average. What the law misses near by is
-corrected by these. Where episodes end is a function of arrivals (:mod:`rover.planning.endings`).
+corrected by these. Where episodes end is a function of arrivals
+(:mod:`rover.planning.terminations`).
 
 A plan lives on fewer places, some of the cells. Where an action leads from a place is a row of
 weights on the places near its end, never negative and with the right mean, and an end of the
@@ -23,7 +24,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.endings import ends_due
+from rover.planning.lookahead import ActionSequence, most_novel_sequence
 from rover.planning.motion import HELD, STALE, Motion
 from rover.planning.net import (
     COVERAGE_LAG,
@@ -37,8 +38,8 @@ from rover.planning.net import (
     time_units,
     units_due,
 )
-from rover.planning.rows import PricedRows, Rows
-from rover.planning.search import Way, most_novel_way
+from rover.planning.rows import NoveltyRows, Rows
+from rover.planning.terminations import terminations_due
 
 PLACE = 0.3
 """Radius of the places that plans are made on, at first, and 3/2 of the radius of cells of sums."""
@@ -141,7 +142,7 @@ class PlaceModel:
         """Learn where the first n transitions end episodes, by a sample that stays bounded."""
         terminated = self.buffer.terminated[:n]
         ends = np.flatnonzero(terminated)
-        due = ends_due(len(ends))
+        due = terminations_due(len(ends))
         if due == self._n_ends:
             return
         ends = ends[:due]
@@ -288,7 +289,7 @@ class PlaceModel:
         weights, index = self.on_places(ahead)
         return ahead, weights * (1.0 - end)[:, None], index, end
 
-    def priced(self) -> PricedRows:
+    def novelty_rows(self) -> NoveltyRows:
         """Rows at most a fiftieth of the data old, and their novelty up to date."""
         n, net = len(self.buffer), self._net_priced
         continues = self._rows is not None
@@ -300,7 +301,7 @@ class PlaceModel:
         self._net_priced = self.net
         self.motion.visit(n)
         novelty = self.motion.novelty(self._rows.ahead)
-        return PricedRows(self._rows, novelty.reshape(len(self.net), -1), continues)
+        return NoveltyRows(self._rows, novelty.reshape(len(self.net), -1), continues)
 
     def ahead(self, observation: int, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Expectation of the values (m,) of places, and novelty, both (A,), after each action.
@@ -354,7 +355,9 @@ class PlaceModel:
         """An observation of the buffer, by its index, as a point (k,)."""
         return np.asarray(self.points(np.array([observation]))[0])
 
-    def most_novel_way(self, observation: int, values: FloatArray, discount: float) -> Way:
+    def most_novel_sequence(
+        self, observation: int, values: FloatArray, discount: float
+    ) -> ActionSequence:
         """The way from an observation that is worth most by the values (m,) of places.
 
         Args:
@@ -368,7 +371,7 @@ class PlaceModel:
             return np.asarray((weights * values[index]).sum(axis=1))
 
         self.motion.visit(len(self.buffer))
-        return most_novel_way(
+        return most_novel_sequence(
             self.motion,
             self.point(observation),
             at,

@@ -20,9 +20,9 @@ import torch
 from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
 from rover.planning.displacements import Displacements
-from rover.planning.endings import Endings
-from rover.planning.evidence import unexplained
+from rover.planning.model_selection import unexplained
 from rover.planning.novelty import PairNovelty
+from rover.planning.terminations import Terminations
 
 HELD = 3
 """Steps for which a plan holds an action."""
@@ -100,7 +100,7 @@ class Motion:
                 break
         self._refute(points, actions, changes, missed)
         self._n_fitted = self._n_visited = n_rows
-        self._endings: Endings | None = None  # none has been seen
+        self._terminations: Terminations | None = None  # none has been seen
 
     def visit(self, n: int) -> None:
         """Count the arrivals of the first n transitions."""
@@ -135,9 +135,9 @@ class Motion:
     def end(
         self, points: FloatArray, actions: IntArray, ended: BoolArray, weights: FloatArray
     ) -> None:
-        """Learn where episodes end, as of :class:`~rover.planning.endings.Endings`."""
+        """Learn where episodes end, as of :class:`~rover.planning.terminations.Terminations`."""
         controls, rng = self._controls[actions], np.random.default_rng(0)
-        self._endings = Endings(points, controls, ended, weights, rng=rng)
+        self._terminations = Terminations(points, controls, ended, weights, rng=rng)
 
     def correct(self, begins: FloatArray, counts: FloatArray, changes: FloatArray) -> None:
         """Take what the law misses in m cells.
@@ -198,8 +198,8 @@ class Motion:
         parts = [self._step(points[:, i : i + most]) for i in range(0, points.shape[1], most)]
         if len(parts) == 1:
             return parts[0]
-        places, endings = zip(*parts, strict=True)
-        return np.concatenate(places, axis=1), np.concatenate(endings, axis=1)
+        places, terminations = zip(*parts, strict=True)
+        return np.concatenate(places, axis=1), np.concatenate(terminations, axis=1)
 
     def _step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         change = self._law.predict(points, self._coefficients)
@@ -219,6 +219,6 @@ class Motion:
         """Predicted points (A, n, d), held back where they are far from what was seen, and the
         probability (A, n) that the episode ends there."""
         reached = np.clip(reached, self._low, self._high)
-        if self._endings is None:
+        if self._terminations is None:
             return reached, np.zeros(reached.shape[:2])
-        return reached, self._endings(reached, self._controls)
+        return reached, self._terminations(reached, self._controls)

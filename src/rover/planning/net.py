@@ -32,7 +32,8 @@ FIRST_UNITS = 50
 """Transitions that the units are first taken from, and again when there are half as many more."""
 
 MOST_ROWS = 20_000
-"""Transitions after which units stay, and the latest of which sums are kept where all cost more."""
+"""Transitions after which units stay; where more are costly, sums are over this many latest
+ones."""
 
 _NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine

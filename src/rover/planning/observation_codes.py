@@ -1,6 +1,6 @@
 """Features of observations that are lists of numbers with a few values each, such as a grid's view.
 
-Pictures become such lists by the means of their blocks (:mod:`rover.planning.picture_blocks`).
+Images become such lists by the means of their blocks (:mod:`rover.planning.image_blocks`).
 
 The values of all numbers, one-hot, generalise: what was seen with one number in place is said of
 others like it. The joint value of the few numbers that effects depend on does not: a locked door in
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.picture_blocks import as_numbers
+from rover.planning.image_blocks import as_numbers
 
 Array32 = NDArray[np.float32]
 
@@ -37,7 +37,7 @@ class ObservationCodes:
     Half of the kernel is linear in the values, one-hot, centred and projected, with a 1 before them
     and scaled to one length; half is 1 where the joint values are the same. A joint value without
     a feature leaves its half of ‖φ‖² out, which
-    :meth:`~rover.planning.prices.PriceModel.sinks` counts as unknown.
+    :meth:`~rover.planning.exploration_values.ExplorationValueModel.sinks` counts as unknown.
 
     Args:
         numbers: of the flat observation that have a column, (c,).
@@ -47,7 +47,7 @@ class ObservationCodes:
         relevant: numbers whose joint value counts, (r,).
         joint: joint values (t, r) that have a feature, up to `width` of them.
         width: features of joint values.
-        side: pixels of the blocks that pictures are seen by; 0 for lists of numbers.
+        side: pixels of the blocks that images are seen by; 0 for lists of numbers.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ def fit_codes(observations: NDArray[Any], relevant: IntArray, *, side: int = 0) 
     Args:
         observations: n ≥ 1 of them.
         relevant: numbers whose joint value counts, by :func:`relevant_numbers`.
-        side: pixels of the blocks that pictures are seen by; 0 for lists of numbers.
+        side: pixels of the blocks that images are seen by; 0 for lists of numbers.
     """
     flat = as_numbers(observations, side)
     numbers, values, means = [], [], []
@@ -167,7 +167,7 @@ def relevant_numbers(
         actions: (n,).
         effects: (n,), whether the try changed the observation.
         n_actions: A.
-        side: pixels of the blocks that pictures are seen by; 0 for lists of numbers.
+        side: pixels of the blocks that images are seen by; 0 for lists of numbers.
 
     Returns:
         At most five numbers, those that say most first.

@@ -29,9 +29,9 @@ from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.counts import Counts
-from rover.planning.evidence import has_metric, unexplained
 from rover.planning.law import Law
 from rover.planning.model import PlaceModel
+from rover.planning.model_selection import has_metric, unexplained
 from rover.planning.motion import MOST_COMPARED, Motion
 from rover.planning.net import FIRST_UNITS, Net, between, nearest, sparse_rows, time_units
 

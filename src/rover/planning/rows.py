@@ -35,7 +35,7 @@ class Rows:
         return np.asarray(after.reshape(-1, n_actions))
 
 
-class PricedRows(NamedTuple):
+class NoveltyRows(NamedTuple):
     """Rows and novelty that an exploration plan is made of.
 
     Attributes:

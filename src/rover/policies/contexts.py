@@ -14,9 +14,9 @@ from rover.features.networks import cast_observations
 from rover.operators.support import FloatArray
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
+from rover.planning.exploration_values import ExplorationValueModel
+from rover.planning.image_blocks import n_numbers
 from rover.planning.observation_codes import Array32, ObservationCodes
-from rover.planning.picture_blocks import n_numbers
-from rover.planning.prices import PriceModel
 from rover.policies.policy import Policy, Probs
 from rover.storage import check_tensors
 
@@ -62,7 +62,7 @@ class ContextPolicy(Policy):
     def __init__(
         self,
         codes: ObservationCodes,
-        model: PriceModel,
+        model: ExplorationValueModel,
         kept: FloatArray,
         *,
         observation_shape: tuple[int, ...],
@@ -79,7 +79,7 @@ class ContextPolicy(Policy):
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory."""
         features = self._codes(self._checked(observations).numpy())
-        prices = self._model.prices(self._model.means(features), self._model.sinks(features))
+        prices = self._model.values(self._model.means(features), self._model.sinks(features))
         return torch.from_numpy(prices / self.temperature)
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
@@ -98,13 +98,13 @@ class ContextPolicy(Policy):
     def with_worth(self, weights: Array32) -> ContextPolicy:
         """The policy with a memory for which φᵀ weights (m, A) is added to the prices' means."""
         model = self._model
-        raised = PriceModel(
+        raised = ExplorationValueModel(
             model.inverses, model.weights + weights, ridge=model.ridge, optimism=model.optimism
         )
         return self._changed(raised, True, self.details)
 
     def _changed(
-        self, model: PriceModel, has_memory: bool, details: Mapping[str, Any]
+        self, model: ExplorationValueModel, has_memory: bool, details: Mapping[str, Any]
     ) -> ContextPolicy:
         return ContextPolicy(
             self._codes,
@@ -191,7 +191,9 @@ class ContextPolicy(Policy):
         ridge, optimism = float(content["ridge"]), float(content["optimism"])
         return cls(
             ObservationCodes(**{k: tables[k] for k in _OF_CODES}, width=sizes["joint"], side=side),
-            PriceModel(tables["inverses"], tables["weights"], ridge=ridge, optimism=optimism),
+            ExplorationValueModel(
+                tables["inverses"], tables["weights"], ridge=ridge, optimism=optimism
+            ),
             tables["kept"],
             observation_shape=shape,
             discount=discount,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 
-from rover.coverage.contexts import PRICE_RIDGE
+from rover.coverage.contexts import EXPLORATION_RIDGE
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
+from rover.planning.exploration_values import ridge_inverse
 from rover.planning.outcomes import state_model
-from rover.planning.prices import ridge_inverse
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.solve import RIDGE
@@ -103,7 +103,7 @@ def reward_policy(
     rows = [np.flatnonzero(actions == action) for action in range(buffer.n_actions)]
     begins = [features[inputs[mine]] for mine in rows]
     # Once: sweeps change the targets of the regression and not its inputs.
-    inverses = [ridge_inverse(phi, PRICE_RIDGE) for phi in begins]
+    inverses = [ridge_inverse(phi, EXPLORATION_RIDGE) for phi in begins]
     for _ in range(_SWEEPS):
         # Never below 0: where nothing is predicted the price of exploring decides alone.
         values = np.maximum((features @ weights).max(axis=1), 0.0)

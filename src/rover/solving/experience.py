@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rover.coverage.pictures import PictureFeatures, lasts_a_lag
+from rover.coverage.images import ImageFeatures, lasts_a_lag
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Spaces, make_env
 from rover.envs.registration import id_and_kwargs, known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
-from rover.planning.evidence import Evidence, repeats
+from rover.planning.model_selection import ModelSelection, repeats
 from rover.planning.net import FIRST_UNITS
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.policies import CoveragePolicy, Policy, load_policy
@@ -104,12 +104,12 @@ class Experience(NamedTuple):
             own = own | Spaces.of(self.env).details
         return details | own | {"tasks": list(names), "planning_discount": discount}
 
-    def repeats(self, evidence: Evidence | None = None) -> bool:
+    def repeats(self, selection: ModelSelection | None = None) -> bool:
         """True if plans are made on the observations themselves; `evidence` as of :meth:`model`."""
         # States of coarse steps come back, and walls between them show in transitions alone.
-        return (evidence or Evidence(self.buffer)).is_exact or repeats(self.buffer)
+        return (selection or ModelSelection(self.buffer)).is_exact or repeats(self.buffer)
 
-    def model(self, ridge: float, evidence: Evidence | None = None) -> OutcomeModel:
+    def model(self, ridge: float, selection: ModelSelection | None = None) -> OutcomeModel:
         """The model of the states themselves where they repeat, else one on a net.
 
         Args:
@@ -123,7 +123,7 @@ class Experience(NamedTuple):
         Raises:
             ConfigurationError: as of :func:`~rover.planning.outcomes.net_model`.
         """
-        if self.repeats(evidence):
+        if self.repeats(selection):
             return state_model(self.buffer, ridge=ridge)
         if len(self.buffer.observations.shape) < 2:
             return net_model(self.buffer, ridge=ridge)
@@ -145,11 +145,11 @@ class Experience(NamedTuple):
         buffer, encoder = self.buffer, None
         if isinstance(self.policy, CoveragePolicy):
             encoder = self.policy.encoder
-        is_picture = len(buffer.observations.shape) == 3 and buffer.observations.dtype == np.uint8
+        is_image = len(buffer.observations.shape) == 3 and buffer.observations.dtype == np.uint8
         # Other agents hand over pixels as they are, tens of thousands of numbers each.
         has_learned = encoder is not None and encoder.config.kind not in ("identity", "scale")
-        if not is_picture or has_learned:
+        if not is_image or has_learned:
             return encoder
         if len(buffer) < FIRST_UNITS or not lasts_a_lag(buffer):
             return None
-        return PictureFeatures(buffer).encoder()
+        return ImageFeatures(buffer).encoder()

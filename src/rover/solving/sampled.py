@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from rover.operators.support import FloatArray
-from rover.planning.evidence import Evidence, has_metric
 from rover.planning.gated import FEWEST_MOVES, GatedSums
+from rover.planning.model_selection import ModelSelection, has_metric
 from rover.planning.net import FIRST_UNITS, time_units
 from rover.planning.sampled import Controls, Sampling
 from rover.policies import PointGoals, SampledPolicy
@@ -22,7 +22,7 @@ FetchReach's ten no goal is kept (docs/design/47-sampled.md)."""
 
 
 def sampled_policy(
-    experience: Experience, goals: str | Sequence[Goal], discount: float, evidence: Evidence
+    experience: Experience, goals: str | Sequence[Goal], discount: float, selection: ModelSelection
 ) -> SampledPolicy | None:
     """The policy of goals that samples its plans; None where landmarks do, or goals are no points.
 
@@ -39,7 +39,7 @@ def sampled_policy(
     table, shape = buffer.observations.rows, buffer.observations.shape
     if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
         return None
-    if not has_metric(table) or experience.repeats(evidence):
+    if not has_metric(table) or experience.repeats(selection):
         return None
     begins, ends = table[buffer.inputs], table[buffer.successors]
     units = time_units(

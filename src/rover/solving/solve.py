@@ -23,16 +23,16 @@ from rover.arrays import blocks
 from rover.envs import goal_view
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.evidence import Evidence
-from rover.planning.foresight import Foresight
+from rover.planning.model_selection import ModelSelection
 from rover.planning.motion import MOST_UNEXPLAINED
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
+from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.judgement import warn_if_worse_than_random
-from rover.solving.rehearsal import rehearsed
 from rover.solving.sampled import sampled_policy
+from rover.solving.simulation import refined_plan
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
 DISCOUNT = 0.99
@@ -131,12 +131,12 @@ def solve(
     if sink_value is not None and not math.isfinite(sink_value):
         raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
     wanted = [goal] if goal is not None else goals or ()
-    evidence = Evidence(experience.buffer)
+    selection = ModelSelection(experience.buffer)
     if reward is None:
-        sampled = sampled_policy(experience, wanted, discount, evidence)
+        sampled = sampled_policy(experience, wanted, discount, selection)
         if sampled is not None:
             return sampled
-    model = experience.model(ridge, evidence)
+    model = experience.model(ridge, selection)
     if reward is not None:
         tasks = task_rewards(experience, model, reward)
     else:
@@ -150,7 +150,7 @@ def solve(
         discount,
         sink_value,
         temperature=temperature,
-        law=None if reward is None else _foresight(model, tasks),
+        law=None if reward is None else _refined_dynamics(model, tasks),
     )
     if reward is not None:
         warn_if_worse_than_random(policy, experience, reward)
@@ -165,7 +165,7 @@ def value_policy(
     sink_value: float | None = None,
     *,
     temperature: float = 0.0,
-    law: Foresight | None = None,
+    law: RefinedDynamics | None = None,
 ) -> ValuePolicy:
     """The best policies of tasks on a model.
 
@@ -182,7 +182,7 @@ def value_policy(
         # poor.
         sink = _worst_value(tasks.rewards, discount)
     if law is not None and model.law is not None:
-        plan = rehearsed(
+        plan = refined_plan(
             model.law,
             law,
             tasks.rewards[:, 0],
@@ -237,13 +237,13 @@ def value_policy(
     ).requires_grad_(False)
 
 
-def _foresight(model: OutcomeModel, tasks: TaskRewards) -> Foresight | None:
+def _refined_dynamics(model: OutcomeModel, tasks: TaskRewards) -> RefinedDynamics | None:
     """The law for simulated rollouts, if it explains almost all motion and arrivals the rewards."""
     if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
         return None
     law, missed = None, model.unexplained
     if missed <= MOST_UNEXPLAINED:
-        law = Foresight(model.law)
+        law = RefinedDynamics(model.law)
         missed = law.unexplained
     if law is not None and missed <= _MOST_MISSED:
         return law

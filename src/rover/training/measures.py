@@ -49,7 +49,7 @@ from rover.evaluation.cells import MAX_POINTS
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.evaluation.visits import DATA_FIGURES
-from rover.planning.evidence import repeats
+from rover.planning.model_selection import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.training.counted import CountedObjective

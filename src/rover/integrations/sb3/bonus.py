@@ -22,8 +22,8 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, choos
 from rover.features import Observations, learning_mode
 from rover.integrations.sb3.features import check_positive
 from rover.operators.support import FloatArray
-from rover.planning.evidence import MOST_NEW
 from rover.planning.model import MAX_CELLS, PLACE
+from rover.planning.model_selection import MOST_NEW
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, GROWTH, Net, time_units
 from rover.training.config import merge_settings, validate_settings
 

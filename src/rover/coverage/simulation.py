@@ -17,7 +17,7 @@ _EPISODES = 32
 _LEFT = 0.05  # discount at which a simulated rollout ends
 
 
-def rehearsed_objective(
+def simulated_objective(
     model: PlaceModel,
     weights: FloatArray,
     invariants: Invariants,

@@ -30,7 +30,7 @@ _FEW = 40  # observations that are too few to decide
 _DECIDED = 2000  # transitions after which the decision stays
 
 
-class Evidence:
+class ModelSelection:
     """The decision between exact states and a law of motion, on the first transitions of a buffer.
 
     It is taken anew when there are half as many transitions more, up to 2,000, so that it follows

@@ -1,4 +1,4 @@
-"""Slow features of the pictures in a buffer, which follow the data."""
+"""Slow features of the images in a buffer, which follow the data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lasts_a_lag(buffer: Buffer) -> bool:
 
 
 def frames_of(buffer: Buffer) -> tuple[int, bool]:
-    """Number of frames that the channels of pictures are, by the first transitions, and True if
+    """Number of frames that the channels of images are, by the first transitions, and True if
     the newest is the first of them; 1 where channels are colours."""
     rows = buffer.observations.rows
     before, after = (rows[column[:FIRST_UNITS]] for column in (buffer.inputs, buffer.successors))
@@ -45,7 +45,7 @@ def frames_of(buffer: Buffer) -> tuple[int, bool]:
     return 1, True
 
 
-class PictureFeatures:
+class ImageFeatures:
     """Slow features of a buffer of images, fitted whenever the data has grown by half.
 
     They come from the transitions that the units of the model are taken from, so that features
@@ -104,9 +104,9 @@ class PictureFeatures:
     def _usual_picture(self) -> torch.Tensor:
         """The median (height, width, channels) of each pixel, of the newest frame for all."""
         some = evenly_spaced(self._n, 256)
-        pictures = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
-        each = pictures.shape[3] // self._frames
-        newest = pictures[..., :each] if self._newest_first else pictures[..., -each:]
+        images = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
+        each = images.shape[3] // self._frames
+        newest = images[..., :each] if self._newest_first else images[..., -each:]
         return newest.median(dim=0).values.repeat(1, 1, self._frames)
 
     def _lagged_sums(self) -> LaggedSums:

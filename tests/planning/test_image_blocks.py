@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rover.planning.image_blocks import as_numbers, block_side, is_image, n_numbers
 from rover.planning.observation_codes import fit_codes
-from rover.planning.picture_blocks import as_numbers, block_side, is_picture, n_numbers
 
 
 def drawn(cells: np.ndarray, side: int) -> np.ndarray:
@@ -39,9 +39,9 @@ def test_means_are_those_of_the_pixels_and_the_last_blocks_may_be_smaller():
 
 def test_what_is_small_or_no_picture_is_a_list_as_it_is():
     for shape, dtype in (((25, 25, 3), np.uint8), ((64, 64, 3), np.int64), ((9000,), np.uint8)):
-        assert not is_picture(shape, np.dtype(dtype))
+        assert not is_image(shape, np.dtype(dtype))
         assert block_side(np.zeros((2, *shape), dtype)) == 0
-    assert is_picture((84, 84), np.dtype(np.uint8))
+    assert is_image((84, 84), np.dtype(np.uint8))
     codes = fit_codes(np.eye(4, dtype=np.uint8), np.array([2]))
     assert codes.side == 0
 

@@ -52,7 +52,7 @@ def leverage(inverse: Array32, features: Array32) -> Array32:
     return np.asarray(np.einsum("nm,nm->n", features @ inverse, features))
 
 
-class PriceModel:
+class ExplorationValueModel:
     """The regression of every action.
 
     Args:
@@ -68,11 +68,11 @@ class PriceModel:
         self.inverses, self.weights = inverses, weights
         self.ridge, self.optimism = ridge, optimism
 
-    def first(self, m: int) -> PriceModel:
+    def first(self, m: int) -> ExplorationValueModel:
         """A copy for the first `m` features, which no later try changes."""
         inverses = self.inverses[:, :m, :m].copy()
         weights = self.weights[:m].copy()
-        return PriceModel(inverses, weights, ridge=self.ridge, optimism=self.optimism)
+        return ExplorationValueModel(inverses, weights, ridge=self.ridge, optimism=self.optimism)
 
     def means(self, features: Array32) -> Array32:
         """φᵀ w_a (n, A) of features (n, m)."""
@@ -85,7 +85,7 @@ class PriceModel:
         sinks = np.stack(within, axis=1) + unknown[:, None]
         return np.asarray(sinks.clip(0.0, 1.0), np.float32)
 
-    def prices(self, means: Array32, sinks: Array32) -> FloatArray:
+    def values(self, means: Array32, sinks: Array32) -> FloatArray:
         """Prices of means and sinks of one shape."""
         return np.maximum(means, 0.0).astype(np.float64) + self.optimism * sinks
 

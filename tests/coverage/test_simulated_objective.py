@@ -1,4 +1,4 @@
-"""Rehearsals of coverage: J in a known law of motion, and the plan that is chosen by it."""
+"""Simulated coverage: J in a known law of motion, and the plan that is chosen by it."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ import torch
 
 from rover import Rover
 from rover.coverage import agent as agent_module
-from rover.coverage.rehearsal import rehearsed_objective
+from rover.coverage.simulation import simulated_objective
 from rover.operators.kernels import Interpolation
 from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
@@ -48,7 +48,7 @@ def exact(probs, ends_at=None):
 
 def test_j_of_a_certain_policy_is_exact_up_to_the_end():
     weights = np.tile([500.0, 0.0], (SIZE, 1))
-    value = rehearsed_objective(ring(), weights, FREE, discount=DISCOUNT)
+    value = simulated_objective(ring(), weights, FREE, discount=DISCOUNT)
     # What is left out is a twentieth of the discounted visits.
     assert value == pytest.approx(exact(np.tile([1.0, 0.0], (SIZE, 1))), rel=0.02)
 
@@ -60,7 +60,7 @@ def test_what_leaves_the_relations_is_led_back():
     drifting.motion.step = lambda points: (exactly(points)[0] + 0.3, exactly(points)[1])
     rounded = SimpleNamespace(restore=np.round)
     values = [
-        rehearsed_objective(model, weights, invariants, discount=DISCOUNT)
+        simulated_objective(model, weights, invariants, discount=DISCOUNT)
         for model, invariants in ((ring(), FREE), (drifting, rounded))
     ]
     assert values[0] == values[1]
@@ -71,7 +71,7 @@ def test_what_leaves_the_relations_is_led_back():
 def test_j_is_near_that_of_the_exact_occupancy(ends_at, uniform_share):
     weights = np.random.default_rng(0).normal(size=(SIZE, 2))
     probs = np.exp(weights) / np.exp(weights).sum(axis=1, keepdims=True)
-    value = rehearsed_objective(
+    value = simulated_objective(
         ring(ends_at), weights, FREE, discount=DISCOUNT, uniform_share=uniform_share
     )
     mixed = (1 - uniform_share) * probs + uniform_share / 2
@@ -79,7 +79,7 @@ def test_j_is_near_that_of_the_exact_occupancy(ends_at, uniform_share):
 
 
 @pytest.mark.parametrize("better", [0, 1])
-def test_the_better_plan_in_rehearsal_is_handed_over(monkeypatch, better):
+def test_the_better_plan_in_simulation_is_handed_over(monkeypatch, better):
     agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
     sizes, objectives = [], iter([0.8, 0.7] if better else [0.7, 0.8])
 
@@ -87,28 +87,28 @@ def test_the_better_plan_in_rehearsal_is_handed_over(monkeypatch, better):
         sizes.append(len(weights))
         return next(objectives)
 
-    monkeypatch.setattr(agent_module, "rehearsed_objective", judged)
+    monkeypatch.setattr(agent_module, "simulated_objective", judged)
     model, plan = agent._plan(agent._representation.handed_over()[0])
     assert sizes[1] <= 40 < sizes[0] <= 100
     assert len(model.anchors) == sizes[better]
-    assert plan.figures["rehearsed_objective"] == 0.7
+    assert plan.figures["simulated_objective"] == 0.7
 
 
 def test_a_plan_that_keeps_its_promise_is_the_only_one(monkeypatch):
     agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
     objectives = iter([0.0])
-    monkeypatch.setattr(agent_module, "rehearsed_objective", lambda *_, **__: next(objectives))
+    monkeypatch.setattr(agent_module, "simulated_objective", lambda *_, **__: next(objectives))
     model, plan = agent._plan(agent._representation.handed_over()[0])
     assert len(model.anchors) > 40
-    assert plan.figures["rehearsed_objective"] == 0.0
+    assert plan.figures["simulated_objective"] == 0.0
 
 
-def test_a_law_that_explains_little_is_not_rehearsed_in(monkeypatch):
+def test_a_law_that_explains_little_is_not_simulated_in(monkeypatch):
     agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
     monkeypatch.setattr(agent_module, "_MOST_UNEXPLAINED", -1.0)
     model, plan = agent._plan(agent._representation.handed_over()[0])
     assert len(model.anchors) <= 40
-    assert "rehearsed_objective" not in plan.figures
+    assert "simulated_objective" not in plan.figures
 
 
 @pytest.mark.parametrize("d", [2, 10, 20])

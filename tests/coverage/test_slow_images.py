@@ -11,7 +11,7 @@ from small_agents import assert_resumes_to_the_bit
 from small_envs import Disc, image_place, numbered_place
 
 from rover import Rover, load_policy, make_agent, solve
-from rover.coverage.pictures import PictureFeatures, frames_of, lasts_a_lag
+from rover.coverage.images import ImageFeatures, frames_of, lasts_a_lag
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features.slow import LAG, LaggedSums, bending, coefficients, slow_features
@@ -41,13 +41,13 @@ def _add(buffer: Buffer, step: Any) -> None:
 
 def test_features_are_a_function_of_the_buffer_however_often_it_was_looked_at():
     watched, late = (Buffer((16, 16, 3), np.uint8, 4) for _ in range(2))
-    often = PictureFeatures(watched)
+    often = ImageFeatures(watched)
     for step in _filled(190):
         _add(watched, step)
         _add(late, step)
         if len(watched) >= 50:
             often.points(watched.successors[-1:], len(watched))
-    once = PictureFeatures(late)
+    once = ImageFeatures(late)
     every = np.arange(len(late.observations))
     early = once.points(every, 120)
     np.testing.assert_array_equal(often.points(every, 190), once.points(every, 190))
@@ -64,7 +64,7 @@ def test_pairs_lie_within_episodes():
             episodes.append(([step[0]], []))
         episodes[-1][0].append(step[2])
         episodes[-1][1].append(step[1])
-    found = PictureFeatures(buffer)
+    found = ImageFeatures(buffer)
     sums, seen = LaggedSums(198, 4), torch.tensor(buffer.observations.rows)
     usual = seen[buffer.inputs].median(dim=0).values
     for pictures, actions in episodes:
@@ -95,7 +95,7 @@ def test_stacked_frames_are_told_from_colours(axes, newest_first):
         older = None if over else before
     assert frames_of(colours) == (1, True)
     assert frames_of(stacked) == (2, newest_first)
-    points = PictureFeatures(stacked).points(stacked.successors[:59], 100)
+    points = ImageFeatures(stacked).points(stacked.successors[:59], 100)
     assert points.shape == (59, 4)
     # The speeds are what the newest frame's features changed by.
     np.testing.assert_allclose(points[1:, 2:], np.diff(points[:, :2], axis=0), atol=1e-9)

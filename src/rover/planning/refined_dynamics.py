@@ -1,4 +1,4 @@
-"""Foresight: the law of motion as well as it can be known, for looks far ahead.
+"""A refined dynamics model for long simulated rollouts.
 
 An exploration fits its law again every few steps, and corrects it near by. A plan that is rolled
 out for hundreds of steps needs it once, and finds whatever is wrong in it: the same regression with
@@ -14,15 +14,15 @@ import numpy as np
 from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.displacements import FAR, WAVES, Displacements
-from rover.planning.evidence import unexplained
 from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
+from rover.planning.model_selection import unexplained
 from rover.planning.motion import MOST_COMPARED
 
 _WAVES, _FAR = 8 * WAVES, 10.0 * FAR
 
 
-class Foresight:
+class RefinedDynamics:
     """A law of the transitions of a model, or of a sample of them.
 
     Args:

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from test_motion import rolled
 
-from rover.planning import search
+from rover.planning import lookahead
+from rover.planning.lookahead import most_novel_sequence
 from rover.planning.motion import HELD
-from rover.planning.search import most_novel_way
 
 DISCOUNT = 0.9
 
 
 def way_of(model, begin, **options):
-    return most_novel_way(
+    return most_novel_sequence(
         model.motion,
         begin,
         lambda points: 0.3 - 0.01 * points[:, 0],
@@ -40,36 +40,36 @@ def worth_of(model, begin, actions):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
-    monkeypatch.setattr(search, "_LENGTH", 4)
-    monkeypatch.setattr(search, "_CELL", 1e-6)
+    monkeypatch.setattr(lookahead, "_LENGTH", 4)
+    monkeypatch.setattr(lookahead, "_CELL", 1e-6)
     for name in ("_BEAM", "_MOST_BRANCHES"):
-        monkeypatch.setattr(search, name, 100_000)
+        monkeypatch.setattr(lookahead, name, 100_000)
     buffer, model = rolled(seed, 200)
-    model.priced()
+    model.novelty_rows()
     begin = model.point(int(buffer.successors[-1]))
-    way = way_of(model, begin)
+    sequence = way_of(model, begin)
     every = {
         actions: worth_of(model, begin, actions)[0]
         for actions in itertools.product(range(3), repeat=4)
     }
-    assert every[tuple(way.actions.tolist())] == pytest.approx(max(every.values()), rel=1e-12)
+    assert every[tuple(sequence.actions.tolist())] == pytest.approx(max(every.values()), rel=1e-12)
 
 
 def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
     buffer, model = rolled(5, 300)
-    model.priced()
+    model.novelty_rows()
     begin = model.point(int(buffer.successors[-1]))
-    way = way_of(model, begin)
-    worth, points = worth_of(model, begin, way.actions)
-    np.testing.assert_allclose(way.points, points, atol=1e-9)
-    rng, n = np.random.default_rng(0), len(way.actions)
+    sequence = way_of(model, begin)
+    worth, points = worth_of(model, begin, sequence.actions)
+    np.testing.assert_allclose(sequence.points, points, atol=1e-9)
+    rng, n = np.random.default_rng(0), len(sequence.actions)
     others = [[action] * n for action in range(3)] + [rng.integers(3, size=n) for _ in range(100)]
     assert worth >= 0.98 * max(worth_of(model, begin, other)[0] for other in others)
 
 
 def test_points_that_a_way_has_passed_count_as_visited():
     _, model = rolled(1, 200)
-    model.priced()
+    model.novelty_rows()
     novelty, points = model.motion.novelty, np.array([[0.5, 0.1], [9.0, 9.0]])
     far = points[:, None] + 1e3
     np.testing.assert_array_equal(novelty(points, far), novelty(points))
@@ -79,7 +79,7 @@ def test_points_that_a_way_has_passed_count_as_visited():
 
 def test_no_way_begins_with_an_action_that_has_just_changed_nothing():
     buffer, model = rolled(2, 200)
-    model.priced()
+    model.novelty_rows()
     begin = model.point(int(buffer.successors[-1]))
     free = way_of(model, begin).actions[0]
     others = [action for action in range(3) if action != free]

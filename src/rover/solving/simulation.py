@@ -23,12 +23,12 @@ from scipy.spatial import KDTree
 
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.foresight import Foresight
 from rover.planning.law import Law
 from rover.planning.model import PlaceModel
 from rover.planning.motion import HELD
 from rover.planning.net import Net, between, nearest, neighbourhood, sparse_rows
 from rover.planning.outcomes import FINE_SPACING, MAX_PLACES, NEIGHBOURS, SPACING
+from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
 from rover.policies.values import TIE
 
@@ -148,7 +148,7 @@ class Stage:
 
         return iterate(backup, begin, tolerance=_TOLERANCE).states
 
-    def rehearse(
+    def simulate(
         self, plan: Plan, starts: FloatArray, rng: np.random.Generator
     ) -> tuple[float, FloatArray]:
         """Mean discounted return from starts (k, d) in the law, and the points passed (n, d)."""
@@ -224,7 +224,7 @@ def best_plan(
         outlook = looked
         values = stage.solve(places, values, outlook)
         plan = Plan(places, values, outlook, 0.0)
-        value, passed = stage.rehearse(plan, starts, rng)
+        value, passed = stage.simulate(plan, starts, rng)
         since += 1
         if best is None or value > best.value:
             best, since = plan._replace(value=value), 0
@@ -239,9 +239,9 @@ def best_plan(
     return best
 
 
-def rehearsed(
+def refined_plan(
     model: PlaceModel,
-    law: Foresight,
+    law: RefinedDynamics,
     rewards: FloatArray,
     ends: FloatArray,
     *,

@@ -1,4 +1,4 @@
-"""Search: the most novel way from where an agent truly stands, by a beam over held actions.
+"""Lookahead: the most novel action sequence from the current point, by beam search.
 
 In more than three dimensions almost every transition is a place of its own, and values that are
 interpolated between places tell little of what a few actions lead to. So the law of motion is asked
@@ -29,8 +29,8 @@ _MOST_BRANCHES = 72  # actions times dimensions, at least eight, beyond which th
 _CELL = 0.7  # side of the cells, with one way each
 
 
-class Way(NamedTuple):
-    """The way that is worth most.
+class ActionSequence(NamedTuple):
+    """The most novel action sequence.
 
     Attributes:
         actions: (T,), each one held.
@@ -43,7 +43,7 @@ class Way(NamedTuple):
     alive: float
 
 
-def most_novel_way(
+def most_novel_sequence(
     motion: Motion,
     begin: FloatArray,
     values: Callable[[FloatArray], FloatArray],
@@ -51,7 +51,7 @@ def most_novel_way(
     discount: float,
     after_end: float,
     idle: Sequence[int] = (),
-) -> Way:
+) -> ActionSequence:
     """The way from a point that is worth most.
 
     Args:
@@ -71,26 +71,26 @@ def most_novel_way(
     for length in range(_LENGTH):
         ends, ended = motion.ends(point, HELD)
         reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
-        way = np.repeat(np.arange(len(point)), n_actions)
-        share = discount**length * alive[way]
-        before = worth[way]
+        sequence = np.repeat(np.arange(len(point)), n_actions)
+        share = discount**length * alive[sequence]
+        before = worth[sequence]
         if length == 0:
             before[list(idle)] = -np.inf
         gain = (1.0 - discount) * share
         # What the data says of a novelty bounds what is left of it on the way.
         some = _best_of_cells(before + gain * novelty(reached), reached)[: 5 * _BEAM // 2]
-        seen = novelty(reached[some], passed[way[some]], HELD)
+        seen = novelty(reached[some], passed[sequence[some]], HELD)
         total = before[some] + gain[some] * seen
         best = np.argsort(-total, kind="stable")[:beam]
         kept = some[best]
-        parent = way[kept]
+        parent = sequence[kept]
         point, worth = reached[kept], total[best]
         alive = alive[parent] * (1.0 - ends_there[kept])
         passed = np.concatenate([passed[parent], point[:, None]], axis=1)
         taken = np.concatenate([taken[parent], (kept % n_actions)[:, None]], axis=1)
     onward = alive * values(point) + (1.0 - alive) * after_end
-    best_way = int(np.argmax(worth + discount**_LENGTH * onward))
-    return Way(taken[best_way], passed[best_way], float(alive[best_way]))
+    chosen = int(np.argmax(worth + discount**_LENGTH * onward))
+    return ActionSequence(taken[chosen], passed[chosen], float(alive[chosen]))
 
 
 def _best_of_cells(worth: FloatArray, points: FloatArray) -> IntArray:

@@ -1,6 +1,6 @@
-"""Pictures as lists of numbers with a few values each: mean grey levels of square blocks.
+"""Images as lists of numbers with a few values each: mean grey levels of square blocks.
 
-Worlds of cells that are drawn as pictures, as MiniGrid's are, have one mean for each kind of cell
+Worlds of cells that are drawn as images, as MiniGrid's are, have one mean for each kind of cell
 if the blocks are the cells. Blocks that lie across cells have one for each arrangement of several,
 and smaller ones than cells are more than is needed. So the side of the blocks is that with which
 the fewest values occur.
@@ -17,30 +17,30 @@ from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import SAMPLE
 
 _LEAST_SIDE = 32
-"""Pixels of a picture's shorter side; what is smaller is a list of numbers as it is."""
+"""Pixels of an image's shorter side; what is smaller is a list of numbers as it is."""
 _FEWEST_BLOCKS, _MOST_BLOCKS = 5, 16
 """Blocks along the shorter side."""
 
 
-def is_picture(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+def is_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """True of grey levels (height, width) or (height, width, channels), 32 pixels or more each."""
     return dtype == np.uint8 and len(shape) in (2, 3) and min(shape[:2]) >= _LEAST_SIDE
 
 
 def block_side(observations: NDArray[Any]) -> int:
-    """Pixels along a block of pictures (n, height, width, …); 0 for what is no picture.
+    """Pixels along a block of images (n, height, width, …); 0 for what is no image.
 
     Args:
         observations: n ≥ 1 of them, (n, *shape).
     """
     shape = observations.shape[1:]
-    if not is_picture(shape, observations.dtype):
+    if not is_image(shape, observations.dtype):
         return 0
-    pictures = observations[evenly_spaced(len(observations), SAMPLE)]
+    images = observations[evenly_spaced(len(observations), SAMPLE)]
     shorter = min(shape[:2])
     # From large to small: of two that do as well the larger one is taken.
     sides = range(shorter // _FEWEST_BLOCKS, shorter // _MOST_BLOCKS - 1, -1)
-    n_values = {side: _n_values(as_numbers(pictures, side)) for side in sides}
+    n_values = {side: _n_values(as_numbers(images, side)) for side in sides}
     return min(n_values, key=n_values.__getitem__)
 
 

@@ -10,7 +10,7 @@ from walled_points import random_walk, walled_point
 
 from rover import Rover
 from rover.data import Buffer
-from rover.planning.evidence import Evidence, held_out_errors
+from rover.planning.model_selection import ModelSelection, held_out_errors
 from rover.planning.net import time_units
 
 
@@ -72,7 +72,7 @@ class Line(gym.Env[Any, Any]):
     ],
 )
 def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
-    assert Evidence(walk(kind, steps)).is_exact == is_exact
+    assert ModelSelection(walk(kind, steps)).is_exact == is_exact
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
 )
 def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exact):
     buffer, here = Buffer(shape, dtype, 2), 0
-    evidence = Evidence(buffer)
+    selection = ModelSelection(buffer)
     for step in range(12_000):
         number = step if step < 2500 else step % 30
         digits = np.array([number // 10**place % 10 for place in range(4)], dtype)
@@ -89,8 +89,8 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
         buffer.add(here, 0, there, False, False)
         here = there
         if step == 2400:
-            assert not evidence.is_exact
-    assert evidence.is_exact == Evidence(buffer).is_exact == is_exact
+            assert not selection.is_exact
+    assert selection.is_exact == ModelSelection(buffer).is_exact == is_exact
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
 )
 def test_worlds_that_repeat_in_part(env, is_exact):
     buffer = random_walk(env, 1000, 3)
-    evidence = Evidence(buffer)
-    figures = evidence.figures()
-    assert figures["exact_states"] == evidence.is_exact == is_exact
+    selection = ModelSelection(buffer)
+    figures = selection.figures()
+    assert figures["exact_states"] == selection.is_exact == is_exact
     counts, neighbours = figures["counts_error"], figures["motion_error"]
     assert 0.0 <= counts <= 1.0
     assert (neighbours > 0.3) == (isinstance(env, Line) and env._is_shuffled)
@@ -116,8 +116,8 @@ def test_worlds_that_repeat_in_part(env, is_exact):
 
 def test_the_decision_follows_from_the_first_transitions_alone():
     whole, part = random_walk(walled_point(), 700, 1), random_walk(walled_point(), 100, 1)
-    watched, errors = Evidence(part), held_out_errors(part, 75)
-    assert watched.is_exact == Evidence(part).is_exact
+    watched, errors = ModelSelection(part), held_out_errors(part, 75)
+    assert watched.is_exact == ModelSelection(part).is_exact
     assert (watched.counts_error, watched.motion_error) == errors
     assert held_out_errors(whole, 75) == pytest.approx(errors)
 

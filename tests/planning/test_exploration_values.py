@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rover.planning.exploration_values import ExplorationValueModel, ridge_inverse
 from rover.planning.observation_codes import fit_codes, relevant_numbers
-from rover.planning.prices import PriceModel, ridge_inverse
 
 RIDGE = 0.3
 
@@ -26,7 +26,7 @@ def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed, n):
     known = features[: max(1, n // 2)]
     worth = rng.random(n)
     inverses = np.stack([np.eye(6, dtype=np.float32) / np.float32(RIDGE)] * 2)
-    model = PriceModel(inverses, np.zeros((6, 2), np.float32), ridge=RIDGE, optimism=2.0)
+    model = ExplorationValueModel(inverses, np.zeros((6, 2), np.float32), ridge=RIDGE, optimism=2.0)
     means, sinks = model.means(known), model.sinks(known)
     for row, value in zip(features, worth, strict=True):
         model.learn(row, 1, float(value), known, means, sinks)
@@ -45,12 +45,12 @@ def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states():
     tried = np.eye(3, dtype=np.float32)[[0, 0, 0, 1]]
     inverse = ridge_inverse(tried, RIDGE)
     weights = inverse @ (tried.T @ np.ones(4, np.float32))
-    model = PriceModel(inverse[None], weights[:, None], ridge=RIDGE, optimism=1.0)
+    model = ExplorationValueModel(inverse[None], weights[:, None], ridge=RIDGE, optimism=1.0)
     expected = np.array([[RIDGE / (3 + RIDGE)], [RIDGE / (1 + RIDGE)], [1.0]])
     states = np.eye(3, dtype=np.float32)
     assert model.sinks(states) == pytest.approx(expected, abs=1e-6)
     assert model.means(states) == pytest.approx(1.0 - expected, abs=1e-6)
-    assert model.prices(model.means(states), model.sinks(states)) == pytest.approx(1.0, abs=1e-5)
+    assert model.values(model.means(states), model.sinks(states)) == pytest.approx(1.0, abs=1e-5)
 
 
 def doors(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -83,7 +83,7 @@ def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known()
         assert np.square(features).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
         inverse = ridge_inverse(features, RIDGE)
         weights = np.zeros((codes.dim, 1), np.float32)
-        model = PriceModel(inverse[None], weights, ridge=RIDGE, optimism=1.0)
+        model = ExplorationValueModel(inverse[None], weights, ridge=RIDGE, optimism=1.0)
         sinks.append(float(model.sinks(codes(together))[0, 0]))
     assert sinks[0] < 0.05
     assert sinks[1] > 0.5

@@ -1,4 +1,4 @@
-"""Rehearsed plans: a stick that falls, against a fine grid and by hand."""
+"""Plans refined by simulation: a stick that falls, against a fine grid and by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import rover
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.support import BoolArray, FloatArray
-from rover.solving.rehearsal import Plan, Stage, best_plan
+from rover.solving.simulation import Plan, Stage, best_plan
 
 GAMMA = 0.95
 FORCES = np.array([-0.3, 0.3])
@@ -100,27 +100,27 @@ def test_values_are_those_of_a_fine_grid() -> None:
     assert np.abs(solved - values[::10]).max() < 0.02 * values.max()
 
 
-def test_a_plan_that_falls_when_rehearsed_is_mended() -> None:
+def test_a_plan_that_falls_in_simulation_is_mended() -> None:
     """Of places that are none of them beside the edge: interpolated, a fall is no fall."""
     one, begins = stage(), np.linspace(-0.2, 0.2, 5)[:, None]
     starts, rng = np.array([[0.05], [-0.1]]), np.random.default_rng(5)
-    first, _ = one.rehearse(planned(one, begins), starts, rng)
+    first, _ = one.simulate(planned(one, begins), starts, rng)
     plan = best_plan(one, begins, starts, rng)
     assert first < 0.5 * plan.value
-    assert one.is_best(plan.value), "it stays up until the rehearsal ends"
+    assert one.is_best(plan.value), "it stays up until the simulated rollout ends"
     assert plan.value == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
-    value, passed = one.rehearse(plan, starts, rng)
+    value, passed = one.simulate(plan, starts, rng)
     assert value == pytest.approx(plan.value)
     assert (np.abs(passed) <= 1.0).all()
 
 
-def test_a_rehearsal_is_the_policy_step_by_step() -> None:
+def test_a_simulated_rollout_is_the_policy_step_by_step() -> None:
     """A stick that leans by 1 can be held at 0.9, at 0.78, and so on; beyond 1.08 it falls."""
     one, places = stage(), np.linspace(-1.0, 1.0, 201)[:, None]
     plan, rng = planned(one, places), np.random.default_rng(0)
-    _, passed = one.rehearse(plan, np.array([[1.0]]), rng)
+    _, passed = one.simulate(plan, np.array([[1.0]]), rng)
     assert passed[:4, 0] == pytest.approx([1.0, 0.9, 0.78, 0.636])
-    value, passed = one.rehearse(plan, np.array([[1.09]]), rng)
+    value, passed = one.simulate(plan, np.array([[1.09]]), rng)
     assert value == pytest.approx(-5.0)
     assert len(passed) == 1
 
@@ -128,8 +128,8 @@ def test_a_rehearsal_is_the_policy_step_by_step() -> None:
 def test_a_law_that_misses_much_is_worth_less() -> None:
     places, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
     sure, missed = stage(), stage(missed=0.3)
-    good, _ = sure.rehearse(planned(sure, places), starts, np.random.default_rng(0))
-    bad, _ = missed.rehearse(planned(missed, places), starts, np.random.default_rng(0))
+    good, _ = sure.simulate(planned(sure, places), starts, np.random.default_rng(0))
+    bad, _ = missed.simulate(planned(missed, places), starts, np.random.default_rng(0))
     assert sure.is_best(good)
     assert bad < 0.9 * good
 
@@ -151,7 +151,7 @@ def line(rng: np.random.Generator, forced: float) -> Buffer:
     return buffer
 
 
-def test_a_plan_that_is_not_rehearsed_says_so() -> None:
+def test_a_plan_that_is_not_simulated_says_so() -> None:
     def reward(_: FloatArray, __: NDArray[Any], reached: FloatArray) -> FloatArray:
         return (reached[:, 0] > 0.9).astype(float)
 

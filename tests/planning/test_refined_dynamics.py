@@ -1,12 +1,12 @@
-"""Foresight: a law for looks far ahead, against a pendulum."""
+"""The refined dynamics model, against a pendulum."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rover.data import Buffer
-from rover.planning.foresight import Foresight
 from rover.planning.model import PlaceModel
+from rover.planning.refined_dynamics import RefinedDynamics
 
 TORQUES = np.array([-2.0, 0.0, 2.0])
 
@@ -20,7 +20,7 @@ def seen(angle: np.ndarray, speed: np.ndarray) -> np.ndarray:
     return np.stack([np.cos(angle), np.sin(angle), speed], axis=-1).astype(np.float32)
 
 
-def foresight(rng: np.random.Generator) -> tuple[Foresight, PlaceModel]:
+def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, PlaceModel]:
     buffer = Buffer((3,), np.dtype(np.float32), 3)
     for _ in range(10):
         angle, speed = rng.uniform(-3.0, 3.0, 2)
@@ -35,12 +35,12 @@ def foresight(rng: np.random.Generator) -> tuple[Foresight, PlaceModel]:
     table = buffer.observations.rows.astype(np.float64)
     model = PlaceModel(buffer, lambda rows, _: (table[rows], None))
     model.fit()
-    return Foresight(model), model
+    return RefinedDynamics(model), model
 
 
 def test_ten_steps_ahead_are_on_the_circle_and_near_the_truth() -> None:
     rng = np.random.default_rng(3)
-    law, model = foresight(rng)
+    law, model = refined(rng)
     assert law.unexplained < 1e-3
     angle, speed = rng.uniform(-2.0, 2.0, (2, 50))
     points, actions = seen(angle, speed) / model.scale, rng.integers(3, size=(10, 50))
@@ -57,7 +57,7 @@ def test_ten_steps_ahead_are_on_the_circle_and_near_the_truth() -> None:
 
 def test_what_is_missed_is_what_the_others_say() -> None:
     rng = np.random.default_rng(3)
-    law, model = foresight(rng)
+    law, model = refined(rng)
     actions = model.buffer.actions[law.rows]
     ends, _ = law.step(law.begins[None])
     fitted = law.arrivals - ends[actions, np.arange(len(actions))]

@@ -85,7 +85,7 @@ def left_out_loss(
     return float(weights @ (torch.nn.functional.softplus(eta) - ended * eta))
 
 
-def ends_due(n: int) -> int:
+def terminations_due(n: int) -> int:
     """Number of n ≥ 0 ends used for the fit: 0, 1, 2, 3, 5, and on, half as many more."""
     due = min(n, 1)
     while 0 < due + (due + 1) // 2 <= n:
@@ -93,7 +93,7 @@ def ends_due(n: int) -> int:
     return due
 
 
-class Endings:
+class Terminations:
     """The probability that an episode ends on arrival.
 
     Args:

@@ -1,4 +1,4 @@
-"""Endings: logistic regression against its definition, and ends that are told sharply."""
+"""Terminations: logistic regression against its definition, and ends that are told sharply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rover.operators.support import FloatArray
-from rover.planning.endings import Endings, ends_due, left_out_loss, logistic_regression
+from rover.planning.terminations import (
+    Terminations,
+    left_out_loss,
+    logistic_regression,
+    terminations_due,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 ONE = np.ones((1, 1))
@@ -58,18 +63,18 @@ def test_what_is_beyond_an_edge_ends() -> None:
     rng = np.random.default_rng(0)
     points = rng.normal(size=(3000, 4)) * [1.0, 1.0, 0.1, 1.0]
     ended = (np.abs(points[:, 0]) > 2.4) | (np.abs(points[:, 2]) > 0.21)
-    endings = Endings(points, np.ones((3000, 1)), ended, np.ones(3000), rng=rng)
+    terminations = Terminations(points, np.ones((3000, 1)), ended, np.ones(3000), rng=rng)
     for axis, edge in ((0, 2.4), (2, 0.21)):
         inside, outside = np.zeros((1, 2, 4)), np.zeros((1, 2, 4))
         inside[0, :, axis] = [-0.85 * edge, 0.85 * edge]
         outside[0, :, axis] = [-1.15 * edge, 1.15 * edge]
-        assert endings(inside, ONE).max() < 0.1
-        assert endings(outside, ONE).min() > 0.8
-    assert (endings(points[None], ONE)[0].round() == ended).mean() > 0.98
+        assert terminations(inside, ONE).max() < 0.1
+        assert terminations(outside, ONE).min() > 0.8
+    assert (terminations(points[None], ONE)[0].round() == ended).mean() > 0.98
     # A thinned sample stands for the others by its weights.
     some = ended | (np.arange(3000) % 3 == 0)
     weights = np.where(ended[some], 1.0, 3.0)
-    thinned = Endings(points[some], np.ones((some.sum(), 1)), ended[some], weights, rng=rng)
+    thinned = Terminations(points[some], np.ones((some.sum(), 1)), ended[some], weights, rng=rng)
     assert (thinned(points[None], ONE)[0].round() == ended).mean() > 0.98
 
 
@@ -78,10 +83,10 @@ def test_holes_are_told_by_fourier_features() -> None:
     points = rng.uniform(-1.0, 1.0, (2000, 2))
     centres = np.array([[-0.5, 0.0], [0.5, 0.5], [0.4, -0.6]])
     ended = (np.linalg.norm(points[:, None] - centres, axis=2) < 0.25).any(axis=1)
-    endings = Endings(points, np.ones((2000, 1)), ended, np.ones(2000), rng=rng)
-    assert endings(centres[None], ONE).min() > 0.5
-    assert endings(np.array([[[0.0, 0.0], [-0.8, 0.8]]]), ONE).max() < 0.25
-    wrong = (endings(points[None], ONE)[0].round() != ended).mean()
+    terminations = Terminations(points, np.ones((2000, 1)), ended, np.ones(2000), rng=rng)
+    assert terminations(centres[None], ONE).min() > 0.5
+    assert terminations(np.array([[[0.0, 0.0], [-0.8, 0.8]]]), ONE).max() < 0.25
+    wrong = (terminations(points[None], ONE)[0].round() != ended).mean()
     assert wrong < 0.7 * ended.mean(), "a quadratic of the point cannot tell three holes"
 
 
@@ -89,15 +94,15 @@ def test_ends_by_chance_or_by_a_control_are_told_as_such() -> None:
     rng = np.random.default_rng(0)
     points, controls = rng.normal(size=(4000, 2)), np.eye(2)[rng.integers(2, size=4000)]
     by_chance = rng.random(4000) < 0.1
-    endings = Endings(points, controls, by_chance, np.ones(4000), rng=rng)
+    terminations = Terminations(points, controls, by_chance, np.ones(4000), rng=rng)
     both = np.repeat(rng.normal(size=(50, 2))[None], 2, axis=0)
-    np.testing.assert_allclose(endings(both, np.eye(2)), 0.1, atol=0.08)
+    np.testing.assert_allclose(terminations(both, np.eye(2)), 0.1, atol=0.08)
     given_up = controls[:, 1] > 0.5
-    endings = Endings(points, controls, given_up, np.ones(4000), rng=rng)
-    first, second = endings(both, np.eye(2))
+    terminations = Terminations(points, controls, given_up, np.ones(4000), rng=rng)
+    first, second = terminations(both, np.eye(2))
     assert first.max() < 0.1
     assert second.min() > 0.9
 
 
-def test_ends_due_grow_by_half() -> None:
-    assert [ends_due(n) for n in range(10)] == [0, 1, 2, 3, 3, 5, 5, 5, 8, 8]
+def test_terminations_due_grow_by_half() -> None:
+    assert [terminations_due(n) for n in range(10)] == [0, 1, 2, 3, 3, 5, 5, 5, 8, 8]
