@@ -66,7 +66,7 @@ _EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and 
 _PLACES_SHARE = 0.2
 """Share of all steps between two policies on places, which do not collect."""
 
-_FINER, _KEPT = 2.5, 2.0
+_FINER, _MOST_OPTIMISTIC = 2.5, 2.0
 """Most places of a fine net, as a multiple of `n_anchors`. Largest simulated J of its plan, as a
 multiple of the plan's own J."""
 
@@ -434,7 +434,7 @@ class Rover(Agent[RoverConfig]):
                 )
             plan.figures["simulated_objective"] = objective
             plans.append((objective, model, plan))
-            if objective <= _KEPT * plan.figures["model_objective"]:
+            if objective <= _MOST_OPTIMISTIC * plan.figures["model_objective"]:
                 break
         _, model, plan = min(plans, key=itemgetter(0))
         return model, plan

@@ -45,14 +45,14 @@ from rover.planning.observation_codes import (
 )
 from rover.policies.contexts import TIE, ContextPolicy
 
-DISCOUNT = 0.97
+EPISODE_DISCOUNT = 0.97
 """γ of plans on an episode's graph."""
 
 _FIRST_FIT, _GROWTH = 200, 1.5
 """Steps before the first regression, and the factor after which it is made anew."""
 _FITTED = 4000
 """Tries that features are chosen by."""
-_SWEEPS = 4
+_VALUE_SWEEPS = 4
 """Fitted value iterations of a regression."""
 EXPLORATION_RIDGE = 0.3
 """Ridge of the regression of prices."""
@@ -65,7 +65,7 @@ _TEMPERATURE = 0.1
 """Temperature of the policy without a memory, in units of prices."""
 _TESTED = 250
 _FEWEST_EPISODES = 3
-_LARGEST_RECOGNISED, _LARGEST, _LARGEST_PICTURE = 1024, 4096, 65_536
+_LARGEST_RECOGNISED, _LARGEST_LIST, _LARGEST_PICTURE = 1024, 4096, 65_536
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
 
 
@@ -79,12 +79,12 @@ def check_size(space: gym.Space[Any]) -> None:
     """Refuse observations that are too large, with a ConfigurationError."""
     shape = space.shape or ()
     size = math.prod(shape)
-    largest = _LARGEST
+    largest = _LARGEST_LIST
     if space.dtype is not None and is_image(shape, space.dtype):
         largest = _LARGEST_PICTURE
     if size > largest:
         raise ConfigurationError(
-            f"contexts=True needs lists of at most {_LARGEST:,} numbers, or images (height, "
+            f"contexts=True needs lists of at most {_LARGEST_LIST:,} numbers, or images (height, "
             f"width, channels) uint8 of at most {_LARGEST_PICTURE:,}, and observations have "
             f"{size:,}: make them smaller, such as by gymnasium.wrappers.ResizeObservation"
         )
@@ -149,7 +149,7 @@ class ContextExplorer:
             self.model.first(codes.dim),
             self.kept,
             observation_shape=self._buffer.observations.shape,
-            discount=DISCOUNT,
+            discount=EPISODE_DISCOUNT,
             temperature=_TEMPERATURE,
             has_memory=has_memory,
         )
@@ -190,7 +190,7 @@ class ContextExplorer:
     def _begin(self, observation: int) -> EpisodeMemory:
         """A memory of the episode that begins in an observation."""
         self.memory = memory = EpisodeMemory(
-            self._buffer.n_actions, discount=DISCOUNT, codes=self.codes, model=self.model
+            self._buffer.n_actions, discount=EPISODE_DISCOUNT, codes=self.codes, model=self.model
         )
         self._nodes, self._values = [], None
         if self.codes is not None:
@@ -302,7 +302,7 @@ class ContextExplorer:
         )
         sinks = model.sinks(features)
         onward = _ONWARD * (new & ~ends)
-        for _ in range(_SWEEPS):
+        for _ in range(_VALUE_SWEEPS):
             values = model.values(model.means(features), sinks).max(axis=1)
             worth = (rewards + onward * values[after]).astype(np.float32)
             for a in range(n_actions):

@@ -30,13 +30,14 @@ from rover.operators import (
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.model import PlaceModel
-from rover.planning.net import Net
+from rover.planning.net import MOST_ROWS, Net
 from rover.planning.rows import Rows
 
-_NEGLIGIBLE = 1e-8  # similarity; what it changes in a policy is far below the descent's tolerance
+NEGLIGIBLE = 1e-8
+"""Similarity whose effect on a policy is far below the tolerance of the descent."""
+
 _SMOOTHING = 1e-3
 _NOISE_WIDTH = 1e12  # no two values differ
-_MOST_WEIGHED = 20_000  # observations by which landmarks are weighed; time and memory stay bounded
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def covered_landmarks(model: PlaceModel, net: Net, cover: Cover) -> tuple[IntArr
     groups = model.coverage_groups(net.places)
     if not cover.has_target:
         return groups, None
-    some = evenly_spaced(len(model.buffer.observations), _MOST_WEIGHED)
+    some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
     return groups, cover.target(groups, some, net.nearest(model.points(some), 1)[1][:, 0])
 
 
@@ -237,7 +238,7 @@ def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:
     if isinstance(kernel, Dirac | Interpolation):  # at the basis they are one
         return values
     shared, one = kernel(basis, basis), torch.eye(len(basis), dtype=basis.dtype)
-    if float((shared - one).abs().max()) <= _NEGLIGIBLE:
+    if float((shared - one).abs().max()) <= NEGLIGIBLE:
         return values
     weights: Tensor = torch.linalg.solve(shared + _SMOOTHING * one, (1.0 + _SMOOTHING) * values)
     return weights

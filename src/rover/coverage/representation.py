@@ -16,6 +16,7 @@ from rover.arrays import blocks, evenly_spaced
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover, feature_units
 from rover.coverage.images import ImageFeatures, lasts_a_lag
+from rover.coverage.plan import NEGLIGIBLE
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
 from rover.errors import NonFiniteError, RoverWarning
@@ -30,7 +31,6 @@ from rover.planning.model_selection import ModelSelection
 from rover.planning.net import FIRST_UNITS
 from rover.storage import copied_tensors, restore_tensors
 
-_ONE_TOLERANCE = 1e-8
 _MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
 _COLLAPSED_COSINE = 0.95
 
@@ -248,7 +248,7 @@ class Representation:
                 else self.gram[rows].clone()
             )
             own = shared.diagonal(rows.start).sub_(1.0)
-            has_one = float(own.abs().max()) <= _ONE_TOLERANCE
+            has_one = float(own.abs().max()) <= NEGLIGIBLE
             sums = shared.abs_().sum(dim=1)
             yield sums if has_one else torch.full_like(sums, math.inf)
 

@@ -13,7 +13,7 @@ from rover.operators.support import FloatArray, IntArray
 from rover.planning.invariants import Invariants
 from rover.planning.model import PlaceModel
 
-_EPISODES = 32
+_SIMULATED = 32
 _LEFT = 0.05  # discount at which a simulated rollout ends
 
 
@@ -42,11 +42,11 @@ def simulated_objective(
         discount: γ in (0, 1), of single steps.
         uniform_share: share of uniformly random actions that are part of the policy.
     """
-    rng, each = np.random.default_rng(0), np.arange(_EPISODES)
+    rng, each = np.random.default_rng(0), np.arange(_SIMULATED)
     observations, times = model.buffer.starts()
-    begins = model.points(rng.choice(observations, _EPISODES, p=times / times.sum()))
-    occupancy = np.zeros((_EPISODES, 1 + int(groups.max())))
-    points, left, is_over = begins, 1.0, np.zeros(_EPISODES, np.bool_)
+    begins = model.points(rng.choice(observations, _SIMULATED, p=times / times.sum()))
+    occupancy = np.zeros((_SIMULATED, 1 + int(groups.max())))
+    points, left, is_over = begins, 1.0, np.zeros(_SIMULATED, np.bool_)
     while left > _LEFT:
         occupancy[each, groups[model.cells.nearest(points, 1)[1][:, 0]]] += left
         near, index = model.on_places(points)
@@ -54,17 +54,17 @@ def simulated_objective(
         probs = np.exp(logits - logits.max(axis=1, keepdims=True))
         probs /= probs.sum(axis=1, keepdims=True)
         probs += uniform_share * (1.0 / probs.shape[1] - probs)
-        draws = rng.random((_EPISODES, 1))
+        draws = rng.random((_SIMULATED, 1))
         actions = np.minimum((probs.cumsum(axis=1) < draws).sum(axis=1), probs.shape[1] - 1)
         reached, ended = model.motion.step(points[None])
-        ends = ended[actions, each] > rng.random(_EPISODES)
+        ends = ended[actions, each] > rng.random(_SIMULATED)
         onward = invariants.restore(reached[actions, each])
         points = np.where(is_over[:, None], rng.permutation(begins), onward)
         is_over = ends & ~is_over
         left *= discount
     occupancy /= occupancy.sum(axis=1, keepdims=True)
     both = float((occupancy.sum(axis=0) ** 2).sum() - (occupancy**2).sum())
-    objective = both / (_EPISODES * (_EPISODES - 1))
+    objective = both / (_SIMULATED * (_SIMULATED - 1))
     if target is None:
         return objective
     wanted = np.bincount(groups, target)

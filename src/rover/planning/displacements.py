@@ -36,11 +36,11 @@ FAR = 3.0
 """Usual errors from which on a row that is missed counts little."""
 
 _MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
-_BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
+_FLAT_BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
 _MOST_CHANGE = 1.3  # times what the data changed, beyond which no change is predicted
-_REWEIGHTINGS, _SWEEPS = 4, 2
+_REWEIGHTINGS, _PASSES = 4, 2
 _USUAL, _LEAST_USUAL = 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
-_BETTER = 1e-3  # decrease of the logarithm of an error that counts
+_LOWER = 1e-3  # decrease of the logarithm of an error that counts
 _JITTER = 1e-9
 
 
@@ -103,7 +103,7 @@ class Basis:
         centre, spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
         z = (points - centre) / spread
         low, high = z.min(axis=0), z.max(axis=0)
-        margin = _BEYOND * (high - low)
+        margin = _FLAT_BEYOND * (high - low)
         d = points.shape[1]
         first, second = np.triu_indices(d)
         n_products = len(first) if 1 + d + len(first) <= _MOST_POLYNOMIAL else 0
@@ -247,7 +247,7 @@ class Displacements:
         y = torch.from_numpy(changes)
         some = evenly_spaced(len(y), SAMPLE)
         self.smoothness = Smoothness()
-        for _ in range(_SWEEPS if chooses else 0):
+        for _ in range(_PASSES if chooses else 0):
             self.smoothness = self._choose(points[some], controls[some], y[some], self.smoothness)
         self._least = _MOST_CHANGE * y.amin(dim=0).clamp(max=0.0)
         self._most = _MOST_CHANGE * y.amax(dim=0).clamp(min=0.0)
@@ -291,7 +291,7 @@ class Displacements:
         for index in range(len(smoothness)):
             for candidate in best.neighbours(index):
                 missed = error(candidate)
-                if missed < least - _BETTER:
+                if missed < least - _LOWER:
                     best, least = candidate, missed
                     break
         return best

@@ -20,7 +20,7 @@ OUTCOMES = 4
 """Different outcomes of a pair that are kept."""
 
 _RECENT = 0.5  # weight of the latest outcome: in an episode nothing is tried often
-_TOLERANCE, _SWEEPS = 1e-3, 100
+_GRAPH_TOLERANCE, _GRAPH_SWEEPS = 1e-3, 100
 
 
 class EpisodeGraph:
@@ -90,7 +90,9 @@ class EpisodeGraph:
         def backup(values: FloatArray) -> FloatArray:
             return np.asarray(np.maximum(worth, (shares * values[to]).sum(axis=2)))
 
-        return iterate(backup, np.zeros(self.n), tolerance=_TOLERANCE, sweeps=_SWEEPS).actions
+        return iterate(
+            backup, np.zeros(self.n), tolerance=_GRAPH_TOLERANCE, sweeps=_GRAPH_SWEEPS
+        ).actions
 
 
 def grown(array: NDArray[np.generic]) -> NDArray[np.generic]:

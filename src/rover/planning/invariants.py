@@ -17,7 +17,7 @@ from rover.operators.support import FloatArray
 
 _ZERO = 1e-9  # mean square of a relation that holds, numbers of 32 bits considered
 _POINTS = 2  # for each term, at least
-_MOST = 16  # dimensions beyond which products are too many
+_MOST_DIMENSIONS = 16  # dimensions beyond which products are too many
 
 
 class Invariants:
@@ -31,7 +31,7 @@ class Invariants:
         d = points.shape[1]
         self._centre, self._spread = points.mean(axis=0), points.std(axis=0) + 1e-12
         z = (points - self._centre) / self._spread
-        first, second = np.triu_indices(d) if d <= _MOST else np.empty((2, 0), np.int64)
+        first, second = np.triu_indices(d) if d <= _MOST_DIMENSIONS else np.empty((2, 0), np.int64)
         terms = np.concatenate([np.ones((len(z), 1)), z, z[:, first] * z[:, second]], axis=1)
         squares, combinations = np.linalg.eigh(terms.T @ terms / len(z))
         # Any points fewer than the terms keep some combination of these, by chance.

@@ -55,7 +55,7 @@ _SINK = 1e-4
 
 _NEAR = 4  # places that a point between them is interpolated from
 _FINE_GROWTH = 1.1  # of the radius of places which are made anew each time
-_STILL = 0.1  # share of a usual change below which a state stays what it was
+_UNMOVED = 0.1  # share of a usual change below which a state stays what it was
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals that ends are fitted to
 
 
@@ -336,7 +336,7 @@ class PlaceModel:
             if done or buffer.successors[row] != here:
                 break
             change = self._moves(slice(row, row + 1))[2]
-            if np.linalg.norm(change) > _STILL * self._usual:
+            if np.linalg.norm(change) > _UNMOVED * self._usual:
                 break
             here = int(buffer.inputs[row])
             times[buffer.actions[row]] += n  # more than it was tried

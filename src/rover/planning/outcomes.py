@@ -41,7 +41,7 @@ SPACING = 0.2
 FINE_SPACING = 0.1
 """Distance of the places at which a policy's action values are tabulated."""
 
-MAX_PLACES = 20_000
+MAX_SOLVED_PLACES = 20_000
 """Most places, where more would be needed spacings grow."""
 
 _HOLD = 3.0  # spacings after which an action has left its place
@@ -310,8 +310,8 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
     begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
-    coarse = Net.over(begins, SPACING, largest=MAX_PLACES // 2)
-    finer = Net.over(begins, FINE_SPACING, largest=MAX_PLACES // 2).places
+    coarse = Net.over(begins, SPACING, largest=MAX_SOLVED_PLACES // 2)
+    finer = Net.over(begins, FINE_SPACING, largest=MAX_SOLVED_PLACES // 2).places
     net = coarse.places
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     taken = _Taken(begins, ends, buffer.actions, buffer.n_actions, model.motion)

@@ -16,7 +16,7 @@ from rover.solving.experience import Experience, Source
 from rover.solving.solve import RIDGE
 from rover.solving.tasks import Goal, GoalFinder, Reward, task_rewards
 
-_SWEEPS = 30
+_REWARD_SWEEPS = 30
 _WORTH = 3.0
 """Price of the largest value; what is new to the episode is worth 1 to 3."""
 
@@ -104,7 +104,7 @@ def reward_policy(
     begins = [features[inputs[mine]] for mine in rows]
     # Once: sweeps change the targets of the regression and not its inputs.
     inverses = [ridge_inverse(phi, EXPLORATION_RIDGE) for phi in begins]
-    for _ in range(_SWEEPS):
+    for _ in range(_REWARD_SWEEPS):
         # Never below 0: where nothing is predicted the price of exploring decides alone.
         values = np.maximum((features @ weights).max(axis=1), 0.0)
         targets = rewards + goes_on * values[successors]

@@ -27,16 +27,16 @@ from rover.planning.law import Law
 from rover.planning.model import PlaceModel
 from rover.planning.motion import HELD
 from rover.planning.net import Net, between, nearest, neighbourhood, sparse_rows
-from rover.planning.outcomes import FINE_SPACING, MAX_PLACES, NEIGHBOURS, SPACING
+from rover.planning.outcomes import FINE_SPACING, MAX_SOLVED_PLACES, NEIGHBOURS, SPACING
 from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
 from rover.policies.values import TIE
 
 _ROUNDS, _PATIENCE, _STARTS = 30, 6, 20
-_LEFT = 0.01  # discount at which a simulated rollout ends
+_LAST_DISCOUNT = 0.01  # discount at which a simulated rollout ends
 _BETTER = 0.01  # share of a return by which looking less far ahead must be better
 _SPREAD = 0.1  # share of an end that is spread over the places near by
-_TOLERANCE = 1e-5
+_SIMULATION_TOLERANCE = 1e-5
 
 
 class Outlook(NamedTuple):
@@ -106,7 +106,7 @@ class Stage:
 
     def is_best(self, value: float) -> bool:
         """True for the best possible return of simulated rollouts."""
-        return value >= (1.0 - _LEFT) * self._most > 0.0
+        return value >= (1.0 - _LAST_DISCOUNT) * self._most > 0.0
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
         """The transition that arrived nearest to each point (A, n, d), and ended alike, (A, n)."""
@@ -146,7 +146,7 @@ class Stage:
             after = (onward @ states).reshape(outlook.remaining.shape)
             return np.asarray(outlook.earned + outlook.remaining * after)
 
-        return iterate(backup, begin, tolerance=_TOLERANCE).states
+        return iterate(backup, begin, tolerance=_SIMULATION_TOLERANCE).states
 
     def simulate(
         self, plan: Plan, starts: FloatArray, rng: np.random.Generator
@@ -156,7 +156,7 @@ class Stage:
         changes = plan.outlook.ends - plan.places[:, None]
         total, alive, passed = 0.0, np.ones(len(starts)), [starts]
         left = 1.0
-        while left > _LEFT and len(points):
+        while left > _LAST_DISCOUNT and len(points):
             best, each = _choices(plan, tree, changes, points, rng), np.arange(len(points))
             # The points of the law's own choice, missed as the transition that arrived nearest.
             where, ended = self._law.step(points[None])
@@ -214,7 +214,7 @@ def best_plan(
         starts: (k, d) of episodes.
         rng: draws what the law misses.
     """
-    new = Net.over(begins, SPACING, largest=MAX_PLACES // 2).places
+    new = Net.over(begins, SPACING, largest=MAX_SOLVED_PLACES // 2).places
     places, values, outlook = new[:0], np.empty(0), None
     best, since, spacing = None, 0, SPACING
     for _ in range(_ROUNDS):
@@ -233,7 +233,7 @@ def best_plan(
             since, spacing = 0, spacing / 2.0
         new = Net.over(passed[apart > spacing], spacing).places
         is_done = stage.is_best(best.value) or spacing < FINE_SPACING
-        if is_done or not 0 < len(new) <= MAX_PLACES - len(places):
+        if is_done or not 0 < len(new) <= MAX_SOLVED_PLACES - len(places):
             break
     assert best is not None
     return best

@@ -37,7 +37,7 @@ from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewa
 
 DISCOUNT = 0.99
 RIDGE = 0.02
-_TOLERANCE = 1e-9
+_SOLVE_TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
 _MOST_MISSED = 0.02  # largest unexplained share of the refined law for simulated rollouts
 
@@ -420,7 +420,7 @@ def _solve(
         action_values = kept[:size] * (plan @ outcomes) + lost[:size]
         return np.asarray(action_values.reshape(n_planned, n_actions, n_rewards))
 
-    values = iterate(backup, np.zeros((n_planned, n_rewards)), tolerance=_TOLERANCE).states
+    values = iterate(backup, np.zeros((n_planned, n_rewards)), tolerance=_SOLVE_TOLERANCE).states
     # On a net it is left to the policy, which looks up where an action leads from where it truly
     # stands.
     onward = remaining * (model.onward @ values) if model.exact else 0.0
