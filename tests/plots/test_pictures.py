@@ -148,6 +148,19 @@ def test_vectors_are_drawn_in_a_plane_beside_random_actions(
             plot_runs([run], dims=[0, 4])
 
 
+def test_boards_are_drawn_by_their_visits_where_a_plane_would_hide_them(tmp_path, figures):
+    """A first pair of numbers that has four values shows nothing of five hundred states."""
+    arrays = visited(60, 6) | visited(50, 6, "uniform_")
+    for name in ("observations", "uniform_observations"):
+        arrays[name] = np.round(arrays[name]) % 2
+        arrays[name][:, :2] = 0.0
+    run = write_run(tmp_path / "run", records=[], arrays=arrays, settings={"discount": 0.9})
+    plot_runs([run], titles=False)
+    assert figures["visits"].axes[0].get_yscale() == "log"
+    plot_runs([run], titles=False, dims=[0, 1])
+    assert figures["visits"].axes[0].get_yscale() == "linear"
+
+
 @pytest.mark.parametrize("shape", [(6, 8, 3), (3, 6, 8), (6, 8), (2, 6, 8), (6, 8, 1)])
 def test_images_have_a_strip_and_the_plane_of_their_slow_features(shape, tmp_path, figures):
     frames = np.random.default_rng(0).integers(0, 256, (5, *shape)).astype(np.uint8)

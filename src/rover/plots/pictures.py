@@ -227,7 +227,7 @@ def visits_figures(
         yield "visits", map_figure(run, panels, title, columns=columns)
         return
     is_numbered = "observations" in arrays and arrays["observations"].ndim == 1
-    if "buffer_visits" in arrays or is_numbered:
+    if "buffer_visits" in arrays or is_numbered or (dims is None and _plane_hides(run)):
         names = "buffer_visits" if "buffer_visits" in arrays else "visits"
         lines = {style: arrays[names], RANDOM: arrays.get(f"uniform_{names}")}
         known = {one: values for one, values in lines.items() if values is not None}
@@ -239,6 +239,16 @@ def visits_figures(
             "frames",
             make_frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}"),
         )
+
+
+def _plane_hides(run: RunFiles) -> bool:
+    """True of vectors of which a plane would show less than a tenth, such as boards and flags."""
+    rows = run.arrays.get("observations")
+    if rows is None or "plane" in run.arrays or rows.ndim != 2 or rows.shape[1] < 2:
+        return False
+    cover = run.config.settings.get("cover")
+    planes = planes_of(run.config.env_id or "", cover=cover if isinstance(cover, list) else None)
+    return all(len(np.unique(rows[:, list(pair)], axis=0)) < 0.1 * len(rows) for pair, _ in planes)
 
 
 def _plane_figure(run: RunFiles, title: str, dims: Sequence[int] | None) -> Figure:
