@@ -40,10 +40,10 @@ from rover.coverage import contexts, exploration
 from rover.errors import ConfigurationError
 from rover.planning import (
     displacements,
+    dynamics_model,
     lookahead,
     model,
     model_selection,
-    motion,
     novelty,
     outcomes,
 )
@@ -72,7 +72,7 @@ def _passing() -> None:
 
 
 def _selection() -> None:
-    """Held-out errors decide between exact states and a law of motion."""
+    """Held-out errors decide between exact states and a dynamics model."""
 
     def is_exact(self: Any) -> bool:
         buffer = self._buffer
@@ -132,7 +132,7 @@ def _robust() -> None:
 
 def _refuted() -> None:
     """A prediction that was missed counts as visited."""
-    motion.Motion._refute = lambda self, *_: None
+    dynamics_model.DynamicsModel._refute = lambda self, *_: None
 
 
 def _waves() -> None:
@@ -162,7 +162,7 @@ def _plan() -> None:
 
     def act(self: Any, observation: int, rng: np.random.Generator) -> Any:
         law = self.model
-        if not isinstance(law, model.PlaceModel) or not law.is_ready or self._search is False:
+        if not isinstance(law, model.LandmarkModel) or not law.is_ready or self._search is False:
             return plain(self, observation, rng)
         n = len(law.buffer)
         if not hasattr(law, "kept") or n >= getattr(self, "_fitted", 0) * (1 + model.STALE):
@@ -197,14 +197,14 @@ def _plan() -> None:
 def _width(value: float) -> Callable[[], None]:
     def off() -> None:
         """Widths of the novelty's density that are sharpened as the space fills."""
-        motion._NOVELTY_WIDTH, motion._WIDTHS = value, 1
+        dynamics_model._NOVELTY_WIDTH, dynamics_model._WIDTHS = value, 1
 
     return off
 
 
 def _corrected() -> None:
     """Predictions corrected by the means of cells near by."""
-    motion._LOCAL_PRIOR = 1e12
+    dynamics_model._LOCAL_PRIOR = 1e12
 
 
 def _lifelong() -> None:
@@ -249,7 +249,7 @@ def _renewed() -> None:
 
 def _still() -> None:
     """No action is repeated that has just changed nothing."""
-    model.PlaceModel._idle = lambda self, observation: []
+    model.LandmarkModel._idle = lambda self, observation: []
 
 
 MECHANISMS: dict[str, Callable[[], None]] = {

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 import rover
-from rover.planning.model import PlaceModel
+from rover.planning.model import LandmarkModel
 
 WALLS = np.array([[*"......"], [*".####."], [*".#..#."], [*".#.##."], [*"......"]]) == "#"
 MOVES = {"right": (1, 0), "up": (0, 1), "left": (-1, 0), "down": (0, -1)}
@@ -34,7 +34,7 @@ class PointMaze(gymnasium.Env):
 
 
 buffer = rover.Rover(PointMaze(), seed=100).learn(500).buffer
-model = PlaceModel(buffer, lambda seen, _: (buffer.observations.rows[seen], None), largest=80)
+model = LandmarkModel(buffer, lambda seen, _: (buffer.observations.rows[seen], None), largest=80)
 model.fit()
 rows = model.rows()
 novelty = model.motion.novelty(model.net.places)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rover import Rover
-from rover.coverage.plan import fit_planning_model, place_planning_model, start_distribution
+from rover.coverage.plan import fit_planning_model, landmark_planning_model, start_distribution
 from rover.features import encoder_config, make_encoder
 from rover.operators import (
     Gaussian,
@@ -117,7 +117,7 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
     points = np.arange(n, dtype=np.float64)[:, None]
     places = SimpleNamespace(
         net=Net(points, 0.5),
-        on_places=lambda at: (np.ones((len(at), 1)), at.astype(np.int64)),
+        on_landmarks=lambda at: (np.ones((len(at), 1)), at.astype(np.int64)),
         coverage_groups=lambda at: np.arange(len(at)),
         kept=np.array([0]),
         scale=np.ones(1),
@@ -129,7 +129,7 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
     encoder = make_encoder(
         encoder_config(spaces.Box(0.0, 1.0, (1,), np.float64), kind="scale"), torch.Generator()
     )
-    planned = place_planning_model(places, rows, encoder)
+    planned = landmark_planning_model(places, rows, encoder)
     anchors = exact_anchors(counts, start), planned.anchors
     one, other = (
         solve_occupancy(

@@ -11,7 +11,7 @@ from rover.coverage import agent as agent_module
 from rover.coverage.simulation import simulated_objective
 from rover.operators.kernels import Interpolation
 from rover.planning.invariants import Invariants
-from rover.planning.model import PlaceModel
+from rover.planning.model import LandmarkModel
 from rover.planning.net import Net
 
 SIZE, DISCOUNT = 6, 0.9
@@ -31,7 +31,7 @@ def ring(ends_at: int | None = None) -> SimpleNamespace:
         points=lambda observations: places[observations],
         cells=Net(places, 0.5),
         coverage_groups=lambda points: np.arange(len(points)),
-        on_places=lambda points: (np.ones((len(points), 1)), points.astype(np.int64)),
+        on_landmarks=lambda points: (np.ones((len(points), 1)), points.astype(np.int64)),
         motion=SimpleNamespace(step=step),
     )
 
@@ -117,7 +117,7 @@ def test_the_simulated_policy_is_the_returned_one(d):
     rng = np.random.default_rng(d)
     landmarks, points = rng.normal(size=(30, d)), rng.normal(size=(50, d))
     logits = 3.0 * rng.normal(size=(30, 4))
-    weights, index = PlaceModel.on_places(SimpleNamespace(net=Net(landmarks, 0.1)), points)
+    weights, index = LandmarkModel.on_landmarks(SimpleNamespace(net=Net(landmarks, 0.1)), points)
     simulated = torch.from_numpy((weights[:, :, None] * logits[index]).sum(axis=1)).softmax(dim=1)
     returned = Interpolation()(torch.from_numpy(points), torch.from_numpy(landmarks))
     returned = (returned @ torch.from_numpy(logits)).softmax(dim=1)

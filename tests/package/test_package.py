@@ -134,6 +134,8 @@ FORMER_WORDS = frozenset(
         "price",
         "prices",
         "priced",
+        "law",
+        "laws",
     )
 )
 

@@ -7,8 +7,8 @@ import pytest
 from test_motion import rolled
 
 from rover.planning import lookahead
+from rover.planning.dynamics_model import HELD
 from rover.planning.lookahead import most_novel_sequence
-from rover.planning.motion import HELD
 
 DISCOUNT = 0.9
 

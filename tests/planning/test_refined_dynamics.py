@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rover.data import Buffer
-from rover.planning.model import PlaceModel
+from rover.planning.model import LandmarkModel
 from rover.planning.refined_dynamics import RefinedDynamics
 
 TORQUES = np.array([-2.0, 0.0, 2.0])
@@ -20,7 +20,7 @@ def seen(angle: np.ndarray, speed: np.ndarray) -> np.ndarray:
     return np.stack([np.cos(angle), np.sin(angle), speed], axis=-1).astype(np.float32)
 
 
-def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, PlaceModel]:
+def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, LandmarkModel]:
     buffer = Buffer((3,), np.dtype(np.float32), 3)
     for _ in range(10):
         angle, speed = rng.uniform(-3.0, 3.0, 2)
@@ -33,7 +33,7 @@ def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, PlaceModel]:
             buffer.add(here, action, there, terminated=False, truncated=step == 79)
             here = there
     table = buffer.observations.rows.astype(np.float64)
-    model = PlaceModel(buffer, lambda rows, _: (table[rows], None))
+    model = LandmarkModel(buffer, lambda rows, _: (table[rows], None))
     model.fit()
     return RefinedDynamics(model), model
 

@@ -16,7 +16,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.motion import Motion
+from rover.planning.dynamics_model import DynamicsModel
 from rover.planning.outcomes import _hold, _Taken, _unforeseen
 from rover.solving import net_model
 
@@ -104,14 +104,14 @@ class _Drift:
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         return points + self.changes[:, None], np.zeros(points.shape[:2])
 
-    def law(self, points: FloatArray, actions: IntArray) -> FloatArray:
+    def smooth(self, points: FloatArray, actions: IntArray) -> FloatArray:
         return self.changes[actions]
 
 
 def taken_by(
     changes: FloatArray, begins: FloatArray, ends: FloatArray, actions: IntArray
-) -> tuple[_Taken, Motion]:
-    drift = cast(Motion, _Drift(changes))
+) -> tuple[_Taken, DynamicsModel]:
+    drift = cast(DynamicsModel, _Drift(changes))
     return _Taken(begins, ends, actions, 2, drift), drift
 
 
@@ -173,7 +173,7 @@ def test_no_plan_creeps_through_a_wall():
     actions = np.repeat([0, 1], 10)
     ends = begins + np.where(actions == 0, 0.0, 1.0)[:, None] * law[actions]  # a wall at x = 0
     taken, _ = taken_by(law, begins, ends, actions)
-    blurred = cast(Motion, _Drift(law * np.array([[0.3], [1.0]])))
+    blurred = cast(DynamicsModel, _Drift(law * np.array([[0.3], [1.0]])))
     held = _hold(blurred, taken, begins[::7], 0.6)
     reached = held.ends.reshape(3, 2, 2)
     np.testing.assert_array_equal(reached[:, 0], begins[::7])

@@ -28,7 +28,7 @@ from rover.coverage.plan import (
     PlanningModel,
     covered_landmarks,
     fit_planning_model,
-    place_planning_model,
+    landmark_planning_model,
     start_distribution,
 )
 from rover.coverage.representation import Representation
@@ -45,10 +45,10 @@ from rover.operators import (
 )
 from rover.operators.support import SAMPLE
 from rover.planning.counts import Counts
+from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.invariants import Invariants
-from rover.planning.model import MAX_PLACES, PlaceModel
+from rover.planning.model import MAX_LANDMARKS, LandmarkModel
 from rover.planning.model_selection import ModelSelection
-from rover.planning.motion import MOST_UNEXPLAINED
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.training.agent import Agent, HandedOver
 
@@ -62,12 +62,12 @@ _ROUNDING = 1e-6
 _SOFTENED = 0.5
 """Share of uniform actions that a policy is tried out with where random actions cover more."""
 
-_EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and on places
-_PLACES_SHARE = 0.2
-"""Share of all steps between two policies on places, which do not collect."""
+_EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and on landmarks
+_LANDMARKS_SHARE = 0.2
+"""Share of all steps between two policies on landmarks, which do not collect."""
 
 _FINER, _MOST_OPTIMISTIC = 2.5, 2.0
-"""Most places of a fine net, as a multiple of `n_anchors`. Largest simulated J of its plan, as a
+"""Most landmarks of a fine net, as a multiple of `n_anchors`. Largest simulated J of its plan, as a
 multiple of the plan's own J."""
 
 
@@ -175,7 +175,7 @@ class Rover(Agent[RoverConfig]):
             generator=generator,
             rng=self._batch_rng,
         )
-        self._places: PlaceModel | None = None
+        self._places: LandmarkModel | None = None
         self._explorer: Explorer | ContextExplorer | None = None
         self._has_contexts = config.contexts is True
         self._renew_exploration()
@@ -251,7 +251,7 @@ class Rover(Agent[RoverConfig]):
                 self._explorer.observe(row, done=done)
 
     def _renew_exploration(self) -> None:
-        """Explore on counts while states repeat, else on a law of motion."""
+        """Explore on counts while states repeat, else on a dynamics model."""
         config, buffer, explorer = self.config, self.buffer, self._explorer
         if self._representation.choose_features():
             self._places = None
@@ -274,26 +274,26 @@ class Rover(Agent[RoverConfig]):
         elif isinstance(model, Counts):
             explorer.forget_plan()
 
-    def _exploration_model(self) -> Counts | PlaceModel:
+    def _exploration_model(self) -> Counts | LandmarkModel:
         """The model that the data speaks for, or that the settings name."""
         kind, explorer = self.config.exploration, self._explorer
         if kind is None:
             is_exact = self.config.kernel == "dirac" or self._selection.is_exact
             kind = "states" if is_exact else "net"
         if kind == "net":
-            return self._place_model()
+            return self._landmark_model()
         if explorer is not None and isinstance(explorer.model, Counts):
             return explorer.model
         return Counts(self.buffer, variance_ridge=self.config.variance_ridge)
 
-    def _place_model(self) -> PlaceModel:
-        """The model of places, which begins anew where their features have changed."""
+    def _landmark_model(self) -> LandmarkModel:
+        """The model of landmarks, which begins anew where their features have changed."""
         if self._places is None or self._representation.learns:
             assert self.config.n_anchors is not None
-            self._places = PlaceModel(
+            self._places = LandmarkModel(
                 self.buffer,
                 self._representation.points,
-                largest=min(self.config.n_anchors, MAX_PLACES),
+                largest=min(self.config.n_anchors, MAX_LANDMARKS),
             )
         return self._places
 
@@ -336,8 +336,8 @@ class Rover(Agent[RoverConfig]):
         """
         every, share = self.config.policy_every, self.config.policy_share
         explorer = self._explorer
-        if isinstance(explorer, Explorer) and isinstance(explorer.model, PlaceModel):
-            share = max(share, _PLACES_SHARE)
+        if isinstance(explorer, Explorer) and isinstance(explorer.model, LandmarkModel):
+            share = max(share, _LANDMARKS_SHARE)
         due = every * max(1, math.floor(share * self.num_timesteps / every))
         # `due` stays the same for every / share steps, which begin with an update. Once it is more
         # than these, updates are as many of them apart as the largest power of two says.
@@ -381,7 +381,7 @@ class Rover(Agent[RoverConfig]):
             SingularSolveError: no ridge up to a thousand times the configured one helps.
         """
         if self._representation.has_places:
-            return self._plan_on_places(encoder)
+            return self._plan_on_landmarks(encoder)
         problem: SingularSolveError | None = None
         for growth in _RIDGE_GROWTHS:
             if problem is not None:
@@ -399,7 +399,7 @@ class Rover(Agent[RoverConfig]):
                 problem = error
         raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
-    def _plan_on_places(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
+    def _plan_on_landmarks(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
         """Plan on a fine net, or on a coarser one if its J is lower in simulated rollouts.
 
         Where the law is not trusted there is the coarser plan alone."""
@@ -407,7 +407,7 @@ class Rover(Agent[RoverConfig]):
         assert most is not None
         assert config.discount is not None
         with self.stopwatch("estimate"):
-            places = self._place_model()
+            places = self._landmark_model()
             places.forget()
             places.fit()
             coarse = places.finer(most)
@@ -439,10 +439,12 @@ class Rover(Agent[RoverConfig]):
         _, model, plan = min(plans, key=itemgetter(0))
         return model, plan
 
-    def _plan_on_net(self, net: PlaceModel, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
-        """Plan on the places of one net."""
+    def _plan_on_net(
+        self, net: LandmarkModel, encoder: Encoder
+    ) -> tuple[PlanningModel, Improvement]:
+        """Plan on the landmarks of one net."""
         with self.stopwatch("estimate"):
-            model = place_planning_model(net, net.rows(steps=net.held), encoder, self._cover)
+            model = landmark_planning_model(net, net.rows(steps=net.held), encoder, self._cover)
         return model, self._improve(model, is_comparable=True)
 
     def _improve(self, model: PlanningModel, *, is_comparable: bool) -> Improvement:
@@ -492,7 +494,7 @@ class Rover(Agent[RoverConfig]):
     def _follow(self, policy: CoveragePolicy) -> None:
         """Make a policy the latest one, which collects where no exploration plan does."""
         self._policy = policy
-        # The units of places are the policy's own, so that its features are not the agent's.
+        # The units of landmarks are the policy's own, so that its features are not the agent's.
         is_own = isinstance(policy.kernel, Interpolation) or len(self.buffer) == 0
         none = torch.zeros(0, policy.encoder.feature_dim, dtype=torch.float64)
         features = none if is_own else self._representation.features()

@@ -24,9 +24,9 @@ import numpy as np
 from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.counts import Counts
+from rover.planning.dynamics_model import MISSED
 from rover.planning.lookahead import ActionSequence
-from rover.planning.model import PlaceModel
-from rover.planning.motion import MISSED
+from rover.planning.model import LandmarkModel
 from rover.planning.values import Values, exploration_values
 from rover.policies.contexts import TIE
 
@@ -37,7 +37,7 @@ _RENEWED = 0.01
 """Share of new transitions after which a plan is made anew, so that its cost does not grow."""
 
 _MOST_PLANNED = 3
-"""Dimensions up to which the values between places tell actions apart: in two, searched ways are
+"""Dimensions up to which the values between landmarks tell actions apart: in two, searched ways are
 later at MountainCar's flag; in four, a maze takes a third fewer steps."""
 
 _FOLLOWED = 2
@@ -51,7 +51,7 @@ _OFTEN_TOLERANCE, _OFTEN_SWEEPS = 1e-5, 150  # begun with the values of the last
 
 
 class Explorer:
-    """Plans over the places of a transition model to what is novel.
+    """Plans over the landmarks of a transition model to what is novel.
 
     Args:
         model: of the buffer's transitions.
@@ -67,7 +67,7 @@ class Explorer:
 
     def __init__(
         self,
-        model: Counts | PlaceModel,
+        model: Counts | LandmarkModel,
         buffer: Buffer,
         *,
         discount: float,
@@ -119,7 +119,7 @@ class Explorer:
         if model.is_certain and not self._path and not self._exhausted:
             self._path = model.most_novel_path(observation, rng)
             self._exhausted = not self._path
-        if isinstance(model, PlaceModel) and self._search is not False:
+        if isinstance(model, LandmarkModel) and self._search is not False:
             self._current_plan()  # sets the dimensions
             if self._search or model.n_dimensions > _MOST_PLANNED:
                 self._follow_way(model, observation)
@@ -132,7 +132,7 @@ class Explorer:
             return None
         return int(rng.choice(np.flatnonzero(values >= best * (1.0 - TIE))))
 
-    def _follow_way(self, model: PlaceModel, observation: int) -> None:
+    def _follow_way(self, model: LandmarkModel, observation: int) -> None:
         """Search a way anew where there is none, or where its first action led elsewhere."""
         point = model.point(observation)
         if len(self._path) == model.held and self._sequence is not None:

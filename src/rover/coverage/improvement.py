@@ -28,7 +28,7 @@ _KEPT = 0.5
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
 _PLACES_STEPS, _PLACES_TOLERANCE = 100, 1e-3
-"""Steps and tolerance of mirror descent on places, whose model is no better than that."""
+"""Steps and tolerance of mirror descent on landmarks, whose model is no better than that."""
 
 _STEP_RULES: dict[str, Callable[[float], StepRule]] = {
     "growing": growing_steps,
@@ -112,7 +112,7 @@ def improve(
     assert config.discount is not None
     discount = config.discount**model.held
     dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
-    continues = config.warm_start and is_comparable and not model.on_places
+    continues = config.warm_start and is_comparable and not model.on_landmarks
     if continues and warm is not None and warm.fits(model):
         dual = warm.dual
         if model.outcome_variance > 0.0:
@@ -121,7 +121,7 @@ def improve(
             rule = replace(rule, initial=warm.step_size)
     n_new = model.n_pairs - (0 if warm is None else warm.pairs)
     n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
-    if model.on_places:
+    if model.on_landmarks:
         n_steps, tolerance = _PLACES_STEPS, max(tolerance, _PLACES_TOLERANCE)
     elif is_exploring and n_new > _FEW_NEW * model.n_pairs:
         n_steps = min(config.discovery_steps or n_steps, n_steps)
@@ -145,8 +145,8 @@ def improve(
         warm_start=WarmStart(model.anchors, model.n_pairs, descent.dual, step_size),
         figures={
             "model_objective": descent.occupancy.objective,
-            # On places every row leads to the sink with the same small probability.
-            "sink_mass": None if model.on_places else descent.occupancy.sink_mass,
+            # On landmarks every row leads to the sink with the same small probability.
+            "sink_mass": None if model.on_landmarks else descent.occupancy.sink_mass,
             "column_sum_max": model.worst_column,
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),

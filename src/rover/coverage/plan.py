@@ -29,7 +29,7 @@ from rover.operators import (
     sparse_operator,
 )
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.model import PlaceModel
+from rover.planning.model import LandmarkModel
 from rover.planning.net import MOST_ROWS, Net
 from rover.planning.rows import Rows
 
@@ -56,9 +56,9 @@ class PlanningModel:
         coefficients: (q, A) extension of Σ_i v_i P_a[i, x] to every x, of values v (s,).
         target: (s,) occupancy that is wanted; None: as even as possible.
         n_pairs: number of distinct pairs (x, a) that it was made of.
-        outcome_variance: of their outcomes, 0 of places.
+        outcome_variance: of their outcomes, 0 of landmarks.
         is_exact: whether observations share nothing.
-        on_places: whether the anchors are places of a net, which are never the same twice.
+        on_places: whether the anchors are landmarks of a net, which are never the same twice.
         held: steps for which an action is held, of a row.
     """
 
@@ -71,7 +71,7 @@ class PlanningModel:
     n_pairs: int
     outcome_variance: float
     is_exact: bool
-    on_places: bool = False
+    on_landmarks: bool = False
     held: int = 1
 
     @property
@@ -159,8 +159,8 @@ def fit_planning_model(
     )
 
 
-def place_planning_model(
-    model: PlaceModel, rows: Rows, encoder: Encoder, cover: Cover
+def landmark_planning_model(
+    model: LandmarkModel, rows: Rows, encoder: Encoder, cover: Cover
 ) -> PlanningModel:
     """The planning model of continuous states: rows on the landmarks of a net.
 
@@ -175,7 +175,7 @@ def place_planning_model(
     """
     size, n_actions = len(model.net), len(rows.end) // len(model.net)
     ends = np.flatnonzero(rows.end)
-    weights, index = model.on_places(rows.ahead[ends])
+    weights, index = model.on_landmarks(rows.ahead[ends])
     terminal, twin = np.unique(index, return_inverse=True)
     n_states = size + len(terminal)
     onward, shape = rows.onward.copy(), (n_states * n_actions, n_states)
@@ -210,12 +210,14 @@ def place_planning_model(
         n_pairs=model.n_pairs,
         outcome_variance=0.0,
         is_exact=False,
-        on_places=True,
+        on_landmarks=True,
         held=model.held,
     )
 
 
-def covered_landmarks(model: PlaceModel, net: Net, cover: Cover) -> tuple[IntArray, Tensor | None]:
+def covered_landmarks(
+    model: LandmarkModel, net: Net, cover: Cover
+) -> tuple[IntArray, Tensor | None]:
     """Group (m,) that each landmark of a net is covered with, and the target (m,), if there is one.
 
     Args:

@@ -103,7 +103,7 @@ class Representation:
 
     @property
     def has_places(self) -> bool:
-        """True if policies are planned on places between which their kernel interpolates."""
+        """True if policies are planned on landmarks between which their kernel interpolates."""
         if self._images is not None:
             return True
         return isinstance(self._kernel, Interpolation) and not self.is_exact()

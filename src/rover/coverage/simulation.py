@@ -1,8 +1,8 @@
-"""J of a policy on places, estimated by simulated rollouts in the law of motion.
+"""J of a policy on landmarks, estimated by simulated rollouts in the dynamics model.
 
-A plan holds actions between places; the policy chooses anew at every step. Where places are too far
-apart for the motion the plan's own J is optimistic. Rollouts of the policy in the law correct it,
-without a step in the environment.
+A plan holds actions between landmarks; the policy chooses anew at every step. Where landmarks are
+too far apart for the motion the plan's own J is optimistic. Rollouts of the policy in the law
+correct it, without a step in the environment.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import numpy as np
 
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.invariants import Invariants
-from rover.planning.model import PlaceModel
+from rover.planning.model import LandmarkModel
 
 _SIMULATED = 32
 _LEFT = 0.05  # discount at which a simulated rollout ends
 
 
 def simulated_objective(
-    model: PlaceModel,
+    model: LandmarkModel,
     weights: FloatArray,
     invariants: Invariants,
     groups: IntArray,
@@ -27,14 +27,14 @@ def simulated_objective(
     discount: float,
     uniform_share: float = 0.0,
 ) -> float:
-    """J of a policy in the law of motion: the chance that two of its visits meet in one cell.
+    """J of a policy in the dynamics model: the chance that two of its visits meet in one cell.
 
     Visits are of independent episodes, so that the estimate has no bias. An episode ends in a
     terminal state, which is occupied for one step, and another one begins, as in the plan.
 
     Args:
         model: with the net that the policy was planned on.
-        weights: (m, A) of the policy at the places of that net.
+        weights: (m, A) of the policy at the landmarks of that net.
         invariants: of the model's points. In hundreds of steps the law leaves the circle of an
             angle, and comes to rest where no state is.
         groups: (m,) that each cell of the model is covered with.
@@ -49,7 +49,7 @@ def simulated_objective(
     points, left, is_over = begins, 1.0, np.zeros(_SIMULATED, np.bool_)
     while left > _LEFT:
         occupancy[each, groups[model.cells.nearest(points, 1)[1][:, 0]]] += left
-        near, index = model.on_places(points)
+        near, index = model.on_landmarks(points)
         logits = (near[:, :, None] * weights[index]).sum(axis=1)
         probs = np.exp(logits - logits.max(axis=1, keepdims=True))
         probs /= probs.sum(axis=1, keepdims=True)

@@ -1,8 +1,8 @@
 """Lookahead: the most novel action sequence from the current point, by beam search.
 
 In more than three dimensions almost every transition is a place of its own, and values that are
-interpolated between places tell little of what a few actions lead to. So the law of motion is asked
-itself: a way is a sequence of actions, each held for as long as a plan holds it, and is worth
+interpolated between landmarks tell little of what a few actions lead to. So the dynamics model is
+asked itself: a way is a sequence of actions, each held for as long as a plan holds it, and is worth
 
     (1 − γ) Σ_t γ^t m(x_t | x_1 … x_{t−1}) + γ^T V(x_T)
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.motion import HELD, Motion
+from rover.planning.dynamics_model import HELD, DynamicsModel
 
 _LENGTH = 8  # actions of a way
 _BEAM = 32  # ways of one length that are gone on with
@@ -44,7 +44,7 @@ class ActionSequence(NamedTuple):
 
 
 def most_novel_sequence(
-    motion: Motion,
+    motion: DynamicsModel,
     begin: FloatArray,
     values: Callable[[FloatArray], FloatArray],
     *,

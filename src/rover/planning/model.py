@@ -1,13 +1,13 @@
-"""The transition model of states that do not repeat: a law of motion, and rows of it on places.
+"""The transition model of states that do not repeat: a dynamics model, and rows of it on landmarks.
 
 Memory does not grow with the transitions. Sums are kept for the law
-(:mod:`rover.planning.motion`), and at the cells of a net, of each cell and action, how often it was
-taken there, where it began and what it changed, on average. What the law misses near by is
-corrected by these. Where episodes end is a function of arrivals
+(:mod:`rover.planning.dynamics_model`), and at the cells of a net, of each cell and action, how
+often it was taken there, where it began and what it changed, on average. What the law misses near
+by is corrected by these. Where episodes end is a function of arrivals
 (:mod:`rover.planning.terminations`).
 
-A plan lives on fewer places, some of the cells. Where an action leads from a place is a row of
-weights on the places near its end, never negative and with the right mean, and an end of the
+A plan lives on fewer landmarks, some of the cells. Where an action leads from a landmark is a row
+of weights on the landmarks near its end, never negative and with the right mean, and an end of the
 episode leads to where episodes begin. Each row sums to one, so that every plan is a contraction.
 """
 
@@ -24,8 +24,8 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.dynamics_model import HELD, STALE, DynamicsModel
 from rover.planning.lookahead import ActionSequence, most_novel_sequence
-from rover.planning.motion import HELD, STALE, Motion
 from rover.planning.net import (
     COVERAGE_LAG,
     DENSITY_WIDTH,
@@ -42,36 +42,37 @@ from rover.planning.rows import NoveltyRows, Rows
 from rover.planning.terminations import terminations_due
 
 PLACE = 0.3
-"""Radius of the places that plans are made on, at first, and 3/2 of the radius of cells of sums."""
+"""Radius of the landmarks that plans are made on, at first, and 3/2 of the radius of cells of
+sums."""
 
-MAX_CELLS, MAX_PLACES = 2000, 600
-"""More of them make the radius grow; places of a plan that is made every few steps."""
+MAX_CELLS, MAX_LANDMARKS = 2000, 600
+"""More of them make the radius grow; landmarks of a plan that is made every few steps."""
 
 _MOST_PREDICTED, _FEWEST_PLACES = 8000, 100
-"""Ends of actions at places that a plan is made of, at most, but for few places."""
+"""Ends of actions at landmarks that a plan is made of, at most, but for few landmarks."""
 
 _SINK = 1e-4
 """λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass."""
 
-_NEAR = 4  # places that a point between them is interpolated from
-_FINE_GROWTH = 1.1  # of the radius of places which are made anew each time
+_NEAR = 4  # landmarks that a point between them is interpolated from
+_FINE_GROWTH = 1.1  # of the radius of landmarks which are made anew each time
 _UNMOVED = 0.1  # share of a usual change below which a state stays what it was
 _MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals that ends are fitted to
 
 
-class PlaceModel:
+class LandmarkModel:
     """A model of the transitions of a buffer, whose sums grow with it.
 
     All of it is a function of the buffer, however often it was looked at meanwhile. A step's
-    novelty is priced at the place that it is predicted to reach, and falls with the density of what
-    was visited there, as ‖μ‖² of the data's own occupancy grows.
+    novelty is priced at the landmark that it is predicted to reach, and falls with the density of
+    what was visited there, as ‖μ‖² of the data's own occupancy grows.
 
     Args:
         buffer: the transitions.
         points: from observations of the buffer (n,), and the number of its first transitions that
             features may be learned from, to features (n, d), and which columns are to be covered;
             None: all.
-        largest: most places of a plan.
+        largest: most landmarks of a plan.
 
     Attributes:
         buffer: the transitions.
@@ -80,7 +81,7 @@ class PlaceModel:
         to_slow: (k,) factors from these units to coverage's; 0 for dimensions not covered.
         held: steps for which a plan holds an action.
         cells: the net of cells.
-        net: the net of places, made of the cells.
+        net: the net of landmarks, made of the cells.
         motion: the law, what corrects it near by, and what is novel.
     """
 
@@ -94,7 +95,7 @@ class PlaceModel:
         buffer: Buffer,
         points: Callable[[IntArray, int], tuple[FloatArray, IntArray | None]],
         *,
-        largest: int = MAX_PLACES,
+        largest: int = MAX_LANDMARKS,
     ) -> None:
         self.buffer = buffer
         self._largest = self._affordable(largest)
@@ -188,7 +189,7 @@ class PlaceModel:
             covered[:] = True
         self.to_slow = np.where(covered, self.scale / slow, 0.0)
         fast = time_units(begins, ends, done, 1)[self.kept]
-        self.motion = Motion(
+        self.motion = DynamicsModel(
             self._moves,
             n_rows,
             buffer.controls,
@@ -240,7 +241,7 @@ class PlaceModel:
         )
 
     def rows(self, *, steps: int = 1) -> Rows:
-        """Rows of the places of a plan, by the sums of the latest :meth:`fit`; `steps` as of
+        """Rows of the landmarks of a plan, by the sums of the latest :meth:`fit`; `steps` as of
         :meth:`_rows_at`."""
         cells = self.cells.places
         if self.net.add(cells[self._in_net :]) is None:
@@ -253,11 +254,11 @@ class PlaceModel:
         return self._rows_at(self.net.places, steps)
 
     def _affordable(self, largest: int) -> int:
-        """Most places of a plan, fewer where actions are many."""
+        """Most landmarks of a plan, fewer where actions are many."""
         return min(largest, max(_FEWEST_PLACES, _MOST_PREDICTED // self.buffer.n_actions))
 
-    def finer(self, largest: int) -> PlaceModel:
-        """The same model on a net of its own, of at most so many places, for rows that are asked
+    def finer(self, largest: int) -> LandmarkModel:
+        """The same model on a net of its own, of at most so many landmarks, for rows that are asked
         for seldom; of it nothing is to be fitted."""
         model = copy.copy(self)
         radius = max(PLACE, self.cells.radius)
@@ -267,7 +268,7 @@ class PlaceModel:
         return model
 
     def _rows_at(self, points: FloatArray, steps: int) -> Rows:
-        """Rows of points (n, k) in units of the model, over the places of the latest plan, of
+        """Rows of points (n, k) in units of the model, over the landmarks of the latest plan, of
         actions that are held for some steps."""
         ahead, weights, index, end = self._reached(points, steps)
         kept = 1.0 / (1.0 + _SINK)
@@ -283,10 +284,10 @@ class PlaceModel:
         self, points: FloatArray, steps: int
     ) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
         """Predicted ends (n·A, k) of actions that are held at points (n, k), their weights on
-        places (n·A, q), which places these are, and the probability that the episode ends."""
+        landmarks (n·A, q), which landmarks these are, and the probability that the episode ends."""
         ends, terminates = self.motion.ends(points, steps)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
-        weights, index = self.on_places(ahead)
+        weights, index = self.on_landmarks(ahead)
         return ahead, weights * (1.0 - end)[:, None], index, end
 
     def novelty_rows(self) -> NoveltyRows:
@@ -304,12 +305,12 @@ class PlaceModel:
         return NoveltyRows(self._rows, novelty.reshape(len(self.net), -1), continues)
 
     def ahead(self, observation: int, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Expectation of the values (m,) of places, and novelty, both (A,), after each action.
+        """Expectation of the values (m,) of landmarks, and novelty, both (A,), after each action.
 
-        Each action is simulated from the observation's own point, between places, for as many steps
-        as a plan holds it: after single steps the ends are closer than places, and values hardly
-        differ. An action that has just changed nothing has value 0: at a wall that is not in the
-        plan yet it would be repeated until the plan is made anew.
+        Each action is simulated from the observation's own point, between landmarks, for as many
+        steps as a plan holds it: after single steps the ends are closer than landmarks, and values
+        hardly differ. An action that has just changed nothing has value 0: at a wall that is not in
+        the plan yet it would be repeated until the plan is made anew.
         """
         points = self.points(np.array([observation]))
         ahead, weights, index, end = self._reached(points, HELD)
@@ -358,7 +359,7 @@ class PlaceModel:
     def most_novel_sequence(
         self, observation: int, values: FloatArray, discount: float
     ) -> ActionSequence:
-        """The way from an observation that is worth most by the values (m,) of places.
+        """The way from an observation that is worth most by the values (m,) of landmarks.
 
         Args:
             observation: of the buffer, by its index.
@@ -367,7 +368,7 @@ class PlaceModel:
         """
 
         def at(points: FloatArray) -> FloatArray:
-            weights, index = self.on_places(points)
+            weights, index = self.on_landmarks(points)
             return np.asarray((weights * values[index]).sum(axis=1))
 
         self.motion.visit(len(self.buffer))
@@ -388,7 +389,7 @@ class PlaceModel:
         assert owner is not None  # a net without a limit takes them all
         return owner
 
-    def on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the places near them (n, q)."""
+    def on_landmarks(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the landmarks near them (n, q)."""
         index, distance, offset = neighbourhood(self.net.tree, points, _NEAR)
         return interpolation_weights(distance, offset, exact=True), index

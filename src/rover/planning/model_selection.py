@@ -1,4 +1,4 @@
-"""Model selection: exact states (a table of counts), or one smooth law of motion for all states.
+"""Model selection: exact states (a table of counts), or one smooth dynamics model for all states.
 
 Both predict the same transitions, each left out of the model that predicts it: the law in closed
 form, counts from the other tries of the pair. The error is the unexplained share of the motion,
@@ -31,7 +31,7 @@ _DECIDED = 2000  # transitions after which the decision stays
 
 
 class ModelSelection:
-    """The decision between exact states and a law of motion, on the first transitions of a buffer.
+    """The decision between exact states and a dynamics model, on the first transitions of a buffer.
 
     It is taken anew when there are half as many transitions more, up to 2,000, so that it follows
     from the buffer alone, however often it was asked for. Observations without a metric, whose
@@ -99,7 +99,7 @@ def repeats(buffer: Buffer) -> bool:
 
 
 def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
-    """Leave-one-out shares of the motion that counts, and a law of motion, leave unexplained.
+    """Leave-one-out shares of the motion that counts, and a dynamics model, leave unexplained.
 
     Args:
         buffer: the transitions, of observations (N, d) with a metric.

@@ -1,4 +1,4 @@
-"""Units of time, and nets of places in them, where neighbours speak.
+"""Units of time, and nets of landmarks in them, where neighbours speak.
 
 Distances are in units of time: each feature is divided by what it changes in `lag` steps, so that a
 fast or noisy one counts little and a slow one much; a feature whose successive values hardly
@@ -39,7 +39,7 @@ _NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
 _FEW_DIMENSIONS = 16  # up to which a tree finds neighbours sooner than products do
 GROWTH = 1.25
-"""Factor of the radius of a net of too many places."""
+"""Factor of the radius of a net of too many landmarks."""
 
 
 def _lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
@@ -101,13 +101,13 @@ class Net:
     """Places at least a radius apart, with one within a radius of every point.
 
     The first point comes first and the others in their order, so that a net only grows with the
-    data, and each point belongs to the first place that is near enough: both depend on the points
-    alone, not on when they were added.
+    data, and each point belongs to the first landmark that is near enough: both depend on the
+    points alone, not on when they were added.
 
     Attributes:
         places: (m, d).
-        radius: of the balls around the places, > 0.
-        largest: places beyond which the net is not continued.
+        radius: of the balls around the landmarks, > 0.
+        largest: landmarks beyond which the net is not continued.
     """
 
     places: FloatArray
@@ -125,7 +125,7 @@ class Net:
         growth: float = GROWTH,
     ) -> Net:
         """The net over points (n, d) with the least radius, from `radius` on by factors `growth`,
-        for which `largest` places are enough."""
+        for which `largest` landmarks are enough."""
         while True:
             net = cls(points[:0], radius, largest)
             if net.add(points) is not None:
@@ -136,7 +136,8 @@ class Net:
         return len(self.places)
 
     def add(self, points: FloatArray) -> IntArray | None:
-        """Cover points (n, d) too; the place that each belongs to (n,), None: too many places."""
+        """Cover points (n, d) too; the landmark that each belongs to (n,), None: too many
+        landmarks."""
         if len(points) == 0:
             return np.empty(0, np.int64)
         places, owners = torch.from_numpy(self.places), []
@@ -162,23 +163,24 @@ class Net:
         return np.concatenate(owners)
 
     def nearest(self, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
-        """Distances and indices, both (n, k), of the k nearest places, or of all, to points."""
+        """Distances and indices, both (n, k), of the k nearest landmarks, or of all, to points."""
         return nearest(self.tree, points, min(k, len(self.places)))
 
     @property
     def tree(self) -> KDTree:
-        """The places, for queries of the nearest."""
+        """The landmarks, for queries of the nearest."""
         if self._tree is None:
             self._tree = KDTree(self.places)
         return self._tree
 
 
 def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
-    """Distances and indices, both (n, k), of the k places of a tree that are nearest to points."""
+    """Distances and indices, both (n, k), of the k landmarks of a tree that are nearest to
+    points."""
     if tree.m <= _FEW_DIMENSIONS:
         distance, index = tree.query(points, k=range(1, k + 1))
         return np.asarray(distance), np.asarray(index)
-    # Where a tree has to look at almost every place, a matrix product does so sooner.
+    # Where a tree has to look at almost every landmark, a matrix product does so sooner.
     squared, at = _squared_distances(torch.from_numpy(points), torch.from_numpy(tree.data)).topk(
         k, largest=False
     )
@@ -188,14 +190,15 @@ def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntAr
 def neighbourhood(
     tree: KDTree, points: FloatArray, k: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """The places (n, k) of a tree nearest to points (n, d), with distances and offsets (n, k, d).
+    """The landmarks (n, k) of a tree nearest to points (n, d), with distances and offsets (n, k,
+    d).
 
     Distances (n, k) and offsets are in units of the distance to the farthest of the k.
 
     Args:
-        tree: of the places.
+        tree: of the landmarks.
         points: (n, d).
-        k: most places for each point.
+        k: most landmarks for each point.
     """
     distance, index = nearest(tree, points, min(k, tree.n))
     reach = np.maximum(distance[:, -1:], 1e-9)
@@ -204,7 +207,7 @@ def neighbourhood(
 
 
 def between(tree: KDTree, points: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
-    """The places (n, k) of a tree that points (n, d) lie between, and their weights (n, k)."""
+    """The landmarks (n, k) of a tree that points (n, d) lie between, and their weights (n, k)."""
     index, distance, offset = neighbourhood(tree, points, k)
     return index, interpolation_weights(distance, offset)
 

@@ -7,7 +7,7 @@ seen in all but name:
     novelty(x) = Σ_ij w_ij / (1 + ρ_ij(x_i, x_j)),   Σ w_ij = 1,   w_ij ∝ τ_i τ_j,
 
 with the density ρ_ij of the arrivals and the time scale τ_i of a feature: its change in forty
-steps over that in one, large for a place and small for a speed or a flag. The densities are kept
+steps over that in one, large for a landmark and small for a speed or a flag. The densities are kept
 as tables, so that a lookup costs the number of pairs and nothing grows with the arrivals.
 """
 

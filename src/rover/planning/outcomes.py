@@ -1,12 +1,12 @@
 """Outcomes of actions: the model that rewards are solved on.
 
 Where states repeat it is the counts themselves: the outcomes of a pair (x, a) with their relative
-frequencies. Where they do not, it is the law of motion with its corrections
-(:mod:`rover.planning.model`) on an ε-net of the visited places, in units of time: an action is held
-until it has left its place, and where it ends is written as weights on nearby places that have the
-right mean. Weights by distance alone would make short steps shorter still, and the planned way with
-them. Where no transition with an action is near, it leads to the sink in part, so that plans follow
-what was done rather than what is extrapolated.
+frequencies. Where they do not, it is the dynamics model with its corrections
+(:mod:`rover.planning.model`) on an ε-net of the visited landmarks, in units of time: an action is
+held until it has left its place, and where it ends is written as weights on nearby landmarks that
+have the right mean. Weights by distance alone would make short steps shorter still, and the planned
+way with them. Where no transition with an action is near, it leads to the sink in part, so that
+plans follow what was done rather than what is extrapolated.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.counts import Counts
-from rover.planning.law import Law
-from rover.planning.model import PlaceModel
+from rover.planning.dynamics import Dynamics
+from rover.planning.dynamics_model import MOST_COMPARED, DynamicsModel
+from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import has_metric, unexplained
-from rover.planning.motion import MOST_COMPARED, Motion
 from rover.planning.net import FIRST_UNITS, Net, between, nearest, sparse_rows, time_units
 
 SPACING = 0.2
-"""Distance of the places of a net, in units of what five steps change."""
+"""Distance of the landmarks of a net, in units of what five steps change."""
 
 FINE_SPACING = 0.1
-"""Distance of the places at which a policy's action values are tabulated."""
+"""Distance of the landmarks at which a policy's action values are tabulated."""
 
 MAX_SOLVED_PLACES = 20_000
-"""Most places, where more would be needed spacings grow."""
+"""Most landmarks, where more would be needed spacings grow."""
 
 _HOLD = 3.0  # spacings after which an action has left its place
 _ON_THE_WAY = np.arange(1, 5)[:, None, None] / 4.0  # shares of a held action's displacement
@@ -60,7 +60,7 @@ NEIGHBOURS = 8
 
 @dataclass(frozen=True)
 class OutcomeModel:
-    """Outcomes of every action at p places, made of n transitions.
+    """Outcomes of every action at p landmarks, made of n transitions.
 
     Attributes:
         points: (N, z) the observations of the buffer as points.
@@ -74,18 +74,18 @@ class OutcomeModel:
             made of; empty rows where the outcome took fewer.
         onward: (E, u) where the outcome leads, rows that sum to 1.
         sink: (p·A,) probability that the pair leads outside the data.
-        displacements: (p·A, z) how far from its place an action is held; None where every place
-            stands for one observation alone.
+        displacements: (p·A, z) how far from its landmark an action is held; None where every
+            landmark stands for one observation alone.
         doubts: (p·A,) in [0, 1], the share of the transitions near by that are contacts and
             contradict what is predicted, and at least as much as walls are unforeseen; None where
-            every place stands for one observation alone.
+            every landmark stands for one observation alone.
         landings: as `steps`, of the transitions that ended nearest to where the outcome leads,
-            whatever their action; none where every place stands for one observation alone.
+            whatever their action; none where every landmark stands for one observation alone.
         twins: (2, n) for each transition the one of its action that began nearest to it, and the
             one that ended nearest; None with `landings` empty.
         encoder: makes the features of observations; None: observations as they are, flattened.
         has_metric: whether the distance between points says how alike they are.
-        law: the model of places that a net was made with.
+        law: the model of landmarks that a net was made with.
         unexplained: share of the motion that its law leaves unexplained.
     """
 
@@ -103,12 +103,12 @@ class OutcomeModel:
     twins: IntArray | None = None
     encoder: Encoder | None = None
     has_metric: bool = False
-    law: PlaceModel | None = None
+    law: LandmarkModel | None = None
     unexplained: float = 0.0
 
     @property
     def exact(self) -> bool:
-        """True if every place stands for one observation alone."""
+        """True if every landmark stands for one observation alone."""
         return self.displacements is None
 
     @property
@@ -118,7 +118,7 @@ class OutcomeModel:
 
     @property
     def reach(self) -> float:
-        """Distance to the nearest place beyond which a point is outside the data."""
+        """Distance to the nearest landmark beyond which a point is outside the data."""
         if not self.exact:
             return math.inf
         if len(self.points) < 2:
@@ -284,7 +284,7 @@ def _exact_units(buffer: Buffer) -> FloatArray:
 
 
 def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -> OutcomeModel:
-    """The model of states that do not repeat: displacements on a net of places.
+    """The model of states that do not repeat: displacements on a net of landmarks.
 
     Args:
         buffer: the transitions.
@@ -305,7 +305,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     table = buffer.observations.rows
     flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
     features: FloatArray = flat.astype(np.float64)
-    model = PlaceModel(buffer, lambda rows, _: (features[rows], None))
+    model = LandmarkModel(buffer, lambda rows, _: (features[rows], None))
     model.fit()
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
@@ -355,7 +355,7 @@ class _Taken:
 
     Attributes:
         changes: (n, z).
-        contacts: (n,) mask of those that contradict the law of motion where they began: they met
+        contacts: (n,) mask of those that contradict the dynamics model where they began: they met
             a wall, fell or were clipped.
         rows: of each action, the transitions.
         trees: of each action, where it was taken; None: nowhere.
@@ -370,14 +370,14 @@ class _Taken:
         ends: FloatArray,
         actions: IntArray,
         n_actions: int,
-        motion: Motion,
+        motion: DynamicsModel,
     ) -> None:
         self.changes = ends - begins
         self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
         self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
         self.landed = KDTree(ends)
         self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
-        law = motion.law(begins, actions)
+        law = motion.smooth(begins, actions)
         self.contacts = self._differ(law, self.changes[:, None])[:, 0]
         moves = self.changes.any(axis=1)
         self.unexplained = unexplained((law - self.changes)[moves], self.changes[moves])
@@ -425,7 +425,7 @@ def _twins(tree: KDTree) -> IntArray:
 
 
 class _Held(NamedTuple):
-    """Actions that are held from places, each until it has left its place.
+    """Actions that are held from landmarks, each until it has left its place.
 
     Attributes:
         steps, landings: as of :class:`OutcomeModel`.
@@ -441,8 +441,8 @@ class _Held(NamedTuple):
     doubts: FloatArray
 
 
-def _hold(motion: Law, taken: _Taken, places: FloatArray, distance: float) -> _Held:
-    """Hold each action at each place until it is `distance` from it."""
+def _hold(motion: Dynamics, taken: _Taken, places: FloatArray, distance: float) -> _Held:
+    """Hold each action at each landmark until it is `distance` from it."""
     n_actions, n, size = len(taken.rows), len(taken.changes), len(places) * len(taken.rows)
     where = np.repeat(places[None], n_actions, axis=0)  # (A, p, z)
     active = np.array([[tree is not None] for tree in taken.trees]) & np.ones(len(places), np.bool_)
@@ -493,7 +493,7 @@ def _hold(motion: Law, taken: _Taken, places: FloatArray, distance: float) -> _H
     )
 
 
-def _unforeseen(motion: Law, taken: _Taken, begins: FloatArray) -> float:
+def _unforeseen(motion: Dynamics, taken: _Taken, begins: FloatArray) -> float:
     """Share of the transitions that contradict what is predicted where no other near by does."""
     some = evenly_spaced(len(begins), MOST_COMPARED)
     n_unforeseen = 0

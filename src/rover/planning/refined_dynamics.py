@@ -14,10 +14,10 @@ import numpy as np
 from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.displacements import FAR, WAVES, Displacements
+from rover.planning.dynamics_model import MOST_COMPARED
 from rover.planning.invariants import Invariants
-from rover.planning.model import PlaceModel
+from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import unexplained
-from rover.planning.motion import MOST_COMPARED
 
 _WAVES, _FAR = 8 * WAVES, 10.0 * FAR
 
@@ -26,7 +26,7 @@ class RefinedDynamics:
     """A law of the transitions of a model, or of a sample of them.
 
     Args:
-        model: after :meth:`~rover.planning.model.PlaceModel.fit`.
+        model: after :meth:`~rover.planning.model.LandmarkModel.fit`.
 
     Attributes:
         rows: (n,) of the transitions that it was made of.
@@ -34,7 +34,7 @@ class RefinedDynamics:
         missed: (n, d) of each arrival by the law of the others.
     """
 
-    def __init__(self, model: PlaceModel) -> None:
+    def __init__(self, model: LandmarkModel) -> None:
         buffer, self._motion = model.buffer, model.motion
         size = len(buffer)
         self.rows = evenly_spaced(size, MOST_COMPARED)

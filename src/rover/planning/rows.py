@@ -1,4 +1,4 @@
-"""Rows of a transition model: what every action at every place leads to, in numbers ≥ 0."""
+"""Rows of a transition model: what every action at every landmark leads to, in numbers ≥ 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rover.operators.support import FloatArray
 
 @dataclass(frozen=True)
 class Rows:
-    """A row for each of A actions at each of n points, over m places; all parts are ≥ 0, sum 1.
+    """A row for each of A actions at each of n points, over m landmarks; all parts are ≥ 0, sum 1.
 
     Attributes:
         onward: (n·A, m), row i·A + a.
@@ -39,9 +39,9 @@ class NoveltyRows(NamedTuple):
     """Rows and novelty that an exploration plan is made of.
 
     Attributes:
-        rows: of all places.
+        rows: of all landmarks.
         novelty: (m, A) in [0, 1], what the data says too little of.
-        continues: whether the first places are the previous plan's.
+        continues: whether the first landmarks are the previous plan's.
     """
 
     rows: Rows

@@ -116,7 +116,7 @@ def make_planes(
     uniform: tuple[NDArray[Any], IntArray] | None = None,
     rollouts: NDArray[Any] | None = None,
 ) -> Figure:
-    """A row for each plane: the states seen, those of random actions, and roll-outs over them.
+    """A row for each plane: states seen, states of random actions, and roll-outs over them.
 
     Args:
         planes: as of :func:`planes_of`.
@@ -156,7 +156,7 @@ def make_sorted_lines(lines: Mapping[AgentStyle, NDArray[Any]], title: str, *, y
     """Values of states, each line sorted from its largest on, on a logarithmic scale.
 
     Args:
-        lines: of each style the values (S,), of which zeros are left out.
+        lines: values (S,) for each style, without zeros.
         title: of the figure.
         y: what the values are.
     """

@@ -39,7 +39,7 @@ _FORMS = {
 _NET_FORMS = {
     "displacements": "torch.float64 places actions axes",
     "remaining": "torch.float64 tasks places actions",
-    "values": "torch.float64 tasks planned",  # planned places come first among all
+    "values": "torch.float64 tasks planned",  # planned landmarks come first among all
     "doubts": "torch.float64 places actions",
 }
 
@@ -48,7 +48,7 @@ class _Near(NamedTuple):
     """Places near n points.
 
     Attributes:
-        rows: (n, k) of the table of places.
+        rows: (n, k) of the table of landmarks.
         weights: (n, k).
         apart: (n, 1) distance to the nearest.
     """
@@ -58,39 +58,39 @@ class _Near(NamedTuple):
     apart: Tensor
 
     def read(self, table: Tensor) -> Tensor:
-        """Rows (n, …) of a table of places (p, …) at the points, flattened."""
+        """Rows (n, …) of a table of landmarks (p, …) at the points, flattened."""
         return (self.weights[:, None] @ table[self.rows].flatten(2))[:, 0]
 
 
 class ValuePolicy(Policy):
-    """Acts on action values that are known at places and interpolated between them.
+    """Acts on action values that are known at landmarks and interpolated between them.
 
     Where states repeat they are a table Q(x, a). Where they do not, an action leads from x to
     x + Δ_a(x), and Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)) with q, c and Δ interpolated from the
-    places near x and V from those near its end: V has edges that Q is not read across. As often as
-    the data contradicts what is predicted of the best action, all actions are taken alike: where a
-    wall is missed, the best action would be tried at it for ever.
+    landmarks near x and V from those near its end: V has edges that Q is not read across. As often
+    as the data contradicts what is predicted of the best action, all actions are taken alike: where
+    a wall is missed, the best action would be tried at it for ever.
 
-    Several tasks are its components: one table of action values each, on the same places. Its
+    Several tasks are its components: one table of action values each, on the same landmarks. Its
     logits are Q / temperature; with temperature 0 the best actions share the probability. At an
     observation far from all data it takes every action alike; or, where observations
-    have a metric, it acts as at one of the nearest three places that prefer an action, drawn in
-    proportion to 1 / distance: one alone would keep it at a wall that this place is not at.
+    have a metric, it acts as at one of the nearest three landmarks that prefer an action, drawn in
+    proportion to 1 / distance: one alone would keep it at a wall that this landmark is not at.
 
     Args:
         tables: float64 by name, on p places: ``places`` (p, z) as points; ``projection`` (d, z),
             from features of observations to points; ``action_values`` (K, p, A), Q or q;
             ``sink_values`` (K,), the value of an observation far from all data;
-            ``goals`` (K,) int64, the place that each task is to arrive at, −1 for a task that is
+            ``goals`` (K,) int64, the landmark that each task is to arrive at, −1 for a task that is
             none. Where `action_values` are q also ``displacements`` (p, A, z) Δ, ``remaining``
-            (K, p, A) c, ``values`` (K, u), V at the first u places, and ``doubts`` (p, A), the
+            (K, p, A) c, ``values`` (K, u), V at the first u landmarks, and ``doubts`` (p, A), the
             share of the transitions near by that contradict Δ.
         observation_shape: of one observation.
-        neighbours: places that a point is interpolated from; 1: the nearest stands for it.
+        neighbours: landmarks that a point is interpolated from; 1: the nearest stands for it.
         reach: distance to the nearest landmark beyond which an observation is unseen; inf for
             never.
         has_metric: whether the distance between points says how alike they are, so that the nearest
-            places stand for an unseen observation.
+            landmarks stand for an unseen observation.
         temperature: ≥ 0, in units of the values.
         encoder: makes the features; None: observations as they are, flattened.
         details: anything JSON-able that should travel with the policy; ``tasks`` names the tasks.
@@ -167,7 +167,7 @@ class ValuePolicy(Policy):
         if self.doubts is not None:
             logits = self._with_doubts(logits, near, self.doubts)
         if self.has_metric:
-            # Each task has voters of its own: places where its actions differ.
+            # Each task has voters of its own: landmarks where its actions differ.
             logits = torch.stack(
                 [
                     self._with_votes(rows, component, points, near)
@@ -197,7 +197,7 @@ class ValuePolicy(Policy):
     def _with_votes(self, logits: Tensor, component: int, points: Tensor, around: _Near) -> Tensor:
         """Logits (n, A) at points (n, z), by the nearest landmarks where the data is far."""
         table = self.table[component]
-        # A place where all actions are worth the same has no opinion.
+        # A landmark where all actions are worth the same has no opinion.
         voters = (table != table[:, :1]).any(dim=1)
         if not voters.any():
             return logits
@@ -229,7 +229,7 @@ class ValuePolicy(Policy):
         return features @ self.projection
 
     def _at(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
-        """Q (c, n, A) at points (n, z), with the places near them, under several tasks."""
+        """Q (c, n, A) at points (n, z), with the landmarks near them, under several tasks."""
         # The table holds what is earned on the way; what follows where the action ends is added.
         q = torch.stack([near.read(self.table[k]) for k in components])
         # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
@@ -250,17 +250,17 @@ class ValuePolicy(Policy):
         return torch.where(near.apart <= self.reach, q, nothing)
 
     def _near(self, points: Tensor, places: Tensor) -> _Near:
-        """The places near points (n, z)."""
-        # Distances to all places are a table that must fit into memory.
+        """The landmarks near points (n, z)."""
+        # Distances to all landmarks are a table that must fit into memory.
         parts = [self._near_each(block, places) for block in torch.split(points, _AT_ONCE)]
         return parts[0] if len(parts) == 1 else _Near(*map(torch.cat, zip(*parts, strict=True)))
 
     def _near_each(self, points: Tensor, places: Tensor) -> _Near:
         distances = _distances(points, places)
         near, index = distances.topk(min(self.neighbours, len(places)), largest=False)
-        if near.shape[1] == 1:  # the nearest place stands for the point
+        if near.shape[1] == 1:  # the nearest landmark stands for the point
             return _Near(index, torch.ones_like(near), near)
-        # In units of the farthest neighbour, so that dense and sparse places are weighed alike.
+        # In units of the farthest neighbour, so that dense and sparse landmarks are weighed alike.
         reach = near[:, -1:].clamp(min=1e-9)
         offsets = (places[index] - points[:, None]) / reach[:, :, None]
         return _Near(index, interpolation_weights(near / reach, offsets), near[:, :1])
@@ -279,7 +279,8 @@ class ValuePolicy(Policy):
         return np.asarray(self.action_values(observations, component).max(axis=1))
 
     def places_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """The nearest place (n,) of raw observations (n, *shape); −1 where the data is silent."""
+        """The nearest landmark (n,) of raw observations (n, *shape); −1 where the data is
+        silent."""
         with torch.no_grad():
             points = self.regressors(as_tensor(observations))
             near, place = _distances(points, self.places).min(dim=1)
@@ -309,7 +310,7 @@ class ValuePolicy(Policy):
         Args:
             temperature: > 0, in units of the values, which the copy's values are divided by. None:
                 the policy's own; of a policy that acts for the best, the one with which the best
-                actions are e⁴ times as likely as the next best, in the median place.
+                actions are e⁴ times as likely as the next best, in the median landmark.
 
         Raises:
             ConfigurationError: a policy for several tasks, a temperature that is not positive, or
@@ -338,7 +339,7 @@ class ValuePolicy(Policy):
         """Temperature at which the best actions are e⁴ times as likely as the next best."""
         with torch.no_grad():
             q = self._action_values(self.places, [0])[0]
-        # The gap to the next best that is not tied, in the median place; e^(gap / T) = e⁴.
+        # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
         behind = q.amax(dim=1, keepdim=True) - q
         tied = behind <= TIE * q.abs().amax().clamp(min=1e-12)
         gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)
@@ -421,5 +422,5 @@ class ValuePolicy(Policy):
 
 
 def _distances(points: Tensor, places: Tensor) -> Tensor:
-    """Distances (n, p) of points (n, z) to places (p, z), from their differences."""
+    """Distances (n, p) of points (n, z) to landmarks (p, z), from their differences."""
     return torch.cdist(points, places, compute_mode="donot_use_mm_for_euclid_dist")

@@ -1,15 +1,15 @@
-"""Refine plans by simulated rollouts in the law of motion, where it explains almost all motion.
+"""Refine plans by simulated rollouts in the dynamics model, where it explains almost all motion.
 
-Values between places are interpolated, and points beyond the outermost place have that place's
-value, so that a plan that falls seems to stay up. Simulated in the law, closed loop, it falls, and
-the visited points become places of the next plan. This corrects optimistic values along the plan's
-own trajectories, as in real-time dynamic programming (Barto et al. 1995), without a step in the
-environment.
+Values between landmarks are interpolated, and points beyond the outermost landmark have that
+landmark's value, so that a plan that falls seems to stay up. Simulated in the law, closed loop, it
+falls, and the visited points become landmarks of the next plan. This corrects optimistic values
+along the plan's own trajectories, as in real-time dynamic programming (Barto et al. 1995), without
+a step in the environment.
 
 Rollouts follow the returned policy, which interpolates a table and chooses at every step, among
 equal actions at random. Each step is disturbed by the law's error at the nearest transition, with
 either sign. The return estimates the policy's value, and selects the best plan and the number of
-steps to look ahead. A tenth of each end is spread over the places near by: otherwise all values
+steps to look ahead. A tenth of each end is spread over the landmarks near by: otherwise all values
 are equal where no loss is near, and a plan would avoid an edge only when beside it.
 """
 
@@ -23,9 +23,9 @@ from scipy.spatial import KDTree
 
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.law import Law
-from rover.planning.model import PlaceModel
-from rover.planning.motion import HELD
+from rover.planning.dynamics import Dynamics
+from rover.planning.dynamics_model import HELD
+from rover.planning.model import LandmarkModel
 from rover.planning.net import Net, between, nearest, neighbourhood, sparse_rows
 from rover.planning.outcomes import FINE_SPACING, MAX_SOLVED_PLACES, NEIGHBOURS, SPACING
 from rover.planning.refined_dynamics import RefinedDynamics
@@ -35,7 +35,7 @@ from rover.policies.values import TIE
 _ROUNDS, _PATIENCE, _STARTS = 30, 6, 20
 _LAST_DISCOUNT = 0.01  # discount at which a simulated rollout ends
 _BETTER = 0.01  # share of a return by which looking less far ahead must be better
-_SPREAD = 0.1  # share of an end that is spread over the places near by
+_SPREAD = 0.1  # share of an end that is spread over the landmarks near by
 _SIMULATION_TOLERANCE = 1e-5
 
 
@@ -54,12 +54,12 @@ class Outlook(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Values of places, and the discounted return that they lead to in the law.
+    """Values of landmarks, and the discounted return that they lead to in the law.
 
     Attributes:
         places: (p, d).
         values: (p,).
-        outlook: of the places.
+        outlook: of the landmarks.
         value: mean return of simulated rollouts.
     """
 
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
 
 
 class Stage:
-    """A reward in a law of motion.
+    """A reward in a dynamics model.
 
     Args:
         law: of motion.
@@ -86,7 +86,7 @@ class Stage:
 
     def __init__(
         self,
-        law: Law,
+        law: Dynamics,
         arrivals: FloatArray,
         missed: FloatArray,
         terminated: NDArray[np.bool_],
@@ -133,7 +133,7 @@ class Stage:
         return Outlook(np.swapaxes(where, 0, 1), earned.T, remaining.T)
 
     def solve(self, places: FloatArray, values: FloatArray, outlook: Outlook) -> FloatArray:
-        """Optimal values (p,) of places (p, d), starting from the first ones' values."""
+        """Optimal values (p,) of landmarks (p, d), starting from the first ones' values."""
         begin = np.zeros(len(places))
         begin[: len(values)] = values
         ends = outlook.ends.reshape(-1, places.shape[1])
@@ -181,8 +181,8 @@ def _choices(
 
     Args:
         plan: its table.
-        tree: of its places.
-        changes: (p, A, d) by which actions are away from a place when held.
+        tree: of its landmarks.
+        changes: (p, A, d) by which actions are away from a landmark when held.
         points: (n, d).
         rng: draws one of equal actions.
     """
@@ -240,7 +240,7 @@ def best_plan(
 
 
 def refined_plan(
-    model: PlaceModel,
+    model: LandmarkModel,
     law: RefinedDynamics,
     rewards: FloatArray,
     ends: FloatArray,
@@ -251,7 +251,7 @@ def refined_plan(
     """The best plan for one reward in the law of a model, of actions held for three steps or one.
 
     Args:
-        model: after :meth:`~rover.planning.model.PlaceModel.fit`.
+        model: after :meth:`~rover.planning.model.LandmarkModel.fit`.
         law: of the model.
         rewards: (n,) of its transitions.
         ends: (n,) 1 where the task terminates on arrival.

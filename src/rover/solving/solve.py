@@ -23,8 +23,8 @@ from rover.arrays import blocks
 from rover.envs import goal_view
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
+from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.model_selection import ModelSelection
-from rover.planning.motion import MOST_UNEXPLAINED
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
@@ -59,8 +59,8 @@ def solve(
 
     Exactly one of `reward`, `goal` and `goals` says what is wanted. Where states repeat the plan is
     exact for the transitions that were seen; where they do not it is made on a net of the visited
-    places. An action that was never tried leads to the sink, in part where observations are vectors
-    of floats: otherwise to where it led from the nearest observation.
+    landmarks. An action that was never tried leads to the sink, in part where observations are
+    vectors of floats: otherwise to where it led from the nearest observation.
 
     A goal that is a point (:class:`~rover.solving.PointGoal`, a desired goal, or an observation) is
     planned for by the returned policy itself, at every step, where observations have more than six
@@ -106,7 +106,7 @@ def solve(
 
     Warns:
         RoverWarning: a source whose world changes with every episode; or a plan for a reward that
-            is not refined by simulation, because a law of motion explains too little: evaluate it
+            is not refined by simulation, because a dynamics model explains too little: evaluate it
             before use; or a plan that earns less than uniformly random actions, by
             a thousand steps of each in a copy of the environment.
 
@@ -309,7 +309,8 @@ def expected_values(
     if model.exact:
         probs = experience.policy.tables(buffer.observations.rows).mean(axis=0)
     else:
-        # The policy knows observations and no places: each place acts as the nearest observation.
+        # The policy knows observations and no places: each landmark acts as the nearest
+        # observation.
         rows = KDTree(model.points).query(model.places[: model.n_planned])[1]
         probs = experience.policy.tables(buffer.observations.rows[rows]).mean(axis=0)
     values = policy_values(
@@ -337,8 +338,8 @@ class _Solution(NamedTuple):
     """Optimal values under K rewards.
 
     Attributes:
-        values: (K, u) at the planned places.
-        action_values: (K, p, A) at all places, without what an action leads to where `remaining`
+        values: (K, u) at the planned landmarks.
+        action_values: (K, p, A) at all landmarks, without what an action leads to where `remaining`
             is given.
         remaining: (K, p, A) share of the value of where an action leads that is still to be added;
             None: none.
@@ -442,7 +443,7 @@ def policy_values(
 
     Args:
         model: what actions lead to.
-        policy_probs: (u, A) at the planned places.
+        policy_probs: (u, A) at the planned landmarks.
         rewards: (n, K) of the transitions.
         ends: (n, 1) 1 where all tasks terminate on arrival, else 0.
         discount: γ in (0, 1).
@@ -452,7 +453,7 @@ def policy_values(
     n_planned, n_actions = policy_probs.shape
     size = n_planned * n_actions
     places = np.repeat(np.arange(n_planned), n_actions)
-    # P_π as a product: π chooses among pairs, which lead to outcomes, which go on to places.
+    # P_π as a product: π chooses among pairs, which lead to outcomes, which go on to landmarks.
     choose = csr_array((policy_probs.ravel(), (places, np.arange(size))), shape=(n_planned, size))
     kept = diags_array(1.0 - model.sink[:size]) @ model.shares[:size]
     onward = choose @ kept @ diags_array(remaining[:, 0]) @ model.onward

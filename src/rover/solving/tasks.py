@@ -43,7 +43,7 @@ class PointGoal:
 
     Attributes:
         target: (c,) finite.
-        columns: (c,) the places of these numbers in the vector.
+        columns: (c,) the landmarks of these numbers in the vector.
         radius: largest Euclidean distance at which the goal is reached, > 0.
 
     Example:

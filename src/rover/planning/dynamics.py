@@ -1,4 +1,4 @@
-"""The interface of a law of motion, whatever it is made of."""
+"""The interface of a dynamics model, whatever it is made of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol
 from rover.operators.support import BoolArray, FloatArray
 
 
-class Law(Protocol):
-    """Law of motion: where actions lead from points in d dimensions."""
+class Dynamics(Protocol):
+    """Dynamics: where actions lead from points in d dimensions."""
 
     @property
     def n_actions(self) -> int:

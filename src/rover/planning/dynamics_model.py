@@ -6,8 +6,8 @@ averaged over the cells where it was missed,
     c_a(x) = Σ_k w_k r_k / (Σ_k w_k + 0.1),   w_k = min(n_k, 4) exp(−|x − x_k|² / 2ℓ²),
 
 with the mean residual r_k of n_k transitions, and shrunk to nothing where there is no such cell
-near by. Where the law was missed by far, the place that it predicted counts as visited: else a plan
-would try to pass the same wall at every point of it.
+near by. Where the law was missed by far, the landmark that it predicted counts as visited: else a
+plan would try to pass the same wall at every point of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
 _BEYOND = 0.5  # distance beyond the data to which predictions may lead
 
 
-class Motion:
+class DynamicsModel:
     """The law by the first transitions of a buffer, and by later ones as they come.
 
     All of it is a function of the buffer, however often it was looked at meanwhile.
@@ -172,7 +172,7 @@ class Motion:
         """Mask (…) of predicted points (…, d) that were held back, far from what was seen."""
         return np.asarray(((points <= self._low) | (points >= self._high)).any(axis=-1))
 
-    def law(self, points: FloatArray, actions: IntArray) -> FloatArray:
+    def smooth(self, points: FloatArray, actions: IntArray) -> FloatArray:
         """Changes (n, d) of actions (n,) at points (n, d) by the law alone, uncorrected."""
         changes = np.empty_like(points)
         for rows in blocks(len(points), 4096):

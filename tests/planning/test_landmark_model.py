@@ -16,8 +16,8 @@ from rover.coverage.exploration import Explorer
 from rover.data import Buffer
 from rover.operators import SparseOperator, growing_steps, mirror_descend
 from rover.planning import model, net
-from rover.planning.model import PlaceModel
-from rover.planning.motion import HELD
+from rover.planning.dynamics_model import HELD
+from rover.planning.model import LandmarkModel
 from rover.planning.net import Net, _lag_scale
 
 SEEDS = st.integers(0, 2**31)
@@ -69,16 +69,16 @@ def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed, d, m):
     np.testing.assert_allclose(distance, np.sort(everything, axis=1)[:, :k], rtol=1e-6)
 
 
-def place_model(buffer: Buffer) -> PlaceModel:
-    largest = min(model.MAX_PLACES, max(model.MAX_CELLS - 4, 1))
-    return PlaceModel(
+def place_model(buffer: Buffer) -> LandmarkModel:
+    largest = min(model.MAX_LANDMARKS, max(model.MAX_CELLS - 4, 1))
+    return LandmarkModel(
         buffer,
         lambda at, _: (buffer.observations.rows[at].astype(np.float64), None),
         largest=largest,
     )
 
 
-def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, PlaceModel]:
+def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, LandmarkModel]:
     """A plane that three actions push about, of which the last is never taken; episodes end.
 
     Args:

@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
-from rover.planning.model import PlaceModel
-from rover.planning.motion import HELD, Motion
+from rover.planning.dynamics_model import HELD, DynamicsModel
+from rover.planning.model import LandmarkModel
 
 SEEDS = st.integers(0, 2**32 - 1)
 FORCES = np.array([-1.0, 0.0, 1.0])
 
 
-def place_model(buffer: Buffer) -> PlaceModel:
-    return PlaceModel(buffer, lambda at, _: (buffer.observations.rows[at], None))
+def place_model(buffer: Buffer) -> LandmarkModel:
+    return LandmarkModel(buffer, lambda at, _: (buffer.observations.rows[at], None))
 
 
-def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, PlaceModel]:
+def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, LandmarkModel]:
     """A ball in a bowl that three forces push, between walls at ±1.5, in episodes of 50 steps."""
     rng, buffer = np.random.default_rng(seed), Buffer((2,), np.float64, 3)
     grown, ball = place_model(buffer), np.zeros(2)
@@ -108,7 +108,7 @@ def test_what_was_predicted_and_did_not_come_is_less_novel():
     far = np.abs(missed).max(axis=1) > 0.5
     assert far.any()
     predicted = (points + changes - missed)[far]
-    before = Motion(
+    before = DynamicsModel(
         lambda rows: (points[rows], actions[rows], changes[rows]),
         300,
         np.eye(3),
