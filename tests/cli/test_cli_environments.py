@@ -208,6 +208,7 @@ def test_the_enumeration_of_an_environment_is_shown(capsys):
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "16 states with known dynamics" in said
-    assert "5 of them end an episode, the farthest takes 6 steps; J* " in said
+    assert "5 of them end an episode, the farthest takes 6 steps; random steps checked" in said
+    assert "exact, beside random actions; J* " in said
     assert main([*words, "--limit", "10"]) == 2
     assert "more than 10 states" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """``rover pretrain`` and ``rover resume``, of ROVER and of other agents."""
 
+import math
 import os
 import re
 import shutil
@@ -40,6 +41,20 @@ def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
     config = read_json(Path(folder) / "config.json")
     assert (config["seed"], config["settings"]["policy_every"]) == (3, 10)
     assert config["env_kwargs"] == {"layout": "corridor", "length": 5}
+
+
+def test_a_run_that_is_too_short_says_how_many_steps_are_left_and_has_a_picture(capsys):
+    words = "pretrain FrozenLake-v1 --env map_name=8x8 --steps 120 --run-dir lake --no-progress"
+    assert main(words.split()) == 0
+    said, summary = capsys.readouterr().out, read_json(Path("lake/summary.json"))
+    assert "picture:    lake/pictures/visits.png\n" in said
+    assert Path("lake/pictures/visits.png").stat().st_size > 10_000
+    left = summary["pairs_known"] - summary["pairs_tried"]
+    steps = 120 + math.ceil(left / summary["new_pairs"])
+    assert f"too short:  {left} of {summary['pairs_known']} state-action pairs" in said
+    assert (
+        f"take at least {steps:,} steps:\n            rover resume lake --steps {steps}\n" in said
+    )
 
 
 def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(refused):
@@ -124,7 +139,9 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(capsys, monke
     assert main([*TINY, "20", "--run-dir", "run"]) == 0
     first, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        r"pretrain: 10 of 20, coverage \d+%  J/J\* [\d.]+, \d+ s, about \d+ s left", first
+        r"pretrain: 10 of 20, coverage \d+%  J/J\* [\d.]+  \d+ pairs tried, [\d.e+]+ steps/s, "
+        r"\d+ s, about \d+ s left",
+        first,
     )
     assert last.startswith("pretrain: 20 of 20, ")
     assert main([*TINY, "20", "--run-dir", "other", "--no-progress"]) == 0
@@ -176,11 +193,12 @@ def test_a_target_is_a_function_of_a_module(capsys, refused, monkeypatch):
 
 def test_every_command_notices_a_file_that_the_run_did_not_write(corridor_run, refused):
     shutil.copytree(corridor_run, "run")
+    drawn = sorted(path.name for path in Path("run/pictures").iterdir())  # at the end of the run
     config = Path("run/config.json")
     config.write_text(config.read_text().replace('"seed": 0', '"seed": 1', 1))
     for words in COMMANDS.values():
         assert "run/config.json is not the file that this run wrote" in refused(*words), words
-    assert not Path("run/pictures").exists()
+    assert sorted(path.name for path in Path("run/pictures").iterdir()) == drawn == ["visits.png"]
 
 
 @pytest.mark.parametrize("name", ["checkpoints", ".lock"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import time
+import warnings
 from typing import Any, cast
 
 import gymnasium as gym
+from rich.table import Table
 
 from rover.cli.commands import command
 from rover.cli.tables import NOTHING, make_table, say
@@ -16,13 +19,22 @@ from rover.envs import (
     LAYOUT_FAMILIES,
     Enumerated,
     GridWorld,
+    Spaces,
     finite_dynamics,
     make_env,
 )
 from rover.envs.dynamics import MAX_EVALUATED_STATES
-from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
+from rover.errors import (
+    ConfigurationError,
+    NonFiniteError,
+    RoverWarning,
+    UnsupportedSpaceError,
+    abridge,
+)
 from rover.evaluation import optimal_occupancy
 from rover.training.config import DEFAULT_DISCOUNT
+
+_TIMED_STEPS = 200
 
 
 @command()
@@ -37,8 +49,9 @@ def _envs(
     """List environments, or show one.
 
     With ENV, one of rover's environments is shown, its map and its keywords. ENV may be any
-    Gymnasium id: then it is said whether ROVER can work with it and whether its states are known.
-    Some random steps are checked, as rover.check_env does.
+    Gymnasium id: then a table shows how its observations and actions are taken and stored, whether
+    its states are known, what is reported, and the time of a step in a short run. Some random steps
+    are checked, as rover.check_env does.
 
     Args:
         env_id (ENV): the environment to show
@@ -60,8 +73,11 @@ def _envs(
         return
     # Enumerated copies the environment for every action of every state that it finds.
     made = make_env(env_id, read_env_kwargs(env_id, env, observation))
-    describe = _describe_grid if isinstance(made.unwrapped, GridWorld) else _describe
-    say(*(_describe(env_id, Enumerated(made, limit)) if enumerate else describe(env_id, made)))
+    is_grid = isinstance(made.unwrapped, GridWorld)
+    if is_grid and not enumerate:
+        say(*_describe_grid(env_id, made))
+    else:
+        say(*_describe(env_id, Enumerated(made, limit) if enumerate else made))
 
 
 def _print_list() -> None:
@@ -121,29 +137,64 @@ def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
     return [*lines, documented.partition("\n\n")[0].replace("``", "")]
 
 
-def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
-    """Lines on an environment that is no grid world."""
+def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str | Table]:
+    """A table on an environment that is no grid world, and what is wrong with it."""
     from rover.data import check_env
 
     problem = finite_dynamics(env)
-    verdict = "can work with it; its states are unknown: coverage and J/J* cannot be reported"
+    verdict = "can work with it; its states are unknown"
+    reported = "visited cells or distinct observations, beside random actions"
     if problem is not None:
         dynamics, discount = problem.dynamics, DEFAULT_DISCOUNT
         farthest = dynamics.steps_to_states().max()
         verdict = (
-            f"can work with it; {dynamics.n_states} states with known dynamics: coverage and J/J* "
-            f"exact; {int(dynamics.terminal.sum())} of them end an episode, the farthest takes "
+            f"can work with it; {dynamics.n_states} states with known dynamics, "
+            f"{int(dynamics.terminal.sum())} of them end an episode, the farthest takes "
             f"{farthest} steps"
         )
+        reported = "coverage and J/J*, exact, beside random actions"
         if dynamics.n_states <= MAX_EVALUATED_STATES:
             optimum = optimal_occupancy(dynamics, discount=discount)
-            verdict += f"; J* {optimum.objective:.4g} with discount {discount:g}"
+            reported += f"; J* {optimum.objective:.4g} with discount {discount:g}"
+    table = make_table(env_id, ("", "taken", "stored as"))
+    table.columns[1].justify = table.columns[2].justify = "left"
     # The spaces may be right and the observations not: only steps show that.
     try:
         check_env(env)
+        own = Spaces.of(env)
     except (UnsupportedSpaceError, ConfigurationError, NonFiniteError) as error:
-        verdict = f"cannot work with it: {error}"
-    else:
-        verdict += "; random steps checked"
-    spaces = [f"actions:      {env.action_space}", f"observations: {env.observation_space}"]
-    return [env_id, *spaces, f"ROVER:        {verdict}"]
+        table.add_row("observations", abridge(env.observation_space), NOTHING)
+        table.add_row("actions", abridge(env.action_space), NOTHING)
+        return [table, f"ROVER cannot work with it: {error}"]
+    is_same = own.observation is own.observed
+    stored = "they are" if is_same else abridge(own.observation)
+    table.add_row("observations", abridge(own.observed), stored)
+    acts = "they are" if own.actions is None else f"a set of {own.n_actions}"
+    table.add_row("actions", abridge(own.acted), acts)
+    milliseconds, simulated = _step_times(env)
+    return [
+        table,
+        f"ROVER:      {verdict}; random steps checked",
+        f"reported:   {reported}",
+        f"time:       {milliseconds:.1f} ms a step in the first {_TIMED_STEPS} steps, of which "
+        f"{simulated:.2f} are the environment's",
+    ]
+
+
+def _step_times(env: gym.Env[Any, Any]) -> tuple[float, float]:
+    """Milliseconds of a step of ROVER in a short run, and those of the environment alone."""
+    from rover.baselines import make_agent
+    from rover.data import RunningEpisode
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RoverWarning)  # a short run has reasons for many
+        agent = make_agent("rover", env, measure_share=0.0).learn(_TIMED_STEPS)
+    each = 1000.0 / _TIMED_STEPS
+    total = sum(spent for phase, spent in agent.seconds.items() if phase != "evaluate")
+    began = time.perf_counter()
+    episode = RunningEpisode(env, seed=0)
+    for number in range(_TIMED_STEPS):
+        _, _, terminated, truncated = episode.step(number % agent.buffer.n_actions)
+        if terminated or truncated:
+            episode = RunningEpisode(env, seed=number)
+    return total * each, (time.perf_counter() - began) * each

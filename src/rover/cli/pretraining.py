@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -232,6 +233,8 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
             f"cells:      of a net that the random actions of {N_REFERENCES} runs divide into 50; "
             "their mean (least–most)."
         )
+    if (advice := _pairs_left(summary, agent.run_dir)) is not None:
+        say(advice)
     if summary["left_out"] is not None:
         from rover.training.environments import horizon_of
 
@@ -247,6 +250,19 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
         *(f"picture:    {path}" for path in plot_visits(agent.run_dir)),
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
         f"details:    {shell('rover', 'evaluate', agent.run_dir)}",
+    )
+
+
+def _pairs_left(summary: Mapping[str, Any], run_dir: Path) -> str | None:
+    """How long the state-action pairs that are left would take; None where none are."""
+    tried, known, rate = (summary[name] for name in ("pairs_tried", "pairs_known", "new_pairs"))
+    if tried is None or tried == known or not rate:
+        return None
+    steps = summary["steps"] + math.ceil((known - tried) / rate)
+    return (
+        f"too short:  {known - tried:,} of {known:,} state-action pairs of the visited states were "
+        f"not tried. At the latest rate, {rate:.2g} new ones a step, all of them take at least "
+        f"{steps:,} steps:\n            {shell('rover', 'resume', run_dir)} --steps {steps}"
     )
 
 

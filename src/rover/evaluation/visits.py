@@ -28,7 +28,7 @@ _FIGURES = {"states": "states_seen", "observations": "observations", "cells": "d
 
 DATA_FIGURES = (
     *("visited_unit", "compared_steps", "sparse_reward", "data_cells"),
-    *("first_arrival", "pairs_tried", "pairs_known"),
+    *("first_arrival", "pairs_tried", "pairs_known", "new_pairs"),
     *(f"uniform_{name}" for name in _FIGURES.values()),
     *("uniform_visited_least", "uniform_visited_most"),
     *("uniform_first_arrival", "uniform_pairs_tried", "uniform_pairs_known"),
@@ -171,6 +171,10 @@ def data_coverage(
             zip(("pairs_tried", "pairs_known"), pairs[0] if pairs else (None, None), strict=True)
         ),
     }
+    if pairs:
+        # Over the latest quarter: early steps nearly always try something new.
+        earlier, _ = _pairs(buffer, n_steps - n_steps // 4)
+        figures["new_pairs"] = (pairs[0][0] - earlier) / max(1, n_steps // 4)
     if references:
         figures["uniform_first_arrival"] = _median(came[1:])
     if references and unit is not None:

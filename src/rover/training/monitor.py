@@ -99,14 +99,20 @@ def _bar_or_lines(label: str, done: int, total: int) -> Iterator[Report]:
     if console.is_terminal or console.is_jupyter:
         columns = (
             *(SpinnerColumn(), TextColumn(f"[bold]{label}"), BarColumn(), MofNCompleteColumn()),
-            *(TextColumn("{task.fields[figures]}"), TimeElapsedColumn()),
+            *(TextColumn("{task.fields[figures]}"), TextColumn("{task.fields[rate]}")),
+            TimeElapsedColumn(),
             *(TextColumn("eta"), TimeRemainingColumn()),
         )
         with Progress(*columns, console=console) as progress:
-            task = progress.add_task(label, total=total, completed=done, figures="")
-            yield lambda record, _: progress.update(
-                task, completed=record["step"], figures=_figures(record)
-            )
+            task = progress.add_task(label, total=total, completed=done, figures="", rate="")
+            begun = time.monotonic()
+
+            def update(record: Mapping[str, Any], _: Mapping[str, float]) -> None:
+                rate = _rate(record["step"] - done, time.monotonic() - begun)
+                options: dict[str, Any] = {"figures": _figures(record), "rate": rate}
+                progress.update(task, completed=record["step"], **options)
+
+            yield update
         return
     began = last = time.monotonic()
     first = done
@@ -120,8 +126,8 @@ def _bar_or_lines(label: str, done: int, total: int) -> Iterator[Report]:
             spent = now - began
             left = spent * (total - step) / max(1, step - first)
             line = (
-                f"{label}: {step:,} of {total:,}, {_figures(record)}, {spent:.0f} s, about "
-                f"{left:.0f} s left\n"
+                f"{label}: {step:,} of {total:,}, {_figures(record)}, "
+                f"{_rate(step - first, spent)}, {spent:.0f} s, about {left:.0f} s left\n"
             )
             sys.stderr.write(line)
             sys.stderr.flush()
@@ -191,14 +197,23 @@ def _scalars(record: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[st
     return scalars
 
 
+def _rate(n_steps: int, seconds: float) -> str:
+    """Steps a second, in words."""
+    return f"{n_steps / max(seconds, 1e-9):.3g} steps/s"
+
+
 def _figures(record: Mapping[str, Any]) -> str:
     """The figures of a metrics line that a person wants to watch."""
     if "greedy_return" in record:
         return f"greedy return {record['greedy_return']:.1f}"
-    if record.get("coverage") is None:
-        # the number of different observations has no meaning for continuous states
-        cells = "" if record.get("cells") is None else f"  {record['cells']:.0f} cells"
-        return f"episode {record['episode'] + 1}{cells}"
-    ratio = record["optimality_ratio"]
-    objective = f"J {record['objective']:.3g}" if ratio is None else f"J/J* {ratio:.3f}"
-    return f"coverage {record['coverage']:.0%}  {objective}"
+    parts = []
+    if record.get("coverage") is not None:
+        parts.append(f"coverage {record['coverage']:.0%}  J/J* {record['optimality_ratio']:.3f}")
+    else:
+        # different observations would say nothing of continuous states
+        parts.append(f"episode {record['episode'] + 1}")
+        if record.get("cells") is not None:
+            parts.append(f"{record['cells']:.0f} cells")
+    if record.get("pairs") is not None:
+        parts.append(f"{record['pairs']:,} pairs tried")
+    return "  ".join(parts)
