@@ -24,7 +24,6 @@ from rover.training.agent import AGENTS, Agent
 pytestmark = pytest.mark.slow
 
 GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
-BASELINES = ("random", "rmax", "eve", *BONUS_AGENTS, "mepol")
 FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
 
 
@@ -33,7 +32,7 @@ def small_grid_agent(name: str, run_dir: Path | None = None, **changes: Any) -> 
     return make_agent(name, "rover/Grid-v0", env_kwargs=GRID, run_dir=run_dir, **settings)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", SMALL)
 def test_a_run_folder_and_what_is_read_from_it(name, tmp_path):
     """Also where learning went in two parts."""
     folder = tmp_path / "run"

@@ -14,6 +14,8 @@ from rover.coverage.config import RoverConfig
 from rover.envs import LAYOUT_FAMILIES
 from rover.features.config import EncoderKind
 from rover_bench import EXECUTORS
+from rover_bench.board import Entry
+from rover_bench.board_page import board_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,3 +92,13 @@ def test_every_member_is_where_its_row_says(kind):
             if not found or ("NAME" not in file and not any(names(p, member) for p in found)):
                 missing.append((file, member))
     assert missing == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["small", "medium"])
+def test_the_leaderboard_is_made_of_the_submissions(scale):
+    """Otherwise: `rover board table docs/results/board/*-SCALE.json`."""
+    docs = ROOT / "docs"
+    entries = [Entry.read(path) for path in sorted(docs.glob(f"results/board/*-{scale}.json"))]
+    page = board_page(entries, f"pictures/board-{scale}.png")
+    assert page.strip() in (docs / "board.md").read_text(encoding="utf-8")
