@@ -53,8 +53,8 @@ def learn(name: str, steps: int = 75, seed: int = 3, **changes: Any) -> Rover:
 def test_every_kind_of_environment_gets_a_policy(name):
     agent = shared_run(name)
     batch = agent.buffer.observations.rows[:10]
-    # The latest policy: after so few steps uniform actions may be handed over in its place.
-    probs = agent._policy.probs(batch)
+    # The plan itself: after so few steps uniform actions may be handed over in its place.
+    probs = agent._planned_policy()[0].probs(batch)
     assert probs.shape == (len(batch), agent.buffer.n_actions)
     np.testing.assert_allclose(probs.sum(axis=1), 1.0)
     assert np.abs(probs - 1 / probs.shape[1]).max() > 0.01
@@ -142,7 +142,8 @@ def test_errors_of_the_environment_are_its_own():
 @pytest.mark.parametrize("name", ["state", "onehot", "pixels", "vector"])
 def test_collecting_follows_the_policy_that_is_handed_over(name):
     """Where the plan stood its features are taken again, elsewhere the encoder's."""
-    agent = shared_run(name)
+    agent = learn(name)
+    agent._plan_and_follow()
     table, policy = agent.buffer.observations, cast(CoveragePolicy, agent._policy)
     seen, rows = torch.tensor(table.rows), torch.arange(len(table.rows))
     features = policy.features(seen)
@@ -155,6 +156,28 @@ def test_collecting_follows_the_policy_that_is_handed_over(name):
         assert agent._tabulated._logits(seen[:1], rows[:1]).shape == (1, policy.n_actions)
         with pytest.raises(TypeError):
             halves[1]._logits(seen[:1], rows[:1])
+
+
+@pytest.mark.parametrize("name", ["bytes", "numbers", "vector"])
+def test_policies_are_planned_where_they_are_followed_or_measured(name, monkeypatch):
+    """Here at the end alone, and a run that goes on after one is as if it had not ended."""
+    planned: list[int] = []
+    plan = Rover._planned_policy
+
+    def counted(agent: Rover) -> Any:
+        planned.append(agent.num_timesteps)
+        return plan(agent)
+
+    monkeypatch.setattr(Rover, "_planned_policy", counted)
+    settings = {**SETTINGS[name], "measure_share": 0.0}
+    whole = Rover(ENVIRONMENTS[name](), seed=3, **settings).learn(80)
+    assert planned == [80]
+    assert whole.policy.details["steps"] == 80
+    parts = Rover(ENVIRONMENTS[name](), seed=3, **settings).learn(60).learn(20)
+    assert planned == [80, 60, 80]
+    np.testing.assert_array_equal(parts.buffer.actions, whole.buffer.actions)
+    batch = whole.buffer.observations.rows
+    np.testing.assert_array_equal(parts.policy.probs(batch), whole.policy.probs(batch))
 
 
 @pytest.mark.slow

@@ -5,13 +5,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 
 import rover
 from rover.coverage.agent import Rover
 from rover.coverage.plan import fit_planning_model
 from rover.errors import ArtefactError
-from rover.operators import growing_steps, make_kernel, mirror_descend
+from rover.features import encoder_config, make_encoder
+from rover.operators import Dirac, growing_steps, make_kernel, mirror_descend
 from rover.policies import CoveragePolicy
 from rover.storage import write_sealed
 
@@ -118,6 +120,20 @@ def test_the_handed_over_policy_does_not_follow_later_training():
     agent.learn(50)
     np.testing.assert_array_equal(policy.probs(batch), before)
     assert np.abs(agent.policy.probs(batch) - before).max() > 0
+
+
+@pytest.mark.parametrize("states", [[0, 2, 5], [0, 2, 2]])
+def test_a_single_exact_state_is_looked_up_as_many_are_compared(states):
+    encoder = make_encoder(
+        encoder_config(spaces.Box(-9.0, 9.0, (2,)), kind="identity"), torch.Generator()
+    )
+    basis = torch.tensor([[float(state), -0.0] for state in states], dtype=torch.float64)
+    weights = torch.arange(6, dtype=torch.float64).reshape(3, 2) ** 2
+    policy = CoveragePolicy(encoder, Dirac(), basis, weights, epsilon=0.1)
+    batch = np.array([[2.0, 0.0], [-0.0, 0.0], [5.0, 0.0], [7.0, 0.0]], np.float32)
+    singly = np.concatenate([policy.probs(row[None]) for row in batch])
+    np.testing.assert_array_equal(singly, policy.probs(batch))
+    assert (singly[3] == 0.5).all()
 
 
 def test_read_only_observations_and_python_numbers(agents):

@@ -11,6 +11,7 @@ from rover.envs import FiniteDynamics
 from rover.errors import RoverWarning
 from rover.evaluation import policy_occupancy
 from rover.policies import CoveragePolicy
+from rover.training.agent import HandedOver
 from rover.training.counted import CountedObjective
 
 N_STATES, N_ACTIONS, DISCOUNT = 12, 3, 0.9
@@ -85,9 +86,9 @@ def test_puzzles_are_judged_by_their_counts(space):
 class Still(Rover):
     """Rover whose last policy takes the first action, which goes to and fro, nearly always."""
 
-    def _choose(self) -> None:
-        weights = torch.zeros_like(self._policy.weights)
+    def _last_plan(self) -> HandedOver:
+        policy, _ = self._planned_policy()
+        weights = torch.zeros_like(policy.weights)
         weights[:, 0] = 500.0
-        parts = self._policy.encoder, self._policy.kernel, self._policy.basis
-        self._policy = CoveragePolicy(*parts, weights)
-        super()._choose()
+        still = CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights)
+        return HandedOver(still, self.num_timesteps, 0.0)

@@ -50,6 +50,7 @@ from rover.planning.invariants import Invariants
 from rover.planning.model import MAX_LANDMARKS, LandmarkModel
 from rover.planning.model_selection import ModelSelection
 from rover.policies import ContextPolicy, CoveragePolicy
+from rover.policies.policy import Policy
 from rover.training.agent import Agent, HandedOver
 
 _RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
@@ -180,6 +181,8 @@ class Rover(Agent[RoverConfig]):
         self._has_contexts = config.contexts is True
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
+        self._planned_at = 0
+        self._plan_figures: Mapping[str, Any] | None = None
         self._best: tuple[float, int, CoveragePolicy] | None = None
         """The spread, the step and the policy with the best coverage among sound models."""
         is_linear = config.kernel == "linear"  # which needs no basis
@@ -242,6 +245,7 @@ class Rover(Agent[RoverConfig]):
                 action = self._explorer.act(observation, self._rng)
             if action is not None:
                 return action
+            self._follow_latest_plan()
         return self._tabulated.sample(observation, self._rng)
 
     def _observe(self, row: int, *, done: bool) -> None:
@@ -319,15 +323,41 @@ class Rover(Agent[RoverConfig]):
             return None
         with self.stopwatch("represent"):
             figures |= representation.renew()
-        encoder, kernel = representation.handed_over()
-        model, plan = self._plan(encoder)
-        self._warm_start = plan.warm_start
-        epsilon = config.policy_epsilon
-        self._follow(CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon))
+        # Only a policy that is followed or measured is worth planning.
+        if self._explorer is None or self.measures.is_due(step):
+            figures |= self._plan_and_follow()
+        elif self._places is not None:
+            self._places.forget()
         self._renew_exploration()
         if self._explorer is not None:
             self._explorer.forget_plan()
-        return figures | plan.figures | self._selection.figures()
+        return figures | self._selection.figures()
+
+    def _planned_policy(self) -> tuple[CoveragePolicy, Improvement]:
+        """A policy planned on the transitions so far, and how."""
+        encoder, kernel = self._representation.handed_over()
+        model, plan = self._plan(encoder)
+        epsilon = self.config.policy_epsilon
+        return CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon), plan
+
+    def _plan_and_follow(self) -> dict[str, Any]:
+        """Plan a policy and make it the latest one; figures of it."""
+        policy, plan = self._planned_policy()
+        self._warm_start, self._planned_at = plan.warm_start, self.num_timesteps
+        self._plan_figures = plan.figures
+        self._follow(policy)
+        return plan.figures
+
+    def _follow_latest_plan(self) -> None:
+        """Plan a policy to follow, unless it is as new as the last update or knows all pairs."""
+        if self._planned_at >= self.measures.latest.get("step", 0) or self._has_contexts:
+            return
+        assert isinstance(self._explorer, Explorer)
+        model, warm = self._explorer.model, self._warm_start
+        is_known = isinstance(model, Counts) and model.is_certain
+        if not (is_known and warm is not None and warm.pairs == model.n_pairs):
+            self._plan_and_follow()
+            self._sign_policy()
 
     def _policy_spacing(self) -> int:
         """Steps between policy updates: a multiple of `policy_every` that grows with the data.
@@ -487,6 +517,8 @@ class Rover(Agent[RoverConfig]):
     def _figures(self) -> dict[str, Any]:
         names, latest = self._selection.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names} | {"contexts": self._has_contexts}
+        if self._plan_figures is not None:
+            figures["sink_mass"] = self._plan_figures["sink_mass"]
         return {**super()._figures(), **figures}
 
     # hand over, store
@@ -499,6 +531,9 @@ class Rover(Agent[RoverConfig]):
         none = torch.zeros(0, policy.encoder.feature_dim, dtype=torch.float64)
         features = none if is_own else self._representation.features()
         self._tabulated = policy.tabulated(self.buffer.observations, features)
+
+    def _steps_of_policy(self) -> int:
+        return self._planned_at if self._handed_over is None else self.num_timesteps
 
     def _note_measured(self, record: Mapping[str, Any]) -> None:
         if self._has_contexts or self._keeps_latest or _is_broken(record):
@@ -519,7 +554,7 @@ class Rover(Agent[RoverConfig]):
         return self.preset != "default" or not is_judged
 
     def _doubts(self) -> str | None:
-        latest = self.measures.latest
+        latest = self._plan_figures or self.measures.latest
         if not _is_broken(latest):
             return None
         return (
@@ -538,7 +573,7 @@ class Rover(Agent[RoverConfig]):
         if isinstance(self._policy, ContextPolicy):
             markov, uniform = self._policy.with_memory(False), self._uniform
             return [HandedOver(markov, step, 0.0), HandedOver(uniform, None, 1.0)]
-        policy = cast(CoveragePolicy, self._policy)
+        policy = cast(CoveragePolicy, self.policy)
         earlier = [] if self._best is None else [HandedOver(self._best[2], self._best[1], 0.0)]
         return [
             *earlier,
@@ -546,9 +581,26 @@ class Rover(Agent[RoverConfig]):
             HandedOver(_softened(policy, 1.0), None, 1.0),
         ]
 
+    def _last_plan(self) -> HandedOver | None:
+        """The policy of all transitions at a run's end; None: it is the latest, or none was due.
+
+        A run that is made longer goes on as if it had not been planned.
+        """
+        step, line = self.num_timesteps, self.measures.latest.get("step")
+        if line is None or self._explorer is None or self._planned_at == step:
+            return None
+        places, drawn = self._places, self._batch_rng.bit_generator.state
+        if line < step:  # those of the exploration plan are not to be fitted anew
+            self._places = None
+        policy, plan = self._planned_policy()
+        self._places, self._batch_rng.bit_generator.state = places, drawn
+        self._plan_figures = plan.figures
+        return HandedOver(policy, step, 0.0)
+
     def _choose(self) -> None:
         """Choose the policy that covers most of an episode: with memory, without, or random."""
         if not isinstance(self._policy, ContextPolicy):
+            self._handed_over = self._last_plan()
             super()._choose()
             return
         measures, step = self.measures, self.num_timesteps
@@ -577,10 +629,13 @@ class Rover(Agent[RoverConfig]):
             "representation": self._representation.state(),
             "contexts": self._has_contexts,
             # Prices follow from the buffer, which they are learned from again.
-            "policy": policy.content() if isinstance(policy, CoveragePolicy) else None,
+            "policy": _content(policy),
             "best": None if best is None else (best[0], best[1], best[2].content()),
-            "handed_over": None if chosen is None else (chosen.step, chosen.uniform_share),
+            "handed_over": None
+            if chosen is None
+            else (chosen.step, chosen.uniform_share, _content(chosen.policy)),
             "warm_start": None if warm is None else vars(warm),
+            "planned_at": self._planned_at,
         }
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
@@ -596,18 +651,19 @@ class Rover(Agent[RoverConfig]):
         self._follow(policy)
         warm = state["warm_start"]
         self._warm_start = None if warm is None else WarmStart.restored(warm)
+        self._planned_at, self._plan_figures = int(state["planned_at"]), None
         if isinstance(self._explorer, ContextExplorer):
             self.measures.within_episodes = True
             self._policy = self._explorer.policy(has_memory=True) or policy
         self._handed_over = None
         if state["handed_over"] is not None:
-            step, share = state["handed_over"]
-            fitting = [
-                choice
-                for choice in self._alternatives(step or 0)
-                if (choice.step, choice.uniform_share) == (step, share)
-            ]
-            self._handed_over = fitting[0]
+            step, share, content = state["handed_over"]
+            if content is None:
+                choices = self._alternatives(step or 0)
+                chosen = next(one.policy for one in choices if one.step == step)
+            else:
+                chosen = self._restored(content)
+            self._handed_over = HandedOver(chosen, step, share)
 
     def _restored(self, content: Mapping[str, Any]) -> CoveragePolicy:
         """A policy of a checkpoint, which holds the same of it as its file does."""
@@ -616,6 +672,11 @@ class Rover(Agent[RoverConfig]):
         policy.encoder.requires_grad_(False)
         policy.check_fits(self.env)
         return policy
+
+
+def _content(policy: Policy) -> dict[str, Any] | None:
+    """Content of a policy in a checkpoint; None of one of contexts, which is learned again."""
+    return policy.content() if isinstance(policy, CoveragePolicy) else None
 
 
 def _is_broken(record: Mapping[str, Any]) -> bool:

@@ -60,7 +60,9 @@ class Counts:
         for row in range(len(buffer)):
             self.add(row)
 
-    def __len__(self) -> int:
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs that were tried."""
         return sum(self.first_tries)
 
     def extend(self) -> bool:

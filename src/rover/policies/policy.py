@@ -26,7 +26,7 @@ from rover.envs import Spaces
 from rover.envs.spaces import described_space, element, is_single, lifted, stored_rows
 from rover.errors import ArtefactError, ConfigurationError
 from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
-from rover.operators import Kernel, make_kernel
+from rover.operators import Dirac, Kernel, make_kernel
 from rover.operators.kernels import KERNELS, require_finite
 from rover.storage import check_tensors, restored_module, write_sealed
 
@@ -359,6 +359,7 @@ class CoveragePolicy(Policy):
         # In one order of memory, so that a policy read from its file gives the same bits.
         self.register_buffer("basis", None if basis is None else basis.contiguous())
         self.weights = nn.Parameter(weights.contiguous())
+        self._rows: dict[bytes, int] | None = None
 
     def features(self, observations: Tensor) -> Tensor:
         """φ(x), (n, z) float64, of raw observations (n, *shape)."""
@@ -378,9 +379,26 @@ class CoveragePolicy(Policy):
         """Logits (n, A), float64, of raw observations (n, *shape)."""
         return self._logits(self.features(observations))
 
+    def _looked_up(self, features: Tensor) -> Tensor | None:
+        """Logits (1, A) of a single exact state by its features (1, z), else None.
+
+        To compare a state with all others at every step is dear in large worlds.
+        """
+        if len(features) != 1 or self.basis is None or not isinstance(self.kernel, Dirac):
+            return None
+        if self._rows is None:
+            rows = (self.basis + 0.0).cpu().numpy()  # zeros of either sign are the same number
+            self._rows = {row.tobytes(): index for index, row in enumerate(rows)}
+        if len(self._rows) < len(self.basis):  # states that share their features
+            return None
+        row = self._rows.get((features + 0.0).cpu().numpy().tobytes())
+        return self.weights.new_zeros(1, self.n_actions) if row is None else self.weights[[row]]
+
     def _logits(self, features: Tensor) -> Tensor:
-        regressors = features if self.basis is None else self.kernel(features, self.basis)
-        logits = regressors @ self.weights
+        logits = self._looked_up(features)
+        if logits is None:
+            regressors = features if self.basis is None else self.kernel(features, self.basis)
+            logits = regressors @ self.weights
         if self.epsilon == 0.0:
             return logits
         # Uniform actions are mixed into probabilities; no shift of logits does the same at every

@@ -199,7 +199,7 @@ class Agent(Run, Generic[ConfigT]):
 
     @abstractmethod
     def _update(self) -> Mapping[str, Any] | None:
-        """Learn when due. Where that gives a new policy: set it, and return figures to record."""
+        """Learn when due, set a new policy where there is one, and return figures to record."""
 
     def _agent_state(self) -> Mapping[str, Any]:
         """Everything that the next step depends on, right after a new policy.
@@ -235,9 +235,13 @@ class Agent(Run, Generic[ConfigT]):
     def _sign_policy(self) -> None:
         """Write into the current policy what it was trained on."""
         # On the policy itself, so that a file of it says where it comes from without its run.
-        steps, discount = len(self.buffer), self.config.discount
+        steps, discount = self._steps_of_policy(), self.config.discount
         details = {**self._origin(), "steps": steps, "discount": discount}
         self.policy.details = details | self.spaces.details
+
+    def _steps_of_policy(self) -> int:
+        """Steps that the current policy was trained on."""
+        return len(self.buffer)
 
     def _origin(self) -> dict[str, Any]:
         """Agent, seed and environment, as the policy and config.json name them."""
@@ -398,7 +402,7 @@ class Agent(Run, Generic[ConfigT]):
         measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
         # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()
-        latest, instead = measures.try_out(self._policy, step), "it is returned all the same"
+        latest, instead = measures.try_out(self.policy, step), "it is returned all the same"
         # Where dynamics are known J judges a policy, whatever its model was like.
         is_doubtful = doubts is not None and measures.evaluator is None
         if latest is not None and (latest.worse_than_random or is_doubtful):
@@ -409,8 +413,7 @@ class Agent(Run, Generic[ConfigT]):
                 trial = uniform if is_uniform else measures.try_out(choice.policy, step)
                 if trial is not None and trial.spread > best.spread:
                     best, self._handed_over = trial, choice
-            if self._handed_over is not None:
-                instead = f"{self._handed_over} is returned instead"
+                    instead = f"{choice} is returned instead"
             if latest.worse_than_random:
                 seen = f"{latest.spread:.0f} visited cells, random actions {uniform.spread:.0f}"
                 if latest.spread < 0.0:  # −J

@@ -2,8 +2,9 @@
 
 Roll-outs may take a share of the run's own steps.
 
-Every update of the policy is measured; at evaluation points, which grow geometrically, the costlier
-figures too; and at the end the final policy and its possible replacements.
+Of few known states every update of the policy is measured; of others, and by the costlier figures,
+those at evaluation points, which grow geometrically; and at the end the final policy and its
+possible replacements.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ from rover.training.environments import (
 
 # Least ratio of the steps of two evaluation points.
 _EVALUATION_GROWTH = 1.5
+# Known states up to which every update is measured exactly, and not at evaluation points alone.
+_ALWAYS_MEASURED = 500
 # Probability of starts that were not seen above which a run warns, and episodes from which it is
 # estimated.
 _LARGEST_UNSEEN_START_MASS, _FEWEST_EPISODES = 0.3, 10
@@ -225,10 +228,14 @@ class Measures(ABC):
     def note(self, step: int) -> None:  # noqa: B027 - nothing to note of unknown states
         """Take note of the states in the buffer after environment step number `step`."""
 
+    @abstractmethod
+    def is_due(self, step: int) -> bool:
+        """True if :meth:`measure` after `step` steps looks at the policy."""
+
     def measure(
         self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
     ) -> dict[str, Any]:
-        """The metrics line of a policy update: nothing in it depends on the clock."""
+        """The metrics line of an update: nothing in it depends on the clock."""
         n_observations = len(self._buffer.observations)
         if n_observations == 1 and step >= _FEWEST_STEPS:
             warnings.warn(
@@ -485,9 +492,15 @@ class ExactMeasures(Measures):
         if is_full and self._milestones[_FULL_COVERAGE] is None:
             self._milestones[_FULL_COVERAGE] = step
 
+    def is_due(self, step: int) -> bool:
+        """True at evaluation points, and always where states are few."""
+        return step >= self._next_point or self.evaluator.n_states <= _ALWAYS_MEASURED
+
     def _measure(
         self, policy: Policy, step: int, *, is_point: bool
     ) -> tuple[dict[str, Any], int | None]:
+        if not self.is_due(step):
+            return {}, None
         tables = policy.tables(self._observations)
         # A generator per step, so that figures do not depend on how often was measured before.
         rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
@@ -525,8 +538,9 @@ class ExactMeasures(Measures):
         return [self.evaluator.problem.states_of(one.observations.rows) for one in buffers]
 
     def spread_of(self, record: Mapping[str, Any]) -> float | None:
-        """−J, by a metrics line."""
-        return -float(record["objective"])
+        """−J, by a metrics line; None: it was not measured."""
+        objective = record.get("objective")
+        return None if objective is None else -float(objective)
 
     def _starts(self) -> tuple[int, float]:
         # An episode that began after the last step counts too, but its row may not be looked up
@@ -680,14 +694,18 @@ class RolloutMeasures(Measures):
         n_sets = min(most, steps // self._longest_set)
         return n_sets if n_sets >= fewest else 0
 
+    def is_due(self, step: int) -> bool:
+        """True at evaluation points that there are steps for."""
+        if step < self._next_point or self.within_episodes or self._rollout_env is None:
+            return False
+        return self._affordable_sets(step, at_the_end=False) > 0
+
     def _measure(
         self, policy: Policy, step: int, *, is_point: bool
     ) -> tuple[dict[str, Any], int | None]:
-        if not is_point or self.within_episodes or self._rollout_env is None:
+        if not self.is_due(step):
             return {}, None
         n_sets = self._affordable_sets(step, at_the_end=False)
-        if n_sets == 0:
-            return {}, None
         self._pay_for_reference(self._on_the_way)
         self._evaluated, cost = self._roll_out(self._evaluator, policy, step, n_sets)
         self._on_the_way.steps += cost

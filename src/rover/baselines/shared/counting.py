@@ -66,7 +66,7 @@ class CountingAgent(Agent[ConfigT]):
             return None
         logits, figures = self._replan()
         self._policy = self._package(logits)
-        return {"pairs": len(self._counts), **figures}
+        return {"pairs": self._counts.n_pairs, **figures}
 
     def _package(self, logits: FloatArray) -> CoveragePolicy:
         """The policy of these logits, by exact comparison with known states.
