@@ -120,5 +120,6 @@ class Icm(BonusAgent):
     config_class = BonusConfig[_IcmConfig]
     reward_class = _IcmReward
     presets = BonusAgent.make_presets(
+        published={},
         fast={"intrinsic": {"feature_dim": 64, "hidden": 128}},
     )

@@ -61,5 +61,6 @@ class Noveld(BonusAgent):
     config_class = BonusConfig[_NoveldConfig]
     reward_class = _NoveldReward
     presets = BonusAgent.make_presets(
+        published={},
         fast={"intrinsic": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3}},
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -28,7 +27,6 @@ from rover.training.config import AgentConfig, merge_settings
 from rover.training.environments import observations_of
 
 IntrinsicT = TypeVar("IntrinsicT", bound=BaseModel)
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class BonusConfig(AgentConfig, Generic[IntrinsicT]):
@@ -97,7 +95,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     @staticmethod
     def make_presets(
-        *, published: Mapping[str, Any] = _NOTHING, fast: Mapping[str, Any] = _NOTHING
+        *, published: Mapping[str, Any], fast: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """The presets "fast" and "published" of an agent, from settings of one form.
 
