@@ -244,7 +244,7 @@ def test_a_target_that_was_not_seen_yet_is_announced():
         return (rows == 24).astype(float)
 
     with pytest.warns(RoverWarning, match="target is 0 at every observation so far"):
-        Rover(numbered_place(), seed=0, target=far, policy_every=4, **QUICK).learn(8)
+        Rover(numbered_place(), seed=0, target=far, policy_every=4, **QUICK).learn(4)
 
 
 @pytest.mark.parametrize("kind", ["array", "function"])
