@@ -288,7 +288,7 @@ class Rover(Agent[RoverConfig]):
             return self._landmark_model()
         if explorer is not None and isinstance(explorer.model, Counts):
             return explorer.model
-        return Counts(self.buffer, variance_ridge=self.config.variance_ridge)
+        return Counts(self.buffer, variance_ridge=self.config.variance_ridge, foretells=True)
 
     def _landmark_model(self) -> LandmarkModel:
         """The model of landmarks, which begins anew where their features have changed."""

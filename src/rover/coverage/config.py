@@ -76,6 +76,12 @@ class RoverConfig(AgentConfig):
         "None: where no representation, encoder or kernel was chosen",
     )
 
+    exact_vectors: bool | None = Field(
+        None,
+        description="vectors that repeat and are not one-hot are exact states, without an encoder; "
+        "None: where no representation, encoder or kernel was chosen",
+    )
+
     # estimate
     kernel: Literal["linear", "gaussian", "dirac", "interpolation", "custom"] | None = Field(
         None,

@@ -22,16 +22,20 @@ from rover.data import Buffer, draw_transitions
 from rover.errors import NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
+    Observations,
     RepresentationLoss,
+    encoder_config,
     input_statistics,
+    make_encoder,
 )
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.model_selection import ModelSelection
+from rover.planning.model_selection import ModelSelection, is_one_hot
 from rover.planning.net import FIRST_UNITS
 from rover.storage import copied_tensors, restore_tensors
 
 _MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
+_LOOKED_AT = 100  # observations by which they are one-hot
 _COLLAPSED_COSINE = 0.95
 
 
@@ -78,6 +82,7 @@ class Representation:
         self._selection = selection
         self._rng = rng
         self._images: ImageFeatures | None = None
+        self._are_states = False
         self._cover = cover
         self.encoder = encoder
         self._unbounded = unbounded
@@ -94,7 +99,7 @@ class Representation:
     @property
     def learns(self) -> bool:
         """True if the features come from a trained encoder."""
-        return self._trainer is not None and self._images is None
+        return self._trainer is not None and self._images is None and not self._are_states
 
     @property
     def sees_slowly(self) -> bool:
@@ -109,8 +114,19 @@ class Representation:
         return isinstance(self._kernel, Interpolation) and not self.is_exact()
 
     def choose_features(self) -> bool:
-        """See images by slow features while they do not repeat; True if this has changed."""
+        """See vectors that repeat as they are, and images that do not by slow features.
+
+        True if this has changed.
+        """
         buffer = self._buffer
+        if self._config.exact_vectors and len(buffer):
+            rows = buffer.observations.rows
+            are_states = self._selection.is_exact and not is_one_hot(rows[:_LOOKED_AT])
+            if are_states == self._are_states:
+                return False
+            self._are_states = are_states
+            self.forget()
+            return True
         is_slow = bool(self._config.slow_features) and len(buffer) >= FIRST_UNITS
         is_slow = is_slow and not self._selection.is_exact and lasts_a_lag(buffer)
         if is_slow == (self._images is not None):
@@ -118,10 +134,18 @@ class Representation:
         self._images = ImageFeatures(buffer) if is_slow else None
         return True
 
+    def _as_they_are(self) -> Encoder:
+        """An encoder that changes no bit of a vector."""
+        config = self.encoder.config
+        observations = Observations(config.observation_shape, config.observation_dtype)
+        return make_encoder(encoder_config(observations, kind="identity"), torch.Generator())
+
     def handed_over(self) -> tuple[Encoder, Kernel]:
         """A frozen encoder and the kernel for a policy that is planned now."""
         if self._images is not None:
             return self._images.encoder(), Interpolation()
+        if self._are_states:
+            return self._as_they_are(), Dirac()
         return self.encoder.frozen(), self._kernel
 
     def train(self) -> dict[str, float]:
@@ -129,7 +153,7 @@ class Representation:
 
         None is made where the observations are far enough apart already: nothing is left to learn.
         """
-        if self._images is not None:
+        if self._images is not None or self._are_states:
             return {}
         if self._trainer is None:
             self._follow_data()
@@ -197,11 +221,12 @@ class Representation:
         known, total = len(self._values), len(self._buffer.observations.rows)
         if known == total:
             return self._values
-        fresh = self.encoder.features(self._buffer.observations.rows[known:])
+        encoder = self._as_they_are() if self._are_states else self.encoder
+        fresh = encoder.features(self._buffer.observations.rows[known:])
         new = torch.from_numpy(fresh).double()
         values = torch.cat([self._values, new]) if known else new
         gram: Tensor | None = None
-        if total <= self._max_gram:
+        if total <= self._max_gram and not self._are_states:
             if self.gram is None:
                 gram = self._kernel(values, values)
             else:
@@ -221,7 +246,7 @@ class Representation:
         """
         if self._images is not None:
             return False
-        if isinstance(self._kernel, Dirac):
+        if self._are_states or isinstance(self._kernel, Dirac):
             return True
         if isinstance(self._kernel, Interpolation):
             return self._selection.is_exact

@@ -55,6 +55,11 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
             "slow_features=True is for uint8 images (height, width, channels) and an exploration "
             "plan, collect=plan: leave it out"
         )
+    if config.exact_vectors is None:
+        own = config.representation, config.kernel, config.bandwidth
+        is_default = own == (None, None, None) and config.encoder == "default"
+        is_vector = isinstance(space, spaces.Box) and not image and not small
+        filled["exact_vectors"] = is_vector and is_default and config.collect == "plan"
     identity = representation == "identity"
     if identity and (image or config.encoder == "custom"):
         raise ConfigurationError(
@@ -92,7 +97,8 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if kernel != "gaussian" and config.bandwidth is not None:
         raise ConfigurationError(f"bandwidth has no meaning for the {kernel} kernel: leave it out")
     if config.ridge is None:
-        filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
+        counted = kernel in ("dirac", "interpolation")  # of states, and not of their neighbours
+        filled["ridge"] = 1e-6 if counted else (1e-2 if identity else 1e-5)
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
     _check_cover(config, space)

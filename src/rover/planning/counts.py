@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.lattice import Foretold
 from rover.planning.rows import NoveltyRows, Rows
 
 _UNTRIED, ENDED = -2, -1
@@ -28,6 +31,8 @@ class Counts:
         buffer: the transitions; those that it holds already are taken in.
         variance_ridge: λ per unit of the observed outcome variance: how much of a pair stays novel
             after n tries, λ / (n + λ).
+        foretells: whether untried pairs are foretold by displacements, where observations are
+            vectors.
 
     Attributes:
         tries: how often a pair was tried.
@@ -42,8 +47,12 @@ class Counts:
     is_ready = True
     held = 1
 
-    def __init__(self, buffer: Buffer, *, variance_ridge: float = 1.0) -> None:
+    def __init__(
+        self, buffer: Buffer, *, variance_ridge: float = 1.0, foretells: bool = False
+    ) -> None:
         self._buffer = buffer
+        is_vector = len(buffer.observations.shape) == 1
+        self._foretold = Foretold(buffer) if foretells and is_vector else None
         self._variance_ridge = variance_ridge
         self._entry: dict[tuple[int, int], int] = {}  # of a pair and an outcome in the next lists
         self._pairs: list[int] = []
@@ -51,6 +60,7 @@ class Counts:
         self._counts: list[int] = []
         self._square: list[int] = []  # Σ count² of every pair
         self._variance = self._freedom = 0.0
+        self._age = self._longest = 0  # steps of the episode, and of the longest that was truncated
         self.tries: list[int] = []
         self.following: list[int] = []
         self.first_tries = [0] * buffer.n_actions
@@ -71,14 +81,25 @@ class Counts:
         self.tries += [0] * missing
         self._square += [0] * missing
         self.following += [_UNTRIED] * missing
+        if missing > 0 and self._foretold is not None:
+            self._foretold.extend()
         return missing > 0
 
     def add(self, row: int) -> bool:
-        """Count the transition in a row of the buffer; whether its outcome is new to its pair."""
+        """Count the transition in a row of the buffer.
+
+        True if its outcome is new to its pair, unless it was foretold while all are certain.
+        """
         buffer = self._buffer
         x, action = int(buffer.inputs[row]), int(buffer.actions[row])
         outcome = ENDED if buffer.terminated[row] else int(buffer.successors[row])
         pair = x * buffer.n_actions + action
+        foretold = None if self._foretold is None else self._foretold.known.get(pair)
+        self._age += 1
+        if buffer.truncated[row]:
+            self._longest = max(self._longest, self._age)
+        if buffer.truncated[row] or outcome == ENDED:
+            self._age = 0
         entry = self._entry.get((pair, outcome))
         tries, square = self.tries[pair], self._square[pair]
         before = tries - square / tries if tries else 0.0
@@ -93,13 +114,15 @@ class Counts:
             if not tries:
                 self.first_tries[action] += 1
                 self.departures[action] += outcome != x
+                if self._foretold is not None:
+                    self._foretold.add(x, action, outcome)
         else:
             square += 2 * self._counts[entry] + 1
             self._counts[entry] += 1
         self.tries[pair], self._square[pair] = tries + 1, square
         self._freedom += float(tries > 0)
         self._variance += tries + 1 - square / (tries + 1) - before
-        return entry is None
+        return entry is None and not (foretold == outcome and self.is_certain)
 
     def varies(self, pair: int | None = None) -> bool:
         """True if a pair, or any, has led to more than one outcome."""
@@ -156,26 +179,48 @@ class Counts:
         """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.
 
         What an action does where it is untried is half known from where it was tried: with p(a),
-        the share of its first tries that led to another state, w(a) = (1 + p(a)) / 2. Breadth
-        first, until no action could be worth the steps; ties by a drawn order.
+        the share of its first tries that led to another state, w(a) = (1 + p(a)) / 2. Where some
+        can be reached before the episode is over that are foretold to lead to new states, it is the
+        nearest of these. Breadth first, over pairs that were tried and those that are foretold to
+        lead to known states, until no action could be worth the steps; ties by a drawn order.
         """
-        n_actions, following = self._buffer.n_actions, self.following
-        order = rng.permutation(n_actions).tolist()
+        order = rng.permutation(self._buffer.n_actions).tolist()
+        foretold = self._foretold
+        if foretold is not None and foretold.n_new:
+            left = self._longest - self._age if self._longest else math.inf
+            path = self._path(begin, order, [1.0] * len(order), foretold.is_new.__getitem__, left)
+            if path:
+                return path
         tries = zip(self.departures, self.first_tries, strict=True)
         weights = [0.5 + 0.5 * (1.0 + departed) / (1.0 + tried) for departed, tried in tries]
+        return self._path(begin, order, weights, lambda pair: self.tries[pair] == 0)
+
+    def _path(
+        self,
+        begin: int,
+        order: list[int],
+        weights: list[float],
+        is_sought: Callable[[int], bool],
+        most_steps: float = math.inf,
+    ) -> list[int]:
+        """Actions, the last one first, to the pair sought with the largest weight / steps."""
+        n_actions, following = self._buffer.n_actions, self.following
+        passing = {} if self._foretold is None else self._foretold.known
         largest, best, end = max(weights), 0.0, (-1, -1)
         came: dict[int, tuple[int, int]] = {begin: (-1, -1)}
         queue = deque([(begin, 1)])
         while queue:
             state, steps = queue.popleft()
-            if largest <= best * steps:
+            if largest <= best * steps or steps > most_steps:
                 break
             first = state * n_actions
             for action in order:
-                if following[first + action] == _UNTRIED and weights[action] > best * steps:
+                if is_sought(first + action) and weights[action] > best * steps:
                     best, end = weights[action] / steps, (state, action)
             for action in order:
                 to = following[first + action]
+                if to == _UNTRIED:
+                    to = passing.get(first + action, to)
                 if to >= 0 and to not in came:
                     came[to] = state, action
                     queue.append((to, steps + 1))

@@ -17,6 +17,7 @@ from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.operators.support import SAMPLE, FloatArray
 from rover.planning.displacements import Displacements
+from rover.planning.lattice import find_lattice
 from rover.planning.net import FIRST_UNITS, time_units, units_due
 
 _MOST_LEFT = 0.5
@@ -26,6 +27,10 @@ is certain, while a law that is wrong at a wall promises a way that does not exi
 MOST_NEW = 0.75
 """Distinct observations per move up to which observations without a metric are taken to repeat."""
 
+_TRUSTED = 0.1
+"""Error of a law above which whole numbers that hardly repeat are taken for states: a law foretells
+the moves of a car in whole pixels, and not those of a puzzle."""
+
 _FEW = 40  # observations that are too few to decide
 _DECIDED = 2000  # transitions after which the decision stays
 
@@ -34,8 +39,10 @@ class ModelSelection:
     """The decision between exact states and a dynamics model, on the first transitions of a buffer.
 
     It is taken anew when there are half as many transitions more, up to 2,000, so that it follows
-    from the buffer alone, however often it was asked for. Observations without a metric, whose
-    distances have no meaning, are exact states if a quarter of the moves come back to known ones.
+    from the buffer alone, however often it was asked for. Vectors on a lattice are exact states,
+    and those of whole numbers unless a dynamics model explains nine tenths of their changes.
+    Observations without a metric, whose distances have no meaning, are exact states if a quarter of
+    the moves come back to known ones.
 
     Args:
         buffer: the transitions.
@@ -62,7 +69,9 @@ class ModelSelection:
         if len(buffer) >= FIRST_UNITS and due != self._decided_on:
             self._decided_on = due
             self.counts_error, self.motion_error = held_out_errors(buffer, due)
-            self._is_exact = self.counts_error <= max(self.motion_error, _MOST_LEFT)
+            least = _TRUSTED if is_whole(buffer.observations.rows[: 2 * _DECIDED]) else 1.0
+            counted = self.counts_error <= max(self.motion_error, _MOST_LEFT)
+            self._is_exact = counted or self.motion_error > least or is_lattice(buffer, due)
         return self._is_exact
 
     def figures(self) -> dict[str, Any]:
@@ -82,6 +91,27 @@ def has_metric(table: NDArray[Any]) -> bool:
     if table.ndim != 2 or table.dtype.kind != "f":
         return False
     return not bool(((table == 0) | (table == 1)).all())
+
+
+def is_lattice(buffer: Buffer, n: int) -> bool:
+    """True if the first n transitions move on a lattice, by actions that undo each other."""
+    inputs, successors = buffer.inputs[:n], buffer.successors[:n]
+    moves = np.flatnonzero((inputs != successors) & ~buffer.terminated[:n])
+    rows = buffer.observations.rows[: 1 + int(max(inputs.max(), successors.max()))]
+    found = find_lattice(
+        rows, inputs[moves], buffer.actions[moves], successors[moves], buffer.n_actions
+    )
+    return found is not None and found.is_reversible
+
+
+def is_whole(table: NDArray[Any]) -> bool:
+    """True if observations (N, d) are vectors of whole numbers."""
+    return table.dtype.kind != "f" or bool((table == np.floor(table)).all())
+
+
+def is_one_hot(table: NDArray[Any]) -> bool:
+    """True if each observation (N, *shape) is a vector with a single number that is not 0, a 1."""
+    return table.ndim == 2 and bool(((table != 0).sum(axis=1) == 1).all() and (table.max() == 1))
 
 
 def repeats(buffer: Buffer) -> bool:
