@@ -110,6 +110,8 @@ def contents(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
+        if name.startswith("pictures"):  # drawn by commands on a finished run, and no part of it
+            continue
         if path.is_dir():
             found[name] = "a folder"
             continue

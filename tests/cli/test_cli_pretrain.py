@@ -14,6 +14,7 @@ from same_files import assert_same
 
 from rover.cli import main
 from rover.coverage.agent import Rover
+from rover.envs import registration
 from rover.errors import RoverWarning
 from rover.storage import read_json
 
@@ -177,6 +178,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 def test_a_target_is_a_function_of_a_module(capsys, refused, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(registration, "IMPORTED", {})  # what sweeps import, too
     Path("my_targets.py").write_text("def left(states):\n    return 1.0 + (states < 2)\n")
     target = ("--target", "my_targets:left")
     assert main([*TINY, "40", "--run-dir", "run", *target]) == 0

@@ -183,7 +183,7 @@ def test_pictures_that_change_are_recognised_and_those_too_large_refused():
     large = gym.wrappers.TransformObservation(
         rooms(), lambda _: _, gym.spaces.Box(0, 255, (5000,), np.uint8)
     )
-    with pytest.raises(ConfigurationError, match="lists of at most 4,096 numbers, or pictures"):
+    with pytest.raises(ConfigurationError, match="lists of at most 4,096 numbers, or images"):
         Rover(large, contexts=True)
 
 

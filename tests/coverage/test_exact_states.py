@@ -129,7 +129,7 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
     encoder = make_encoder(
         encoder_config(spaces.Box(0.0, 1.0, (1,), np.float64), kind="scale"), torch.Generator()
     )
-    planned = landmark_planning_model(places, rows, encoder)
+    planned = landmark_planning_model(places, rows, encoder, SimpleNamespace(has_target=False))
     anchors = exact_anchors(counts, start), planned.anchors
     one, other = (
         solve_occupancy(

@@ -236,7 +236,7 @@ def test_wrong_functions():
 def test_what_cannot_be_covered_is_said():
     with pytest.warns(RoverWarning, match="nothing of what cover names follows from the step"):
         Rover(Walk(), cover=(2,), mirror_steps=5, evaluation_episodes=2).learn(120)
-    with pytest.warns(RoverWarning, match="are of all states, whatever cover names"):
+    with pytest.warns(RoverWarning, match="are of all states alike, whatever cover and target say"):
         Rover("rover/Corridor-v0", env_kwargs={"length": 5}, cover=room)
 
 

@@ -15,6 +15,7 @@ from rover.planning.model import LandmarkModel
 from rover.planning.net import Net
 
 SIZE, DISCOUNT = 6, 0.9
+EACH = np.arange(SIZE)  # every place for itself
 FREE = Invariants(np.arange(SIZE, dtype=np.float64)[:, None])  # keep no relation
 
 
@@ -30,7 +31,6 @@ def ring(ends_at: int | None = None) -> SimpleNamespace:
         buffer=SimpleNamespace(starts=lambda: (np.array([0]), np.array([3.0]))),
         points=lambda observations: places[observations],
         cells=Net(places, 0.5),
-        coverage_groups=lambda points: np.arange(len(points)),
         on_landmarks=lambda points: (np.ones((len(points), 1)), points.astype(np.int64)),
         motion=SimpleNamespace(step=step),
     )
@@ -48,7 +48,7 @@ def exact(probs, ends_at=None):
 
 def test_j_of_a_certain_policy_is_exact_up_to_the_end():
     weights = np.tile([500.0, 0.0], (SIZE, 1))
-    value = simulated_objective(ring(), weights, FREE, discount=DISCOUNT)
+    value = simulated_objective(ring(), weights, FREE, EACH, discount=DISCOUNT)
     # What is left out is a twentieth of the discounted visits.
     assert value == pytest.approx(exact(np.tile([1.0, 0.0], (SIZE, 1))), rel=0.02)
 
@@ -60,7 +60,7 @@ def test_what_leaves_the_relations_is_led_back():
     drifting.motion.step = lambda points: (exactly(points)[0] + 0.3, exactly(points)[1])
     rounded = SimpleNamespace(restore=np.round)
     values = [
-        simulated_objective(model, weights, invariants, discount=DISCOUNT)
+        simulated_objective(model, weights, invariants, EACH, discount=DISCOUNT)
         for model, invariants in ((ring(), FREE), (drifting, rounded))
     ]
     assert values[0] == values[1]
@@ -72,7 +72,7 @@ def test_j_is_near_that_of_the_exact_occupancy(ends_at, uniform_share):
     weights = np.random.default_rng(0).normal(size=(SIZE, 2))
     probs = np.exp(weights) / np.exp(weights).sum(axis=1, keepdims=True)
     value = simulated_objective(
-        ring(ends_at), weights, FREE, discount=DISCOUNT, uniform_share=uniform_share
+        ring(ends_at), weights, FREE, EACH, discount=DISCOUNT, uniform_share=uniform_share
     )
     mixed = (1 - uniform_share) * probs + uniform_share / 2
     assert value == pytest.approx(exact(mixed, ends_at), rel=0.15)
@@ -105,7 +105,7 @@ def test_a_plan_that_keeps_its_promise_is_the_only_one(monkeypatch):
 
 def test_a_law_that_explains_little_is_not_simulated_in(monkeypatch):
     agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
-    monkeypatch.setattr(agent_module, "_MOST_UNEXPLAINED", -1.0)
+    monkeypatch.setattr(agent_module, "MOST_UNEXPLAINED", -1.0)
     model, plan = agent._plan(agent._representation.handed_over()[0])
     assert len(model.anchors) <= 40
     assert "simulated_objective" not in plan.figures

@@ -66,7 +66,7 @@ def test_pairs_lie_within_episodes():
         episodes[-1][1].append(step[1])
     found = ImageFeatures(buffer)
     sums, seen = LaggedSums(198, 4), torch.tensor(buffer.observations.rows)
-    usual = seen[buffer.inputs].median(dim=0).values
+    usual = seen[torch.tensor(buffer.inputs)].median(dim=0).values
     for pictures, actions in episodes:
         rows = coefficients(torch.from_numpy(np.array(pictures)), usual)
         n = len(rows) - LAG

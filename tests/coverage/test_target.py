@@ -209,9 +209,9 @@ def test_learned_features_take_a_target():
         (
             rooms,
             {"target": np.ones(3)},
-            "must be 36 weights, one a state, .* not 3 of sum 3",
+            "must be 36 weights, one a state .* not 3 of sum 3",
         ),
-        (rooms, {"target": np.zeros(36)}, "one is above 0, not 36 of sum 0"),
+        (rooms, {"target": np.zeros(36)}, "one above 0, not 36 of sum 0"),
         (rooms, {"target": -np.ones(36)}, "target"),
         (
             rooms,

@@ -114,7 +114,7 @@ def test_a_policy_acts_in_the_environments_own_space_wherever_it_comes_from(run,
     assert observation[0] > 1.5  # and the planned torques lead there
 
 
-@pytest.mark.filterwarnings("ignore:a law of motion misses")  # after few steps
+@pytest.mark.filterwarnings("ignore:the dynamics model leaves")  # after few steps
 def test_a_reward_is_asked_of_actions_as_they_were_taken(run):
     _, agent, _ = run
     asked = []

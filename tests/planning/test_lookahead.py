@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_motion import rolled
+from test_dynamics_model import rolled
 
 from rover.planning import lookahead
 from rover.planning.dynamics_model import HELD

@@ -176,13 +176,13 @@ def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str | Table]:
         table,
         f"ROVER:      {verdict}; random steps checked",
         f"reported:   {reported}",
-        f"time:       {milliseconds:.1f} ms a step in the first {_TIMED_STEPS} steps, of which "
-        f"{simulated:.2f} are the environment's",
+        f"time:       {milliseconds:.1f} ms a step in the first {_TIMED_STEPS} steps, "
+        f"{simulated:.2f} of them in the environment",
     ]
 
 
 def _step_times(env: gym.Env[Any, Any]) -> tuple[float, float]:
-    """Milliseconds of a step of ROVER in a short run, and those of the environment alone."""
+    """Milliseconds of a step of ROVER in a short run, and milliseconds of the environment alone."""
     from rover.baselines import make_agent
     from rover.data import RunningEpisode
 

@@ -254,7 +254,7 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
 
 
 def _pairs_left(summary: Mapping[str, Any], run_dir: Path) -> str | None:
-    """How long the state-action pairs that are left would take; None where none are."""
+    """Steps that the remaining state-action pairs would take; None without any."""
     tried, known, rate = (summary[name] for name in ("pairs_tried", "pairs_known", "new_pairs"))
     if tried is None or tried == known or not rate:
         return None

@@ -590,7 +590,7 @@ class Rover(Agent[RoverConfig]):
         if line is None or self._explorer is None or self._planned_at == step:
             return None
         places, drawn = self._places, self._batch_rng.bit_generator.state
-        if line < step:  # those of the exploration plan are not to be fitted anew
+        if line < step:  # the landmarks of the exploration plan are not fitted anew
             self._places = None
         policy, plan = self._planned_policy()
         self._places, self._batch_rng.bit_generator.state = places, drawn

@@ -29,7 +29,7 @@ MOST_NEW = 0.75
 
 _TRUSTED = 0.1
 """Error of a law above which whole numbers that hardly repeat are taken for states: a law foretells
-the moves of a car in whole pixels, and not those of a puzzle."""
+the moves of a car in whole pixels, and not the moves of a puzzle."""
 
 _FEW = 40  # observations that are too few to decide
 _DECIDED = 2000  # transitions after which the decision stays
@@ -40,7 +40,7 @@ class ModelSelection:
 
     It is taken anew when there are half as many transitions more, up to 2,000, so that it follows
     from the buffer alone, however often it was asked for. Vectors on a lattice are exact states,
-    and those of whole numbers unless a dynamics model explains nine tenths of their changes.
+    and vectors of whole numbers unless a dynamics model explains nine tenths of their changes.
     Observations without a metric, whose distances have no meaning, are exact states if a quarter of
     the moves come back to known ones.
 

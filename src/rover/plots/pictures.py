@@ -52,7 +52,7 @@ def plot_runs(
 ) -> list[Path]:
     """Draw what can be drawn of a run of pretraining, or of any number of runs.
 
-    A run of pretraining: ``learning_curves``; when it has finished ``visits``, beside those of
+    A run of pretraining: ``learning_curves``; when it has finished ``visits``, beside visits of
     random actions: on the map, in a plane of two numbers of the observation, in the plane of two
     slow features of images and long vectors, or sorted where states are numbers. Images:
     ``frames``. Known states: ``occupancy`` of the policy, of random actions and of the optimum; on
@@ -214,7 +214,7 @@ def _run_figures(run: RunFiles, dims: Sequence[int] | None) -> Figures:
 def visits_figures(
     run: RunFiles, title: str, style: AgentStyle, dims: Sequence[int] | None = None
 ) -> Figures:
-    """What a finished run visited, beside random actions: ``visits``, and ``frames`` of images."""
+    """Visits of a finished run beside random actions: ``visits``, and ``frames`` of images."""
     arrays = run.arrays
     if run.grid is not None:
         panels = []
@@ -242,7 +242,7 @@ def visits_figures(
 
 
 def _plane_hides(run: RunFiles) -> bool:
-    """True of vectors of which a plane would show less than a tenth, such as boards and flags."""
+    """True of vectors whose plane shows less than a tenth of them, such as boards and flags."""
     rows = run.arrays.get("observations")
     if rows is None or "plane" in run.arrays or rows.ndim != 2 or rows.shape[1] < 2:
         return False

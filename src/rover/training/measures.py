@@ -745,7 +745,8 @@ class RolloutMeasures(Measures):
         assert self._config.discount is not None
         counted = CountedObjective(self._buffer, discount=self._config.discount)
         (least, greatest), (lower, upper) = counted.bounds(policy), counted.bounds(None)
-        if least > upper * (1.0 + _ROUNDING) or greatest <= lower * (1.0 + _ROUNDING):
+        is_uniform = (least, greatest) == (lower, upper)
+        if is_uniform or least > upper * (1.0 + _ROUNDING) or greatest <= lower * (1.0 + _ROUNDING):
             return counted
         if not is_rolled_out:
             warnings.warn(

@@ -210,7 +210,7 @@ def _figures(record: Mapping[str, Any]) -> str:
     if record.get("coverage") is not None:
         parts.append(f"coverage {record['coverage']:.0%}  J/J* {record['optimality_ratio']:.3f}")
     else:
-        # different observations would say nothing of continuous states
+        # different observations have no meaning for continuous states
         parts.append(f"episode {record['episode'] + 1}")
         if record.get("cells") is not None:
             parts.append(f"{record['cells']:.0f} cells")
