@@ -85,7 +85,7 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
         ("rover/MultiRooms-v0", "- slip: probability of a random action"),
         ("rover/Corridor-v0 --env start=random", "the farthest state – steps from the start –"),
         ("MountainCar-v0", "its states are unknown"),
-        ("MountainCar-v0", "ms a step in the first 200 steps, of which "),
+        ("MountainCar-v0", "ms a step in the first 200 steps, "),
         ("Pendulum-v1", "a set of"),
         ("Blackjack-v1", "can work with it; its states are unknown"),
     ],
