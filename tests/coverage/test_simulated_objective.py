@@ -1,4 +1,4 @@
-"""Simulated coverage: J in a known law of motion, and the plan that is chosen by it."""
+"""J in simulated rollouts of a known dynamics model, and the plan that is chosen by it."""
 
 from types import SimpleNamespace
 
@@ -8,10 +8,8 @@ import torch
 
 from rover import Rover
 from rover.coverage import agent as agent_module
-from rover.coverage.simulation import simulated_objective
-from rover.operators.kernels import Interpolation
+from rover.coverage.simulation import at_points, simulate, simulated_objective
 from rover.planning.invariants import Invariants
-from rover.planning.model import LandmarkModel
 from rover.planning.net import Net
 
 SIZE, DISCOUNT = 6, 0.9
@@ -31,7 +29,6 @@ def ring(ends_at: int | None = None) -> SimpleNamespace:
         buffer=SimpleNamespace(starts=lambda: (np.array([0]), np.array([3.0]))),
         points=lambda observations: places[observations],
         cells=Net(places, 0.5),
-        on_landmarks=lambda points: (np.ones((len(points), 1)), points.astype(np.int64)),
         motion=SimpleNamespace(step=step),
     )
 
@@ -46,79 +43,100 @@ def exact(probs, ends_at=None):
     return (occupancy**2).sum()
 
 
+def simulated(probs, model=None, invariants=FREE):
+    """J in simulated rollouts of the probabilities (S, 2)."""
+    model = model or ring()
+    visits = simulate(
+        model, lambda points: probs[points[:, 0].astype(int)], invariants, discount=DISCOUNT
+    )
+    return simulated_objective(visits, model.cells, np.arange(SIZE), discount=DISCOUNT)
+
+
+ONWARD = np.tile([1.0, 0.0], (SIZE, 1))
+
+
 def test_j_of_a_certain_policy_is_exact_up_to_the_end():
-    weights = np.tile([500.0, 0.0], (SIZE, 1))
-    value = simulated_objective(ring(), weights, FREE, EACH, discount=DISCOUNT)
     # What is left out is a twentieth of the discounted visits.
-    assert value == pytest.approx(exact(np.tile([1.0, 0.0], (SIZE, 1))), rel=0.02)
+    assert simulated(ONWARD) == pytest.approx(exact(ONWARD), rel=0.02)
 
 
-def test_what_leaves_the_relations_is_led_back():
-    weights = np.tile([500.0, 0.0], (SIZE, 1))
+def test_points_that_leave_the_relations_are_restored():
     drifting = ring()
     exactly = drifting.motion.step
     drifting.motion.step = lambda points: (exactly(points)[0] + 0.3, exactly(points)[1])
     rounded = SimpleNamespace(restore=np.round)
-    values = [
-        simulated_objective(model, weights, invariants, EACH, discount=DISCOUNT)
-        for model, invariants in ((ring(), FREE), (drifting, rounded))
-    ]
-    assert values[0] == values[1]
+    assert simulated(ONWARD) == simulated(ONWARD, drifting, rounded)
 
 
 @pytest.mark.parametrize("ends_at", [None, 4])
-@pytest.mark.parametrize("uniform_share", [0.0, 0.5])
-def test_j_is_near_that_of_the_exact_occupancy(ends_at, uniform_share):
-    weights = np.random.default_rng(0).normal(size=(SIZE, 2))
-    probs = np.exp(weights) / np.exp(weights).sum(axis=1, keepdims=True)
-    value = simulated_objective(
-        ring(ends_at), weights, FREE, EACH, discount=DISCOUNT, uniform_share=uniform_share
+def test_j_is_near_that_of_the_exact_occupancy(ends_at):
+    probs = np.random.default_rng(0).dirichlet(np.ones(2), SIZE)
+    assert simulated(probs, ring(ends_at)) == pytest.approx(exact(probs, ends_at), rel=0.15)
+
+
+def test_a_target_shifts_j_by_its_overlap():
+    model = ring()
+    visits = simulate(model, lambda at: ONWARD[at[:, 0].astype(int)], FREE, discount=DISCOUNT)
+    groups, uniform = np.arange(SIZE), torch.full((SIZE,), 1.0 / SIZE, dtype=torch.float64)
+    even, towards = (
+        simulated_objective(visits, model.cells, groups, target, discount=DISCOUNT)
+        for target in (None, uniform)
     )
-    mixed = (1 - uniform_share) * probs + uniform_share / 2
-    assert value == pytest.approx(exact(mixed, ends_at), rel=0.15)
+    assert towards == pytest.approx(even - 1.0 / SIZE)
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
+
+
+def planned(agent, monkeypatch, objectives):
+    """The plan and the sizes of the nets that were simulated on."""
+    sizes, values = [], iter(objectives)
+
+    def judged(visits, net, *_, **__):
+        sizes.append(len(net))
+        return next(values)
+
+    monkeypatch.setattr(agent_module, "simulated_objective", judged)
+    return *agent._plan(agent._representation.handed_over()[0]), sizes
 
 
 @pytest.mark.parametrize("better", [0, 1])
-def test_the_better_plan_in_simulation_is_handed_over(monkeypatch, better):
-    agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
-    sizes, objectives = [], iter([0.8, 0.7] if better else [0.7, 0.8])
-
-    def judged(model, weights, *_, **__):
-        sizes.append(len(weights))
-        return next(objectives)
-
-    monkeypatch.setattr(agent_module, "simulated_objective", judged)
-    model, plan = agent._plan(agent._representation.handed_over()[0])
-    assert sizes[1] <= 40 < sizes[0] <= 100
-    assert len(model.anchors) == sizes[better]
+def test_the_better_plan_in_simulation_is_returned(agent, monkeypatch, better):
+    """Plans are compared on the cells, and each with its own J on its own landmarks."""
+    objectives = [[0.7, 9.0, 0.8, 9.0], [0.8, 9.0, 0.7, 9.0]][better]
+    model, plan, sizes = planned(agent, monkeypatch, objectives)
+    cells = len(agent._places.cells)
+    assert sizes[::2] == [cells, cells]
+    assert sizes[3] <= 40 < sizes[1] <= 100
+    assert len(model.anchors) == sizes[1 + 2 * better]
     assert plan.figures["simulated_objective"] == 0.7
 
 
-def test_a_plan_that_keeps_its_promise_is_the_only_one(monkeypatch):
-    agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
-    objectives = iter([0.0])
-    monkeypatch.setattr(agent_module, "simulated_objective", lambda *_, **__: next(objectives))
-    model, plan = agent._plan(agent._representation.handed_over()[0])
+def test_a_plan_whose_simulation_confirms_its_j_is_the_only_one(agent, monkeypatch):
+    model, plan, _ = planned(agent, monkeypatch, [0.9, 0.0])
     assert len(model.anchors) > 40
-    assert plan.figures["simulated_objective"] == 0.0
+    assert plan.figures["simulated_objective"] == 0.9
 
 
-def test_a_law_that_explains_little_is_not_simulated_in(monkeypatch):
-    agent = Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
+def test_a_model_that_explains_little_is_not_simulated_in(agent, monkeypatch):
     monkeypatch.setattr(agent_module, "MOST_UNEXPLAINED", -1.0)
     model, plan = agent._plan(agent._representation.handed_over()[0])
     assert len(model.anchors) <= 40
     assert "simulated_objective" not in plan.figures
 
 
-@pytest.mark.parametrize("d", [2, 10, 20])
-def test_the_simulated_policy_is_the_returned_one(d):
-    """Total variation is 0 at any dimension: both interpolate logits between the same landmarks."""
-    rng = np.random.default_rng(d)
-    landmarks, points = rng.normal(size=(30, d)), rng.normal(size=(50, d))
-    logits = 3.0 * rng.normal(size=(30, 4))
-    weights, index = LandmarkModel.on_landmarks(SimpleNamespace(net=Net(landmarks, 0.1)), points)
-    simulated = torch.from_numpy((weights[:, :, None] * logits[index]).sum(axis=1)).softmax(dim=1)
-    returned = Interpolation()(torch.from_numpy(points), torch.from_numpy(landmarks))
-    returned = (returned @ torch.from_numpy(logits)).softmax(dim=1)
-    assert float((simulated - returned).abs().sum(dim=1).max()) / 2.0 < 1e-9
+@pytest.mark.parametrize("cover", [None, lambda rows: rows[:, :1] > -0.5])
+def test_the_simulated_policy_is_the_returned_one(cover):
+    """Total variation is 0 at the buffer's observations, also with columns that cover appends."""
+    options = {"n_anchors": 40, "measure_share": 0.0, "cover": cover}
+    agent = Rover("MountainCar-v0", seed=0, **options).learn(200)
+    places, policy = agent._places, agent.policy
+    rows = agent.buffer.observations.rows
+    points = places.points(np.arange(len(rows)))
+    # The units of the policy are those of the latest plan.
+    width = np.asarray(policy.encoder.state_dict()["width"])[places.kept[: rows.shape[1]]]
+    np.testing.assert_array_equal(width, places.scale[: rows.shape[1]])
+    simulated = at_points(policy, places)(points)
+    assert np.abs(simulated - policy.probs(rows)).sum(axis=1).max() / 2.0 < 1e-6

@@ -33,7 +33,7 @@ from rover.coverage.plan import (
 )
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
-from rover.coverage.simulation import simulated_objective
+from rover.coverage.simulation import at_points, simulate, simulated_objective
 from rover.data import draw_transitions
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning, SingularSolveError
@@ -453,18 +453,28 @@ class Rover(Agent[RoverConfig]):
         for net in (fine, coarse) if len(fine.net) != len(coarse.net) else (fine,):
             model, plan = self._plan_on_net(net, encoder)
             with self.stopwatch("improve"):
+                policy = CoveragePolicy(
+                    encoder,
+                    Interpolation(),
+                    model.basis,
+                    plan.weights,
+                    epsilon=config.policy_epsilon,
+                )
+                probs = at_points(policy, net)
+                visits = simulate(net, probs, invariants, discount=config.discount)
                 objective = simulated_objective(
-                    net,
-                    plan.weights.numpy(),
-                    invariants,
-                    groups,
-                    None if target is None else target.numpy(),
-                    discount=config.discount,
-                    uniform_share=config.policy_epsilon,
+                    visits, places.cells, groups, target, discount=config.discount
+                )
+                # On the landmarks and with the action repeat of the plan, as its own J.
+                of_plan = simulated_objective(
+                    visits[:: net.held],
+                    net.net,
+                    *covered_landmarks(net, net.net, self._cover),
+                    discount=config.discount**net.held,
                 )
             plan.figures["simulated_objective"] = objective
             plans.append((objective, model, plan))
-            if objective <= _MOST_OPTIMISTIC * plan.figures["model_objective"]:
+            if of_plan <= _MOST_OPTIMISTIC * plan.figures["model_objective"]:
                 break
         _, model, plan = min(plans, key=itemgetter(0))
         return model, plan

@@ -151,6 +151,5 @@ def improve(
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),
             "pairs": model.n_pairs,
-            "exact_states": model.is_exact,
         },
     )

@@ -1,71 +1,110 @@
 """J of a policy on landmarks, estimated by simulated rollouts in the dynamics model.
 
-A plan holds actions between landmarks; the policy chooses anew at every step. Where landmarks are
-too far apart for the motion the plan's own J is optimistic. Rollouts of the policy in the law
-correct it, without a step in the environment.
+A plan repeats actions between landmarks; the policy chooses anew at every step. Where landmarks are
+too far apart for the motion the plan's own J is optimistic. Rollouts of the policy in the dynamics
+model correct it, without a step in the environment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import torch
+from torch import Tensor
 
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.invariants import Invariants
 from rover.planning.model import LandmarkModel
+from rover.planning.net import Net
+from rover.policies import CoveragePolicy
 
 _SIMULATED = 32
 _LEFT = 0.05  # discount at which a simulated rollout ends
 
 
-def simulated_objective(
-    model: LandmarkModel,
-    weights: FloatArray,
-    invariants: Invariants,
-    groups: IntArray,
-    target: FloatArray | None = None,
-    *,
-    discount: float,
-    uniform_share: float = 0.0,
-) -> float:
-    """J of a policy in the dynamics model: the chance that two of its visits meet in one cell.
-
-    Visits are of independent episodes, so that the estimate has no bias. An episode ends in a
-    terminal state, which is occupied for one step, and another one begins, as in the plan.
+def at_points(policy: CoveragePolicy, model: LandmarkModel) -> Callable[[FloatArray], FloatArray]:
+    """The action probabilities (n, A) of a policy at points (n, k) of a model.
 
     Args:
-        model: with the net that the policy was planned on.
-        weights: (m, A) of the policy at the landmarks of that net.
-        invariants: of the model's points. In hundreds of steps the law leaves the circle of an
-            angle, and comes to rest where no state is.
-        groups: (m,) that each cell of the model is covered with.
-        target: (m,) distribution over the cells, all of a group on one of them; None: even.
-        discount: γ in (0, 1), of single steps.
-        uniform_share: share of uniformly random actions that are part of the policy.
+        policy: on landmarks of the model.
+        model: of its points; columns that a function appends to the features are not the policy's.
+    """
+    seen = model.kept < policy.encoder.feature_dim
+
+    def probs(points: FloatArray) -> FloatArray:
+        features = torch.zeros(len(points), policy.encoder.feature_dim, dtype=torch.float64)
+        features[:, model.kept[seen]] = torch.from_numpy(points[:, seen])
+        with torch.no_grad():
+            return torch.softmax(policy.logits_from_features(features), dim=1).numpy()
+
+    return probs
+
+
+def simulate(
+    model: LandmarkModel,
+    probs: Callable[[FloatArray], FloatArray],
+    invariants: Invariants,
+    *,
+    discount: float,
+) -> FloatArray:
+    """Points (T, E, k) of E independent episodes of a policy in the dynamics model, at every step.
+
+    An episode ends in a terminal state, which is occupied for one step, and another one begins, as
+    in the plan.
+
+    Args:
+        model: of the buffer's transitions.
+        probs: the policy's action probabilities (n, A) at points (n, k).
+        invariants: of the model's points. In hundreds of steps the dynamics model leaves the circle
+            of an angle, and comes to rest where no state is.
+        discount: γ in (0, 1), of single steps, which the number of steps T follows from.
     """
     rng, each = np.random.default_rng(0), np.arange(_SIMULATED)
     observations, times = model.buffer.starts()
     begins = model.points(rng.choice(observations, _SIMULATED, p=times / times.sum()))
-    occupancy = np.zeros((_SIMULATED, 1 + int(groups.max())))
     points, left, is_over = begins, 1.0, np.zeros(_SIMULATED, np.bool_)
+    visits = []
     while left > _LEFT:
-        occupancy[each, groups[model.cells.nearest(points, 1)[1][:, 0]]] += left
-        near, index = model.on_landmarks(points)
-        logits = (near[:, :, None] * weights[index]).sum(axis=1)
-        probs = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probs /= probs.sum(axis=1, keepdims=True)
-        probs += uniform_share * (1.0 / probs.shape[1] - probs)
+        visits.append(points)
+        sums = probs(points).cumsum(axis=1)
         draws = rng.random((_SIMULATED, 1))
-        actions = np.minimum((probs.cumsum(axis=1) < draws).sum(axis=1), probs.shape[1] - 1)
+        actions = np.minimum((sums < draws).sum(axis=1), sums.shape[1] - 1)
         reached, ended = model.motion.step(points[None])
         ends = ended[actions, each] > rng.random(_SIMULATED)
         onward = invariants.restore(reached[actions, each])
         points = np.where(is_over[:, None], rng.permutation(begins), onward)
         is_over = ends & ~is_over
         left *= discount
+    return np.stack(visits)
+
+
+def simulated_objective(
+    visits: FloatArray,
+    net: Net,
+    groups: IntArray,
+    target: Tensor | None = None,
+    *,
+    discount: float,
+) -> float:
+    """J of simulated visits on a net: the probability that two episodes meet, so without bias.
+
+    Args:
+        visits: (T, E, k) points of E independent episodes.
+        net: its m landmarks.
+        groups: (m,) that each landmark is covered with.
+        target: (m,) distribution over the landmarks, all of a group on one of them; None: even.
+        discount: γ in (0, 1), between one visit and the next.
+    """
+    n_steps, n_episodes, width = visits.shape
+    owner = groups[net.nearest(visits.reshape(-1, width), 1)[1][:, 0]].reshape(n_steps, n_episodes)
+    occupancy = np.zeros((n_episodes, 1 + int(groups.max())))
+    weights = np.repeat(discount ** np.arange(n_steps), n_episodes)
+    np.add.at(occupancy, (np.tile(np.arange(n_episodes), n_steps), owner.ravel()), weights)
     occupancy /= occupancy.sum(axis=1, keepdims=True)
     both = float((occupancy.sum(axis=0) ** 2).sum() - (occupancy**2).sum())
-    objective = both / (_SIMULATED * (_SIMULATED - 1))
+    objective = float(both / (n_episodes * (n_episodes - 1)))
     if target is None:
         return objective
-    wanted = np.bincount(groups, target)
+    wanted = np.bincount(groups, target.numpy())
     return objective + float(wanted @ (wanted - 2.0 * occupancy.mean(axis=0)))

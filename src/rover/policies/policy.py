@@ -377,7 +377,7 @@ class CoveragePolicy(Policy):
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A), float64, of raw observations (n, *shape)."""
-        return self._logits(self.features(observations))
+        return self.logits_from_features(self.features(observations))
 
     def _looked_up(self, features: Tensor) -> Tensor | None:
         """Logits (1, A) of a single exact state by its features (1, z), else None.
@@ -394,7 +394,8 @@ class CoveragePolicy(Policy):
         row = self._rows.get((features + 0.0).cpu().numpy().tobytes())
         return self.weights.new_zeros(1, self.n_actions) if row is None else self.weights[[row]]
 
-    def _logits(self, features: Tensor) -> Tensor:
+    def logits_from_features(self, features: Tensor) -> Tensor:
+        """Logits (n, A), float64, of features (n, z)."""
         logits = self._looked_up(features)
         if logits is None:
             regressors = features if self.basis is None else self.kernel(features, self.basis)
@@ -421,7 +422,7 @@ class CoveragePolicy(Policy):
             used = features[rows[:n_stored]]
             if n_stored < len(rows):
                 used = torch.cat([used, self.features(observations[n_stored:])])
-            return self._logits(used)
+            return self.logits_from_features(used)
 
         return TabulatedPolicy(table, logits)
 
