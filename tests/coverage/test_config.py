@@ -89,7 +89,7 @@ def test_a_setting_is_taken_or_refused_by_name(name, value):
 
 @pytest.mark.parametrize(
     ("low", "size", "representation"),
-    [(0, 8, "identity"), (0, 9, "info_nce"), (-1, 10, "identity"), (-1, 11, "info_nce")],
+    [(0, 8, "identity"), (0, 9, "info_nce"), (-1, 64, "identity"), (-1, 65, "info_nce")],
 )
 def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_encoded(
     low, size, representation

@@ -85,12 +85,12 @@ def symbolic_place() -> Place:
 
 def long_vector_place() -> Place:
     def look(x: int, y: int) -> np.ndarray:
-        vector = np.zeros(12, np.float32)
+        vector = np.zeros(70, np.float32)  # longer than vectors of quantities are
         vector[x] = vector[5 + y] = 1.0
-        vector[10:] = x / 5, y / 5
+        vector[10:12] = x / 5, y / 5
         return vector
 
-    return Place(spaces.Box(-1.0, 1.0, (12,), np.float32), look)
+    return Place(spaces.Box(-1.0, 1.0, (70,), np.float32), look)
 
 
 def short_vector_place() -> Place:

@@ -14,7 +14,7 @@ from rover.features import EncoderConfig, encoder_config
 from rover.features.config import EncoderKind
 from rover.operators.support import IntArray
 
-_SMALL_VECTOR = 10
+_SMALL_VECTOR = 64
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
 _PHYSICAL_VECTOR = 128
