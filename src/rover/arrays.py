@@ -1,6 +1,8 @@
-"""Rows of arrays: at equal distances, and block by block; without torch, for all floors."""
+"""Rows of arrays: evenly spaced, far apart, and in blocks; without torch, for all floors."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,19 @@ IntArray = NDArray[np.int64]
 def evenly_spaced(n: int, most: int) -> IntArray:
     """Indices of at most `most` of `n` rows, at equal distances from the first to the last."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def farthest_points(points: NDArray[Any], most: int) -> IntArray:
+    """Indices of up to `most` of points (n, d), each the farthest from those before it.
+
+    Farthest-point traversal from the first one (Gonzalez 1985), which ends where all others are
+    equal to a chosen one.
+    """
+    distances, chosen = np.linalg.norm(points - points[0], axis=1), [0]
+    while len(chosen) < min(most, len(points)) and distances.max() > 0.0:
+        chosen.append(int(distances.argmax()))
+        np.minimum(distances, np.linalg.norm(points - points[chosen[-1]], axis=1), out=distances)
+    return np.array(chosen, np.int64)
 
 
 def blocks(n: int, size: int = 256) -> list[slice]:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import rover
 from rover.envs import Spaces, StoredObservations
-from rover.envs.spaces import described_space, description_of, lifted, stored_rows, stored_space
+from rover.envs.spaces import described_space, description_of, lifted, stored_form
 from rover.errors import ConfigurationError, NonFiniteError
 
 GREY = spaces.Box(0, 255, (9, 12), np.uint8)
@@ -105,7 +105,7 @@ def same(space: spaces.Space[Any], a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize(("space", "shape", "dtype"), OBSERVATIONS, ids=lambda one: str(one)[:60])
 def test_observations_are_stored_and_described(space, shape, dtype):
-    stored = stored_space(space)
+    stored = stored_form(space).space
     spaces_of = Spaces.of(Walk(space, spaces.Discrete(2)))
     assert (spaces_of.shape, str(spaces_of.dtype)) == (shape, dtype)
     again = described_space(description_of(space))
@@ -115,7 +115,7 @@ def test_observations_are_stored_and_described(space, shape, dtype):
         element = space.sample()
         row = spaces_of.read(element, "here")
         assert isinstance(stored, spaces.Discrete) or stored.contains(row)
-        np.testing.assert_array_equal(stored_rows(again, lifted(element))[0], row)
+        np.testing.assert_array_equal(stored_form(again).rows(lifted(element))[0], row)
         rows.append((element, row))
     for element, row in rows:  # different elements stay different, but for an image's shades
         for other, its in rows:

@@ -22,8 +22,9 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -48,6 +49,7 @@ _SMALLEST = 8
 """Pixels of an image's side at least; smaller arrays are boards."""
 _BAND = 4
 """Rows of pixels that show the numbers beside an image."""
+_NONE: NDArray[np.int64] = np.empty(0, np.int64)
 _LARGEST_FLOAT = 1e6
 """Bounds beyond which a number has none: environments write the largest float for infinity."""
 
@@ -65,15 +67,14 @@ class Spaces:
 
     Attributes:
         observed, acted: the environment's own spaces.
-        observation: the space of the arrays that observations are stored as: Discrete from 0, or a
-            Box of vectors or of uint8 images.
+        form: that observations are stored in.
         actions: (A, *action shape), what the numbers of actions stand for; None: themselves.
         n_actions: A.
     """
 
     observed: gym.Space[Any]
     acted: gym.Space[Any]
-    observation: spaces.Discrete | spaces.Box
+    form: StoredForm
     actions: NDArray[Any] | None
     n_actions: int
 
@@ -103,14 +104,19 @@ class Spaces:
                 f"this is {kind}: give a gymnasium.Env, as gymnasium.make returns it"
             )
         observed, acted = env.observation_space, env.action_space
-        observation, actions = stored_space(observed), action_set(acted)
+        form, actions = stored_form(observed), action_set(acted)
         if actions is not None:
             n_actions = len(actions)
         elif isinstance(acted, spaces.Discrete) and acted.n <= MAX_ACTIONS:
             n_actions = int(acted.n)
         else:
             raise _unsupported("action", acted, _line_for_actions(acted))
-        return cls(observed, acted, observation, actions, n_actions)
+        return cls(observed, acted, form, actions, n_actions)
+
+    @property
+    def observation(self) -> spaces.Discrete | spaces.Box:
+        """The space of stored observations."""
+        return self.form.space
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -161,7 +167,7 @@ class Spaces:
             ) from None
         row: NDArray[Any] = fitting
         if self.observation is not self.observed:
-            row = stored_rows(self.observed, lifted(fitting))[0]
+            row = self.form.rows(lifted(fitting))[0]
         elif row.dtype != self.dtype:  # Discrete states of other integers
             row = row.astype(self.dtype)
         if row.dtype.kind == "f" and not np.isfinite(row).all():
@@ -211,36 +217,49 @@ def element(actions: NDArray[Any], number: int) -> Any:
     return actions[number] if is_number else np.array(actions[number])
 
 
-def stored_space(space: gym.Space[Any]) -> spaces.Discrete | spaces.Box:
-    """The space of the arrays that the elements of a space of observations are stored as.
+class StoredForm(NamedTuple):
+    """The form that elements of a space of observations are stored in.
+
+    Attributes:
+        space: of the arrays: Discrete from 0, or a Box of vectors or of uint8 images.
+        rows: makes arrays (n, *shape) of n elements: an array, or of Dict and Tuple one for each
+            part, as vector environments return them.
+    """
+
+    space: spaces.Discrete | spaces.Box
+    rows: Callable[[Any], NDArray[Any]]
+
+
+def stored_form(space: gym.Space[Any]) -> StoredForm:
+    """The form that elements of a space of observations are stored in.
 
     Raises:
         UnsupportedSpaceError: there is none.
     """
     match space:
-        case spaces.Discrete(start=0):
-            return space
-        case spaces.Discrete(n=n):
-            return spaces.Discrete(int(n))
+        case spaces.Discrete(n=n, start=start):
+            states = space if start == 0 else spaces.Discrete(int(n))
+            return StoredForm(states, partial(_counted_from, int(start)))
         case spaces.Box() if 0 in space.shape:
             reason = "it holds no number at all, and an observation needs at least one"
             raise _unsupported("observation", space, reason)
         case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES:
-            return space
+            return StoredForm(space, partial(_as_they_are, dtype))
         case spaces.Box(shape=(_, _, 1 | 3 | 4), dtype=dtype) if dtype == np.uint8:
-            return space
+            return StoredForm(space, partial(_as_they_are, dtype))
     if (image := _image_of(space)) is not None:
-        return spaces.Box(0, 255, image.shape, np.uint8)
-    numbers = _numbers_of(space)
-    if numbers is None:
+        return StoredForm(spaces.Box(0, 255, image.shape, np.uint8), partial(_as_images, image))
+    whole = _parts_of(space)
+    if whole is None:
         raise _unsupported("observation", space, _line_for_observations(space))
-    low, high, pictures = numbers
-    if pictures:
-        height, width, channels = pictures[0]
-        if not (_is_bounded(low, high) and len(low) <= width and len(pictures) == 1):
-            raise _unsupported("observation", space, _line_for_observations(space))
-        return spaces.Box(0, 255, (height + _BAND * bool(len(low)), width, channels), np.uint8)
-    return spaces.Box(low, high, dtype=low.dtype.type)
+    low, high, images, _ = whole
+    if not images:
+        return StoredForm(spaces.Box(low, high, dtype=low.dtype.type), partial(_as_vectors, whole))
+    height, width, channels = images[0]
+    if not (_is_bounded(low, high) and len(low) <= width and len(images) == 1):
+        raise _unsupported("observation", space, _line_for_observations(space))
+    shape = height + _BAND * bool(len(low)), width, channels
+    return StoredForm(spaces.Box(0, 255, shape, np.uint8), partial(_with_band, whole))
 
 
 class _Image(NamedTuple):
@@ -276,56 +295,59 @@ def _is_bounded(low: NDArray[Any], high: NDArray[Any]) -> bool:
     return bool(np.all(np.abs(low) <= _LARGEST_FLOAT) and np.all(np.abs(high) <= _LARGEST_FLOAT))
 
 
-_Numbers = tuple[NDArray[Any], NDArray[Any], list[tuple[int, int, int]]]
+class _Parts(NamedTuple):
+    """The numbers and images that a space is made of.
+
+    Attributes:
+        low, high: (d,) bounds of the numbers.
+        images: shapes of the images.
+        split: makes lists of numbers (n, k) and of images (n, height, width, channels) of a batch.
+    """
+
+    low: NDArray[Any]
+    high: NDArray[Any]
+    images: list[tuple[int, int, int]]
+    split: Callable[[Any], tuple[list[NDArray[Any]], list[NDArray[Any]]]]
 
 
-def _numbers_of(space: gym.Space[Any]) -> _Numbers | None:
-    """Bounds (d,) of the numbers of a space, and the shapes of its images; None: it has others."""
+def _parts_of(space: gym.Space[Any]) -> _Parts | None:
+    """The parts of a space; None where some are neither numbers nor images."""
     match space:
         case spaces.Dict() | spaces.Tuple():
-            parts = [_numbers_of(part) for part in _parts_of(space)]
-            known = [part for part in parts if part is not None]
+            named: Any = space.spaces
+            if isinstance(space, spaces.Tuple):
+                named = dict(enumerate(named))
+            parts = {key: _parts_of(part) for key, part in named.items()}
+            known = {key: part for key, part in parts.items() if part is not None}
             if len(known) < len(parts) or not known:
                 return None
-            dtype = np.result_type(*(low.dtype for low, _, _ in known))
-            low = np.concatenate([low for low, _, _ in known]).astype(dtype)
-            high = np.concatenate([high for _, high, _ in known]).astype(dtype)
-            return low, high, [image for _, _, images in known for image in images]
-        case spaces.Discrete(n=n):
-            return np.zeros(n, np.int64), np.ones(n, np.int64), []
+            dtype = np.result_type(*(part.low.dtype for part in known.values()))
+            return _Parts(
+                np.concatenate([part.low for part in known.values()]).astype(dtype),
+                np.concatenate([part.high for part in known.values()]).astype(dtype),
+                [image for part in known.values() for image in part.images],
+                partial(_split_each, known),
+            )
+        case spaces.Discrete(n=n, start=start):
+            one_hot = partial(_one_hot, int(n), int(start))
+            return _Parts(np.zeros(n, np.int64), np.ones(n, np.int64), [], one_hot)
         case spaces.MultiBinary():
             size = math.prod(space.shape)
-            return np.zeros(size, np.int64), np.ones(size, np.int64), []
+            return _Parts(np.zeros(size, np.int64), np.ones(size, np.int64), [], _flat)
         case spaces.MultiDiscrete():
             low = space.start.ravel().astype(np.int64)
-            return low, low + space.nvec.ravel().astype(np.int64) - 1, []
-        case spaces.Box() if _is_image(space):
-            return np.empty(0, np.int64), np.empty(0, np.int64), [_image_shape(space)]
+            return _Parts(low, low + space.nvec.ravel().astype(np.int64) - 1, [], _flat)
+        case spaces.Box(shape=(height, width, 1 | 3 | 4 as channels), dtype=dtype) if (
+            dtype == np.uint8 and min(height, width) >= _SMALLEST
+        ):
+            return _Parts(_NONE, _NONE, [(height, width, channels)], _as_image_part)
+        case spaces.Box() if (image := _image_of(space)) is not None:
+            return _Parts(_NONE, _NONE, [image.shape], partial(_as_image_part, image=image))
         case spaces.Box() if np.dtype(space.dtype).kind in "biuf":
             dtype = _stored_dtype(np.dtype(space.dtype))
-            return space.low.ravel().astype(dtype), space.high.ravel().astype(dtype), []
+            low, high = (one.ravel().astype(dtype) for one in (space.low, space.high))
+            return _Parts(low, high, [], _flat)
     return None
-
-
-def _is_image(space: gym.Space[Any]) -> bool:
-    """True of uint8 images as they are, and of those that are stored in another form."""
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
-        height, width, channels = space.shape
-        if channels in _CHANNELS and min(height, width) >= _SMALLEST:
-            return True
-    return _image_of(space) is not None
-
-
-def _image_shape(space: spaces.Box) -> tuple[int, int, int]:
-    image = _image_of(space)
-    if image is not None:
-        return image.shape
-    height, width, channels = space.shape
-    return height, width, channels
-
-
-def _parts_of(space: gym.Space[Any]) -> Sequence[gym.Space[Any]]:
-    return tuple(space.spaces.values()) if isinstance(space, spaces.Dict) else space.spaces  # type: ignore[attr-defined]
 
 
 def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -389,62 +411,60 @@ def lifted(element: Any) -> Any:
     return element[None]
 
 
-def stored_rows(space: gym.Space[Any], batch: Any) -> NDArray[Any]:
-    """Elements of a space as they are stored, (n, *shape of :func:`stored_space`).
+def _as_they_are(dtype: Any, batch: Any) -> NDArray[Any]:
+    return np.asarray(batch).astype(dtype, copy=False)
 
-    Args:
-        space: of the observations.
-        batch: n elements: an array, or of Dict and Tuple one for each part, as vector environments
-            return them.
-    """
-    stored = stored_space(space)
-    if stored is space:
-        dtype = np.int64 if isinstance(space, spaces.Discrete) else space.dtype
-        return np.asarray(batch).astype(dtype, copy=False)
-    if isinstance(space, spaces.Discrete):
-        return np.asarray(batch).astype(np.int64) - int(space.start)
-    if _image_of(space) is not None:
-        return _as_images(space, np.asarray(batch))
-    numbers, images = _parts(space, batch)
-    if not images:
-        return np.concatenate(numbers, axis=1).astype(stored.dtype)
-    found = _numbers_of(space)
-    assert found is not None
-    low, high, _ = found
+
+def _counted_from(start: int, batch: Any) -> NDArray[Any]:
+    return np.asarray(batch).astype(np.int64, copy=False) - start
+
+
+def _as_vectors(whole: _Parts, batch: Any) -> NDArray[Any]:
+    numbers, _ = whole.split(batch)
+    return np.concatenate(numbers, axis=1).astype(whole.low.dtype)
+
+
+def _with_band(whole: _Parts, batch: Any) -> NDArray[Any]:
+    """Images, each with a row of grey fields below it, one for each number."""
+    low, high, _, split = whole
+    numbers, (images,) = split(batch)
     if len(low) == 0:
-        return images[0]
+        return images
     width = np.maximum(high.astype(np.float64) - low, 1e-300)
     share = (np.concatenate(numbers, axis=1) - low) / width
     grey = np.round(255.0 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
     # Fields of equal width, as many pixels as there are for each.
-    columns = np.arange(images[0].shape[2]) * len(low) // images[0].shape[2]
-    band = np.broadcast_to(
-        grey[:, None, columns, None], (len(grey), _BAND, len(columns), images[0].shape[3])
-    )
-    return np.concatenate([images[0], band], axis=1)
+    columns = np.arange(images.shape[2]) * len(low) // images.shape[2]
+    shape = len(grey), _BAND, len(columns), images.shape[3]
+    return np.concatenate([images, np.broadcast_to(grey[:, None, columns, None], shape)], axis=1)
 
 
-def _parts(space: gym.Space[Any], batch: Any) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    """Numbers (n, d) and images (n, height, width, channels) of the parts of a space."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        keys = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
-        found = [_parts(part, batch[key]) for key, part in zip(keys, _parts_of(space), strict=True)]
-        return [one for part, _ in found for one in part], [
-            one for _, part in found for one in part
-        ]
+_Split = tuple[list[NDArray[Any]], list[NDArray[Any]]]
+
+
+def _split_each(parts: Mapping[Any, _Parts], batch: Any) -> _Split:
+    found = [part.split(batch[key]) for key, part in parts.items()]
+    numbers, images = (list(itertools.chain(*column)) for column in zip(*found, strict=True))
+    return numbers, images
+
+
+def _one_hot(n: int, start: int, batch: Any) -> _Split:
+    rows = np.arange(n) == (np.asarray(batch).astype(np.int64) - start)[:, None]
+    return [rows.astype(np.int64)], []
+
+
+def _flat(batch: Any) -> _Split:
     rows = np.asarray(batch)
-    if isinstance(space, spaces.Discrete):
-        one_hot = np.arange(int(space.n)) == (rows.astype(np.int64) - int(space.start))[:, None]
-        return [one_hot.astype(np.int64)], []
-    if _is_image(space):
-        return [], [rows if _image_of(space) is None else _as_images(space, rows)]
     return [rows.reshape(len(rows), -1)], []
 
 
-def _as_images(space: gym.Space[Any], rows: NDArray[Any]) -> NDArray[Any]:
+def _as_image_part(batch: Any, image: _Image | None = None) -> _Split:
+    return [], [np.asarray(batch) if image is None else _as_images(image, batch)]
+
+
+def _as_images(image: _Image, batch: Any) -> NDArray[Any]:
     """Images (n, height, width, channels) as bytes."""
-    image = _image_of(space)
-    assert image is not None
+    rows = np.asarray(batch)
     turned = np.moveaxis(rows, 1, 3) if image.channels_first else rows.reshape(-1, *image.shape)
     if turned.dtype == np.uint8:
         return np.ascontiguousarray(turned)

@@ -16,7 +16,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.evaluation.cells import MAX_POINTS, CellNet, Projection, evenly_spaced
+from rover.arrays import evenly_spaced, farthest_points
+from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
 from rover.evaluation.optimum import FloatArray
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def data_coverage(
     steps = np.unique(np.linspace(0, n_steps, _CURVE_POINTS).astype(np.int64))
     curves = [np.searchsorted(first, steps, side="right") for first in firsts]
     totals = [len(first) for first in firsts]
-    pairs = [] if unit in ("cells", None) else [_pairs(one, n_steps) for one in buffers]
+    pairs = [] if unit in ("cells", None) else [tried_pairs(one, n_steps) for one in buffers]
     came = [one.step_within(n_steps) for one in (arrival, *(each.arrival for each in references))]
     figures: dict[str, Any] = {
         "visited_unit": unit,
@@ -173,7 +174,7 @@ def data_coverage(
     }
     if pairs:
         # Over the latest quarter: early steps nearly always try something new.
-        earlier, _ = _pairs(buffer, n_steps - n_steps // 4)
+        earlier, _ = tried_pairs(buffer, n_steps - n_steps // 4)
         figures["new_pairs"] = (pairs[0][0] - earlier) / max(1, n_steps // 4)
     if references:
         figures["uniform_first_arrival"] = _median(came[1:])
@@ -219,8 +220,13 @@ def _median(steps: Sequence[int | None]) -> int | None:
     return order[len(order) // 2]
 
 
-def _pairs(buffer: Buffer, n_steps: int) -> tuple[int, int]:
-    """State-action pairs that were tried, and all pairs of the observations that were left."""
+def tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
+    """State-action pairs that were tried, and all pairs of the observations that were left.
+
+    Args:
+        buffer: the transitions.
+        n_steps: the first ones, which count; None: all.
+    """
     inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
     tried = np.unique(inputs * buffer.n_actions + actions)
     return len(tried), len(np.unique(inputs)) * buffer.n_actions
@@ -259,12 +265,8 @@ def slow_planes(buffers: Sequence[Buffer]) -> list[FloatArray]:
 def novel_moments(rows: NDArray[Any], most: int) -> IntArray:
     """Indices of up to `most` observations (N, *shape) that differ most, in order of their visit.
 
-    Farthest-point traversal from the first one (Gonzalez 1985), in a random projection.
+    From the first one on, in a random projection.
     """
     kept = evenly_spaced(len(rows), MAX_POINTS)
     points: FloatArray = Projection(rows.shape[1:], np.random.default_rng(0))(rows[kept])
-    distances, chosen = np.linalg.norm(points - points[0], axis=1), [0]
-    while len(chosen) < min(most, len(points)) and distances.max() > 0.0:
-        chosen.append(int(distances.argmax()))
-        np.minimum(distances, np.linalg.norm(points - points[chosen[-1]], axis=1), out=distances)
-    return np.sort(kept[chosen])
+    return np.sort(kept[farthest_points(points, most)])

@@ -24,10 +24,10 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
+from rover.arrays import farthest_points
 from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
 from rover.envs import RewardFunction, Spaces, known_id, make_env, reward_function
 from rover.envs.registration import portable_kwargs
-from rover.envs.spaces import stored_rows
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
@@ -412,7 +412,7 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
         is_stored = own.observation is own.observed
         stored = np.asarray(episode.observations) if is_stored else None
         if stored is None:
-            stored = stored_rows(own.observed, episode.observations)
+            stored = own.form.rows(episode.observations)
         observations = _checked(episode, stored, chosen, own.observation, own.n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
         if len(chosen) == 0:
@@ -476,11 +476,7 @@ def _with_own_actions(own: Spaces, dataset: Any) -> Spaces:
         return own
     distinct = np.unique(taken.reshape(len(taken), -1), axis=0)
     if len(distinct) > _MOST_ACTIONS:
-        chosen, rest = distinct[:1], np.linalg.norm(distinct - distinct[0], axis=1)
-        while len(chosen) < _MOST_ACTIONS:
-            farthest = distinct[rest.argmax()][None]
-            chosen = np.concatenate([chosen, farthest])
-            rest = np.minimum(rest, np.linalg.norm(distinct - farthest, axis=1))
+        chosen = distinct[farthest_points(distinct, _MOST_ACTIONS)]
         flat = taken.reshape(len(taken), -1)
         error = (
             np.square(KDTree(chosen).query(flat)[0]).sum() / np.square(flat - flat.mean(0)).sum()

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from rover.data import ObservationTable
 from rover.envs import Spaces
-from rover.envs.spaces import described_space, element, is_single, lifted, stored_rows
+from rover.envs.spaces import StoredForm, described_space, element, is_single, lifted, stored_form
 from rover.errors import ArtefactError, ConfigurationError
 from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
 from rover.operators import Dirac, Kernel, make_kernel
@@ -75,6 +75,7 @@ class Policy(nn.Module, ABC):
         self.n_components = n_components
         self.details: dict[str, Any] = dict(details or {})
         self._rng = np.random.default_rng(0)  # of `predict` without one
+        self._described: tuple[Any, tuple[gym.Space[Any], StoredForm] | None] = (None, None)
 
     @property
     def action_set(self) -> NDArray[Any] | None:
@@ -140,12 +141,25 @@ class Policy(nn.Module, ABC):
             )
         return batch
 
+    @property
+    def _observed(self) -> tuple[gym.Space[Any], StoredForm] | None:
+        """The environment's space and its stored form; None where both are one.
+
+        They are made once for a description, since an action is asked for at every step.
+        """
+        description = self.details.get("observation_space")
+        if description is not self._described[0]:
+            made = None
+            if description is not None:
+                space = described_space(description)
+                made = space, stored_form(space)
+            self._described = description, made
+        return self._described[1]
+
     def _stored(self, observations: Any) -> Any:
         """A batch of observations of the environment, (n, *shape) as they are stored."""
-        description = self.details.get("observation_space")
-        if description is None:
-            return observations
-        return stored_rows(described_space(description), observations)
+        observed = self._observed
+        return observations if observed is None else observed[1].rows(observations)
 
     def probs(self, observations: Any) -> NDArray[np.float64]:
         """Action probabilities (n, A) of a batch of observations.
@@ -202,7 +216,7 @@ class Policy(nn.Module, ABC):
             component: what :meth:`draw_component` drew at the episode's start; None draws one
                 for this step alone, which is :meth:`probs`.
         """
-        is_stored = "observation_space" not in self.details
+        is_stored = self._observed is None
         batch = np.asarray(observation)[None] if is_stored else self._stored(lifted(observation))
         return self._as_taken(self.choose(batch[0], rng, component))
 
@@ -253,29 +267,45 @@ class Policy(nn.Module, ABC):
         rng, (batch, is_one) = rng or self._rng, self._batch(observation)
         begins = np.zeros(len(batch), np.bool_) if episode_start is None else episode_start
         followed = tuple(
-            self.sample_component(rng) if probs is None or is_new else probs
-            for probs, is_new in zip(state or (None,) * len(batch), begins, strict=True)
+            self._begin_episode(rng, deterministic) if one is None or is_new else one
+            for one, is_new in zip(state or (None,) * len(batch), begins, strict=True)
         )
-        probs = [follow(seen[None])[0] for follow, seen in zip(followed, batch, strict=True)]
         actions = np.stack(
             [
-                self._as_taken(int(p.argmax() if deterministic else rng.choice(len(p), p=p)))
-                for p in probs
+                self._next_action(one, seen, rng, deterministic)
+                for one, seen in zip(followed, batch, strict=True)
             ]
         )
         return (actions[0] if is_one else actions), followed
 
+    def _begin_episode(self, rng: np.random.Generator, deterministic: bool) -> Any:
+        """State of :meth:`predict` at the beginning of an episode."""
+        return self.sample_component(rng)
+
+    def _next_action(
+        self,
+        followed: Any,
+        observation: NDArray[Any],
+        rng: np.random.Generator,
+        deterministic: bool,
+    ) -> int | NDArray[Any]:
+        """Action of :meth:`predict` for an observation (*shape), as the environment takes it."""
+        (probs,) = followed(observation[None])
+        number = probs.argmax() if deterministic else rng.choice(len(probs), p=probs)
+        return self._as_taken(int(number))
+
     def _batch(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """Observations of one or several environments as they are stored, (n, *shape), and whether
         they are of a single one."""
-        description = self.details.get("observation_space")
-        if description is None:
+        observed = self._observed
+        if observed is None:
             batch = np.asarray(observation)
             is_one = batch.shape == self.observation_shape
             batch = batch[None] if is_one else batch
         else:
-            is_one = is_single(described_space(description), observation)
-            batch = self._stored(lifted(observation) if is_one else observation)
+            space, form = observed
+            is_one = is_single(space, observation)
+            batch = form.rows(lifted(observation) if is_one else observation)
         if batch.shape[1:] != self.observation_shape:
             raise ConfigurationError(
                 f"observations of shape {batch.shape[1:]} do not fit a policy for "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rover.planning.gated import MODEL_FORMS, GatedModel
 from rover.planning.sampled import Controls, SampledPlan, Sampling
-from rover.policies.policy import Policy, Probs, State
+from rover.policies.policy import Policy, Probs
 from rover.storage import check_tensors
 
 _FORMS = {
@@ -151,35 +151,22 @@ class SampledPolicy(Policy):
             self._plan = self._begin(self._followed, _child(rng))
         return self._as_action(self._plan.act(row))
 
-    def predict(
-        self,
-        observation: Any,
-        state: State | None = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = False,
-        *,
-        rng: np.random.Generator | None = None,
-    ) -> tuple[NDArray[Any], State]:
-        """Actions for one or several environments, as of :meth:`Policy.predict`.
+    def _begin_episode(self, rng: np.random.Generator, deterministic: bool) -> SampledPlan:
+        """The search of an episode whose goal is drawn.
 
-        With `deterministic` an episode's actions follow from its observations alone.
+        With `deterministic` its actions follow from its observations alone.
         """
-        rng, (batch, is_one) = rng or self._rng, self._batch(observation)
-        begins = np.zeros(len(batch), np.bool_) if episode_start is None else episode_start
-        followed: tuple[Any, ...] = state or (None,) * len(batch)
-        plans: Any = tuple(
-            self._begin_any(rng, deterministic) if plan is None or is_new else plan
-            for plan, is_new in zip(followed, begins, strict=True)
-        )
-        actions = np.stack(
-            [self._as_action(plan.act(row)) for plan, row in zip(plans, batch, strict=True)]
-        )
-        return (actions[0] if is_one else actions), plans
-
-    def _begin_any(self, rng: np.random.Generator, deterministic: bool) -> SampledPlan:
-        """The search of an episode whose goal is drawn."""
         component = self.draw_component(rng) if self.n_components > 1 else 0
         return self._begin(component, np.random.default_rng(0) if deterministic else _child(rng))
+
+    def _next_action(
+        self,
+        followed: Any,
+        observation: NDArray[Any],
+        rng: np.random.Generator,
+        deterministic: bool,
+    ) -> int | NDArray[Any]:
+        return self._as_action(followed.act(observation))
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
         """Logits (n, A) of the actions that plans without a past begin with."""
@@ -192,7 +179,7 @@ class SampledPolicy(Policy):
     def sample_component(self, rng: np.random.Generator) -> Probs:
         """The policy that one episode follows, from its first observation on, in actions of the
         set that pretraining chose among."""
-        plan = self._begin_any(rng, False)
+        plan = self._begin_episode(rng, False)
 
         def probs(observations: NDArray[Any]) -> NDArray[np.float64]:
             (row,) = self._checked(observations).numpy()
