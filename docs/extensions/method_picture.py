@@ -8,7 +8,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 STEPS = [
     ("1  Collect", "go to the nearest\nunknown part\nof the model"),
     ("2  Represent", "states as they are,\nscaled quantities,\nor features"),
-    ("3  Estimate", "dynamics from\ntransitions; the un-\nknown leads to a sink"),
+    ("3  Estimate", "dynamics from data;\nthe unknown leads\nto a sink"),
     ("4  Improve", "make visits\nmore even,\nin closed form"),
 ]
 LABELS = ["transitions", "features", "dynamics model", "policy, and what is still unknown"]

@@ -10,6 +10,7 @@ from rover.data import Buffer
 from rover.envs import FiniteDynamics
 from rover.errors import RoverWarning
 from rover.evaluation import policy_occupancy
+from rover.evaluation.visits import tried_pairs
 from rover.policies import CoveragePolicy
 from rover.training.agent import HandedOver
 from rover.training.counted import CountedObjective
@@ -18,8 +19,8 @@ N_STATES, N_ACTIONS, DISCOUNT = 12, 3, 0.9
 UNIFORM = np.full((N_STATES, N_ACTIONS), 1.0 / N_ACTIONS)
 
 
-def counted(successor: np.ndarray, tried: np.ndarray) -> CountedObjective:
-    """Counts of the tried pairs (S, A) of a table of successors, of S states."""
+def made(successor: np.ndarray, tried: np.ndarray) -> Buffer:
+    """A buffer of the tried pairs (S, A) of a table of successors, of S states."""
     buffer = Buffer((), np.int64, N_ACTIONS)
     numbers = [buffer.observations.intern(np.int64(state)) for state in range(N_STATES)]
     for state in numbers:  # every state is a start, so that all are known
@@ -27,7 +28,7 @@ def counted(successor: np.ndarray, tried: np.ndarray) -> CountedObjective:
         for action in np.flatnonzero(tried[state]):
             buffer.add(state, int(action), int(successor[state, action]), False, True)
             buffer.add_start(state)
-    return CountedObjective(buffer, discount=DISCOUNT)
+    return buffer
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -35,10 +36,11 @@ def test_bounds_hold_for_every_outcome_of_untried_pairs(seed):
     rng = np.random.default_rng(seed)
     successor = rng.integers(N_STATES, size=(N_STATES, N_ACTIONS))
     tried = rng.random(successor.shape) < rng.choice([0.5, 0.9, 1.0])
-    objective = counted(successor, tried)
+    buffer = made(successor, tried)
+    objective = CountedObjective(buffer, discount=DISCOUNT)
     least, greatest = objective.bounds(None)
     starts = 1.0 + tried.sum(axis=1)
-    assert (objective.n_tried, objective.n_pairs) == (tried.sum(), tried.any(axis=1).sum() * 3)
+    assert tried_pairs(buffer) == (tried.sum(), tried.any(axis=1).sum() * 3)
     for _ in range(5):
         true = np.where(tried, successor, rng.integers(N_STATES, size=successor.shape))
         dynamics = FiniteDynamics.from_table(true, starts / starts.sum(), np.zeros(N_STATES, bool))

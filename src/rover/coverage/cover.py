@@ -29,7 +29,7 @@ class Cover:
 
     Args:
         buffer: the transitions.
-        evidence: of whether its states repeat.
+        selection: decides whether its states repeat.
         part: dimensions of vector observations; a function from observations (n, *shape) to the
             part of each, (n, k); None: all.
         bandwidth: of the Gaussian that compares parts where states are not exact.

@@ -50,7 +50,7 @@ class Representation:
         config: resolved settings.
         buffer: whose observations are represented.
         kernel: the kernel that Gram matrices are taken with.
-        evidence: of whether the buffer's states repeat.
+        selection: decides whether the buffer's states repeat.
         generator: initial weights.
         rng: draws the batches.
 

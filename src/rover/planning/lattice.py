@@ -23,7 +23,7 @@ from rover.operators.support import FloatArray, IntArray
 _EXPLAINED = 0.8
 """Share of moves that a coordinate's displacements explain, at least: walls and seams are rarer."""
 
-_FEWEST = 8  # moves from which displacements are taken
+_FEWEST_MOVES = 8  # moves from which displacements are taken
 _DIGITS = 6  # to which the steps of coordinates are compared
 _APART = 1e-3  # of a step, by which a coordinate may be off the lattice, for rounding
 _Place = tuple[int, ...]
@@ -68,7 +68,7 @@ def find_lattice(
         n_actions: A.
     """
     is_named = bool(((rows == 0) | (rows == 1)).all())  # zeros and ones have no displacements
-    if is_named or len(inputs) < _FEWEST:
+    if is_named or len(inputs) < _FEWEST_MOVES:
         return None
     values = rows.astype(np.float64)
     changes = values[successors] - values[inputs]

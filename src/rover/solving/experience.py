@@ -105,7 +105,7 @@ class Experience(NamedTuple):
         return details | own | {"tasks": list(names), "planning_discount": discount}
 
     def repeats(self, selection: ModelSelection | None = None) -> bool:
-        """True if plans are made on the observations themselves; `evidence` as of :meth:`model`."""
+        """True if observations themselves are planned on; `selection` as of :meth:`model`."""
         # States of coarse steps come back, and walls between them show in transitions alone.
         return (selection or ModelSelection(self.buffer)).is_exact or repeats(self.buffer)
 
@@ -114,7 +114,7 @@ class Experience(NamedTuple):
 
         Args:
             ridge: as of :func:`rover.solve`.
-            evidence: of the buffer; None: it is weighed here.
+            selection: of the buffer's model; None: it is made here.
 
         Warns:
             RoverWarning: images that seldom repeat, too few to say what they are compared by: each

@@ -24,7 +24,7 @@ from rover.training.environments import evaluation_copy
 _STEPS, _EPISODES = 1000, 30
 """Steps of an episode that count, and of all after which no other begins; and most episodes."""
 
-_FEWEST = 3  # episodes that are compared
+_FEWEST_EPISODES = 3  # episodes that are compared
 _LEVEL = 0.01
 _SEED = 7  # of the episodes: both play the same ones
 
@@ -92,6 +92,6 @@ def _returns(
     for episode in played_episodes(env, lambda _: act, seed=_SEED, longest=_STEPS):
         returns.append(episode.earned)
         n_steps += episode.n_steps
-        if len(returns) == _EPISODES or (n_steps >= _STEPS and len(returns) >= _FEWEST):
+        if len(returns) == _EPISODES or (n_steps >= _STEPS and len(returns) >= _FEWEST_EPISODES):
             break
     return returns

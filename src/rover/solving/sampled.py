@@ -30,7 +30,7 @@ def sampled_policy(
         experience: the transitions.
         goals: as of :func:`rover.solve`.
         discount: γ in (0, 1).
-        evidence: of the buffer.
+        selection: of the buffer's model.
 
     Raises:
         ConfigurationError, NonFiniteError: as of :func:`~rover.solving.tasks.as_point`.

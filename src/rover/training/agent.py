@@ -30,6 +30,7 @@ from rover.errors import (
     choose,
     whole_number,
 )
+from rover.evaluation.visits import tried_pairs
 from rover.features import learning_mode
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_sealed
@@ -433,8 +434,7 @@ class Agent(Run, Generic[ConfigT]):
     def _remedy(self) -> str:
         """Advice where a policy covers less than random actions, by what the data holds."""
         buffer = self.buffer
-        n_known = len(np.unique(buffer.inputs)) * buffer.n_actions
-        n_tried = len(np.unique(buffer.inputs * buffer.n_actions + buffer.actions))
+        n_tried, n_known = tried_pairs(buffer)
         advice = (
             "Run more steps; let observations show all that matters; or use the transitions of the "
             "run, which do not depend on the policy (rover solve, rover offline)"

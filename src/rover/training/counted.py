@@ -6,6 +6,8 @@ that was never tried may lead anywhere, so that J has bounds, which meet where n
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
@@ -22,9 +24,6 @@ class CountedObjective:
     Args:
         buffer: transitions between observations that are states.
         discount: γ in [0, 1).
-
-    Attributes:
-        n_tried, n_pairs: number of tried state-action pairs, and of all pairs of the states left.
     """
 
     def __init__(self, buffer: Buffer, *, discount: float) -> None:
@@ -58,9 +57,11 @@ class CountedObjective:
             start=np.append(rows.start, [0.0, 0.0]),
             terminal=np.arange(size + 2) == ended,
         )
-        tried = (rows.sink == 0.0).reshape(size, -1)
-        self.n_tried = int(tried.sum())
-        self.n_pairs = int(tried.any(axis=1).sum()) * self._n_actions
+
+    @cached_property
+    def uniform(self) -> tuple[float, float]:
+        """Bounds of J of uniformly random actions."""
+        return self.bounds(None)
 
     def bounds(self, policy: Policy | None) -> tuple[float, float]:
         """Least and greatest J of a policy; None: of uniformly random actions.

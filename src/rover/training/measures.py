@@ -49,7 +49,7 @@ from rover.evaluation import (
 from rover.evaluation.cells import MAX_POINTS
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
-from rover.evaluation.visits import DATA_FIGURES
+from rover.evaluation.visits import DATA_FIGURES, tried_pairs
 from rover.planning.model_selection import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
@@ -656,6 +656,7 @@ class RolloutMeasures(Measures):
         # Cells can be compared on one net alone, so an end of the run has one evaluator.
         self._evaluator_of_end: RolloutEvaluator | None = None
         self._judge: CountedObjective | str | None = None  # of an end, too
+        self._tested: tuple[int, Any] | None = None
 
     @property
     def _longest_set(self) -> int:
@@ -726,7 +727,7 @@ class RolloutMeasures(Measures):
         if isinstance(self._judge, CountedObjective):
             least, greatest = self._judge.bounds(policy)
             # Rounding must not call a policy worse than random that is uniform itself.
-            largest = self._judge.bounds(None)[1] * (1.0 + _ROUNDING)
+            largest = self._judge.uniform[1] * (1.0 + _ROUNDING)
             return _Trial(-greatest, figures or {}, least > largest, episodes)
         if figures is None:
             return None
@@ -740,24 +741,31 @@ class RolloutMeasures(Measures):
         """
         # Less than the state may be covered, or unevenly, and what is aliased is no state.
         is_of_all = all(getattr(self._config, name, None) is None for name in ("cover", "target"))
-        if not (is_of_all and repeats(self._buffer)) or aliasing_of(self._buffer).is_aliased:
+        if not (is_of_all and repeats(self._buffer)) or self._aliasing().is_aliased:
             return "cells"
         assert self._config.discount is not None
         counted = CountedObjective(self._buffer, discount=self._config.discount)
-        (least, greatest), (lower, upper) = counted.bounds(policy), counted.bounds(None)
+        (least, greatest), (lower, upper) = counted.bounds(policy), counted.uniform
         is_uniform = (least, greatest) == (lower, upper)
         if is_uniform or least > upper * (1.0 + _ROUNDING) or greatest <= lower * (1.0 + _ROUNDING):
             return counted
         if not is_rolled_out:
+            n_tried, n_known = tried_pairs(self._buffer)
             warnings.warn(
                 f"{len(self._buffer):,} steps are too few to compare the policy with random "
-                f"actions: {counted.n_tried:,} of {counted.n_pairs:,} state-action pairs were "
+                f"actions: {n_tried:,} of {n_known:,} state-action pairs were "
                 f"tried, and J is between {least:.3g} and {greatest:.3g}, of random actions "
                 f"between {lower:.3g} and {upper:.3g}. Run more steps",
                 RoverWarning,
                 stacklevel=5,
             )
         return "cells"
+
+    def _aliasing(self) -> Any:
+        """The test of aliased observations, made once for as many transitions."""
+        if self._tested is None or self._tested[0] != len(self._buffer):
+            self._tested = len(self._buffer), aliasing_of(self._buffer)
+        return self._tested[1]
 
     def _rolled_out(
         self, policy: Policy | None, step: int
@@ -854,7 +862,7 @@ class RolloutMeasures(Measures):
         """Warn of what the run has not seen, and of observations that hide what matters."""
         # Within an episode a hidden state stays what it is, and across episodes it may not:
         # outcomes that agree more often within one are evidence that something is hidden.
-        test = aliasing_of(self._buffer)
+        test = self._aliasing()
         self._aliased = test.is_aliased
         if test.is_aliased and not self.within_episodes:
             if test.follows_history:
