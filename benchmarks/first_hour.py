@@ -25,7 +25,7 @@ from gymnasium import spaces
 from rover.cli import main as rover
 
 
-class _Timed(gym.Env):
+class Timed(gym.Env):
     """An environment whose episodes take a number of steps, drawn by the generator of its seed."""
 
     limit = 60
@@ -45,7 +45,7 @@ class _Timed(gym.Env):
         return 0.0
 
 
-class Lights(_Timed):
+class Lights(Timed):
     """Lights out on 3 by 3 fields."""
 
     observation_space, action_space = spaces.MultiBinary(9), spaces.Discrete(9)
@@ -62,7 +62,7 @@ class Lights(_Timed):
         return self.on
 
 
-class Sliding(_Timed):
+class Sliding(Timed):
     """Five tiles on 2 by 3 fields; an action names the direction in which a tile moves."""
 
     observation_space = spaces.MultiDiscrete(np.full((2, 3), 6))
@@ -84,7 +84,7 @@ class Sliding(_Timed):
         return self.board.copy()
 
 
-class Cart(_Timed):
+class Cart(Timed):
     """A cart in a walled square, with friction: place and speed, two forces."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -107,7 +107,7 @@ class Cart(_Timed):
         return float(np.linalg.norm(self.place - 0.8) < 0.15)
 
 
-class Arm(_Timed):
+class Arm(Timed):
     """An arm of two joints without gravity: angles, speeds and the hand, as a dictionary."""
 
     observation_space = spaces.Dict(
@@ -132,7 +132,7 @@ class Arm(_Timed):
         return {"angles": self.angles, "speeds": self.speeds}
 
 
-class _Maze(_Timed):
+class _Maze(Timed):
     """A maze of 9 by 9 fields that every episode draws anew."""
 
     action_space, limit = spaces.Discrete(4), 100
