@@ -141,7 +141,7 @@ def test_a_space_that_commands_cannot_wrap_is_said_with_a_module_to_write(capsys
 
 class Many(gym.Env):
     observation_space = gym.spaces.Discrete(2)
-    action_space = gym.spaces.Box(0, 1, (9,))
+    action_space = gym.spaces.Box(0, 1, (36,))
 
 
 def test_an_environment_that_breaks_its_own_space_is_named(capsys):

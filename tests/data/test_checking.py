@@ -56,9 +56,9 @@ OBSERVATIONS: list[spaces.Space[Any]] = [
 LARGE = spaces.Dict({f"{k}": spaces.Sequence(spaces.Box(0, 1, (k + 1,))) for k in range(600)})
 ACTIONS: list[spaces.Space[Any]] = [
     spaces.Box(-np.inf, np.inf, (2,)),
-    spaces.Box(0, 2, (3, 3)),
-    spaces.Box(1, 2, (3, 3)),
-    spaces.Box(-2, -1, (9,), np.float64),
+    spaces.Box(0, 2, (6, 6)),
+    spaces.Box(1, 2, (6, 6)),
+    spaces.Box(-2, -1, (36,), np.float64),
 ]
 
 

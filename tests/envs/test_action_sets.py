@@ -61,6 +61,16 @@ def test_a_set_holds_the_extremes_of_every_number_and_repeats_nothing(size, low,
     assert np.array_equal(actions, action_set(spaces.Box(low, np.float32(low + width), (size,))))
 
 
+@pytest.mark.parametrize("size", [9, 12, 32])
+def test_many_numbers_are_moved_alone_and_together(size):
+    space = spaces.Box(-1.0, 2.0, (size,), np.float32)
+    actions = action_set(space)
+    assert len(actions) == max(32, 1 + 3 * size)
+    assert ((actions != 0.0).sum(axis=1)[: 1 + 2 * size] == [0] + [1] * 2 * size).all()
+    assert np.isin(actions[1 + 2 * size :], [-1.0, 2.0]).all()
+    assert np.array_equal(actions, action_set(space))
+
+
 def test_the_best_of_a_linear_law_of_two_numbers_is_in_its_set():
     space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     angles = np.linspace(0.0, 2.0 * np.pi, 37)
@@ -72,7 +82,7 @@ def test_the_best_of_a_linear_law_of_two_numbers_is_in_its_set():
     "space",
     [
         spaces.Discrete(3),
-        spaces.Box(-1.0, 1.0, (9,)),
+        spaces.Box(-1.0, 1.0, (33,)),
         spaces.Box(-np.inf, np.inf, (2,)),
         spaces.Box(0, 5, (2,), np.int64),
     ],

@@ -66,7 +66,7 @@ def _pretrain(
     The agent, ROVER or another one, never looks at the reward: the result is a policy whose
     episodes cover the states of the environment as evenly as possible.
 
-    ENV is any Gymnasium id with discrete or up to eight continuous actions, and Discrete, vector
+    ENV is any Gymnasium id with discrete or up to 32 continuous actions, and Discrete, vector
     or image observations; "module:Name-v0" imports the module that registers it. `rover envs`
     lists rover's own.
 

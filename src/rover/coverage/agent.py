@@ -44,6 +44,7 @@ from rover.operators import (
     make_kernel,
 )
 from rover.operators.support import SAMPLE
+from rover.planning.contact import ContactSearch
 from rover.planning.counts import Counts
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.invariants import Invariants
@@ -77,7 +78,7 @@ class Rover(Agent[RoverConfig]):
 
     Args:
         env: a Gymnasium environment, or the id of one. Actions must be Discrete, or a bounded Box
-            of up to eight numbers; observations Discrete, a vector Box or a uint8 image Box. Its
+            of up to 32 numbers; observations Discrete, a vector Box or a uint8 image Box. Its
             reward is never looked at.
         preset: ``"default"``, the best settings known; ``"paper"``, what its text says; or what the
             authors published, ``"code-2026-06"``.
@@ -274,9 +275,25 @@ class Rover(Agent[RoverConfig]):
             search = config.search
             if search is None and self._representation.sees_slowly:
                 search = False  # which finds nothing sooner in pictures, at twice the time
-            self._explorer = Explorer(model, buffer, discount=discount, every=every, search=search)
+            self._explorer = Explorer(
+                model,
+                buffer,
+                discount=discount,
+                every=every,
+                search=search,
+                contacts=self._contact_search(model),
+            )
         elif isinstance(model, Counts):
             explorer.forget_plan()
+
+    def _contact_search(self, model: Counts | LandmarkModel) -> ContactSearch | None:
+        """The search for contacts of what `cover` names in vectors; None of other coverage."""
+        cover = self.config.cover
+        is_plain = isinstance(model, LandmarkModel) and not self._representation.learns
+        is_plain &= self.buffer.observations.rows.ndim == 2
+        if not (is_plain and isinstance(cover, tuple)):
+            return None
+        return ContactSearch(self.buffer, np.array(cover))
 
     def _exploration_model(self) -> Counts | LandmarkModel:
         """The model that the data speaks for, or that the settings name."""

@@ -23,6 +23,7 @@ import numpy as np
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
+from rover.planning.contact import ContactSearch
 from rover.planning.counts import Counts
 from rover.planning.dynamics_model import MISSED
 from rover.planning.lookahead import ActionSequence
@@ -60,6 +61,7 @@ class Explorer:
         every: steps after which a plan is made anew, or a hundredth of all where that is more.
         search: whether ways are searched from where the agent stands; None: where states do not
             repeat and have more than three dimensions.
+        contacts: searches for contacts, which go before; None: none are looked for.
 
     Attributes:
         model: the model.
@@ -73,10 +75,11 @@ class Explorer:
         discount: float,
         every: float,
         search: bool | None = None,
+        contacts: ContactSearch | None = None,
     ) -> None:
         self.model = model
         self._buffer = buffer
-        self._search = search
+        self._search, self._contacts = search, contacts
         self._discount = discount**model.held  # of a plan's step
         self._every = every
         self.forget_plan()
@@ -89,6 +92,8 @@ class Explorer:
         self._path: list[int] = []
         self._sequence: ActionSequence | None = None
         self._exhausted = False
+        if self._contacts is not None:
+            self._contacts.forget_plan()
 
     def observe(self, row: int, *, done: bool) -> None:
         """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
@@ -105,6 +110,8 @@ class Explorer:
         if is_news or done:
             self._exhausted = False
             self._path.clear()
+        if done and self._contacts is not None:
+            self._contacts.forget_plan()
 
     def _extend(self) -> None:
         if self.model.extend():
@@ -116,6 +123,10 @@ class Explorer:
         if not model.is_ready:
             return int(rng.integers(self._buffer.n_actions))
         self._extend()
+        if self._contacts is not None and not self._path:
+            action = self._contacts.act(observation, rng)
+            if action is not None:
+                return action
         if model.is_certain and not self._path and not self._exhausted:
             self._path = model.most_novel_path(observation, rng)
             self._exhausted = not self._path

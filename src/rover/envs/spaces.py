@@ -36,11 +36,12 @@ from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceErr
 
 MAX_ACTIONS = 2**16
 
-MOST_NUMBERS = 8
+MOST_NUMBERS = 32
 """Numbers of a continuous action up to which a set of them stands for all."""
 
 _STRENGTHS = 5  # of a single number
-_LARGEST_SET = 32
+_LARGEST_SET, _PER_NUMBER = 32, 3  # elements of a set, or so many for each number and one
+_MOST_COUNTED = 8  # numbers up to which all corners are counted
 
 _DTYPES = ("uint8", "int64", "float32", "float64")
 """Types of vectors that encoders take."""
@@ -477,9 +478,10 @@ def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
 
     All elements of a Discrete space that begins elsewhere than at 0 and of MultiDiscrete and
     MultiBinary, the last number's changing fastest, if they are at most 65,536. Of a bounded Box of
-    up to eight floats a set that stands for all: of one number five strengths; of more, to let go,
+    up to 32 floats a set that stands for all: of one number five strengths; of more, to let go,
     which is zero or the nearest to it; each number alone at its least and its largest value; and as
-    many corners of the box, all or drawn, as make 32. What is best under dynamics that are affine
+    many corners of the box, all or drawn, as make 32, or three for each number and one if that
+    is more. What is best under dynamics that are affine
     in the action lies at a corner. None of any other space.
     """
     match space:
@@ -513,12 +515,16 @@ def _strengths(space: spaces.Box) -> NDArray[Any]:
         alone[np.arange(2 * len(low)), np.repeat(np.arange(len(low)), 2)] = np.stack(
             [low, high], axis=1
         ).ravel()
-        corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
-        actions = np.concatenate([rest[None], alone])
         # A fixed stream: the set belongs to the space, like its bounds.
-        drawn = np.random.default_rng(0).permutation(len(corners))
-        chosen = np.sort(drawn[: _LARGEST_SET - len(actions)])
-        actions = np.concatenate([actions, corners[chosen]])
+        rng, largest = np.random.default_rng(0), max(_LARGEST_SET, 1 + _PER_NUMBER * len(low))
+        if len(low) <= _MOST_COUNTED:
+            corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
+            corners = corners[np.sort(rng.permutation(len(corners))[: largest - 1 - 2 * len(low)])]
+        else:
+            shape = largest - 1 - 2 * len(low), len(low)
+            corners = np.where(rng.random(shape) < 0.5, low, high)
+        actions = np.concatenate([rest[None], alone])
+        actions = np.concatenate([actions, corners])
         # Where zero is a bound some of them are one.
         _, first = np.unique(actions, axis=0, return_index=True)
         actions = actions[np.sort(first)]

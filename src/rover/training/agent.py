@@ -84,7 +84,7 @@ class Agent(Run, Generic[ConfigT]):
 
     Args:
         env: a Gymnasium environment, or the id of one. Actions must be Discrete, or a bounded Box
-            of up to eight numbers; observations Discrete, a vector Box or a uint8 image Box. Its
+            of up to 32 numbers; observations Discrete, a vector Box or a uint8 image Box. Its
             reward is never looked at.
         preset: one of :attr:`presets`; None: the first.
         env_kwargs: keyword arguments of an environment given by its id.

@@ -1,0 +1,107 @@
+"""Exploration towards contact: make still features move, to where they have seldom been.
+
+The novelty of a smooth dynamics model leads an arm through the air. Here a sequence of actions is
+worth the sum of
+
+    p(x, u) (0.3 + (1 + n(x') / 5)^−1/2),
+
+with the chance p that anything still moves and n the number of moves that ended in the cell of
+where it goes (:mod:`rover.planning.gated`, :mod:`rover.planning.sampled`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.data import Buffer
+from rover.operators.support import IntArray
+from rover.planning.gated import FEWEST_MOVES, GatedModel, GatedSums
+from rover.planning.sampled import Controls, SampledPlan, Sampling
+
+_FIRST, _EVERY = 200, 100  # transitions of the first model, and between models
+_SIZE = 600  # random features
+_SAMPLING = Sampling(horizon=12, n_sequences=48, n_elites=6, spread=0.7)
+_LEAST, _SHARE = 0.3, 0.2  # value of a move to a known cell; weight of its visits
+_CELL = 2.0  # side of a cell, in moves
+_CODES = 2**16
+_SEED = 0
+
+
+class ContactSearch:
+    """The search for contacts in an environment, a function of its buffer alone.
+
+    Args:
+        buffer: the transitions, of observations (d,).
+        covered: (c,) features that are to move.
+    """
+
+    def __init__(self, buffer: Buffer, covered: IntArray) -> None:
+        self._buffer = buffer
+        self._sums = GatedSums(buffer, covered, size=_SIZE)
+        self._controls = Controls.among(buffer.controls)
+        self._n_fitted = 0
+        self._model: GatedModel | None = None
+        self.forget_plan()
+
+    def forget_plan(self) -> None:
+        """Begin a search anew: nothing that is not in the buffer is kept."""
+        self._plan: SampledPlan | None = None
+
+    def act(self, observation: int, rng: np.random.Generator) -> int | None:
+        """The next action at an observation of the buffer, by its index; None where what is
+        covered is not known to move on contact.
+
+        While all that is covered is still, and moved too seldom for a model, it is drawn: a plan
+        for novelty of what does not move leads nowhere.
+        """
+        due = len(self._buffer) // _EVERY * _EVERY
+        if due < _FIRST:
+            return None
+        if due != self._n_fitted:
+            self._fit(due)
+        if self._model is None and self._sums.at_rest:
+            return int(rng.integers(self._buffer.n_actions))
+        if self._model is None:
+            return None
+        if self._plan is None:
+            sequences = np.random.default_rng([_SEED, len(self._buffer)])
+            self._plan = SampledPlan(
+                self._model,
+                self._value,
+                self._controls,
+                _SAMPLING,
+                sequences,
+                is_continuous=False,
+                soft=True,
+            )
+        control = self._plan.act(self._buffer.observations.rows[observation])
+        return int(self._controls.nearest(control))
+
+    def _fit(self, n: int) -> None:
+        sums = self._sums
+        sums.extend(n)
+        self._n_fitted, self._model = n, None
+        if sums.n_moving < FEWEST_MOVES:
+            self._plan = None
+            return
+        self._model = sums.model()
+        ends, moves = sums.moves(n)
+        self._gated = torch.from_numpy(sums.gated)
+        self._side = torch.from_numpy(_CELL * np.sqrt((moves**2).mean(axis=0))).float()
+        self._side.clamp_(min=1e-6)
+        codes = self._codes(torch.from_numpy(ends).float())
+        self._visits = torch.bincount(codes, minlength=_CODES).float()
+        if self._plan is not None:
+            self._plan.follow(self._model)
+
+    def _codes(self, gated: Tensor) -> Tensor:
+        """Number (n,) of the cells of gated features (n, g)."""
+        cells = torch.floor(gated / self._side).long()
+        factors = np.random.default_rng(_SEED).integers(1, 2**40, cells.shape[1])
+        return (cells @ torch.from_numpy(factors)) % _CODES
+
+    def _value(self, points: Tensor, chance: Tensor) -> Tensor:
+        visits = self._visits[self._codes(points[:, self._gated])]
+        return chance * (_LEAST + (1.0 + _SHARE * visits) ** -0.5)
