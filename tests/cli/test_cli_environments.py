@@ -134,7 +134,7 @@ def test_a_space_that_commands_cannot_wrap_is_said_with_a_module_to_write(capsys
     )
     assert main(["pretrain", "Many-v0", "--steps", "10"]) == 2
     said = capsys.readouterr().err
-    assert "move one of its 9 numbers at a time" in said
+    assert "move one of its 36 numbers at a time" in said
     assert "my_envs.py" in said
     assert "--import my_envs" in said
 
