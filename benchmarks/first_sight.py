@@ -1,4 +1,4 @@
-"""Any reward at first sight: goals and rewards solved from reward-free runs.
+"""Zero-shot planning: goals and rewards solved from reward-free runs.
 
     python benchmarks/first_sight.py [goals agents rewards ...] [--seeds 100 101 ...] [--jobs 2]
 
@@ -283,7 +283,7 @@ def _report(path: Path) -> str:
     """Page of all tables, from the lines of first_sight.csv."""
     runs = pd.read_csv(path)
     parts = [
-        "# Any reward at first sight\n",
+        "# Zero-shot planning: tables\n",
         "Made by `python benchmarks/first_sight.py`; a line for each run is in "
         "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
         "further step. Lines that the file holds are not made again, so that some are of earlier "
@@ -308,7 +308,7 @@ def _report(path: Path) -> str:
 
 def main() -> None:
     """Run what is missing, and write the tables."""
-    parser = argparse.ArgumentParser(description="Any reward at first sight.")
+    parser = argparse.ArgumentParser(description="Zero-shot planning.")
     parser.add_argument("studies", nargs="*", metavar="|".join(_STUDIES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(100, 107)))
     parser.add_argument("--jobs", type=int, default=1)

@@ -5,7 +5,7 @@
 Outcomes of every pair of state and action are drawn from the true dynamics, equally many of each,
 which nobody who walks on the lake can have; the plan for the goal is made from their relative
 frequencies. Printed: draws of each pair, of all, and the chance that the plan's episodes of 200
-steps end at the goal, in ten samples, beside that of the plan from the true dynamics.
+steps end at the goal, in ten samples, beside the plan from the true dynamics.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/rover_in_one_page.py
 
-The agent walks through five rooms of which it knows nothing, and repeats four steps:
+The agent walks through five unknown rooms, and repeats four steps:
 
     collect      go where the model does not know what an action does
     represent    give each new observation a row of its own

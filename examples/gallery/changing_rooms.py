@@ -25,7 +25,7 @@ def make_env():
 agent = rover.Rover(make_env(), seed=100, contexts=True).learn(4000)
 
 # %%
-# One episode in fresh rooms, by the policy that was handed over and by random actions.
+# One episode in fresh rooms, by the returned policy and by random actions.
 figure = plt.figure(figsize=(9.0, 4.6), layout="constrained")
 for axes, name in zip(figure.subplots(1, 2), ("ROVER", "random actions"), strict=True):
     env, rng = make_env(), np.random.default_rng(1)

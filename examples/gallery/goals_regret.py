@@ -1,10 +1,10 @@
 """
-Every goal at first sight
-=========================
+Zero-shot policies for every goal
+=================================
 
-Transitions that were made without a reward plan for any goal at once. The map shows, for each cell
-as a goal, the regret: how many steps more than the shortest way an episode takes, 300 steps where
-the data never reached the goal. What was reached is reached again by nearly the shortest way.
+One reward-free run gives a policy for every goal. For each cell as a goal the map shows the regret,
+the steps of an episode beyond the shortest path; it is 300 where the data never reached the goal.
+The policy reaches every visited cell by nearly the shortest path.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 With and without the sink
 =========================
 
-Where the data says nothing, ROVER's model leads to a virtual sink, and mass in the sink costs
+Without data, ROVER's model leads to a virtual sink, and mass in the sink costs
 :math:`\\varepsilon^2 m^2`. With :math:`\\varepsilon = 0` leaving the data is free, and while a
 part of the maze is unknown the policy that is best on the model runs out of what it knows.
 """

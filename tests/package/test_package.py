@@ -119,6 +119,37 @@ def test_docstrings_comments_and_messages_are_plain():
     assert not wrong, "\n".join(wrong)
 
 
+GENERATED = {"api", "agents", "gallery", "project"}  # folders of docs/ that `make docs` writes
+WRITTEN = sorted(
+    path
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "docs/**/*.toml",
+        "examples/**/*.py",
+        "experiments/*.toml",
+        "src/**/studies/**/*.toml",
+    )
+    for path in ROOT.glob(pattern)
+    if not GENERATED & {*path.relative_to(ROOT).parts[1:-1]} or path.suffix != ".md"
+)
+
+
+def test_documents_are_plain():
+    """Search pages, examples and studies, except the names in code, such as former ones."""
+    wrong = []
+    for path in WRITTEN:
+        text = path.read_text("utf-8")
+        if path.suffix == ".md":
+            text = re.sub(r"^```.*?^```|`[^`\n]+`", "", text, flags=re.M | re.S)
+        words = re.sub(r"(?:\\\n|\n#|\s)+", " ", text).lower()
+        wrong += [
+            f"{path.relative_to(ROOT)}: …{words[found.start() - 40 : found.end() + 20]}…"
+            for found in PHRASES.finditer(words)
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
 # Each of these ideas has one name, the field's (CHANGELOG, "Renamed").
 FORMER_WORDS = frozenset(
     (
