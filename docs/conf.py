@@ -16,6 +16,7 @@ author = "The ROVER contributors"
 project_copyright = author
 version = release = rover.__version__
 html_title = f"ROVER {version}"
+repository = ""  # its address, for links to it and "edit this page" (extensions/repository.py)
 
 extensions = [
     "myst_parser",
@@ -28,6 +29,7 @@ extensions = [
     "code_links",
     "gallery_pictures",
     "mathml",
+    "repository",
 ]
 exclude_patterns = ["package.md", "gallery/**.ipynb", "gallery/**.py", "gallery/**.md5"]
 nitpicky = True

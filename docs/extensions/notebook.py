@@ -1,8 +1,8 @@
-"""A page of the documentation as a notebook: its text and its code blocks as cells.
+"""Each tutorial as a notebook: its text and its code blocks as cells.
 
     python docs/extensions/notebook.py
 
-writes examples/first_result.ipynb from docs/first_result.md, so that nothing is written twice.
+writes examples/NAME.ipynb from docs/NAME.md, so that nothing is written twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).parents[2]
-PAGE, NOTEBOOK = ROOT / "docs" / "first_result.md", ROOT / "examples" / "first_result.ipynb"
+TUTORIALS = ("first_result", "five_lines", "solving", "transfer", "compare")
+
+
+def page_of(name: str) -> Path:
+    """Markdown of a tutorial."""
+    return ROOT / "docs" / f"{name}.md"
+
+
+def file_of(name: str) -> Path:
+    """Notebook of a tutorial."""
+    return ROOT / "examples" / f"{name}.ipynb"
 
 
 def notebook_of(page: str) -> nbformat.NotebookNode:
@@ -27,7 +37,7 @@ def notebook_of(page: str) -> nbformat.NotebookNode:
         parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True
     ):
         if text.strip():
-            links = re.sub(r"\]\((?!https?:|\.\./)", "](../docs/", text.strip())
+            links = re.sub(r"\]\((?!https?:|\.\./|#)", "](../docs/", text.strip())
             cells.append(new_markdown_cell(links))
         if language == "python":
             cells.append(new_code_cell(code.rstrip()))
@@ -42,4 +52,5 @@ def notebook_of(page: str) -> nbformat.NotebookNode:
 
 
 if __name__ == "__main__":
-    nbformat.write(notebook_of(PAGE.read_text("utf-8")), NOTEBOOK)
+    for tutorial in TUTORIALS:
+        nbformat.write(notebook_of(page_of(tutorial).read_text("utf-8")), file_of(tutorial))

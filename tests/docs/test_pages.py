@@ -102,9 +102,10 @@ def evaluate(example: Example) -> str | None:
 
 
 WITH_BLOCKS = [page for page in PAGES if "```" in page.read_text("utf-8")]
+TUTORIALS = {path.stem for path in (ROOT / "examples").glob("*.ipynb")}
 NOTEBOOKS = all(map(find_spec, ("nbformat", "nbclient", "ipykernel")))
-RUN = [page for page in WITH_BLOCKS if page.name != "first_result.md" or not NOTEBOOKS]
-"""The first guide is run as a notebook where that can be done: see test_notebook.py."""
+RUN = [page for page in WITH_BLOCKS if page.stem not in TUTORIALS or not NOTEBOOKS]
+"""Tutorials are run as notebooks where that can be done: see test_notebook.py."""
 
 
 @pytest.fixture
