@@ -283,8 +283,8 @@ def test_the_page_shows_the_entries_that_are_kept(monkeypatch):
     monkeypatch.undo()  # of the suite as it is
     docs = ROOT / "docs"
     entries = [Entry.read(path) for path in sorted((docs / "results" / "board").glob("*.json"))]
-    page = (docs / "board.md").read_text("utf-8")
+    page = (docs / "results" / "leaderboard.md").read_text("utf-8")
     for scale in ("small", "medium"):
         shown = [entry for entry in entries if entry.scale == scale]
         assert {"rover", "random"} <= {entry.agent for entry in shown}
-        assert board_page(shown, f"pictures/board-{scale}.png") in page
+        assert board_page(shown, f"../pictures/board-{scale}.png") in page

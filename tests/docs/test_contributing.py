@@ -100,5 +100,5 @@ def test_the_leaderboard_is_made_of_the_submissions(scale):
     """Otherwise: `rover board table docs/results/board/*-SCALE.json`."""
     docs = ROOT / "docs"
     entries = [Entry.read(path) for path in sorted(docs.glob(f"results/board/*-{scale}.json"))]
-    page = board_page(entries, f"pictures/board-{scale}.png")
-    assert page.strip() in (docs / "board.md").read_text(encoding="utf-8")
+    page = board_page(entries, f"../pictures/board-{scale}.png")
+    assert page.strip() in (docs / "results" / "leaderboard.md").read_text(encoding="utf-8")

@@ -46,12 +46,65 @@ def test_twelve_questions_are_answered_within_two_clicks():
         assert answer in texts, question
 
 
+def trees(page: Path) -> dict[str, list[str]]:
+    """Entries of the navigation that a page lists, by the caption of each tree."""
+    found = re.findall(r"```\{toctree\}(.*?)```", page.read_text("utf-8"), flags=re.S)
+    captions = [re.search(r":caption: (.*)", tree) for tree in found]
+    return {
+        caption[1] if caption else "": re.findall(r"^[\w/]+$", tree, flags=re.M)
+        for caption, tree in zip(captions, found, strict=True)
+    }
+
+
 def test_the_navigation_is_short():
-    trees = re.findall(
-        r"```\{toctree\}(.*?)```", (DOCS / "index.md").read_text("utf-8"), flags=re.S
+    assert sum(map(len, trees(DOCS / "index.md").values())) <= 30
+
+
+def words(page: Path) -> int:
+    """Number of words, without code, formulas and what is not shown."""
+    text = re.sub(r"```.*?```|<!--.*?-->|\$\$.*?\$\$", "", page.read_text("utf-8"), flags=re.S)
+    return len(text.split())
+
+
+def guides() -> set[Path]:
+    """Tutorials, how-to guides and explanations, with the pages below them."""
+    parts = trees(DOCS / "index.md")
+    found = [DOCS / f"{name}.md" for part in PARTS for name in parts[part]]
+    found = [page for page in found if page.exists()]  # the gallery is made of scripts
+    below = [page.parent / f"{n}.md" for page in found for n in trees(page).get("", [])]
+    return {*found, *below}
+
+
+PARTS = ("Tutorials", "How-to", "Explanation")
+TABLES = {"results/leaderboard.md", "results/arenas/arenas.md", "results/model.md"}
+"""Tables of runs without a file of their origin beside them."""
+
+
+def is_generated(page: Path) -> bool:
+    """Whether a page is written by a study or a benchmark, or by `make docs`."""
+    name = page.relative_to(DOCS)
+    provenance = (page.with_name(f"{page.stem}-provenance.json"), page.parent / "provenance.json")
+    folders = {"api", "agents", "gallery", "project"}
+    return (
+        any(path.exists() for path in provenance) or str(name) in TABLES or name.parts[0] in folders
     )
-    entries = [line for tree in trees for line in tree.split("\n") if re.fullmatch(r"[\w/]+", line)]
-    assert len(entries) <= 30
+
+
+def test_pages_are_short():
+    pages = [page for page in DOCS.rglob("*.md") if not is_generated(page)]
+    long = {str(page.relative_to(ROOT)): words(page) for page in [*pages, ROOT / "README.md"]}
+    assert {name: count for name, count in long.items() if count > 900} == {}
+
+
+def test_guides_are_short():
+    counts = {page.name: words(page) for page in guides()}
+    assert {name: count for name, count in counts.items() if count > 600} == {}
+    assert sum(counts.values()) <= 14_000
+
+
+def test_guides_have_no_formulas():
+    with_formulas = {page.stem for page in guides() if "$$" in page.read_text("utf-8")}
+    assert with_formulas <= {"primer"}
 
 
 def messages() -> list[str]:
@@ -69,7 +122,7 @@ def messages() -> list[str]:
     return found
 
 
-ROWS = re.findall(r"^\| `([^`]+)` \|", (DOCS / "faq.md").read_text("utf-8"), flags=re.M)
+ROWS = re.findall(r"^\| `([^`]+)` \|", (DOCS / "messages.md").read_text("utf-8"), flags=re.M)
 SAID = messages()
 
 
