@@ -171,14 +171,14 @@ def _plan() -> None:
         if not (self._search or law.n_dimensions > exploration._MOST_PLANNED):
             return plain(self, observation, rng)
         point = law.point(observation)
-        if len(self._path) == law.held and self._sequence is not None:
+        if len(self._path) == law.action_repeat and self._sequence is not None:
             told = self._sequence.points[0]
             if len(told) != len(point) or np.abs(point - told).max() > exploration.MISSED:
                 self._path.clear()
         if not self._path:
-            law.motion.visit(n)
+            law.dynamics.visit(n)
             self._sequence = lookahead.most_novel_sequence(
-                law.motion,
+                law.dynamics,
                 point,
                 lambda points: np.zeros(len(points)),
                 discount=self._discount,
@@ -186,7 +186,7 @@ def _plan() -> None:
                 idle=law._idle(observation),
             )
             actions = self._sequence.actions[exploration._FOLLOWED - 1 :: -1]
-            self._path = np.repeat(actions, law.held).tolist()
+            self._path = np.repeat(actions, law.action_repeat).tolist()
             if self._sequence.alive < exploration._SAFE:
                 del self._path[:-1]
         return self._path.pop()

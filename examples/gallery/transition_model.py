@@ -37,13 +37,13 @@ buffer = rover.Rover(PointMaze(), seed=100).learn(500).buffer
 model = LandmarkModel(buffer, lambda seen, _: (buffer.observations.rows[seen], None), largest=80)
 model.fit()
 rows = model.rows()
-novelty = model.motion.novelty(model.net.places)
-places, ends = model.net.places * model.scale, rows.ahead.reshape(-1, 4, 2) * model.scale
+novelty = model.dynamics.novelty(model.net.landmarks)
+places, ends = model.net.landmarks * model.scale, rows.ahead.reshape(-1, 4, 2) * model.scale
 place = np.linalg.norm(places - (5.5, 1.1), axis=1).argmin()
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.8), layout="constrained")
 for axes, title in (left, "cells, places and their novelty"), (right, "four rows of one place"):
     axes.pcolormesh(np.arange(7), np.arange(6), WALLS, cmap="Greys", vmax=3)
-    axes.plot(*(model.cells.places * model.scale).T, "k.", markersize=2)
+    axes.plot(*(model.cells.landmarks * model.scale).T, "k.", markersize=2)
     points = axes.scatter(*places.T, c=novelty, s=26)
     axes.set(aspect="equal", xlabel="x", ylabel="y", title=title)
 right.set(xlim=(4, 6), ylim=(0, 2))

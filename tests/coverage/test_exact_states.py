@@ -122,7 +122,7 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
         kept=np.array([0]),
         scale=np.ones(1),
         n_pairs=2 * n,
-        held=1,
+        action_repeat=1,
     )
     onward = csr_array((~ends * 1.0, (np.arange(2 * n), to)), shape=(2 * n, n))
     rows = Rows(onward, ends * 1.0, np.zeros(2 * n), np.eye(n)[0], to[:, None].astype(float))

@@ -61,7 +61,7 @@ def test_every_kind_of_environment_gets_a_policy(name):
     summary = agent.summary()
     assert summary["steps"] == 75
     # A constant of continuous states is no figure.
-    assert (summary["sink_mass"] is None) == agent._representation.has_places
+    assert (summary["sink_mass"] is None) == agent._representation.has_landmarks
     assert 0 <= (summary["sink_mass"] or 0.0) <= 1.001
     assert (summary["states_total"] is not None) == (name in KNOWN_STATES)
 

@@ -29,7 +29,7 @@ def ring(ends_at: int | None = None) -> SimpleNamespace:
         buffer=SimpleNamespace(starts=lambda: (np.array([0]), np.array([3.0]))),
         points=lambda observations: places[observations],
         cells=Net(places, 0.5),
-        motion=SimpleNamespace(step=step),
+        dynamics=SimpleNamespace(step=step),
     )
 
 
@@ -62,8 +62,8 @@ def test_j_of_a_certain_policy_is_exact_up_to_the_end():
 
 def test_points_that_leave_the_relations_are_restored():
     drifting = ring()
-    exactly = drifting.motion.step
-    drifting.motion.step = lambda points: (exactly(points)[0] + 0.3, exactly(points)[1])
+    exactly = drifting.dynamics.step
+    drifting.dynamics.step = lambda points: (exactly(points)[0] + 0.3, exactly(points)[1])
     rounded = SimpleNamespace(restore=np.round)
     assert simulated(ONWARD) == simulated(ONWARD, drifting, rounded)
 
@@ -99,7 +99,7 @@ def planned(agent, monkeypatch, objectives):
         return next(values)
 
     monkeypatch.setattr(agent_module, "simulated_objective", judged)
-    return *agent._plan(agent._representation.handed_over()[0]), sizes
+    return *agent._plan(agent._representation.policy_parts()[0]), sizes
 
 
 @pytest.mark.parametrize("better", [0, 1])
@@ -107,7 +107,7 @@ def test_the_better_plan_in_simulation_is_returned(agent, monkeypatch, better):
     """Plans are compared on the cells, and each with its own J on its own landmarks."""
     objectives = [[0.7, 9.0, 0.8, 9.0], [0.8, 9.0, 0.7, 9.0]][better]
     model, plan, sizes = planned(agent, monkeypatch, objectives)
-    cells = len(agent._places.cells)
+    cells = len(agent._landmarks.cells)
     assert sizes[::2] == [cells, cells]
     assert sizes[3] <= 40 < sizes[1] <= 100
     assert len(model.anchors) == sizes[1 + 2 * better]
@@ -122,7 +122,7 @@ def test_a_plan_whose_simulation_confirms_its_j_is_the_only_one(agent, monkeypat
 
 def test_a_model_that_explains_little_is_not_simulated_in(agent, monkeypatch):
     monkeypatch.setattr(agent_module, "MOST_UNEXPLAINED", -1.0)
-    model, plan = agent._plan(agent._representation.handed_over()[0])
+    model, plan = agent._plan(agent._representation.policy_parts()[0])
     assert len(model.anchors) <= 40
     assert "simulated_objective" not in plan.figures
 
@@ -132,7 +132,7 @@ def test_the_simulated_policy_is_the_returned_one(cover):
     """Total variation is 0 at the buffer's observations, also with columns that cover appends."""
     options = {"n_anchors": 40, "measure_share": 0.0, "cover": cover}
     agent = Rover("MountainCar-v0", seed=0, **options).learn(200)
-    places, policy = agent._places, agent.policy
+    places, policy = agent._landmarks, agent.policy
     rows = agent.buffer.observations.rows
     points = places.points(np.arange(len(rows)))
     # The units of the policy are those of the latest plan.

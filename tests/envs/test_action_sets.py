@@ -105,7 +105,7 @@ def test_one_law_that_is_affine_in_the_action_foretells_all_of_them(run):
     model.fit()
     points = model.points(agent.buffer.inputs[:20])
     for number, action in enumerate(agent.buffer.action_set):
-        moved = model.motion.smooth(points, np.full(20, number)) * model.scale
+        moved = model.dynamics.smooth(points, np.full(20, number)) * model.scale
         assert np.median(np.abs(moved - 0.3 * action), axis=0).max() < 0.03  # a tenth of a step
 
 

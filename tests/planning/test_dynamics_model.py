@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
-from rover.planning.dynamics_model import HELD, DynamicsModel
+from rover.planning.dynamics_model import ACTION_REPEAT, DynamicsModel
 from rover.planning.model import LandmarkModel
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -51,16 +51,16 @@ def moved(ball: FloatArray, force: float) -> FloatArray:
 def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
     buffer, grown = rolled(seed, 400)
     grown.fit()
-    motion = grown.motion
+    motion = grown.dynamics
     rng = np.random.default_rng(seed)
     balls = rng.uniform(-0.4, 0.4, (50, 2))
     ends, terminates = motion.ends(balls / grown.scale)
-    held, _ = motion.ends(balls / grown.scale, HELD)
+    held, _ = motion.ends(balls / grown.scale, ACTION_REPEAT)
     for ball, end, last in zip(balls, ends, held, strict=True):
         for action, force in enumerate(FORCES):
             there = moved(ball, force)
             np.testing.assert_allclose(end[action] * grown.scale, there, atol=0.02)
-            for _ in range(HELD - 1):
+            for _ in range(ACTION_REPEAT - 1):
                 there = moved(there, force)
             np.testing.assert_allclose(last[action] * grown.scale, there, atol=0.06)
     assert not terminates.any()
@@ -69,7 +69,7 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
     points, actions, changes = grown._moves(slice(0, len(buffer)))
     each = np.arange(len(hits))
     corrected = motion.ends(points[hits])[0][each, actions[hits]] - points[hits]
-    law = motion._law.predict(points[hits], motion._coefficients)[actions[hits], each]
+    law = motion._displacements.predict(points[hits], motion._coefficients)[actions[hits], each]
     assert np.abs(corrected - changes[hits]).mean() < 0.75 * np.abs(law - changes[hits]).mean()
 
 
@@ -104,7 +104,7 @@ def test_what_was_predicted_and_did_not_come_is_less_novel():
     model.fit()
     points, actions, changes = model._moves(slice(0, 300))
     controls = np.eye(3)[actions]
-    missed = model.motion._law.left_out(points, controls, changes)
+    missed = model.dynamics._displacements.left_out(points, controls, changes)
     far = np.abs(missed).max(axis=1) > 0.5
     assert far.any()
     predicted = (points + changes - missed)[far]

@@ -16,7 +16,7 @@ from rover.coverage.exploration import Explorer
 from rover.data import Buffer
 from rover.operators import SparseOperator, growing_steps, mirror_descend
 from rover.planning import model, net
-from rover.planning.dynamics_model import HELD
+from rover.planning.dynamics_model import ACTION_REPEAT
 from rover.planning.model import LandmarkModel
 from rover.planning.net import Net, _lag_scale
 
@@ -33,11 +33,11 @@ def test_a_net_covers_its_points_and_only_grows_with_them(seed, n, radius):
     owner = whole.add(points)
     parts = grown.add(points[:half]), grown.add(points[half:])
     np.testing.assert_array_equal(np.concatenate(parts), owner)
-    np.testing.assert_array_equal(grown.places, whole.places)
-    distance = np.linalg.norm(points[:, None] - whole.places[None], axis=2)
+    np.testing.assert_array_equal(grown.landmarks, whole.landmarks)
+    distance = np.linalg.norm(points[:, None] - whole.landmarks[None], axis=2)
     np.testing.assert_array_equal(owner, (distance <= radius).argmax(axis=1))
     assert (distance.min(axis=1) <= radius).all()
-    apart = np.linalg.norm(whole.places[:, None] - whole.places, axis=2)
+    apart = np.linalg.norm(whole.landmarks[:, None] - whole.landmarks, axis=2)
     assert (apart + 10 * radius * np.eye(len(whole)) > radius).all()
     largest = int(rng.integers(1, 9))
     small = Net.over(points, radius, largest=largest)
@@ -123,10 +123,10 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
             made.append(
                 (
                     one.scale,
-                    one.cells.places,
+                    one.cells.landmarks,
                     one._tries,
                     one._begins,
-                    one.net.places,
+                    one.net.landmarks,
                     rows.onward.toarray(),
                     rows.end,
                     rows.sink,
@@ -145,19 +145,19 @@ def test_a_net_of_a_policy_is_its_own_and_bounded():
     _, coarse = wander(0, 300)
     coarse._largest = 10
     coarse.fit()
-    before = coarse.rows(steps=HELD)
+    before = coarse.rows(steps=ACTION_REPEAT)
     for largest in (25, 10):
         finer = coarse.finer(largest)
-        rows = finer.rows(steps=HELD)
+        rows = finer.rows(steps=ACTION_REPEAT)
         assert 10 // 2 < len(finer.net) <= largest
         mass = rows.onward.sum(axis=1) + rows.end + rows.sink
         np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
     assert len(coarse.finer(25).net) > len(coarse.net)
     # The explorer's places and rows are what they were.
-    np.testing.assert_array_equal(coarse.rows(steps=HELD).ahead, before.ahead)
+    np.testing.assert_array_equal(coarse.rows(steps=ACTION_REPEAT).ahead, before.ahead)
 
 
-def test_a_plan_of_many_actions_has_fewer_places():
+def test_a_plan_of_many_actions_has_fewer_landmarks():
     buffer = Buffer((2,), np.float64, 40)
     assert place_model(buffer)._affordable(600) == 200
     assert place_model(buffer)._affordable(50) == 50
@@ -168,26 +168,30 @@ def test_predictions_by_brute_force(seed):
     """The law, and what it misses in the cells near by, shrunk to nothing far from them."""
     _, grown = wander(seed, 150)
     grown.fit()
-    motion, coefficients = grown.motion, grown.motion._coefficients
+    motion, coefficients = grown.dynamics, grown.dynamics._coefficients
     points = np.concatenate(
-        [grown.cells.places[:9], np.random.default_rng(seed).normal(size=(9, 2))]
+        [grown.cells.landmarks[:9], np.random.default_rng(seed).normal(size=(9, 2))]
     )
     ends, terminates = motion.ends(points)
     for row, point in enumerate(points):
         for action in range(N_ACTIONS):
-            law = motion._law.predict(point[None], coefficients[action : action + 1])[0, 0]
+            law = motion._displacements.predict(point[None], coefficients[action : action + 1])[
+                0, 0
+            ]
             total, missed = 0.1, np.zeros(2)
             for cell in np.flatnonzero(grown._tries[:, action]):
                 n = grown._tries[cell, action]
                 begin = grown._begins[cell, action] / n
-                told = motion._law.predict(begin[None], coefficients[action : action + 1])[0, 0]
+                told = motion._displacements.predict(
+                    begin[None], coefficients[action : action + 1]
+                )[0, 0]
                 weight = min(n, 4.0) * np.exp(-0.5 * ((begin - point) ** 2).sum() / 0.4**2)
                 total += weight
                 missed += weight * (grown._changes[cell, action] / n - told)
-            reached = np.clip(point + law + missed / total, motion._low, motion._high)
+            reached = np.clip(point + law + missed / total, motion.low, motion.high)
             np.testing.assert_allclose(ends[row, action], reached, atol=1e-9)
-            assert motion._terminations is not None
-            ended = motion._terminations(reached[None, None], np.eye(N_ACTIONS)[[action]])
+            assert motion.terminations is not None
+            ended = motion.terminations(reached[None, None], np.eye(N_ACTIONS)[[action]])
             np.testing.assert_allclose(terminates[row, action], ended[0, 0], atol=1e-9)
 
 
@@ -282,8 +286,8 @@ def test_a_plan_is_worth_what_policy_iteration_says():
     explorer = Explorer(grown, buffer, discount=0.9, every=10)
     action = explorer.act(0, np.random.default_rng(0))
     rows, gamma = grown.novelty_rows().rows, 0.9
-    gamma **= HELD
-    gains = (1.0 - gamma) * grown.motion.novelty(rows.ahead).reshape(-1, N_ACTIONS)
+    gamma **= ACTION_REPEAT
+    gains = (1.0 - gamma) * grown.dynamics.novelty(rows.ahead).reshape(-1, N_ACTIONS)
     size = len(rows.start)
     moves = (rows.onward.toarray() + np.outer(rows.end, rows.start)).reshape(size, N_ACTIONS, size)
     policy = np.zeros(size, np.int64)

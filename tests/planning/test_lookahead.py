@@ -7,7 +7,7 @@ import pytest
 from test_dynamics_model import rolled
 
 from rover.planning import lookahead
-from rover.planning.dynamics_model import HELD
+from rover.planning.dynamics_model import ACTION_REPEAT
 from rover.planning.lookahead import most_novel_sequence
 
 DISCOUNT = 0.9
@@ -15,7 +15,7 @@ DISCOUNT = 0.9
 
 def way_of(model, begin, **options):
     return most_novel_sequence(
-        model.motion,
+        model.dynamics,
         begin,
         lambda points: 0.3 - 0.01 * points[:, 0],
         discount=DISCOUNT,
@@ -28,10 +28,10 @@ def worth_of(model, begin, actions):
     """What the docstring of the module says, one way at a time."""
     point, worth, alive, passed = begin[None], 0.0, 1.0, []
     for length, action in enumerate(actions):
-        ends, ended = model.motion.ends(point, HELD)
+        ends, ended = model.dynamics.ends(point, ACTION_REPEAT)
         point, ended = ends[:, action], float(ended[0, action])
         visited = np.array(passed).reshape(1, len(passed), len(begin))
-        novelty = float(model.motion.novelty(point, visited, HELD)[0])
+        novelty = float(model.dynamics.novelty(point, visited, ACTION_REPEAT)[0])
         worth += DISCOUNT**length * alive * (1.0 - DISCOUNT) * novelty
         passed, alive = [*passed, point[0]], alive * (1.0 - ended)
     onward = alive * float(0.3 - 0.01 * point[0, 0]) + (1.0 - alive) * 0.2
@@ -70,7 +70,7 @@ def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
 def test_points_that_a_way_has_passed_count_as_visited():
     _, model = rolled(1, 200)
     model.novelty_rows()
-    novelty, points = model.motion.novelty, np.array([[0.5, 0.1], [9.0, 9.0]])
+    novelty, points = model.dynamics.novelty, np.array([[0.5, 0.1], [9.0, 9.0]])
     far = points[:, None] + 1e3
     np.testing.assert_array_equal(novelty(points, far), novelty(points))
     # A point far from all data has novelty 1, and 1 / (1 + n) after n visits to it.

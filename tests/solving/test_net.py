@@ -17,7 +17,7 @@ from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics_model import DynamicsModel
-from rover.planning.outcomes import _hold, _Taken, _unforeseen
+from rover.planning.outcomes import _repeat, _Taken, _unforeseen
 from rover.solving import net_model
 
 
@@ -74,7 +74,12 @@ def test_a_plan_is_in_doubt_at_a_wall_alone():
     assert free[0] < 0.5 * wall[0]
     assert 0.02 < wall[0] < 0.5
     assert wall.sum() == pytest.approx(1.0)
-    assert 0.0 <= float(policy.doubts.min()) <= float(policy.doubts.max()) <= 1.0
+    assert (
+        0.0
+        <= float(policy.contact_probability.min())
+        <= float(policy.contact_probability.max())
+        <= 1.0
+    )
 
 
 @pytest.mark.parametrize("noise", [0, 2])
@@ -174,11 +179,11 @@ def test_no_plan_creeps_through_a_wall():
     ends = begins + np.where(actions == 0, 0.0, 1.0)[:, None] * law[actions]  # a wall at x = 0
     taken, _ = taken_by(law, begins, ends, actions)
     blurred = cast(DynamicsModel, _Drift(law * np.array([[0.3], [1.0]])))
-    held = _hold(blurred, taken, begins[::7], 0.6)
+    held = _repeat(blurred, taken, begins[::7], 0.6)
     reached = held.ends.reshape(3, 2, 2)
     np.testing.assert_array_equal(reached[:, 0], begins[::7])
     np.testing.assert_allclose(reached[:, 1], begins[::7] + law[1])
-    assert held.doubts.reshape(3, 2).tolist() == [[pytest.approx(1.0), 0.0]] * 3
+    assert held.contact_probability.reshape(3, 2).tolist() == [[pytest.approx(1.0), 0.0]] * 3
 
 
 def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
@@ -190,7 +195,7 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
         buffer.add_start(begin)
         buffer.add(begin, int(x < 0.5 and rng.random() < 0.5), end, False, True)
     model = net_model(buffer, ridge=0.02)
-    where = model.places[:, 0] / model.projection[0, 0]
+    where = model.landmarks[:, 0] / model.projection[0, 0]
     everywhere, left = model.sink.reshape(-1, 2).T
     assert everywhere.max() < 0.1
     assert left[where < 0.4].max() < 0.1

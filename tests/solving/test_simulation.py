@@ -51,7 +51,7 @@ def stage(held: int = 1, *, reward: float = 1.0, ends: bool = False, missed: flo
         over,
         discount=GAMMA,
         sink_value=-7.0,
-        held=held,
+        action_repeat=held,
     )
 
 

@@ -186,7 +186,7 @@ def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric():
     far = np.array([[50, 3]], np.uint8)
     np.testing.assert_allclose(policy.probs(far), 1.0 / 3.0)
     assert policy.value(far)[0] == 0.0
-    assert (policy.places_of(far) < 0).all()
+    assert (policy.landmarks_of(far) < 0).all()
     assert policy.probs(np.array([[2, 0]], np.uint8))[0, 0] == pytest.approx(1.0)
     with pytest.warns(RoverWarning, match="40% of the decisions were made at observations that"):
         warn_of_unseen(0.4, policy)
@@ -201,7 +201,7 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
         # A tenth of the actions is uniform where nothing was seen.
         np.testing.assert_allclose(each.probs(near)[:, 0], [1.0, 0.9 + 0.1 / 3.0])
         np.testing.assert_array_equal(each.value(near[:1]), each.value(seen))
-        unseen = each.places_of(np.concatenate([near, seen])) < 0
+        unseen = each.landmarks_of(np.concatenate([near, seen])) < 0
         np.testing.assert_array_equal(unseen, [0, 1, 0])
     warn_of_unseen(0.4, policy)  # says nothing: pytest makes errors of warnings
 

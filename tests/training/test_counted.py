@@ -12,7 +12,7 @@ from rover.errors import RoverWarning
 from rover.evaluation import policy_occupancy
 from rover.evaluation.visits import tried_pairs
 from rover.policies import CoveragePolicy
-from rover.training.agent import HandedOver
+from rover.training.agent import FinalPolicy
 from rover.training.counted import CountedObjective
 
 N_STATES, N_ACTIONS, DISCOUNT = 12, 3, 0.9
@@ -88,9 +88,9 @@ def test_puzzles_are_judged_by_their_counts(space):
 class Still(Rover):
     """Rover whose last policy takes the first action, which goes to and fro, nearly always."""
 
-    def _last_plan(self) -> HandedOver:
+    def _last_plan(self) -> FinalPolicy:
         policy, _ = self._planned_policy()
         weights = torch.zeros_like(policy.weights)
         weights[:, 0] = 500.0
         still = CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights)
-        return HandedOver(still, self.num_timesteps, 0.0)
+        return FinalPolicy(still, self.num_timesteps, 0.0)

@@ -44,7 +44,7 @@ def _solve(
 
     The transitions of a run, of any agent, say where actions lead: that is all that planning needs.
     Where states repeat the plan is exact for what was seen; where they do not it is made on a net
-    of the visited places. What was never tried is taken for the worst, so plans keep to the data.
+    of the visited landmarks. Untried actions are taken for the worst, so plans keep to the data.
 
     Of a run that found that the world changes with every episode the reward is regressed on what
     was seen, and the policy explores each layout with a memory of it, and goes for the reward.
@@ -203,7 +203,7 @@ def task_figures(
         "name": policy.tasks[0] if policy.n_components == 1 else several,
         "return": float((returns if regret is None else regret.returns).mean()),
         "best": None if regret is None else float(regret.best.mean()),
-        "unseen_share": float((policy.places_of(decisions) < 0).mean()),
+        "unseen_share": float((policy.landmarks_of(decisions) < 0).mean()),
     }
 
 

@@ -52,7 +52,7 @@ from rover.planning.model import MAX_LANDMARKS, LandmarkModel
 from rover.planning.model_selection import ModelSelection
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.policy import Policy
-from rover.training.agent import Agent, HandedOver
+from rover.training.agent import Agent, FinalPolicy
 
 _RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
 """Times the ridge of the tries of a plan."""
@@ -177,7 +177,7 @@ class Rover(Agent[RoverConfig]):
             generator=generator,
             rng=self._batch_rng,
         )
-        self._places: LandmarkModel | None = None
+        self._landmarks: LandmarkModel | None = None
         self._explorer: Explorer | ContextExplorer | None = None
         self._has_contexts = config.contexts is True
         self._renew_exploration()
@@ -259,7 +259,7 @@ class Rover(Agent[RoverConfig]):
         """Explore on counts while states repeat, else on a dynamics model."""
         config, buffer, explorer = self.config, self.buffer, self._explorer
         if self._representation.choose_features():
-            self._places = None
+            self._landmarks = None
         if config.collect != "plan":
             return
         if self._has_contexts:
@@ -309,14 +309,14 @@ class Rover(Agent[RoverConfig]):
 
     def _landmark_model(self) -> LandmarkModel:
         """The model of landmarks, which begins anew where their features have changed."""
-        if self._places is None or self._representation.learns:
+        if self._landmarks is None or self._representation.learns:
             assert self.config.n_anchors is not None
-            self._places = LandmarkModel(
+            self._landmarks = LandmarkModel(
                 self.buffer,
                 self._representation.points,
                 largest=min(self.config.n_anchors, MAX_LANDMARKS),
             )
-        return self._places
+        return self._landmarks
 
     def _update(self) -> dict[str, Any] | None:
         """Represent, estimate and improve, each when it is due; figures of a new policy."""
@@ -343,8 +343,8 @@ class Rover(Agent[RoverConfig]):
         # Only a policy that is followed or measured is worth planning.
         if self._explorer is None or self.measures.is_due(step):
             figures |= self._plan_and_follow()
-        elif self._places is not None:
-            self._places.forget()
+        elif self._landmarks is not None:
+            self._landmarks.forget()
         self._renew_exploration()
         if self._explorer is not None:
             self._explorer.forget_plan()
@@ -352,7 +352,7 @@ class Rover(Agent[RoverConfig]):
 
     def _planned_policy(self) -> tuple[CoveragePolicy, Improvement]:
         """A policy planned on the transitions so far, and how."""
-        encoder, kernel = self._representation.handed_over()
+        encoder, kernel = self._representation.policy_parts()
         model, plan = self._plan(encoder)
         epsilon = self.config.policy_epsilon
         return CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon), plan
@@ -427,7 +427,7 @@ class Rover(Agent[RoverConfig]):
         Raises:
             SingularSolveError: no ridge up to a thousand times the configured one helps.
         """
-        if self._representation.has_places:
+        if self._representation.has_landmarks:
             return self._plan_on_landmarks(encoder)
         problem: SingularSolveError | None = None
         for growth in _RIDGE_GROWTHS:
@@ -449,23 +449,23 @@ class Rover(Agent[RoverConfig]):
     def _plan_on_landmarks(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
         """Plan on a fine net, or on a coarser one if its J is lower in simulated rollouts.
 
-        Where the law is not trusted there is the coarser plan alone."""
+        Where the dynamics model is not trusted there is the coarser plan alone."""
         config, most = self.config, self.config.n_anchors
         assert most is not None
         assert config.discount is not None
         with self.stopwatch("estimate"):
-            places = self._landmark_model()
-            places.forget()
-            places.fit()
-            coarse = places.finer(most)
-        if places.motion.unexplained > MOST_UNEXPLAINED:
+            landmarks = self._landmark_model()
+            landmarks.forget()
+            landmarks.fit()
+            coarse = landmarks.finer(most)
+        if landmarks.dynamics.unexplained > MOST_UNEXPLAINED:
             return self._plan_on_net(coarse, encoder)
         with self.stopwatch("estimate"):
             size = len(self.buffer)
             some = evenly_spaced(size, 4 * SAMPLE)
-            invariants = Invariants(places.points(self.buffer.successors[some]))
-            fine = places.finer(round(_FINER * most))
-            groups, target = covered_landmarks(places, places.cells, self._cover)
+            invariants = Invariants(landmarks.points(self.buffer.successors[some]))
+            fine = landmarks.finer(round(_FINER * most))
+            groups, target = covered_landmarks(landmarks, landmarks.cells, self._cover)
         plans: list[tuple[float, PlanningModel, Improvement]] = []
         for net in (fine, coarse) if len(fine.net) != len(coarse.net) else (fine,):
             model, plan = self._plan_on_net(net, encoder)
@@ -480,14 +480,14 @@ class Rover(Agent[RoverConfig]):
                 probs = at_points(policy, net)
                 visits = simulate(net, probs, invariants, discount=config.discount)
                 objective = simulated_objective(
-                    visits, places.cells, groups, target, discount=config.discount
+                    visits, landmarks.cells, groups, target, discount=config.discount
                 )
                 # On the landmarks and with the action repeat of the plan, as its own J.
                 of_plan = simulated_objective(
-                    visits[:: net.held],
+                    visits[:: net.action_repeat],
                     net.net,
                     *covered_landmarks(net, net.net, self._cover),
-                    discount=config.discount**net.held,
+                    discount=config.discount**net.action_repeat,
                 )
             plan.figures["simulated_objective"] = objective
             plans.append((objective, model, plan))
@@ -501,7 +501,9 @@ class Rover(Agent[RoverConfig]):
     ) -> tuple[PlanningModel, Improvement]:
         """Plan on the landmarks of one net."""
         with self.stopwatch("estimate"):
-            model = landmark_planning_model(net, net.rows(steps=net.held), encoder, self._cover)
+            model = landmark_planning_model(
+                net, net.rows(steps=net.action_repeat), encoder, self._cover
+            )
         return model, self._improve(model, is_comparable=True)
 
     def _improve(self, model: PlanningModel, *, is_comparable: bool) -> Improvement:
@@ -560,7 +562,7 @@ class Rover(Agent[RoverConfig]):
         self._tabulated = policy.tabulated(self.buffer.observations, features)
 
     def _steps_of_policy(self) -> int:
-        return self._planned_at if self._handed_over is None else self.num_timesteps
+        return self._planned_at if self._final is None else self.num_timesteps
 
     def _note_measured(self, record: Mapping[str, Any]) -> None:
         if self._has_contexts or self._keeps_latest or _is_broken(record):
@@ -590,7 +592,7 @@ class Rover(Agent[RoverConfig]):
             f"{latest['sink_mass']:.2g}; raise ridge or n_anchors)"
         )
 
-    def _alternatives(self, step: int) -> list[HandedOver]:
+    def _alternatives(self, step: int) -> list[FinalPolicy]:
         """Earlier policies, the latest softened, and uniform actions; none in the paper's presets.
 
         The earlier one is the best of those measured whose model created no mass.
@@ -599,16 +601,16 @@ class Rover(Agent[RoverConfig]):
             return []
         if isinstance(self._policy, ContextPolicy):
             markov, uniform = self._policy.with_memory(False), self._uniform
-            return [HandedOver(markov, step, 0.0), HandedOver(uniform, None, 1.0)]
+            return [FinalPolicy(markov, step, 0.0), FinalPolicy(uniform, None, 1.0)]
         policy = cast(CoveragePolicy, self.policy)
-        earlier = [] if self._best is None else [HandedOver(self._best[2], self._best[1], 0.0)]
+        earlier = [] if self._best is None else [FinalPolicy(self._best[2], self._best[1], 0.0)]
         return [
             *earlier,
-            HandedOver(_softened(policy, _SOFTENED), step, _SOFTENED),
-            HandedOver(_softened(policy, 1.0), None, 1.0),
+            FinalPolicy(_softened(policy, _SOFTENED), step, _SOFTENED),
+            FinalPolicy(_softened(policy, 1.0), None, 1.0),
         ]
 
-    def _last_plan(self) -> HandedOver | None:
+    def _last_plan(self) -> FinalPolicy | None:
         """The policy of all transitions at a run's end; None: it is the latest, or none was due.
 
         A run that is made longer goes on as if it had not been planned.
@@ -616,18 +618,18 @@ class Rover(Agent[RoverConfig]):
         step, line = self.num_timesteps, self.measures.latest.get("step")
         if line is None or self._explorer is None or self._planned_at == step:
             return None
-        places, drawn = self._places, self._batch_rng.bit_generator.state
+        landmarks, drawn = self._landmarks, self._batch_rng.bit_generator.state
         if line < step:  # the landmarks of the exploration plan are not fitted anew
-            self._places = None
+            self._landmarks = None
         policy, plan = self._planned_policy()
-        self._places, self._batch_rng.bit_generator.state = places, drawn
+        self._landmarks, self._batch_rng.bit_generator.state = landmarks, drawn
         self._plan_figures = plan.figures
-        return HandedOver(policy, step, 0.0)
+        return FinalPolicy(policy, step, 0.0)
 
     def _choose(self) -> None:
         """Choose the policy that covers most of an episode: with memory, without, or random."""
         if not isinstance(self._policy, ContextPolicy):
-            self._handed_over = self._last_plan()
+            self._final = self._last_plan()
             super()._choose()
             return
         measures, step = self.measures, self.num_timesteps
@@ -641,24 +643,24 @@ class Rover(Agent[RoverConfig]):
         best = max(range(len(trials)), key=lambda k: trials[k].spread)
         measures.accept(trials[best])
         if best > 0:
-            self._handed_over = choices[best - 1]
+            self._final = choices[best - 1]
         if best == len(choices):
             warnings.warn(
                 f"the policy of step {step} covers less of an episode than uniformly random "
-                f"actions do: {self._handed_over} is returned instead. Run more steps",
+                f"actions do: {self._final} is returned instead. Run more steps",
                 RoverWarning,
                 stacklevel=5,
             )
 
     def _agent_state(self) -> dict[str, Any]:
-        warm, best, chosen, policy = self._warm_start, self._best, self._handed_over, self._policy
+        warm, best, chosen, policy = self._warm_start, self._best, self._final, self._policy
         return {
             "representation": self._representation.state(),
             "contexts": self._has_contexts,
             # Prices follow from the buffer, which they are learned from again.
             "policy": _content(policy),
             "best": None if best is None else (best[0], best[1], best[2].content()),
-            "handed_over": None
+            "final": None
             if chosen is None
             else (chosen.step, chosen.uniform_share, _content(chosen.policy)),
             "warm_start": None if warm is None else vars(warm),
@@ -668,7 +670,7 @@ class Rover(Agent[RoverConfig]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._representation.load_state(state["representation"])
         self._has_contexts = bool(state["contexts"])
-        self._explorer = self._places = None
+        self._explorer = self._landmarks = None
         self._renew_exploration()
         self._best = None
         policy = self._uniform if state["policy"] is None else self._restored(state["policy"])
@@ -682,15 +684,15 @@ class Rover(Agent[RoverConfig]):
         if isinstance(self._explorer, ContextExplorer):
             self.measures.within_episodes = True
             self._policy = self._explorer.policy(has_memory=True) or policy
-        self._handed_over = None
-        if state["handed_over"] is not None:
-            step, share, content = state["handed_over"]
+        self._final = None
+        if state["final"] is not None:
+            step, share, content = state["final"]
             if content is None:
                 choices = self._alternatives(step or 0)
                 chosen = next(one.policy for one in choices if one.step == step)
             else:
                 chosen = self._restored(content)
-            self._handed_over = HandedOver(chosen, step, share)
+            self._final = FinalPolicy(chosen, step, share)
 
     def _restored(self, content: Mapping[str, Any]) -> CoveragePolicy:
         """A policy of a checkpoint, which holds the same of it as its file does."""

@@ -86,7 +86,7 @@ class RoverConfig(AgentConfig):
     kernel: Literal["linear", "gaussian", "dirac", "interpolation", "custom"] | None = Field(
         None,
         description="kernel on features; None: dirac for discrete states, interpolation between "
-        "places for small vectors, else gaussian",
+        "landmarks for small vectors, else gaussian",
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
@@ -102,9 +102,9 @@ class RoverConfig(AgentConfig):
     n_anchors: int | None = Field(
         None,
         ge=2,
-        description="most places that a policy is planned on where states do not repeat: of the "
-        "model of places (None: 800; 2.5 times as many in a first plan, where its law is trusted), "
-        "or Nyström anchors (None: 200)",
+        description="most landmarks of a policy in continuous spaces: of the landmark model "
+        "(None: 800; 2.5 times as many in a first plan, where its dynamics model is "
+        "trusted), or Nyström anchors (None: 200)",
     )
     anchor_spacing: float = Field(
         0.05, ge=0, lt=2, description="squared kernel distance below which no anchor is added"
@@ -198,7 +198,7 @@ class RoverConfig(AgentConfig):
     )
     search: bool | None = Field(
         None,
-        description="search ways from where the agent stands; None: of vectors, where more than "
+        description="look ahead from the current state; None: of vectors, where more than "
         "three of their numbers are not noise",
     )
     variance_ridge: float = Field(

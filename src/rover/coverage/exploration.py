@@ -10,7 +10,7 @@ collected once, by optimal stopping on relative frequencies P̂,
 
     V(x) = max_a max( m(x, a), γ Σ_x' P̂(x' | x, a) V(x') ):
 
-a reward, not a leak, because mass that a plan loses on its way does not depend on where it leads
+a reward, not a leak, because the mass that a plan loses does not depend on where it leads
 (docs/deviations.md). λ is how random outcomes have proved to be. While every repetition ended in
 the same state, λ = 0, what is novel is what was never tried, and the plan is the path with the most
 worth for each of its steps. An episode that ends goes on where episodes begin, so that an end costs
@@ -38,11 +38,11 @@ _RENEWED = 0.01
 """Share of new transitions after which a plan is made anew, so that its cost does not grow."""
 
 _MOST_PLANNED = 3
-"""Dimensions up to which the values between landmarks tell actions apart: in two, searched ways are
-later at MountainCar's flag; in four, a maze takes a third fewer steps."""
+"""Dimensions up to which values between landmarks separate actions: in two, lookahead reaches
+MountainCar's flag later; in four, it explores a maze in a third fewer steps."""
 
 _FOLLOWED = 2
-"""Actions of a way that are followed before it is searched anew."""
+"""Actions of a sequence that are followed before the next search."""
 
 _SAFE = 0.9
 """Probability that the episode goes on below which a single step is."""
@@ -59,7 +59,7 @@ class Explorer:
         buffer: the transitions.
         discount: γ in (0, 1) of an environment step.
         every: steps after which a plan is made anew, or a hundredth of all where that is more.
-        search: whether ways are searched from where the agent stands; None: where states do not
+        search: whether to look ahead from the current state; None: where states do not
             repeat and have more than three dimensions.
         contacts: searches for contacts, which go before; None: none are looked for.
 
@@ -80,7 +80,7 @@ class Explorer:
         self.model = model
         self._buffer = buffer
         self._search, self._contacts = search, contacts
-        self._discount = discount**model.held  # of a plan's step
+        self._discount = discount**model.action_repeat  # of a plan's step
         self._every = every
         self.forget_plan()
 
@@ -133,7 +133,7 @@ class Explorer:
         if isinstance(model, LandmarkModel) and self._search is not False:
             self._current_plan()  # sets the dimensions
             if self._search or model.n_dimensions > _MOST_PLANNED:
-                self._follow_way(model, observation)
+                self._look_ahead(model, observation)
         if self._path:
             return self._path.pop()
         # Only the draw of a start can lead to what no path leads to, and by chance a second try.
@@ -143,19 +143,19 @@ class Explorer:
             return None
         return int(rng.choice(np.flatnonzero(values >= best * (1.0 - TIE))))
 
-    def _follow_way(self, model: LandmarkModel, observation: int) -> None:
-        """Search a way anew where there is none, or where its first action led elsewhere."""
+    def _look_ahead(self, model: LandmarkModel, observation: int) -> None:
+        """Search for an action sequence where there is none, or its first action led elsewhere."""
         point = model.point(observation)
-        if len(self._path) == model.held and self._sequence is not None:
+        if len(self._path) == model.action_repeat and self._sequence is not None:
             # Points of other features, or in other units, are missed as well.
-            told = self._sequence.points[0]
-            if len(told) != len(point) or np.abs(point - told).max() > MISSED:
+            expected = self._sequence.points[0]
+            if len(expected) != len(point) or np.abs(point - expected).max() > MISSED:
                 self._path.clear()
         if not self._path:
             plan = self._current_plan()
             self._sequence = model.most_novel_sequence(observation, plan.states, self._discount)
             actions = self._sequence.actions[_FOLLOWED - 1 :: -1]
-            self._path = np.repeat(actions, model.held).tolist()
+            self._path = np.repeat(actions, model.action_repeat).tolist()
             if self._sequence.alive < _SAFE:  # a fall is averted step by step, not three at a time
                 del self._path[:-1]
 

@@ -27,7 +27,7 @@ _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
-_PLACES_STEPS, _PLACES_TOLERANCE = 100, 1e-3
+_LANDMARK_STEPS, _LANDMARK_TOLERANCE = 100, 1e-3
 """Steps and tolerance of mirror descent on landmarks, whose model is no better than that."""
 
 _STEP_RULES: dict[str, Callable[[float], StepRule]] = {
@@ -110,7 +110,7 @@ def improve(
         SingularSolveError: the model creates mass.
     """
     assert config.discount is not None
-    discount = config.discount**model.held
+    discount = config.discount**model.action_repeat
     dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
     continues = config.warm_start and is_comparable and not model.on_landmarks
     if continues and warm is not None and warm.fits(model):
@@ -122,7 +122,7 @@ def improve(
     n_new = model.n_pairs - (0 if warm is None else warm.pairs)
     n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
     if model.on_landmarks:
-        n_steps, tolerance = _PLACES_STEPS, max(tolerance, _PLACES_TOLERANCE)
+        n_steps, tolerance = _LANDMARK_STEPS, max(tolerance, _LANDMARK_TOLERANCE)
     elif is_exploring and n_new > _FEW_NEW * model.n_pairs:
         n_steps = min(config.discovery_steps or n_steps, n_steps)
     warmup = min(1.0, step / config.sink_warmup) if config.sink_warmup else 1.0

@@ -58,8 +58,8 @@ class PlanningModel:
         n_pairs: number of distinct pairs (x, a) that it was made of.
         outcome_variance: of their outcomes, 0 of landmarks.
         is_exact: whether observations share nothing.
-        on_places: whether the anchors are landmarks of a net, which are never the same twice.
-        held: steps for which an action is held, of a row.
+        on_landmarks: whether the anchors are landmarks of a net, which are never the same twice.
+        action_repeat: steps for which a row repeats its action.
     """
 
     operator: DenseOperator | SparseOperator
@@ -72,7 +72,7 @@ class PlanningModel:
     outcome_variance: float
     is_exact: bool
     on_landmarks: bool = False
-    held: int = 1
+    action_repeat: int = 1
 
     @property
     def worst_column(self) -> float:
@@ -169,7 +169,7 @@ def landmark_planning_model(
 
     Args:
         model: the model.
-        rows: of its landmarks, made of the data so far, of held actions.
+        rows: of its landmarks, made of the data so far, of repeated actions.
         encoder: a scaling one; its scales become the units of the model.
         cover: the target distribution.
     """
@@ -199,7 +199,7 @@ def landmark_planning_model(
     buffers["width"].fill_(_NOISE_WIDTH)
     buffers["width"][kept] = torch.from_numpy(model.scale[seen])
     basis = torch.zeros(size, encoder.feature_dim, dtype=torch.float64)
-    basis[:, kept] = torch.from_numpy(model.net.places[:, seen])
+    basis[:, kept] = torch.from_numpy(model.net.landmarks[:, seen])
     return PlanningModel(
         operator=operator,
         start=operator.start,
@@ -211,7 +211,7 @@ def landmark_planning_model(
         outcome_variance=0.0,
         is_exact=False,
         on_landmarks=True,
-        held=model.held,
+        action_repeat=model.action_repeat,
     )
 
 
@@ -225,7 +225,7 @@ def covered_landmarks(
         net: its landmarks.
         cover: the target distribution.
     """
-    groups = model.coverage_groups(net.places)
+    groups = model.coverage_groups(net.landmarks)
     if not cover.has_target:
         return groups, None
     some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)

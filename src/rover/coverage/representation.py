@@ -107,7 +107,7 @@ class Representation:
         return self._images is not None
 
     @property
-    def has_places(self) -> bool:
+    def has_landmarks(self) -> bool:
         """True if policies are planned on landmarks between which their kernel interpolates."""
         if self._images is not None:
             return True
@@ -140,7 +140,7 @@ class Representation:
         observations = Observations(config.observation_shape, config.observation_dtype)
         return make_encoder(encoder_config(observations, kind="identity"), torch.Generator())
 
-    def handed_over(self) -> tuple[Encoder, Kernel]:
+    def policy_parts(self) -> tuple[Encoder, Kernel]:
         """A frozen encoder and the kernel for a policy that is planned now."""
         if self._images is not None:
             return self._images.encoder(), Interpolation()

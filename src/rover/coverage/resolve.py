@@ -71,7 +71,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     exact = identity and (tabular or not small)
     if config.kernel == "interpolation" and not (identity and small):
         raise ConfigurationError(
-            "kernel='interpolation' is between places of small vectors of physical quantities, "
+            "kernel='interpolation' is between landmarks of small vectors of physical quantities, "
             "used as they are: choose a gaussian kernel"
         )
     if config.kernel is None:

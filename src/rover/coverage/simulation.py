@@ -1,7 +1,7 @@
 """J of a policy on landmarks, estimated by simulated rollouts in the dynamics model.
 
 A plan repeats actions between landmarks; the policy chooses anew at every step. Where landmarks are
-too far apart for the motion the plan's own J is optimistic. Rollouts of the policy in the dynamics
+too far apart for the motion, the plan's own J is optimistic. Rollouts of the policy in the dynamics
 model correct it, without a step in the environment.
 """
 
@@ -70,7 +70,7 @@ def simulate(
         sums = probs(points).cumsum(axis=1)
         draws = rng.random((_SIMULATED, 1))
         actions = np.minimum((sums < draws).sum(axis=1), sums.shape[1] - 1)
-        reached, ended = model.motion.step(points[None])
+        reached, ended = model.dynamics.step(points[None])
         ends = ended[actions, each] > rng.random(_SIMULATED)
         onward = invariants.restore(reached[actions, each])
         points = np.where(is_over[:, None], rng.permutation(begins), onward)

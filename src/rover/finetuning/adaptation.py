@@ -30,7 +30,7 @@ from rover.solving.solve import value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
 from rover.storage import RunConfig
 
-# Distance up to which a place counts as visited where states do not repeat.
+# Distance up to which a point counts as visited in continuous spaces.
 _NEAR = 2.0 * SPACING
 
 # States that are planned on for each step: 200 take some 25 ms.

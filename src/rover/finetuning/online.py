@@ -211,7 +211,7 @@ def _initialise_from(
     if freeze is None:
         freeze = ("encoder",) if isinstance(policy, CoveragePolicy) else ()
     if isinstance(policy, ValuePolicy):
-        # Its table of values learns; the places that it interpolates between stay where they are.
+        # Its table of values learns; its landmarks stay where they are.
         if transfer != "policy" or "encoder" in freeze:
             raise ConfigurationError(
                 "a solved policy has no encoder that learns: use transfer='policy'"

@@ -138,7 +138,7 @@ class TaskRun(Run):
         A :class:`rover.policies.Policy` where it can be saved, else the user's module.
         """
 
-    def _as_handed_over(self, module: nn.Module) -> nn.Module:
+    def _as_returned(self, module: nn.Module) -> nn.Module:
         actor = self._package(module)
         if isinstance(actor, Policy):
             actor.details = actor.details | Spaces.of(self._evaluation_env).details
@@ -176,7 +176,7 @@ class TaskRun(Run):
                 RoverWarning,
                 stacklevel=3,
             )
-        actor = self._as_handed_over(module)
+        actor = self._as_returned(module)
         policy = actor if isinstance(actor, Policy) else None
         return TaskResult(actor, policy, tuple(self.curve), self.summary())
 
@@ -271,7 +271,7 @@ class TaskRun(Run):
         return module
 
     def _save_results(self, folder: Path) -> None:
-        policy = self._as_handed_over(self._best[2])
+        policy = self._as_returned(self._best[2])
         if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
 

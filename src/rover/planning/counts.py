@@ -23,8 +23,8 @@ _SMALLEST_RIDGE = 1e-12
 class Counts:
     """The outcomes of the pairs (x, a) of a buffer whose observations are states.
 
-    It is the transition model of states that have no neighbours: each is a place, and only its own
-    transitions speak. A pair is the number x·A + a, an outcome the observation it led to, or
+    It is the transition model of states without neighbours: each is its own landmark, and depends
+    on its own transitions alone. A pair is the number x·A + a, its outcome an observation, or
     ``ENDED``, wherever that was. Lists hold one number for each pair.
 
     Args:
@@ -45,7 +45,7 @@ class Counts:
 
     once = True
     is_ready = True
-    held = 1
+    action_repeat = 1
 
     def __init__(
         self, buffer: Buffer, *, variance_ridge: float = 1.0, foretells: bool = False
@@ -173,7 +173,7 @@ class Counts:
         return NoveltyRows(self.rows(), self.novelty(), continues=False)
 
     def ahead(self, observation: int, values: FloatArray) -> None:
-        """None: every observation is a place."""
+        """None: every observation is its own landmark."""
 
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.

@@ -1,10 +1,9 @@
 """The transition model of states that do not repeat: a dynamics model, and rows of it on landmarks.
 
-Memory does not grow with the transitions. Sums are kept for the law
-(:mod:`rover.planning.dynamics_model`), and at the cells of a net, of each cell and action, how
-often it was taken there, where it began and what it changed, on average. What the law misses near
-by is corrected by these. Where episodes end is a function of arrivals
-(:mod:`rover.planning.terminations`).
+Memory does not grow with the transitions. Sums are kept for the dynamics model
+(:mod:`rover.planning.dynamics_model`), and at the cells of a net, for each cell and action: how
+often it was taken there, where it began and what it changed, on average. These correct predictions
+near the data. Terminations are a function of arrivals (:mod:`rover.planning.terminations`).
 
 A plan lives on fewer landmarks, some of the cells. Where an action leads from a landmark is a row
 of weights on the landmarks near its end, never negative and with the right mean, and an end of the
@@ -24,7 +23,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.dynamics_model import HELD, STALE, DynamicsModel
+from rover.planning.dynamics_model import ACTION_REPEAT, STALE, DynamicsModel
 from rover.planning.lookahead import ActionSequence, most_novel_sequence
 from rover.planning.net import (
     COVERAGE_LAG,
@@ -41,14 +40,14 @@ from rover.planning.net import (
 from rover.planning.rows import NoveltyRows, Rows
 from rover.planning.terminations import terminations_due
 
-PLACE = 0.3
-"""Radius of the landmarks that plans are made on, at first, and 3/2 of the radius of cells of
-sums."""
+LANDMARK_RADIUS = 0.3
+"""Radius of the landmarks of plans, at first, and 3/2 of the radius of cells."""
 
 MAX_CELLS, MAX_LANDMARKS = 2000, 600
-"""More of them make the radius grow; landmarks of a plan that is made every few steps."""
+"""Most cells, and most landmarks of a plan that is made every few steps; more make the radius
+grow."""
 
-_MOST_PREDICTED, _FEWEST_PLACES = 8000, 100
+_MOST_PREDICTED, _FEWEST_LANDMARKS = 8000, 100
 """Ends of actions at landmarks that a plan is made of, at most, but for few landmarks."""
 
 _SINK = 1e-4
@@ -79,15 +78,15 @@ class LandmarkModel:
         kept: (k,) features that are not noise.
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to coverage's; 0 for dimensions not covered.
-        held: steps for which a plan holds an action.
+        action_repeat: steps for which a plan repeats an action.
         cells: the net of cells.
         net: the net of landmarks, made of the cells.
-        motion: the law, what corrects it near by, and what is novel.
+        dynamics: the dynamics model, and what is novel.
     """
 
     once = False
     is_certain = False
-    held = HELD
+    action_repeat = ACTION_REPEAT
     _net_priced: Net | None = None
 
     def __init__(
@@ -132,9 +131,9 @@ class LandmarkModel:
         due = units_due(n)
         if due != self._units_from:
             self._take_units(due)
-            self._begin(PLACE / 1.5)
+            self._begin(LANDMARK_RADIUS / 1.5)
             self._n_ends = 0
-        self.motion.extend(n)
+        self.dynamics.extend(n)
         self._see_ends(n)
         while self._n < n and not self._add(slice(self._n, n)):
             self._begin(self.cells.radius * GROWTH)
@@ -155,7 +154,7 @@ class LandmarkModel:
             weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
         sample = np.concatenate(rows)
         arrivals = self.points(self.buffer.successors[sample])
-        self.motion.end(
+        self.dynamics.end(
             arrivals, self.buffer.actions[sample], terminated[sample], np.concatenate(weights)
         )
         self._n_ends = due
@@ -166,7 +165,8 @@ class LandmarkModel:
         return np.asarray(features[:, self.kept] / self.scale)
 
     def _take_units(self, n_rows: int) -> None:
-        """Choose the features that count, their units and the law, by the first `n_rows`."""
+        """Choose the features that count, their units and the dynamics model, by the first
+        `n_rows`."""
         # From here on points are of the features that follow from these.
         buffer, self._units_from = self.buffer, n_rows
         begins, chosen = self._points_of(buffer.inputs[:n_rows], n_rows)
@@ -189,7 +189,7 @@ class LandmarkModel:
             covered[:] = True
         self.to_slow = np.where(covered, self.scale / slow, 0.0)
         fast = time_units(begins, ends, done, 1)[self.kept]
-        self.motion = DynamicsModel(
+        self.dynamics = DynamicsModel(
             self._moves,
             n_rows,
             buffer.controls,
@@ -207,7 +207,7 @@ class LandmarkModel:
         """Empty sums at cells of a radius."""
         d, n_actions = len(self.kept), self.buffer.n_actions
         self.cells, self._n = Net(np.empty((0, d)), radius, MAX_CELLS), 0
-        self.net = Net(np.empty((0, d)), max(PLACE, radius), self._largest)
+        self.net = Net(np.empty((0, d)), max(LANDMARK_RADIUS, radius), self._largest)
         self._in_net = 0
         self._tries = np.zeros((MAX_CELLS, n_actions))
         self._begins = np.zeros((MAX_CELLS, n_actions, d))
@@ -229,12 +229,12 @@ class LandmarkModel:
         return True
 
     def fit(self) -> None:
-        """Take in all transitions, and correct the law by the means of the cells."""
+        """Take in all transitions, and correct the dynamics model by the means of the cells."""
         self._take_in()
         m = len(self.cells)
         counts = self._tries[:m]
         tried = np.maximum(counts, 1.0)
-        self.motion.correct(
+        self.dynamics.correct(
             self._begins[:m] / tried[:, :, None],
             counts,
             self._changes[:m] / tried[:, :, None],
@@ -243,7 +243,7 @@ class LandmarkModel:
     def rows(self, *, steps: int = 1) -> Rows:
         """Rows of the landmarks of a plan, by the sums of the latest :meth:`fit`; `steps` as of
         :meth:`_rows_at`."""
-        cells = self.cells.places
+        cells = self.cells.landmarks
         if self.net.add(cells[self._in_net :]) is None:
             self.net = Net.over(cells, self.net.radius, largest=self._largest)
         self._in_net = len(cells)
@@ -251,25 +251,25 @@ class LandmarkModel:
         owner = self.net.nearest(self.points(begins), 1)[1][:, 0]
         start = np.bincount(owner, times / times.sum(), minlength=len(self.net))
         self._start = start.astype(np.float64)
-        return self._rows_at(self.net.places, steps)
+        return self._rows_at(self.net.landmarks, steps)
 
     def _affordable(self, largest: int) -> int:
         """Most landmarks of a plan, fewer where actions are many."""
-        return min(largest, max(_FEWEST_PLACES, _MOST_PREDICTED // self.buffer.n_actions))
+        return min(largest, max(_FEWEST_LANDMARKS, _MOST_PREDICTED // self.buffer.n_actions))
 
     def finer(self, largest: int) -> LandmarkModel:
         """The same model on a net of its own, of at most so many landmarks, for rows that are asked
         for seldom; of it nothing is to be fitted."""
         model = copy.copy(self)
-        radius = max(PLACE, self.cells.radius)
+        radius = max(LANDMARK_RADIUS, self.cells.radius)
         largest = self._affordable(largest)
-        model.net = Net.over(self.cells.places, radius, largest=largest, growth=_FINE_GROWTH)
+        model.net = Net.over(self.cells.landmarks, radius, largest=largest, growth=_FINE_GROWTH)
         model._in_net = len(self.cells)
         return model
 
     def _rows_at(self, points: FloatArray, steps: int) -> Rows:
         """Rows of points (n, k) in units of the model, over the landmarks of the latest plan, of
-        actions that are held for some steps."""
+        actions that are repeated for some steps."""
         ahead, weights, index, end = self._reached(points, steps)
         kept = 1.0 / (1.0 + _SINK)
         return Rows(
@@ -283,9 +283,9 @@ class LandmarkModel:
     def _reached(
         self, points: FloatArray, steps: int
     ) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
-        """Predicted ends (n·A, k) of actions that are held at points (n, k), their weights on
+        """Predicted ends (n·A, k) of actions that are repeated at points (n, k), their weights on
         landmarks (n·A, q), which landmarks these are, and the probability that the episode ends."""
-        ends, terminates = self.motion.ends(points, steps)
+        ends, terminates = self.dynamics.ends(points, steps)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
         weights, index = self.on_landmarks(ahead)
         return ahead, weights * (1.0 - end)[:, None], index, end
@@ -296,27 +296,27 @@ class LandmarkModel:
         continues = self._rows is not None
         if self._rows is None or n >= self._n_fitted * (1.0 + STALE):
             self.fit()
-            self._rows = self.rows(steps=HELD)
+            self._rows = self.rows(steps=ACTION_REPEAT)
             self._n_fitted = n
             continues &= net is self.net
         self._net_priced = self.net
-        self.motion.visit(n)
-        novelty = self.motion.novelty(self._rows.ahead)
+        self.dynamics.visit(n)
+        novelty = self.dynamics.novelty(self._rows.ahead)
         return NoveltyRows(self._rows, novelty.reshape(len(self.net), -1), continues)
 
     def ahead(self, observation: int, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Expectation of the values (m,) of landmarks, and novelty, both (A,), after each action.
 
         Each action is simulated from the observation's own point, between landmarks, for as many
-        steps as a plan holds it: after single steps the ends are closer than landmarks, and values
-        hardly differ. An action that has just changed nothing has value 0: at a wall that is not in
-        the plan yet it would be repeated until the plan is made anew.
+        steps as a plan repeats it: after single steps the ends are closer than landmarks, and
+        values hardly differ. An action that has just changed nothing has value 0: at a wall that is
+        not in the plan yet it would be repeated until the plan is made anew.
         """
         points = self.points(np.array([observation]))
-        ahead, weights, index, end = self._reached(points, HELD)
-        self.motion.visit(len(self.buffer))
+        ahead, weights, index, end = self._reached(points, ACTION_REPEAT)
+        self.dynamics.visit(len(self.buffer))
         onward = (weights * values[index]).sum(axis=1) + end * float(self._start @ values)
-        novelty = self.motion.novelty(ahead)
+        novelty = self.dynamics.novelty(ahead)
         idle = self._idle(observation)
         onward[idle] = novelty[idle] = 0.0
         return onward, novelty
@@ -325,8 +325,8 @@ class LandmarkModel:
         """Actions without new information at an observation, never all of them.
 
         The latest steps have left the state what it is; or at the very same observation others
-        were tried less often: where the law is wrong there, the agent would walk the same loop for
-        ever.
+        were tried less often: where the dynamics model is wrong, the agent would walk the same
+        loop for ever.
         """
         buffer, n, here = self.buffer, len(self.buffer), observation
         latest = slice(max(n - MOST_ROWS, 0), n)
@@ -359,21 +359,22 @@ class LandmarkModel:
     def most_novel_sequence(
         self, observation: int, values: FloatArray, discount: float
     ) -> ActionSequence:
-        """The way from an observation that is worth most by the values (m,) of landmarks.
+        """The action sequence with the largest value from an observation, by values (m,) of
+        landmarks.
 
         Args:
             observation: of the buffer, by its index.
             values: as of :meth:`ahead`.
-            discount: γ of a held action.
+            discount: γ of a repeated action.
         """
 
         def at(points: FloatArray) -> FloatArray:
             weights, index = self.on_landmarks(points)
             return np.asarray((weights * values[index]).sum(axis=1))
 
-        self.motion.visit(len(self.buffer))
+        self.dynamics.visit(len(self.buffer))
         return most_novel_sequence(
-            self.motion,
+            self.dynamics,
             self.point(observation),
             at,
             discount=discount,

@@ -1,4 +1,4 @@
-"""Units of time, and nets of landmarks in them, where neighbours speak.
+"""Units of time, and nets of landmarks in them.
 
 Distances are in units of time: each feature is divided by what it changes in `lag` steps, so that a
 fast or noisy one counts little and a slow one much; a feature whose successive values hardly
@@ -98,19 +98,19 @@ def units_due(n: int) -> int:
 
 @dataclass
 class Net:
-    """Places at least a radius apart, with one within a radius of every point.
+    """Landmarks at least a radius apart, with one within a radius of every point.
 
     The first point comes first and the others in their order, so that a net only grows with the
     data, and each point belongs to the first landmark that is near enough: both depend on the
     points alone, not on when they were added.
 
     Attributes:
-        places: (m, d).
+        landmarks: (m, d).
         radius: of the balls around the landmarks, > 0.
         largest: landmarks beyond which the net is not continued.
     """
 
-    places: FloatArray
+    landmarks: FloatArray
     radius: float
     largest: float = np.inf
     _tree: KDTree | None = field(default=None, repr=False)
@@ -133,16 +133,16 @@ class Net:
             radius *= growth
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.landmarks)
 
     def add(self, points: FloatArray) -> IntArray | None:
         """Cover points (n, d) too; the landmark that each belongs to (n,), None: too many
         landmarks."""
         if len(points) == 0:
             return np.empty(0, np.int64)
-        places, owners = torch.from_numpy(self.places), []
+        landmarks, owners = torch.from_numpy(self.landmarks), []
         for block in map(torch.from_numpy(points).__getitem__, blocks(len(points))):
-            near = _distances(block, places) <= self.radius
+            near = _distances(block, landmarks) <= self.radius
             fresh = torch.nonzero(~near.any(dim=1))[:, 0]
             if len(fresh):
                 outside = block[fresh]
@@ -154,23 +154,23 @@ class Net:
                         is_open &= apart[index]
                 new = outside[added]
                 near = torch.cat([near, _distances(block, new) <= self.radius], dim=1)
-                places = torch.cat([places, new])
-                if len(places) > self.largest:
+                landmarks = torch.cat([landmarks, new])
+                if len(landmarks) > self.largest:
                     return None
             owners.append(near.numpy().argmax(axis=1))
-        if len(places) > len(self.places):
-            self.places, self._tree = places.numpy(), None
+        if len(landmarks) > len(self.landmarks):
+            self.landmarks, self._tree = landmarks.numpy(), None
         return np.concatenate(owners)
 
     def nearest(self, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
         """Distances and indices, both (n, k), of the k nearest landmarks, or of all, to points."""
-        return nearest(self.tree, points, min(k, len(self.places)))
+        return nearest(self.tree, points, min(k, len(self.landmarks)))
 
     @property
     def tree(self) -> KDTree:
         """The landmarks, for queries of the nearest."""
         if self._tree is None:
-            self._tree = KDTree(self.places)
+            self._tree = KDTree(self.landmarks)
         return self._tree
 
 

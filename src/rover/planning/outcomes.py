@@ -2,11 +2,11 @@
 
 Where states repeat it is the counts themselves: the outcomes of a pair (x, a) with their relative
 frequencies. Where they do not, it is the dynamics model with its corrections
-(:mod:`rover.planning.model`) on an ε-net of the visited landmarks, in units of time: an action is
-held until it has left its place, and where it ends is written as weights on nearby landmarks that
+(:mod:`rover.planning.model`) on an ε-net of the visited states, in units of time: an action is
+repeated until it has left its landmark, and its end is written as weights on nearby landmarks that
 have the right mean. Weights by distance alone would make short steps shorter still, and the planned
-way with them. Where no transition with an action is near, it leads to the sink in part, so that
-plans follow what was done rather than what is extrapolated.
+path with them. Where no transition with an action is near, it leads to the sink in part, so that
+plans follow the data rather than extrapolate.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ SPACING = 0.2
 FINE_SPACING = 0.1
 """Distance of the landmarks at which a policy's action values are tabulated."""
 
-MAX_SOLVED_PLACES = 20_000
+MAX_SOLVED_LANDMARKS = 20_000
 """Most landmarks, where more would be needed spacings grow."""
 
-_HOLD = 3.0  # spacings after which an action has left its place
-_ON_THE_WAY = np.arange(1, 5)[:, None, None] / 4.0  # shares of a held action's displacement
-_MAX_HELD = 20
+_LEFT = 3.0  # spacings after which an action has left its landmark
+_PASSED = np.arange(1, 5)[:, None, None] / 4.0  # shares of a repeated action's displacement
+_MOST_REPEATS = 20
 _USUAL_LEAK = 1.0 / 60.0
-_MET = 0.5  # doubt from which on a wall is met
+_MET = 0.5  # contact probability from which on a wall is met
 _LEAST_MOVE = 0.2  # of a usual change
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for half
 _NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
 NEIGHBOURS = 8
-"""Places that a point between them is interpolated from."""
+"""Landmarks that a point between them is interpolated from."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class OutcomeModel:
 
     Attributes:
         points: (N, z) the observations of the buffer as points.
-        places: (p, z) points. Values are planned on the first u of them; action values are known
+        landmarks: (p, z) points. Values are planned on the first u of them; action values are known
             at all.
         n_planned: u.
         projection: (d, z) from features of observations (n, d) to points.
@@ -74,10 +74,10 @@ class OutcomeModel:
             made of; empty rows where the outcome took fewer.
         onward: (E, u) where the outcome leads, rows that sum to 1.
         sink: (p·A,) probability that the pair leads outside the data.
-        displacements: (p·A, z) how far from its landmark an action is held; None where every
-            landmark stands for one observation alone.
-        doubts: (p·A,) in [0, 1], the share of the transitions near by that are contacts and
-            contradict what is predicted, and at least as much as walls are unforeseen; None where
+        displacements: (p·A, z) of repeated actions from their landmarks; None where every landmark
+            stands for one observation.
+        contact_probability: (p·A,) share of near transitions that are contacts and contradict
+            what is predicted, and at least as large as makes up for unforeseen walls; None where
             every landmark stands for one observation alone.
         landings: as `steps`, of the transitions that ended nearest to where the outcome leads,
             whatever their action; none where every landmark stands for one observation alone.
@@ -85,12 +85,12 @@ class OutcomeModel:
             one that ended nearest; None with `landings` empty.
         encoder: makes the features of observations; None: observations as they are, flattened.
         has_metric: whether the distance between points says how alike they are.
-        law: the model of landmarks that a net was made with.
-        unexplained: share of the motion that its law leaves unexplained.
+        landmark_model: the model that a net was made with.
+        unexplained: share of the motion that its dynamics model leaves unexplained.
     """
 
     points: FloatArray
-    places: FloatArray
+    landmarks: FloatArray
     n_planned: int
     projection: FloatArray
     shares: csr_array
@@ -98,12 +98,12 @@ class OutcomeModel:
     onward: csr_array
     sink: FloatArray
     displacements: FloatArray | None
-    doubts: FloatArray | None = None
+    contact_probability: FloatArray | None = None
     landings: tuple[csr_array, ...] = ()
     twins: IntArray | None = None
     encoder: Encoder | None = None
     has_metric: bool = False
-    law: LandmarkModel | None = None
+    landmark_model: LandmarkModel | None = None
     unexplained: float = 0.0
 
     @property
@@ -114,7 +114,7 @@ class OutcomeModel:
     @property
     def n_actions(self) -> int:
         """A."""
-        return len(self.sink) // len(self.places)
+        return len(self.sink) // len(self.landmarks)
 
     @property
     def reach(self) -> float:
@@ -127,16 +127,16 @@ class OutcomeModel:
         return float(np.min(KDTree(self.points).query(self.points, k=[2])[0])) / 2.0
 
     def outcomes_that_pass(self, is_goal: Callable[[FloatArray], BoolArray]) -> BoolArray:
-        """Outcomes (E,) that are predicted to come by a goal on their way, or to arrive there.
+        """Outcomes (E,) that are predicted to pass a goal, or to arrive there.
 
         Args:
             is_goal: of points (n, z).
         """
         if self.displacements is None:
             return np.zeros(self.onward.shape[0], np.bool_)
-        begins = np.repeat(self.places, self.n_actions, axis=0)
-        ways = begins + _ON_THE_WAY * self.displacements
-        passed = is_goal(ways.reshape(-1, ways.shape[2])).reshape(ways.shape[:2]).any(axis=0)
+        begins = np.repeat(self.landmarks, self.n_actions, axis=0)
+        points = begins + _PASSED * self.displacements
+        passed = is_goal(points.reshape(-1, points.shape[2])).reshape(points.shape[:2]).any(axis=0)
         # A pair that was never tried has not moved, and leads to the sink.
         return np.asarray(passed & (self.sink < 1.0))
 
@@ -152,7 +152,7 @@ class OutcomeModel:
         flat[:, kept] = points[:, column] / self.projection[kept, column]
         return flat.reshape(-1, *like.shape).astype(like.dtype)
 
-    def arrivals_tell(self, columns: FloatArray) -> bool:
+    def follow_arrivals(self, columns: FloatArray) -> bool:
         """True if columns (n, K) of transitions follow from where they ended as well as from where
         they began."""
         if self.twins is None:
@@ -163,8 +163,8 @@ class OutcomeModel:
     def _read(self, number: int, columns: FloatArray) -> FloatArray:
         """Columns (n, K) of transitions at a step of the outcomes, (E, K).
 
-        What a transition earns may be told by where it began and its action, or by where it
-        ended: whichever tells better what each transition earned from its nearest twin.
+        The columns follow from where transitions begin and their actions, or from where they end:
+        whichever predicts each transition better from its nearest twin.
         """
         by_begin = self.steps[number] @ columns
         if self.twins is None:
@@ -209,7 +209,7 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     table = buffer.observations.rows
     features = table.reshape(len(table), -1)
     width, is_metric = features.shape[1], has_metric(table)
-    if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
+    if width > _WIDTH:  # a few random projections separate images as well as all numbers
         generator = torch.Generator().manual_seed(0)
         shape = width, _PROJECTED_WIDTH
         projection = torch.randn(shape, generator=generator, dtype=torch.float32).double().numpy()
@@ -235,7 +235,7 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
         shares, sink = _with_nearest(points, shares, sink, tries.reshape(-1, n_actions) > 0.0)
     return OutcomeModel(
         points=points,
-        places=points,
+        landmarks=points,
         n_planned=len(points),
         projection=projection,
         shares=shares,
@@ -273,7 +273,7 @@ def _exact_units(buffer: Buffer) -> FloatArray:
     """Units of distance (d,) between observations that repeat: powers of two near units of time.
 
     A division by a power of two keeps every bit, so that distinct observations stay distinct; and
-    no feature is left out, since each may tell two states apart.
+    no feature is left out, since two states may differ in it alone.
     """
     table = buffer.observations.rows.astype(np.float64)
     done = buffer.terminated | buffer.truncated
@@ -290,7 +290,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         buffer: the transitions.
         encoder: makes the features of its observations; None: observations as they are, flattened.
         ridge: λ: an action leads to the sink with probability λ / (n + λ), n the weight of the
-            transitions with that action that are near, where it is least while the action is held.
+            transitions with that action that are near, where it is least while it is repeated.
             Less where the data is thin everywhere: at most such that three quarters of the pairs
             lose a sixtieth of their mass.
 
@@ -310,36 +310,36 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
     begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
-    coarse = Net.over(begins, SPACING, largest=MAX_SOLVED_PLACES // 2)
-    finer = Net.over(begins, FINE_SPACING, largest=MAX_SOLVED_PLACES // 2).places
-    net = coarse.places
-    places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
-    taken = _Taken(begins, ends, buffer.actions, buffer.n_actions, model.motion)
-    held = _hold(model.motion, taken, places, _HOLD * coarse.radius)
+    coarse = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2)
+    finer = Net.over(begins, FINE_SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
+    net = coarse.landmarks
+    landmarks = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
+    taken = _Taken(begins, ends, buffer.actions, buffer.n_actions, model.dynamics)
+    repeated = _repeat(model.dynamics, taken, landmarks, _LEFT * coarse.radius)
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
     # at √ρ.
-    unforeseen = _unforeseen(model.motion, taken, begins)
-    doubts = np.maximum(held.doubts, math.sqrt(unforeseen))
-    index, weight = between(KDTree(net), held.ends, NEIGHBOURS)
-    tried = np.tile([tree is not None for tree in taken.trees], len(places))
+    unforeseen = _unforeseen(model.dynamics, taken, begins)
+    contact_probability = np.maximum(repeated.contact_probability, math.sqrt(unforeseen))
+    index, weight = between(KDTree(net), repeated.ends, NEIGHBOURS)
+    tried = np.tile([tree is not None for tree in taken.trees], len(landmarks))
     # A loss of mass that is equal everywhere does not change a choice.
-    ridge = min(ridge, _USUAL_LEAK * float(np.quantile(held.support[tried], 0.25)))
+    ridge = min(ridge, _USUAL_LEAK * float(np.quantile(repeated.support[tried], 0.25)))
     return OutcomeModel(
         points=features @ projection,
-        places=places,
+        landmarks=landmarks,
         n_planned=len(net),
         projection=projection,
         shares=csr_array(diags_array(tried.astype(np.float64))),
-        steps=held.steps,
-        landings=held.landings,
+        steps=repeated.steps,
+        landings=repeated.landings,
         twins=taken.twins(),
         onward=sparse_rows(index, weight, len(net)),
-        sink=np.where(tried, ridge / np.maximum(held.support + ridge, 1e-300), 1.0),
-        displacements=held.ends - np.repeat(places, buffer.n_actions, axis=0),
-        doubts=doubts,
+        sink=np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0),
+        displacements=repeated.ends - np.repeat(landmarks, buffer.n_actions, axis=0),
+        contact_probability=contact_probability,
         encoder=encoder,
-        law=model,
+        landmark_model=model,
         unexplained=taken.unexplained,
     )
 
@@ -351,7 +351,7 @@ class _Taken:
         begins, ends: (n, z) points.
         actions: (n,).
         n_actions: A.
-        motion: tells contacts.
+        dynamics: contradicted by contacts.
 
     Attributes:
         changes: (n, z).
@@ -361,7 +361,7 @@ class _Taken:
         trees: of each action, where it was taken; None: nowhere.
         landed: where the transitions ended.
         usual: median length of the changes.
-        unexplained: share of the motion that the law leaves unexplained.
+        unexplained: share of the motion that the dynamics model leaves unexplained.
     """
 
     def __init__(
@@ -370,17 +370,17 @@ class _Taken:
         ends: FloatArray,
         actions: IntArray,
         n_actions: int,
-        motion: DynamicsModel,
+        dynamics: DynamicsModel,
     ) -> None:
         self.changes = ends - begins
         self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
         self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
         self.landed = KDTree(ends)
         self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
-        law = motion.smooth(begins, actions)
-        self.contacts = self._differ(law, self.changes[:, None])[:, 0]
+        predicted = dynamics.smooth(begins, actions)
+        self.contacts = self._differ(predicted, self.changes[:, None])[:, 0]
         moves = self.changes.any(axis=1)
-        self.unexplained = unexplained((law - self.changes)[moves], self.changes[moves])
+        self.unexplained = unexplained((predicted - self.changes)[moves], self.changes[moves])
 
     def near(
         self, action: int, points: FloatArray, k: int = NEIGHBOURS
@@ -394,17 +394,16 @@ class _Taken:
 
     def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
         """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
-        told = self.changes[transitions]
-        return self._differ(change, told) & self.contacts[transitions]
+        return self._differ(change, self.changes[transitions]) & self.contacts[transitions]
 
-    def _differ(self, change: FloatArray, told: FloatArray) -> BoolArray:
+    def _differ(self, change: FloatArray, others: FloatArray) -> BoolArray:
         """Mask (q, k) of changes (q, k, z) that differ from one (q, z) by half of the larger.
 
         A fifth of a usual change is the least that counts as one: near where a system rests all
         moves are small.
         """
-        missed = np.linalg.norm(told - change[:, None], axis=2)
-        size = np.maximum(np.linalg.norm(told, axis=2), np.linalg.norm(change, axis=1)[:, None])
+        missed = np.linalg.norm(others - change[:, None], axis=2)
+        size = np.maximum(np.linalg.norm(others, axis=2), np.linalg.norm(change, axis=1)[:, None])
         return np.asarray(missed > _CONTRADICTED * np.maximum(size, _LEAST_MOVE * self.usual))
 
     def twins(self) -> IntArray:
@@ -420,39 +419,41 @@ class _Taken:
 def _twins(tree: KDTree) -> IntArray:
     """The nearest other point of a tree to each of its points, (n,)."""
     index = nearest(tree, np.asarray(tree.data), 2)[1]
-    itself = index[:, 0] == np.arange(tree.n)  # else another lies at the same place
+    itself = index[:, 0] == np.arange(tree.n)  # else another lies at the same point
     return np.where(itself, index[:, 1], index[:, 0])
 
 
-class _Held(NamedTuple):
-    """Actions that are held from landmarks, each until it has left its place.
+class _Repeated(NamedTuple):
+    """Actions that are repeated from landmarks, each until it has left its own.
 
     Attributes:
         steps, landings: as of :class:`OutcomeModel`.
         ends: (p·A, z).
-        support: (p·A,) of the transitions near by, Σ 1 / (1 + d²/ρ²), where it is least on the way.
-        doubts: as of :class:`OutcomeModel`.
+        support: (p·A,) of the transitions near by, Σ 1 / (1 + d²/ρ²), the least of all steps.
+        contact_probability: as of :class:`OutcomeModel`.
     """
 
     steps: tuple[csr_array, ...]
     landings: tuple[csr_array, ...]
     ends: FloatArray
     support: FloatArray
-    doubts: FloatArray
+    contact_probability: FloatArray
 
 
-def _hold(motion: Dynamics, taken: _Taken, places: FloatArray, distance: float) -> _Held:
-    """Hold each action at each landmark until it is `distance` from it."""
-    n_actions, n, size = len(taken.rows), len(taken.changes), len(places) * len(taken.rows)
-    where = np.repeat(places[None], n_actions, axis=0)  # (A, p, z)
-    active = np.array([[tree is not None] for tree in taken.trees]) & np.ones(len(places), np.bool_)
+def _repeat(dynamics: Dynamics, taken: _Taken, landmarks: FloatArray, distance: float) -> _Repeated:
+    """Repeat each action from each landmark until it is `distance` from it."""
+    n_actions, n, size = len(taken.rows), len(taken.changes), len(landmarks) * len(taken.rows)
+    where = np.repeat(landmarks[None], n_actions, axis=0)  # (A, p, z)
+    active = np.array([[tree is not None] for tree in taken.trees]) & np.ones(
+        len(landmarks), np.bool_
+    )
     support = np.full(active.shape, np.inf)
-    doubts = np.ones(active.shape)
+    contact_probability = np.ones(active.shape)
     steps: list[csr_array] = []
     landings: list[csr_array] = []
-    while active.any() and len(steps) < _MAX_HELD:
+    while active.any() and len(steps) < _MOST_REPEATS:
         some = np.flatnonzero(active.any(axis=0))
-        changes = motion.step(where[:, some])[0] - where[:, some]
+        changes = dynamics.step(where[:, some])[0] - where[:, some]
         rows, begun, ended = [], [], []
         for action in range(n_actions):
             moves = active[action, some]
@@ -463,37 +464,37 @@ def _hold(motion: Dynamics, taken: _Taken, places: FloatArray, distance: float) 
             change = changes[action, moves]
             contradicts = taken.contradict(change, transitions)
             reach = np.maximum(apart[:, -1:], 1e-9)
-            doubt = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
+            probability = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
             if not steps:
-                doubts[action, mine] = doubt
+                contact_probability[action, mine] = probability
             # The mean of passing and standing still creeps through a wall in many small steps:
-            # where most contradict it, the nearest one says what happens.
-            is_met = doubt > _MET
+            # where most contradict it, the nearest one is taken.
+            is_met = probability > _MET
             change[is_met] = taken.changes[transitions[is_met, 0]]
-            # Heavy tails: a law that holds for all the data is not lost as soon as an action was
-            # not taken near by, or a plan would not turn round where all ways led the other way.
+            # Heavy tails: dynamics that hold for all the data are not lost as soon as an action was
+            # not taken near by, or a plan would not turn round where all data led the other way.
             near = (1.0 / (1.0 + (apart / _SUPPORT_WIDTH) ** 2)).sum(axis=1)
             support[action, mine] = np.minimum(support[action, mine], near)
             where[action, mine] += change
             rows.append(mine * n_actions + action)
             begun.append(transitions[:, 0])
             ended.append(nearest(taken.landed, where[action, mine], 1)[1][:, 0])
-            left = ((where[action, mine] - places[mine]) ** 2).sum(axis=1) >= distance**2
+            left = ((where[action, mine] - landmarks[mine]) ** 2).sum(axis=1) >= distance**2
             active[action, mine[left]] = False
         row = np.concatenate(rows)
         for taken_from, found in ((steps, begun), (landings, ended)):
             entries = np.ones(len(row)), (row, np.concatenate(found))
             taken_from.append(csr_array(entries, shape=(size, n)))
-    return _Held(
+    return _Repeated(
         tuple(steps),
         tuple(landings),
         np.swapaxes(where, 0, 1).reshape(size, -1),
         support.T.ravel(),
-        doubts.T.ravel(),
+        contact_probability.T.ravel(),
     )
 
 
-def _unforeseen(motion: Dynamics, taken: _Taken, begins: FloatArray) -> float:
+def _unforeseen(dynamics: Dynamics, taken: _Taken, begins: FloatArray) -> float:
     """Share of the transitions that contradict what is predicted where no other near by does."""
     some = evenly_spaced(len(begins), MOST_COMPARED)
     n_unforeseen = 0
@@ -502,7 +503,7 @@ def _unforeseen(motion: Dynamics, taken: _Taken, begins: FloatArray) -> float:
         if len(rows) < 2 or not len(mine):
             continue
         points = begins[mine]
-        change = motion.step(points[None])[0][action] - points
+        change = dynamics.step(points[None])[0][action] - points
         near, _ = taken.near(action, points, NEIGHBOURS + 1)
         is_other = near != mine[:, None]
         foreseen = taken.contradict(change, near) & is_other

@@ -1,4 +1,4 @@
-"""Policies that act on a table of action values: what solving a reward hands over."""
+"""Policies that act on a table of action values, as planning returns them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rover.storage import check_tensors
 TIE = 1e-7
 """Action values nearer than this, relative to the largest of the table, are taken for equal."""
 
-# Places that an unseen observation is acted on by.
+# Landmarks that vote at an unseen observation.
 _VOTERS = 3
 
 # Share of uniform actions at an unseen observation: all voters may miss a wall that is beside it.
@@ -30,22 +30,22 @@ _UNSEEN = 0.1
 _AT_ONCE = 1024
 
 _FORMS = {
-    "places": "torch.float64 places axes",
+    "landmarks": "torch.float64 landmarks axes",
     "projection": "torch.float64 features axes",
-    "action_values": "torch.float64 tasks places actions",
+    "action_values": "torch.float64 tasks landmarks actions",
     "sink_values": "torch.float64 tasks",
     "goals": "torch.int64 tasks",
 }
 _NET_FORMS = {
-    "displacements": "torch.float64 places actions axes",
-    "remaining": "torch.float64 tasks places actions",
+    "displacements": "torch.float64 landmarks actions axes",
+    "remaining": "torch.float64 tasks landmarks actions",
     "values": "torch.float64 tasks planned",  # planned landmarks come first among all
-    "doubts": "torch.float64 places actions",
+    "contact_probability": "torch.float64 landmarks actions",
 }
 
 
 class _Near(NamedTuple):
-    """Places near n points.
+    """Landmarks near n points.
 
     Attributes:
         rows: (n, k) of the table of landmarks.
@@ -67,9 +67,9 @@ class ValuePolicy(Policy):
 
     Where states repeat they are a table Q(x, a). Where they do not, an action leads from x to
     x + Δ_a(x), and Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)) with q, c and Δ interpolated from the
-    landmarks near x and V from those near its end: V has edges that Q is not read across. As often
-    as the data contradicts what is predicted of the best action, all actions are taken alike: where
-    a wall is missed, the best action would be tried at it for ever.
+    landmarks near x and V from those near its end: V is discontinuous, so q and V are interpolated,
+    and not Q. Uniform actions are mixed in by the contact probability of the best action: otherwise
+    the policy would push against an unpredicted wall for ever.
 
     Several tasks are its components: one table of action values each, on the same landmarks. Its
     logits are Q / temperature; with temperature 0 the best actions share the probability. At an
@@ -78,18 +78,18 @@ class ValuePolicy(Policy):
     proportion to 1 / distance: one alone would keep it at a wall that this landmark is not at.
 
     Args:
-        tables: float64 by name, on p places: ``places`` (p, z) as points; ``projection`` (d, z),
-            from features of observations to points; ``action_values`` (K, p, A), Q or q;
+        tables: float64 by name, on p landmarks: ``landmarks`` (p, z) as points; ``projection``
+            (d, z), from features of observations to points; ``action_values`` (K, p, A), Q or q;
             ``sink_values`` (K,), the value of an observation far from all data;
             ``goals`` (K,) int64, the landmark that each task is to arrive at, −1 for a task that is
             none. Where `action_values` are q also ``displacements`` (p, A, z) Δ, ``remaining``
-            (K, p, A) c, ``values`` (K, u), V at the first u landmarks, and ``doubts`` (p, A), the
-            share of the transitions near by that contradict Δ.
+            (K, p, A) c, ``values`` (K, u), V at the first u landmarks, and
+            ``contact_probability`` (p, A), the share of the transitions near by that contradict Δ.
         observation_shape: of one observation.
         neighbours: landmarks that a point is interpolated from; 1: the nearest stands for it.
         reach: distance to the nearest landmark beyond which an observation is unseen; inf for
             never.
-        has_metric: whether the distance between points says how alike they are, so that the nearest
+        has_metric: whether near points are alike, so that the nearest
             landmarks stand for an unseen observation.
         temperature: ≥ 0, in units of the values.
         encoder: makes the features; None: observations as they are, flattened.
@@ -98,7 +98,7 @@ class ValuePolicy(Policy):
 
     file_type = "values"
     encoder: Encoder | None
-    places: Tensor
+    landmarks: Tensor
     projection: Tensor
     table: nn.Parameter
     sink_values: Tensor
@@ -106,7 +106,7 @@ class ValuePolicy(Policy):
     displacements: Tensor | None
     remaining: Tensor | None
     values: Tensor | None
-    doubts: Tensor | None
+    contact_probability: Tensor | None
 
     def __init__(
         self,
@@ -162,10 +162,10 @@ class ValuePolicy(Policy):
         return self._action_values(regressors, [0])[0]
 
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
-        near = self._near(points, self.places)
+        near = self._near(points, self.landmarks)
         logits = self._preferences(self._at(points, near, components), components)
-        if self.doubts is not None:
-            logits = self._with_doubts(logits, near, self.doubts)
+        if self.contact_probability is not None:
+            logits = self._with_contacts(logits, near, self.contact_probability)
         if self.has_metric:
             # Each task has voters of its own: landmarks where its actions differ.
             logits = torch.stack(
@@ -186,18 +186,18 @@ class ValuePolicy(Policy):
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
         return (better / (TIE * largest[:, None, None])).round()
 
-    def _with_doubts(self, logits: Tensor, near: _Near, doubts: Tensor) -> Tensor:
-        """Logits (c, n, A) that take every action alike as often as the best one is in doubt."""
-        read = near.read(doubts)
+    def _with_contacts(self, logits: Tensor, near: _Near, contact_probability: Tensor) -> Tensor:
+        """Logits (c, n, A), uniform with the contact probability of the best action."""
+        read = near.read(contact_probability)
         best = logits.argmax(dim=2, keepdim=True)
-        doubt = read.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
-        probs = (1.0 - doubt) * torch.softmax(logits, dim=2) + doubt / self.n_actions
+        probability = read.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
+        probs = (1.0 - probability) * torch.softmax(logits, dim=2) + probability / self.n_actions
         return probs.clamp(min=1e-300).log()
 
     def _with_votes(self, logits: Tensor, component: int, points: Tensor, around: _Near) -> Tensor:
         """Logits (n, A) at points (n, z), by the nearest landmarks where the data is far."""
         table = self.table[component]
-        # A landmark where all actions are worth the same has no opinion.
+        # A landmark whose actions have equal values has no vote.
         voters = (table != table[:, :1]).any(dim=1)
         if not voters.any():
             return logits
@@ -205,7 +205,7 @@ class ValuePolicy(Policy):
         rows = torch.nonzero(is_silent | (around.apart[:, 0] > self.reach))[:, 0]
         if len(rows) == 0:
             return logits
-        distances = _distances(points[rows], self.places[voters])
+        distances = _distances(points[rows], self.landmarks[voters])
         near, chosen = distances.topk(min(_VOTERS, distances.shape[1]), largest=False)
         # Inverse distances (Shepard 1968): the nearest counts most, none is left out.
         weights = 1.0 / near.clamp(min=1e-9)
@@ -218,7 +218,7 @@ class ValuePolicy(Policy):
 
     def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z) under several tasks."""
-        return self._at(points, self._near(points, self.places), components)
+        return self._at(points, self._near(points, self.landmarks), components)
 
     def regressors(self, observations: Tensor) -> Tensor:
         """The points (n, z) float64 of raw observations (n, *shape)."""
@@ -230,7 +230,7 @@ class ValuePolicy(Policy):
 
     def _at(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z), with the landmarks near them, under several tasks."""
-        # The table holds what is earned on the way; what follows where the action ends is added.
+        # The table holds what is earned before the action ends; the value of its end is added.
         q = torch.stack([near.read(self.table[k]) for k in components])
         # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
         if self.displacements is not None:
@@ -238,8 +238,8 @@ class ValuePolicy(Policy):
             assert self.remaining is not None
             change = near.read(self.displacements).reshape(len(points), self.n_actions, -1)
             ends = (points[:, None] + change).flatten(0, 1)
-            # V alone is read where the action ends: it has edges that Q must not be read across.
-            at = self._near(ends, self.places[: self.values.shape[1]])
+            # V alone is interpolated where the action ends: it is discontinuous, and so is Q.
+            at = self._near(ends, self.landmarks[: self.values.shape[1]])
             for number, k in enumerate(components):
                 reached = (at.weights * self.values[k][at.rows]).sum(dim=1)
                 q[number] += near.read(self.remaining[k]) * reached.reshape(len(points), -1)
@@ -249,20 +249,20 @@ class ValuePolicy(Policy):
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(near.apart <= self.reach, q, nothing)
 
-    def _near(self, points: Tensor, places: Tensor) -> _Near:
+    def _near(self, points: Tensor, landmarks: Tensor) -> _Near:
         """The landmarks near points (n, z)."""
         # Distances to all landmarks are a table that must fit into memory.
-        parts = [self._near_each(block, places) for block in torch.split(points, _AT_ONCE)]
+        parts = [self._near_each(block, landmarks) for block in torch.split(points, _AT_ONCE)]
         return parts[0] if len(parts) == 1 else _Near(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _near_each(self, points: Tensor, places: Tensor) -> _Near:
-        distances = _distances(points, places)
-        near, index = distances.topk(min(self.neighbours, len(places)), largest=False)
+    def _near_each(self, points: Tensor, landmarks: Tensor) -> _Near:
+        distances = _distances(points, landmarks)
+        near, index = distances.topk(min(self.neighbours, len(landmarks)), largest=False)
         if near.shape[1] == 1:  # the nearest landmark stands for the point
             return _Near(index, torch.ones_like(near), near)
         # In units of the farthest neighbour, so that dense and sparse landmarks are weighed alike.
         reach = near[:, -1:].clamp(min=1e-9)
-        offsets = (places[index] - points[:, None]) / reach[:, :, None]
+        offsets = (landmarks[index] - points[:, None]) / reach[:, :, None]
         return _Near(index, interpolation_weights(near / reach, offsets), near[:, :1])
 
     def action_values(
@@ -278,13 +278,13 @@ class ValuePolicy(Policy):
         """max_a Q(x, a) (n,) of a batch of observations, as of :meth:`probs`, under one task."""
         return np.asarray(self.action_values(observations, component).max(axis=1))
 
-    def places_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+    def landmarks_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
         """The nearest landmark (n,) of raw observations (n, *shape); −1 where the data is
         silent."""
         with torch.no_grad():
             points = self.regressors(as_tensor(observations))
-            near, place = _distances(points, self.places).min(dim=1)
-        return torch.where(near <= self.reach, place, -1).numpy()
+            near, landmark = _distances(points, self.landmarks).min(dim=1)
+        return torch.where(near <= self.reach, landmark, -1).numpy()
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
         """The component whose task is to arrive at `goal`: an observation (*shape), or a name."""
@@ -292,8 +292,10 @@ class ValuePolicy(Policy):
             components = [k for k, name in enumerate(self.tasks) if name == goal]
             described = f"{goal!r}; it was solved for {', '.join(self.tasks[:10])}"
         else:
-            place = int(self.places_of(np.asarray(goal)[None])[0])
-            components = [] if place < 0 else torch.nonzero(self.goals == place)[:, 0].tolist()
+            landmark = int(self.landmarks_of(np.asarray(goal)[None])[0])
+            components = (
+                [] if landmark < 0 else torch.nonzero(self.goals == landmark)[:, 0].tolist()
+            )
             described = "this observation"
         if not components:
             raise ConfigurationError(f"the policy was not solved for {described}")
@@ -338,7 +340,7 @@ class ValuePolicy(Policy):
     def _softness(self) -> float:
         """Temperature at which the best actions are e⁴ times as likely as the next best."""
         with torch.no_grad():
-            q = self._action_values(self.places, [0])[0]
+            q = self._action_values(self.landmarks, [0])[0]
         # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
         behind = q.amax(dim=1, keepdim=True) - q
         tied = behind <= TIE * q.abs().amax().clamp(min=1e-12)
@@ -355,7 +357,12 @@ class ValuePolicy(Policy):
     ) -> ValuePolicy:
         """A copy for one task."""
         tables = self._tables()
-        for name in tables.keys() - {"places", "projection", "displacements", "doubts"}:
+        for name in tables.keys() - {
+            "landmarks",
+            "projection",
+            "displacements",
+            "contact_probability",
+        }:
             tables[name] = tables[name][component : component + 1]
             if name.endswith("values"):
                 tables[name] = tables[name] * factor
@@ -404,23 +411,21 @@ class ValuePolicy(Policy):
         forms = _FORMS
         if content["net"] is not None:
             forms = {**_FORMS, **_NET_FORMS}
-            if "doubts" not in content["net"]:  # a file of version 0.2
-                del forms["doubts"]
             tables = {**tables, **content["net"]}
         sizes = check_tensors(tables, forms, owner="the policy", features=size)
-        if min(sizes.values()) < 1 or sizes.get("planned", 1) > sizes["places"]:
-            raise ValueError("it has no places, tasks or actions, or plans beyond its places")
+        if min(sizes.values()) < 1 or sizes.get("planned", 1) > sizes["landmarks"]:
+            raise ValueError("it has no landmarks, tasks or actions, or plans beyond its landmarks")
         return cls(
             tables,
             observation_shape=tuple(int(length) for length in shape),
             neighbours=max(1, int(content["neighbours"])),
             reach=math.inf if content["reach"] is None else float(content["reach"]),
-            has_metric=bool(content.get("has_metric", False)),  # files of version 0.2 lack it
+            has_metric=bool(content["has_metric"]),
             temperature=float(content["temperature"]),
             encoder=encoder,
         ).requires_grad_(False)
 
 
-def _distances(points: Tensor, places: Tensor) -> Tensor:
+def _distances(points: Tensor, landmarks: Tensor) -> Tensor:
     """Distances (n, p) of points (n, z) to landmarks (p, z), from their differences."""
-    return torch.cdist(points, places, compute_mode="donot_use_mm_for_euclid_dist")
+    return torch.cdist(points, landmarks, compute_mode="donot_use_mm_for_euclid_dist")

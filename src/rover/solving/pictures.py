@@ -80,7 +80,7 @@ def _draw_maps(
             _draw(grid, plots.MapPanel(title, values=regret, starts=starts), scale="regret"),
         )
         return
-    is_bare = dynamics.terminal | (policy.places_of(observations) < 0)
+    is_bare = dynamics.terminal | (policy.landmarks_of(observations) < 0)
     values = np.where(is_bare, np.nan, policy.value(observations))
     probs, rng = policy.probs(observations), np.random.default_rng(0)
     path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon, rng=rng)

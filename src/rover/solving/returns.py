@@ -113,8 +113,8 @@ def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64
     """
     if isinstance(env.unwrapped, GridWorld):
         return np.array([goal_state(name, env)[1] for name in policy.tasks])
-    places = policy.places_of(_finite_problem(env).observations)
-    equal = (policy.goals.numpy()[:, None] == places) & (places >= 0)
+    landmarks = policy.landmarks_of(_finite_problem(env).observations)
+    equal = (policy.goals.numpy()[:, None] == landmarks) & (landmarks >= 0)
     if not equal.any(axis=1).all():
         name = policy.tasks[int(equal.any(axis=1).argmin())] or "reward"
         raise ConfigurationError(f"the task {name} is to arrive at no single state of the dynamics")

@@ -39,7 +39,7 @@ DISCOUNT = 0.99
 RIDGE = 0.02
 _SOLVE_TOLERANCE = 1e-9
 _MAX_UNSEEN = 0.3
-_MOST_MISSED = 0.02  # largest unexplained share of the refined law for simulated rollouts
+_MOST_MISSED = 0.02  # largest unexplained share of refined dynamics for simulated rollouts
 
 
 def solve(
@@ -150,7 +150,7 @@ def solve(
         discount,
         sink_value,
         temperature=temperature,
-        law=None if reward is None else _refined_dynamics(model, tasks),
+        dynamics=None if reward is None else _refined_dynamics(model, tasks),
     )
     if reward is not None:
         warn_if_worse_than_random(policy, experience, reward)
@@ -165,7 +165,7 @@ def value_policy(
     sink_value: float | None = None,
     *,
     temperature: float = 0.0,
-    law: RefinedDynamics | None = None,
+    dynamics: RefinedDynamics | None = None,
 ) -> ValuePolicy:
     """The best policies of tasks on a model.
 
@@ -174,17 +174,17 @@ def value_policy(
         tasks: K of them.
         experience: what was planned on.
         discount, sink_value, temperature: as of :func:`solve`.
-        law: for simulated rollouts of the plan of a single task; None: no rollouts.
+        dynamics: for simulated rollouts of the plan of a single task; None: no rollouts.
     """
     sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
     if sink_value is None:
         # Pessimistic by default: a plan must not prefer what was never tried to what was seen to be
         # poor.
         sink = _worst_value(tasks.rewards, discount)
-    if law is not None and model.law is not None:
+    if dynamics is not None and model.landmark_model is not None:
         plan = refined_plan(
-            model.law,
-            law,
+            model.landmark_model,
+            dynamics,
             tasks.rewards[:, 0],
             tasks.ends[:, 0],
             discount=discount,
@@ -192,11 +192,11 @@ def value_policy(
         )
         model = replace(
             model,
-            places=plan.places,
-            displacements=(plan.outlook.ends - plan.places[:, None]).reshape(
-                -1, model.places.shape[1]
+            landmarks=plan.landmarks,
+            displacements=(plan.outlook.ends - plan.landmarks[:, None]).reshape(
+                -1, model.landmarks.shape[1]
             ),
-            doubts=np.zeros(plan.outlook.earned.size),
+            contact_probability=np.zeros(plan.outlook.earned.size),
             sink=np.zeros(plan.outlook.earned.size),
         )
         solution = _Solution(
@@ -213,17 +213,17 @@ def value_policy(
             sink_value=sink,
         )
     tables = {
-        "places": model.places,
+        "landmarks": model.landmarks,
         "projection": model.projection,
         "action_values": solution.action_values,
         "sink_values": sink,
         "goals": tasks.goals if model.exact else np.full(len(sink), -1),
     }
     if solution.remaining is not None and model.displacements is not None:
-        assert model.doubts is not None
-        shape = len(model.places), model.n_actions, -1
+        assert model.contact_probability is not None
+        shape = len(model.landmarks), model.n_actions, -1
         tables["displacements"] = model.displacements.reshape(shape)
-        tables["doubts"] = model.doubts.reshape(shape[:2])
+        tables["contact_probability"] = model.contact_probability.reshape(shape[:2])
         tables |= {"remaining": solution.remaining, "values": solution.values}
     return ValuePolicy(
         {name: torch.from_numpy(table) for name, table in tables.items()},
@@ -238,15 +238,16 @@ def value_policy(
 
 
 def _refined_dynamics(model: OutcomeModel, tasks: TaskRewards) -> RefinedDynamics | None:
-    """The law for simulated rollouts, if it explains almost all motion and arrivals the rewards."""
-    if model.law is None or model.encoder is not None or not model.arrivals_tell(tasks.rewards):
+    """Dynamics for rollouts, if they explain almost all motion, and arrivals the rewards."""
+    known = model.landmark_model
+    if known is None or model.encoder is not None or not model.follow_arrivals(tasks.rewards):
         return None
-    law, missed = None, model.unexplained
+    dynamics, missed = None, model.unexplained
     if missed <= MOST_UNEXPLAINED:
-        law = RefinedDynamics(model.law)
-        missed = law.unexplained
-    if law is not None and missed <= _MOST_MISSED:
-        return law
+        dynamics = RefinedDynamics(known)
+        missed = dynamics.unexplained
+    if dynamics is not None and missed <= _MOST_MISSED:
+        return dynamics
     warnings.warn(
         f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was not "
         "refined by simulation and its value estimate may be optimistic: evaluate it before use, "
@@ -309,17 +310,17 @@ def expected_values(
     if model.exact:
         probs = experience.policy.tables(buffer.observations.rows).mean(axis=0)
     else:
-        # The policy knows observations and no places: each landmark acts as the nearest
+        # The policy takes observations and not points: each landmark acts as the nearest
         # observation.
-        rows = KDTree(model.points).query(model.places[: model.n_planned])[1]
+        rows = KDTree(model.points).query(model.landmarks[: model.n_planned])[1]
         probs = experience.policy.tables(buffer.observations.rows[rows]).mean(axis=0)
     values = policy_values(
         model, probs, table, ends, discount=discount, sink_value=_worst_value(table, discount)
     )
     starts, weights = buffer.starts()
     if not model.exact:
-        places = KDTree(model.places[: model.n_planned])
-        starts = np.asarray(places.query(model.points[starts])[1], np.int64)
+        landmarks = KDTree(model.landmarks[: model.n_planned])
+        starts = np.asarray(landmarks.query(model.points[starts])[1], np.int64)
     return np.asarray(values[:, starts] @ (weights / weights.sum()))
 
 
@@ -405,7 +406,7 @@ def _solve(
     """The best values under rewards that are solved together."""
     earned, remaining = model.accumulate(rewards, ends, discount)
     if passing is not None:
-        # Whatever the transitions earned on that way: they passed the goal, where the task would
+        # Whatever the transitions earned: they passed the goal, where the task would
         # have ended.
         earned[passing] = np.maximum(earned[passing], 1.0) if stays else 1.0
         remaining[passing] *= stays
@@ -426,7 +427,7 @@ def _solve(
     # stands.
     onward = remaining * (model.onward @ values) if model.exact else 0.0
     tables = kept * (model.shares @ (earned + onward)) + lost, kept * (model.shares @ remaining)
-    shape = len(model.places), n_actions, n_rewards
+    shape = len(model.landmarks), n_actions, n_rewards
     return _Solution(values.T, *(np.moveaxis(table.reshape(shape), 2, 0) for table in tables))
 
 
@@ -452,9 +453,11 @@ def policy_values(
     earned, remaining = model.accumulate(rewards, ends, discount)
     n_planned, n_actions = policy_probs.shape
     size = n_planned * n_actions
-    places = np.repeat(np.arange(n_planned), n_actions)
+    landmarks = np.repeat(np.arange(n_planned), n_actions)
     # P_π as a product: π chooses among pairs, which lead to outcomes, which go on to landmarks.
-    choose = csr_array((policy_probs.ravel(), (places, np.arange(size))), shape=(n_planned, size))
+    choose = csr_array(
+        (policy_probs.ravel(), (landmarks, np.arange(size))), shape=(n_planned, size)
+    )
     kept = diags_array(1.0 - model.sink[:size]) @ model.shares[:size]
     onward = choose @ kept @ diags_array(remaining[:, 0]) @ model.onward
     right = choose @ (kept @ earned + model.sink[:size, None] * sink_value)

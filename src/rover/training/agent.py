@@ -58,7 +58,7 @@ ConfigT = TypeVar("ConfigT", bound=AgentConfig)
 
 
 @dataclass(frozen=True)
-class HandedOver:
+class FinalPolicy:
     """A final policy that replaces the latest one.
 
     Attributes:
@@ -167,7 +167,7 @@ class Agent(Run, Generic[ConfigT]):
             target = self._target(problem)
             self.measures = ExactMeasures(*run, problem, target=target, **judged)
         warn_of_limits(self.env, problem)
-        self._handed_over: HandedOver | None = None
+        self._final: FinalPolicy | None = None
         # The skill (k,) that is followed now, of agents that have any.
         self._skill: NDArray[np.float32] | None = None
         # Networks are made with gradients on, whatever mode of torch the caller is in.
@@ -231,7 +231,7 @@ class Agent(Run, Generic[ConfigT]):
     @property
     def policy(self) -> Policy:
         """The current policy, which has the details of its training."""
-        return self._policy if self._handed_over is None else self._handed_over.policy
+        return self._policy if self._final is None else self._final.policy
 
     def _sign_policy(self) -> None:
         """Write into the current policy what it was trained on."""
@@ -358,7 +358,7 @@ class Agent(Run, Generic[ConfigT]):
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
         # An extended run continues with its own policy, not with the replacement.
-        self._handed_over = None
+        self._final = None
         action = self._act(self._collector.observation)
         with self.stopwatch("collect"):
             done = self._collector.step(action, skill=self._skill)
@@ -413,7 +413,7 @@ class Agent(Run, Generic[ConfigT]):
                 is_uniform = choice.step is None
                 trial = uniform if is_uniform else measures.try_out(choice.policy, step)
                 if trial is not None and trial.spread > best.spread:
-                    best, self._handed_over = trial, choice
+                    best, self._final = trial, choice
                     instead = f"{choice} is returned instead"
             if latest.worse_than_random:
                 seen = f"{latest.spread:.0f} visited cells, random actions {uniform.spread:.0f}"
@@ -448,7 +448,7 @@ class Agent(Run, Generic[ConfigT]):
         """A reason not to trust the latest policy before it is measured."""
         return None
 
-    def _alternatives(self, step: int) -> list[HandedOver]:
+    def _alternatives(self, step: int) -> list[FinalPolicy]:
         """Policies that may replace the latest one after `step`.
 
         The last of them is uniform.
@@ -456,7 +456,7 @@ class Agent(Run, Generic[ConfigT]):
         return []
 
     def _figures(self) -> dict[str, Any]:
-        chosen = self._handed_over
+        chosen = self._final
         return {
             "steps": self.num_timesteps,
             "episodes": self._collector.episode + 1,

@@ -22,7 +22,7 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, choos
 from rover.features import Observations, learning_mode
 from rover.integrations.sb3.features import check_positive
 from rover.operators.support import FloatArray
-from rover.planning.model import MAX_CELLS, PLACE
+from rover.planning.model import LANDMARK_RADIUS, MAX_CELLS
 from rover.planning.model_selection import MOST_NEW
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, GROWTH, Net, time_units
 from rover.training.config import merge_settings, validate_settings
@@ -128,7 +128,7 @@ class DensityNovelty:
             return np.ones(len(actions))
         # Noise has an infinite unit, and divides to nothing.
         points = next_observations.astype(np.float64) / self._units
-        squared = cdist(points, self._net.places, "sqeuclidean")
+        squared = cdist(points, self._net.landmarks, "sqeuclidean")
         density = np.exp(-0.5 * squared / self._width**2) @ self._visits[: len(self._net)]
         self._add(points)
         return np.asarray(1.0 / (1.0 + density))
@@ -142,7 +142,7 @@ class DensityNovelty:
         size = begins.shape[2]
         begins, ends = begins.reshape(-1, size), ends.reshape(-1, size)
         self._units = time_units(begins, ends, done.ravel() > 0.0, COVERAGE_LAG)
-        self._net = Net(np.empty((0, size)), PLACE / 1.5, MAX_CELLS)
+        self._net = Net(np.empty((0, size)), LANDMARK_RADIUS / 1.5, MAX_CELLS)
         self._first = []
         self._add(ends / self._units)
 
@@ -152,7 +152,7 @@ class DensityNovelty:
         owners, visits = self._net.add(points), np.ones(len(points))
         if owners is None:  # too many cells: all visits so far move to coarser ones
             visits = np.concatenate([self._visits[: len(self._net)], visits])
-            points = np.concatenate([self._net.places, points])
+            points = np.concatenate([self._net.landmarks, points])
             self._net = Net.over(points, GROWTH * self._net.radius, largest=MAX_CELLS)
             self._visits[:] = 0.0
             owners = self._net.add(points)

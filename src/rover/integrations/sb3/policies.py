@@ -180,8 +180,8 @@ class _SolvedValues(PretrainedLogits):
         super().__init__(observation_space, policy, **options)
         self.requires_grad_(False)
         assert isinstance(self.policy, ValuePolicy)
-        # Of all places at once, so that the value network sees numbers around 1 from the start.
-        values = self.policy.values_from_regressors(self.policy.places) * self.scale
+        # Of all landmarks at once, so that the value network sees numbers around 1 from the start.
+        values = self.policy.values_from_regressors(self.policy.landmarks) * self.scale
         self.center, self.spread = float(values.mean()), max(float(values.std()), 1e-6)
 
     def forward(self, observations: Tensor) -> Tensor:
