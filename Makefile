@@ -60,8 +60,7 @@ results: $(READY) ## docs/results: the tables of ROVER, its ablations and preset
 	$(BIN)/rover pretrain MountainCar-v0 --seed 100 --run-dir runs/pictures/car
 	$(BIN)/rover plot runs/pictures/car
 	cp runs/pictures/demo/pictures/trajectories.png docs/pictures/demo.png
-	cp runs/pictures/demo/pictures/learning_curves.png docs/pictures/demo_curves.png
-	cp runs/pictures/car/pictures/phase_plane.png docs/pictures/mountain_car.png
+	cp runs/pictures/car/pictures/visits.png docs/pictures/mountain_car.png
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
 	for grid in two-rooms multi-rooms-5 multi-rooms-5-pixels middle-room maze; do \

@@ -1,9 +1,9 @@
 """
-Adapting beside fine-tuning
-===========================
+Adapt or fine-tune
+==================
 
-A sparse goal in the third room, found by interacting. Fine-tuning begins with the policy of
-pretraining; adapting has its transition model, too, and plans with it.
+A task with a sparse goal in the third room, learned by interacting. Fine-tuning starts from the
+policy of pretraining; adapting also plans with its transition model.
 """
 
 import gymnasium

@@ -1,9 +1,9 @@
 """
-A layout that was never seen
-============================
+Unseen layouts in MiniGrid
+==========================
 
-MiniGrid draws new rooms in every episode and shows 7 × 7 cells. ROVER explores each episode on a
-graph of its own; what it hands over remembers the episode. It needs the extra ``arenas``.
+MiniGrid draws new rooms in every episode and shows 7 × 7 cells. ROVER explores each episode on its
+own graph; the returned policy remembers the episode. It needs the extra ``arenas``.
 """
 
 import gymnasium
@@ -40,6 +40,8 @@ for axes, name in zip(figure.subplots(1, 2), ("ROVER", "random actions"), strict
         over = terminated or truncated
     path = np.array(positions)
     axes.imshow(env.unwrapped.get_frame(highlight=False, tile_size=16))
+    y, x = np.divmod(np.flatnonzero([cell is not None for cell in env.unwrapped.grid.grid]), 25)
+    axes.set(xlim=(16 * x.min(), 16 * x.max() + 16), ylim=(16 * y.max() + 16, 16 * y.min()))
     jitter = rng.uniform(-3, 3, size=path.shape)
     axes.plot(*(16 * path + 8 + jitter).T, color="#E69F00", linewidth=1.2)
     count = len(np.unique(path, axis=0))

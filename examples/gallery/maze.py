@@ -1,9 +1,9 @@
 """
-A maze, and what the policy does in it
-======================================
+A policy in a maze
+==================
 
-A coverage policy is no single path: where ways part it takes each with a probability that makes
-the visits even. Arrows are as long as the action is probable.
+A coverage policy is not a single path: at a junction it takes each branch with a probability that
+makes the visits even. The length of an arrow is the probability of the action.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Short episodes: ROVER beside random actions
-===========================================
+Short episodes
+==============
 
-Episodes of Middle Room last 15 steps, just enough for the far corners. Random actions stay near
-the start; the same number of ROVER's steps spreads over the map.
+Episodes of Middle Room last 15 steps, just enough for the far corners. Random actions stay near the
+start; ROVER spreads the same number of steps over the map.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ for agent in agents.values():
     agent.learn(1000)
 
 # %%
-# A buffer stores each distinct observation once, and knows how often it was arrived in.
+# A buffer stores each distinct observation once, and counts its arrivals.
 panels = []
 for name, agent in agents.items():
     problem = finite_dynamics(agent.env)

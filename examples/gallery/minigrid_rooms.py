@@ -1,9 +1,9 @@
 """
-MiniGrid from its image
-=======================
+MiniGrid as an image
+====================
 
-The whole grid as an image of small codes: the agent is not told that there are cells and four
-directions, and that two of its seven actions turn it. It needs the extra ``arenas`` (minigrid).
+The observation is the whole grid as an image of small codes. The agent does not use the grid
+structure, nor the meaning of its seven actions. It needs the extra ``arenas`` (minigrid).
 """
 
 import gymnasium

@@ -2,8 +2,8 @@
 MountainCar's phase plane
 =========================
 
-States do not repeat here, so the agent plans on a net of places, on what their neighbours say. It
-never sees the reward of the flag; a plan for the flag is made afterwards, on the same transitions.
+In a continuous space ROVER plans on landmarks with a smooth dynamics model. It does not use the
+reward of the flag; a plan for the flag is made afterwards, on the same transitions.
 """
 
 import gymnasium
@@ -18,7 +18,7 @@ agent = rover.Rover(env, seed=100).learn(1500)
 states = agent.buffer.observations.rows  # (N, 2) in the order of their first visit
 
 # %%
-# Ten episodes of the policy that it hands over.
+# Ten episodes of the returned policy.
 rng = np.random.default_rng(0)
 rollouts = np.full((10, 201, 2), np.nan)
 for number, rollout in enumerate(rollouts):
@@ -33,7 +33,7 @@ cells, _, _ = np.histogram2d(*seen.T, bins=20, range=[(-1.2, 0.6), (-0.07, 0.07)
 print(f"10 episodes visit {np.count_nonzero(cells)} of 400 cells of the phase plane")
 
 # %%
-# The flag, planned for on what was seen.
+# A plan for the flag on the stored transitions.
 flag = rover.solve(agent, goal=lambda observations: observations[:, 0] >= 0.5)
 arrivals = 0
 for number in range(10):

@@ -2,8 +2,8 @@
 Five rooms in a row
 ===================
 
-Multi-Rooms has 109 states, and the last room is 26 steps away. ROVER sees no reward; after 800
-steps its policy visits every room in nearly every episode.
+Multi-Rooms has 109 states, and the last room is 26 steps away. After 800 steps without a reward
+the policy visits every room in nearly every episode.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,8 @@
 Noise in the observations
 =========================
 
-Four dimensions of uniform noise beside MountainCar's two make every observation new. What does
-not hold from one step to the next is left out of the distances, so the agent does as without
-noise.
+Four dimensions of uniform noise beside MountainCar's two make every observation new. ROVER ignores
+dimensions whose successive values do not correlate, so it explores as it does without noise.
 """
 
 import gymnasium

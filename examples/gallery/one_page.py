@@ -2,8 +2,8 @@
 ROVER on one page
 =================
 
-The whole method in 170 lines of numpy, with nothing of the library in them: the same five rooms,
-every state seen after 558 steps, and a policy whose J is 0.3% above the least there is.
+The whole method in 170 lines of numpy, without the library: the same five rooms, every state seen
+after 558 steps, and a policy whose J is 0.3% above the minimum.
 """
 
 # %%
@@ -11,7 +11,7 @@ every state seen after 558 steps, and a policy whose J is 0.3% above the least t
 #    :language: python
 
 # %%
-# Here it walks, and the pictures show what it has learned.
+# The agent explores; the figures show what it has learned.
 import sys
 
 import matplotlib.pyplot as plt

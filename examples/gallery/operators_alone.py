@@ -2,8 +2,8 @@
 The operators alone
 ===================
 
-Transitions in; occupancy, :math:`J`, policy and :math:`J^*` out. No agent, no exploration, no
-representation: any data set of transitions will do, here uniformly random actions on Four Rooms.
+Transitions in; occupancy, :math:`J`, policy and :math:`J^*` out. No agent, exploration or
+representation is involved: here the data are uniformly random actions on Four Rooms.
 """
 
 import matplotlib.pyplot as plt
@@ -25,7 +25,7 @@ before = solve_occupancy(operator, uniform, operator.start, **settings)
 print(f"J = {before.objective:.5f}, {before.sink_mass:.1%} of the mass is not supported")
 
 # %%
-# Policy mirror descent in closed form, and the least J that any policy reaches on the true
+# Policy mirror descent in closed form, and the minimum of J over all policies under the true
 # dynamics.
 result = mirror_descend(
     operator, operator.start, n_steps=100, step_rule=growing_steps(10.0), **settings
@@ -37,6 +37,8 @@ least = optimal_occupancy(problem.dynamics, discount=0.99).objective
 figure = plt.figure(figsize=(5.5, 3.4), layout="constrained")
 axes = figure.subplots()
 axes.semilogy([j / least for j in result.objectives])
-axes.set(xlabel="step of mirror descent", ylabel="J / J*")
+axes.set(xlabel="step of mirror descent", ylabel="J / J* (1 is best, log scale)")
+axes.set_yticks([1, 1.5, 2, 2.5], ["1", "1.5", "2", "2.5"], minor=False)
+axes.set_yticks([], minor=True)
 axes.grid(alpha=0.3)
 plt.show()

@@ -1,9 +1,9 @@
 """
-Beside the true optimum
-=======================
+Compared with the optimum
+=========================
 
-Where the dynamics are known, the least :math:`J` of any policy is a convex quadratic program. So
-the occupancy of a learned policy can be held against the best one there is, exactly.
+Where the dynamics are known, the minimum of :math:`J` over all policies is a convex quadratic
+program, so the occupancy of a learned policy is compared with the best one exactly.
 """
 
 import gymnasium

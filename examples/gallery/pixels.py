@@ -2,8 +2,8 @@
 The same rooms from pixels
 ==========================
 
-The agent sees 84×84 pictures and learns which of them are alike. Two Rooms has 99 states, one
-picture each; the learned representation has to tell them apart.
+The agent observes 84×84 images and learns a representation that separates the 99 states of
+Two Rooms.
 """
 
 import gymnasium
@@ -19,7 +19,7 @@ agent = rover.Rover(env, seed=100).learn(600)
 print(f"{len(agent.buffer.observations)} different pictures in {len(agent.buffer)} transitions")
 
 # %%
-# What the agent saw first, and where its policy spends its time: the exact discounted occupancy
+# The first observation, and where the policy spends its time: the exact discounted occupancy
 # of the policy, on the map that the agent never had.
 from rover.evaluation import policy_occupancy
 

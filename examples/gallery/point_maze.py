@@ -2,8 +2,8 @@
 PointMaze: a physical agent in a maze
 =====================================
 
-A ball is pushed by one of nine forces for four frames each; the agent sees its position and
-velocity and no goal. It needs the extra ``arenas`` (gymnasium-robotics and MuJoCo).
+One of nine forces pushes a ball for four frames. The agent observes position and velocity and no
+goal. It needs the extra ``arenas`` (gymnasium-robotics and MuJoCo).
 """
 
 import gymnasium

@@ -2,9 +2,9 @@
 With and without the sink
 =========================
 
-Without data, ROVER's model leads to a virtual sink, and mass in the sink costs
-:math:`\\varepsilon^2 m^2`. With :math:`\\varepsilon = 0` leaving the data is free, and while a
-part of the maze is unknown the policy that is best on the model runs out of what it knows.
+In ROVER's model, actions without data lead to a virtual sink, whose mass costs
+:math:`\\varepsilon^2 m^2`. With :math:`\\varepsilon = 0` this is free: while a part of the maze is
+unknown, the best policy on the model leaves the data.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +20,7 @@ for sink_norm in (1.0, 0.0):
     runs[sink_norm] = agent.learn(400)  # not enough to see the whole maze
 
 # %%
-# Both agents explore alike, so their data is the same; what differs is the policy that they hand
-# over.
+# Both agents collect the same data and return different policies.
 problem = finite_dynamics(agent.env)
 print(f"{len(agent.buffer.observations)} of {len(problem.observations)} states are known")
 least = optimal_occupancy(problem.dynamics, discount=0.99).objective

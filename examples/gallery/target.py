@@ -2,9 +2,9 @@
 One room twice as often
 =======================
 
-By default all states are visited as evenly as possible. A target gives each its own share: here the
-states of one room count twice. The least distance :math:`J` to the target that any policy has is
-computed as well, and the learned policy is compared with it.
+By default all states are visited as evenly as possible. A target gives each state its own share:
+here the states of one room count twice. The learned policy is compared with the minimum of the
+distance :math:`J` to the target over all policies.
 """
 
 import gymnasium

@@ -1,8 +1,8 @@
 """
-The transition model: the rows of one place
-===========================================
+The transition model: rows of one landmark
+==========================================
 
-Black: cells, where sums are kept. Coloured: places. A ring is as large as the weight in a row.
+Black: cells, where sums are stored. Coloured: landmarks. The area of a ring is the weight in a row.
 """
 
 import gymnasium
@@ -41,7 +41,7 @@ novelty = model.dynamics.novelty(model.net.landmarks)
 places, ends = model.net.landmarks * model.scale, rows.ahead.reshape(-1, 4, 2) * model.scale
 place = np.linalg.norm(places - (5.5, 1.1), axis=1).argmin()
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.8), layout="constrained")
-for axes, title in (left, "cells, places and their novelty"), (right, "four rows of one place"):
+for axes, title in (left, "landmarks and their novelty"), (right, "transitions of one landmark"):
     axes.pcolormesh(np.arange(7), np.arange(6), WALLS, cmap="Greys", vmax=3)
     axes.plot(*(model.cells.landmarks * model.scale).T, "k.", markersize=2)
     points = axes.scatter(*places.T, c=novelty, s=26)

@@ -219,7 +219,11 @@ def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[s
         name = f"profiles-{len(pictures)}.png"
         pictures[name] = stream.getvalue()
         tasks = "; ".join(next(iter(by_agent.values())))
-        parts += [f"### {score}", f"{meaning} Tasks: {tasks}.", f"![profiles]({name})"]
+        parts += [
+            f"### {score}",
+            f"{meaning} Tasks: {tasks}.",
+            f"![Performance profiles by agent: {score}]({name})",
+        ]
         parts += [markdown_table(["", "runs of each task", "interquartile mean"], means), _WINS]
         lines = ([x, *(wins.get((x, y), "") for y in strata)] for x in strata)
         parts += [markdown_table(["", *strata], lines)]

@@ -89,6 +89,11 @@ class Report:
                 )
         return lines
 
+    def _shown(self, name: str) -> str:
+        """Alternative text of a figure, given by its name."""
+        picture = self.study.pictures.get(name)
+        return _SHOWN.get(name if picture is None else picture.kind, self.study.title)
+
     def page(self, pictures: Sequence[str] = ()) -> str:
         """The Markdown page of a study: its tables, pictures, legend, and how they were made.
 
@@ -115,7 +120,7 @@ class Report:
         for heading, table, text in shown:
             parts += [f"## {' '.join(heading.split())}", table.text, text] if text else []
         parts += ["\n".join(f"- {note}" for note in notes), study.remarks, _references(self)]
-        images = [f"![{Path(name).stem.replace('_', ' ')}]({quote(name)})" for name in pictures]
+        images = [f"![{self._shown(Path(name).stem)}]({quote(name)})" for name in pictures]
         parts += ["## Pictures", *images] if images else []
         parts += ["## What the columns mean" if legend else "", "\n".join(legend)]
         parts += ["## How it was made", f"    {self.command}"]
@@ -123,6 +128,18 @@ class Report:
         if self.failures:
             parts += ["## Runs that failed", "\n".join(f"- {line}" for line in self.failures)]
         return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+_SHOWN = {
+    "tasks": "Return over environment steps, for each start and learner",
+    "distance": "Steps to the first success by the distance of the goal",
+    "learning_curves": "Coverage, states in the buffer and J/J* over environment steps, by agent",
+    "coverage_bars": "Steps until every state was seen, by agent",
+    "behaviour": "Episodes of each final policy, and the visits of its run",
+    "visits": "Visits in the replay buffers, by agent",
+    "snapshots": "Visits of the policy at several steps of a run, by agent",
+}
+"""Alternative texts of figures, by their kinds."""
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], *, left: int = 1) -> str:

@@ -132,6 +132,16 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     plt.close("all")
 
 
+def test_code_is_as_wide_as_the_site_shows():
+    """Commands wrap (docs/_static/site.css); what was printed fits a phone in small type."""
+    wide = []
+    for page in WITH_BLOCKS:
+        for kind, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.S | re.M):
+            most = {"python": 96, "text": 80}.get(kind, 1000)
+            wide += [f"{page.name}: {line}" for line in text.splitlines() if len(line) > most]
+    assert wide == []
+
+
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_block_of_a_page_is_of_an_unknown_kind(page):
     """None is left out by its name: text is shown only, a toctree lists pages."""

@@ -107,6 +107,18 @@ def test_guides_have_no_formulas():
     assert with_formulas <= {"primer"}
 
 
+def test_every_figure_has_an_alternative_text():
+    """Of at least four words, since a name describes nothing."""
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    texts = {
+        (page.name, text)
+        for page in pages
+        for text in re.findall(r"!\[([^]]*)\]", page.read_text("utf-8"))
+    }
+    assert texts
+    assert {(name, text) for name, text in texts if len(text.split()) < 4} == set()
+
+
 def messages() -> list[str]:
     """All strings of the sources, with … for what is filled in."""
     found = []

@@ -1,5 +1,6 @@
 """Curves: what is averaged with what, what is drawn where, and in which colour."""
 
+import io
 import itertools
 import subprocess
 import sys
@@ -136,6 +137,25 @@ def test_every_agent_has_a_colour_of_its_own_for_any_colour_vision(vision):
     pairs = itertools.combinations(seen, 2)
     distances = {pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]])) for pair in pairs}
     assert min(distances.values()) > 12.0, min(distances, key=distances.__getitem__)
+
+
+def test_agents_of_others_keep_their_colour_beside_other_agents():
+    declared = {name: AgentStyle(name, agent_class(name).colour) for name in agent_names()}
+    shown = [*sorted(declared), "mine", "yours"]
+    every, fewer = (
+        assign_styles([name for name in shown if name != left_out], declared)
+        for left_out in ("", "icm")
+    )
+    assert [every[name] for name in shown[-2:]] == [fewer[name] for name in shown[-2:]]
+
+
+def test_the_name_of_a_line_at_the_top_stays_inside_the_axes(run):
+    summary = {**run.summary, "knn_entropy": -2.5, "uniform_knn_entropy": -2.07}
+    car = replace(run, records=[], summary=summary)
+    figure = make_figure(5, 3)
+    (panel,) = draw_learning_curves(figure, {"rover": [car]}, keys=["knn_entropy"])
+    figure.savefig(io.BytesIO(), format="png")
+    assert panel.texts[0].get_window_extent().y1 <= panel.get_window_extent().y1
 
 
 @pytest.mark.slow

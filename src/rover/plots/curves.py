@@ -239,25 +239,28 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
         axes.yaxis.set(major_locator=ticker.LogLocator(10.0, subs=subs), major_formatter="{x:g}")
     colours, lines = {_UNIFORM: RANDOM.colour}, list(axes.lines)
     boxes: list[_Box] = []
+    drawn: list[tuple[float, AgentStyle]] = []
     for name, value in sorted(levels.items(), key=lambda item: -item[1]):
         label = panel.references[name].format(value=value)
-        style = AgentStyle(label, colours.get(label, BLACK), "dotted")
-        boxes.append(_add_reference(axes, value, style, lines, boxes))
+        drawn.append((value, AgentStyle(label, colours.get(label, BLACK), "dotted")))
+        axes.axhline(value, **drawn[-1][1].line, linewidth=1.0, zorder=1.5)
+    axes.autoscale_view()  # names are placed in the final limits
+    for value, style in drawn:
+        boxes.append(_name_reference(axes, value, style, lines, boxes))
 
 
 _Box = tuple[float, float, float, float]
 """Left, bottom, right and top, as shares of the axes."""
 
 
-def _add_reference(
+def _name_reference(
     axes: Axes, value: float, style: AgentStyle, lines: Sequence[Line2D], taken: Sequence[_Box]
 ) -> _Box:
-    """A thin horizontal line with its name on it, where it covers no curve and no other name.
+    """The name of a horizontal line, where it covers no curve and no other name.
 
     Returns:
         The place of the name.
     """
-    axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5)
     to_axes = axes.transData + axes.transAxes.inverted()
     level = float(to_axes.transform((0.0, value))[1])
     curves = [to_axes.transform(np.array(line.get_data()).T) for line in lines]

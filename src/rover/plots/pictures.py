@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
-from PIL.Image import Dither
+from PIL.Image import Dither, Quantize
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots.curves import (
@@ -153,7 +153,9 @@ def write_pictures(
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=_UNDATED.get(kind))
             if kind == "png" and stream.tell() > _LARGE:  # thousands of strokes: a palette
-                shown = Image.open(stream).convert("RGB").quantize(256, dither=Dither.NONE)
+                # By the largest error: the median cut replaces rare colours, as of starts.
+                options: Any = {"method": Quantize.MAXCOVERAGE, "dither": Dither.NONE}
+                shown = Image.open(stream).convert("RGB").quantize(256, **options)
                 stream = io.BytesIO()
                 shown.save(stream, "png", optimize=True, dpi=(dpi, dpi))
             written.append(folder / f"{name}.{kind}")

@@ -114,6 +114,7 @@ def assign_styles(
     fixed = {"scratch": AgentStyle("from scratch", GREY, "dashed"), **(declared or {})}
     names = list(dict.fromkeys(names))
     styles: dict[str, AgentStyle] = {}
+    n_shared = 0
     for name in sorted(names, key=lambda name: name not in fixed):  # declared looks come first
         base, _, variant = name.rpartition("-")
         if name in fixed:
@@ -124,9 +125,11 @@ def assign_styles(
         else:
             used = {style.colour for style in styles.values()}
             free = [colour for colour in _PALETTE if not _is_taken(colour, used)]
-            # Dashes distinguish lines of one colour, but not of similar colours.
-            shared = [colour for colour in _PALETTE if colour in used]
-            style = AgentStyle(name, free[0] if free else shared[len(styles) % len(shared)])
+            # Dashes distinguish lines of one colour, but not of similar colours. The same name gets
+            # the same colour in figures with other declared styles.
+            shared = [colour for colour in reversed(_PALETTE) if colour in used]
+            style = AgentStyle(name, free[0] if free else shared[n_shared % len(shared)])
+            n_shared += not free
         # Two lines of one colour differ in their dashes.
         taken = {other.dashes for other in styles.values() if other.colour == style.colour}
         dashes = [dashes for dashes in (style.dashes, *LINE_PATTERNS) if dashes not in taken]

@@ -76,7 +76,8 @@ def draw_phase_plane(
             scatter.autoscale()
     else:
         paths = [rollout[np.isfinite(rollout).all(axis=1)] for rollout in rollouts]
-        options: dict[str, Any] = {"colors": BLUE, "linewidths": 1.0, "alpha": 0.45, "zorder": 3}
+        opacity = min(max(5 / len(paths), 0.45), 1.0)  # few paths are seen among many points
+        options: dict[str, Any] = {"colors": BLUE, "linewidths": 1.0, "alpha": opacity, "zorder": 3}
         axes.add_collection(LineCollection(paths, rasterized=True, **options))
         options = {"edgecolors": "white", "linewidths": 0.6, "zorder": 4, "label": "start"}
         axes.scatter(rollouts[:, 0, 0], rollouts[:, 0, 1], s=25, c=VERMILLION, **options)
