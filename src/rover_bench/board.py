@@ -16,8 +16,10 @@ import sys
 import time
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,7 +27,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rover.baselines import agent_class, agent_names, make_agent, preset_of
 from rover.data import RunningEpisode
@@ -36,6 +38,7 @@ from rover.storage import fitting, read_json, write_json
 from rover.training.environments import discount_of, horizon_of
 from rover_bench.executors import EXECUTORS
 from rover_bench.measure import provenance
+from rover_bench.topogym_envs import ExplorationRecord
 
 FIRST_SEED = 100
 """Seeds of entries begin here; settings are chosen on those below."""
@@ -49,7 +52,16 @@ _SETS = 3
 _CHECKED_SHARE = 0.1
 """Share of its runs that an entry is verified by."""
 
-_MODULES = ("rover_bench.worlds", "rover_bench.arena_envs", "rover_bench.ogbench_envs")
+_EPISODES = 50
+"""Episodes of a returned policy in a world with a goal."""
+
+_MODULES = {
+    "board": ("rover_bench.worlds",),
+    "arenas": ("rover_bench.arena_envs", "rover_bench.ogbench_envs"),
+    "topogym": ("rover_bench.topogym_envs",),
+}
+"""Modules that register environments, by the namespace of their ids."""
+
 _SUITES = Path(__file__).parent / "suites"
 
 
@@ -82,9 +94,14 @@ class _OurAgent:
         name, _, preset = word.partition(":")
         # What the agent would measure of itself costs time, and is measured here in any case.
         self._agent = make_agent(name, env, preset or None, seed=seed, measure_share=0.0)
+        self._env = env
 
     def learn(self, steps: int) -> None:
-        self._agent.learn(steps)
+        self._agent.learn(steps, callback=self)
+
+    def on_step(self, run: Any) -> bool:
+        """False after the last step but one of a run that ends before its budget is spent."""
+        return not getattr(self._env, "ends_early", False)
 
     def policy(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         return self._agent.policy.tables(observations)
@@ -100,7 +117,7 @@ class _OurAgent:
 
 # --- a suite -------------------------------------------------------------------------------------
 
-_Metric = Literal["optimality_ratio", "states_seen", "cells"]
+_Metric = Literal["optimality_ratio", "states_seen", "cells", "goal_reached"]
 
 
 class _Strict(BaseModel):
@@ -108,7 +125,10 @@ class _Strict(BaseModel):
 
 
 class World(_Strict):
-    """One environment of a suite, with its budget and its metric."""
+    """One environment of a suite, with its budget and its metric.
+
+    The keywords of one that is ``seeded`` have its name and the seed of the run among them.
+    """
 
     name: str
     group: str
@@ -116,6 +136,7 @@ class World(_Strict):
     kwargs: dict[str, Any] = {}
     steps: int = Field(ge=1)
     fixed: bool = False
+    seeded: bool = False
     metric: _Metric
     source: str
     scales: tuple[str, ...] = ("small", "medium", "full")
@@ -124,13 +145,25 @@ class World(_Strict):
 class _Scale(_Strict):
     seeds: int = Field(ge=1)
     steps: int = Field(ge=1)
+    ends_at_goal: bool = False
 
 
 class Suite(_Strict):
-    """Worlds and scales, from a file of ``rover_bench/suites``."""
+    """Worlds and scales, from a file of ``rover_bench/suites``.
+
+    ``each`` has what all its worlds have unless they say otherwise.
+    """
 
     scales: dict[str, _Scale]
+    each: dict[str, Any] = {}
     worlds: tuple[World, ...]
+    first_seed: int = FIRST_SEED
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, content: dict[str, Any]) -> dict[str, Any]:
+        each = content.get("each", {})
+        return content | {"worlds": [each | world for world in content["worlds"]]}
 
     @classmethod
     def read(cls, name: str) -> tuple[Suite, str]:
@@ -151,7 +184,7 @@ class Suite(_Strict):
             (world, seed, world.steps * (1 if world.fixed else chosen.steps))
             for world in self.worlds
             if scale in world.scales
-            for seed in range(FIRST_SEED, FIRST_SEED + chosen.seeds)
+            for seed in range(self.first_seed, self.first_seed + chosen.seeds)
         ]
 
 
@@ -159,13 +192,17 @@ class Suite(_Strict):
 
 
 class Result(_Strict):
-    """The figures of one run, and how long it took; the metric is None where the agent refused."""
+    """The figures of one run, and how long it took; the metric is None where the agent refused.
+
+    ``step_ms`` are CPU milliseconds of a step without the world's own, where they are measured.
+    """
 
     world: str
     seed: int
     steps: int
     figures: dict[str, float | None]
     seconds: float
+    step_ms: float | None = None
 
 
 class Entry(_Strict):
@@ -188,7 +225,7 @@ class Entry(_Strict):
     def sealed(self) -> Entry:
         """The entry with its digest."""
         # Sorted keys: the digest is of what the entry says and not of how its file is laid out.
-        content = self.model_dump(mode="json", exclude={"digest"})
+        content = self.model_dump(mode="json", exclude={"digest"}, exclude_defaults=True)
         text = json.dumps(content, sort_keys=True, ensure_ascii=False)
         return self.model_copy(update={"digest": hashlib.sha256(text.encode()).hexdigest()})
 
@@ -243,15 +280,21 @@ class RewardFree(gym.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: the environment.
-        budget: steps.
+        budget: steps; where exploration is recorded (``env.record``), one more after the last
+            cell was visited and the goal reached is the last.
+        ends_at_goal: whether one more step after the goal is the last.
     """
 
     finite_mdp = property(lambda self: finite_dynamics(self.env))
     """The environment's dynamics: steps and observations pass unchanged."""
 
-    def __init__(self, env: gym.Env[Any, Any], budget: int) -> None:
+    def __init__(self, env: gym.Env[Any, Any], budget: int, *, ends_at_goal: bool = False) -> None:
         super().__init__(env)
         self.n_steps, self.budget = 0, budget
+        self.record: ExplorationRecord | None = (
+            env.get_wrapper_attr("record") if env.has_wrapper_attr("record") else None
+        )
+        self.ends_early, self._ends_at_goal = False, ends_at_goal
         self.first_reward: int | None = None
         self.seen: set[bytes] = set()
 
@@ -282,6 +325,12 @@ class RewardFree(gym.Wrapper[Any, Any, Any, Any]):
         self.seen.add(np.asarray(observation).tobytes())
         if float(reward) > 0.0 and self.first_reward is None:
             self.first_reward = self.n_steps
+        record = self.record
+        if record is not None and not self.ends_early and record.goal_step is not None:
+            # Agents make one more step, which they know to be the last of a run.
+            self.ends_early = self._ends_at_goal or record.is_complete
+            if self.ends_early:
+                self.budget = min(self.budget, self.n_steps + 1)
         return observation, 0.0, bool(terminated), bool(truncated), info
 
 
@@ -304,14 +353,17 @@ def _agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
     return lambda env, seed: made(env, seed=seed)
 
 
-def _run_world(word: str, world: World, seed: int, steps: int) -> Result:
+def _run_world(
+    word: str, world: World, seed: int, steps: int, ends_at_goal: bool = False
+) -> Result:
     """One run of an agent on a world, measured."""
     # More threads would add in another order, and change the bits.
     torch.set_num_threads(1)
     begin = time.process_time()
     # The agent sees this environment alone; figures are taken from what lies below it.
-    env = RewardFree(_make(world), steps)
+    env = RewardFree(_make(world, seed), steps, ends_at_goal=ends_at_goal)
     agent = _agent_maker(word)(env, seed)
+    step_ms, began = None, time.process_time()
     refusal: ConfigurationError | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoverWarning)  # after so few steps there is always one
@@ -320,23 +372,41 @@ def _run_world(word: str, world: World, seed: int, steps: int) -> Result:
                 agent.learn(steps)
         except ConfigurationError as error:  # a world that an agent is not for costs it no other
             refusal = error
+        if env.record is not None and env.n_steps:
+            own = time.process_time() - began - env.record.seconds
+            step_ms = round(1000.0 * own / env.n_steps, 4)
         figures: dict[str, float | None] = {world.metric: None}
         if refusal is None:
-            figures = _figures(world, agent, env, seed)
+            if env.record is None:
+                figures = _figures(world, agent, env, seed)
+            else:
+                figures = env.record.figures(steps)
+                if not ends_at_goal:
+                    figures |= _followed(agent, _make(world, seed), np.random.default_rng(seed))
     if refusal is not None:
         warnings.warn(f"{world.name}, seed {seed}: {refusal}", RoverWarning, stacklevel=2)
     seconds = round(time.process_time() - begin, 2)
-    return Result(world=world.name, seed=seed, steps=steps, figures=figures, seconds=seconds)
+    return Result(
+        world=world.name,
+        seed=seed,
+        steps=steps,
+        figures=figures,
+        seconds=seconds,
+        step_ms=step_ms,
+    )
 
 
-def _make(world: World) -> gym.Env[Any, Any]:
+def _make(world: World, seed: int) -> gym.Env[Any, Any]:
+    kwargs = world.kwargs | ({"world": world.name, "seed": seed} if world.seeded else {})
+    folder = world.env.partition("/")[0]
     try:
-        for module in _MODULES[: 1 if world.env.startswith("board/") else len(_MODULES)]:
+        for module in _MODULES.get(folder, ()):
             import_modules([module])
-        return make_env(world.env, world.kwargs)
+        return make_env(world.env, kwargs)
     except (ConfigurationError, ImportError) as error:
         raise ConfigurationError(
-            f"the world {world.name!r} cannot be made ({error}): pip install '.[arenas]' ogbench"
+            f"the world {world.name!r} cannot be made ({error}): "
+            "pip install '.[arenas,ogbench,topogym]'"
         ) from error
 
 
@@ -357,7 +427,7 @@ def _figures(
         exact = evaluator.exact_figures(_table(agent, problem))
         figures |= {name: exact[name] for name in ("objective", "optimality_ratio")}
     if world.metric == "cells":
-        figures |= _cells(agent, _make(world), np.random.default_rng([seed, 8]))
+        figures |= _cells(agent, _make(world, seed), np.random.default_rng([seed, 8]))
     return figures
 
 
@@ -390,6 +460,42 @@ def _cells(
     begin_episode = getattr(agent, "begin_episode", lambda _: None)
     cells = count(begin_episode, lambda x: int(agent.act(x, rng)), rng)
     return {"cells": cells / uniform, "uniform_cells": uniform}
+
+
+def _followed(
+    agent: BoardAgent, env: gym.Env[Any, Any], rng: np.random.Generator
+) -> dict[str, float | None]:
+    """Figures of episodes of the returned policy in a world with cells and a goal.
+
+    J is estimated by pairs of episodes: with the discounted visits μ of an episode, normalised, the
+    mean of ⟨μ, μ'⟩ over pairs of different episodes is ‖E μ‖² without bias.
+    """
+    record: ExplorationRecord = env.get_wrapper_attr("record")
+    begin_episode = getattr(agent, "begin_episode", lambda _: None)
+    discount, n_goals = discount_of(env), 0
+    total: defaultdict[Hashable, float] = defaultdict(float)
+    squares = 0.0
+    for _ in range(_EPISODES):
+        record.goal_step, weight, ended = None, 1.0, False
+        begin_episode(rng)
+        observation, info = env.reset(seed=int(rng.integers(2**31)))
+        visits: defaultdict[Hashable, float] = defaultdict(float, {info["position"]: 1.0})
+        while not ended:
+            observation, _, terminated, truncated, info = env.step(agent.act(observation, rng))
+            ended, weight = terminated or truncated, discount * weight
+            visits[info["position"]] += weight
+        mass = sum(visits.values())
+        for cell, visited in visits.items():
+            total[cell] += visited / mass
+            squares += (visited / mass) ** 2
+        n_goals += record.goal_step is not None
+    pairs = _EPISODES * (_EPISODES - 1)
+    return {
+        "episodes_share": record.share,
+        "episodes_goal": n_goals / _EPISODES,
+        "objective": (sum(x * x for x in total.values()) - squares) / pairs,
+        "horizon": record.n_steps / _EPISODES,
+    }
 
 
 def _visits(
@@ -442,9 +548,10 @@ def run_entry(
     runs = chosen.runs(scale)
     # A typing error or a missing package is named before the first run, which may take minutes.
     _agent_maker(word)
-    for world in chosen.worlds:
-        if scale in world.scales:
-            _make(world).close()
+    asked = [world for world in chosen.worlds if scale in world.scales]
+    # Of worlds that one maker makes, the first: the largest takes minutes.
+    for world in {one.env if one.seeded else one.name: one for one in reversed(asked)}.values():
+        _make(world, chosen.first_seed).close()
     name = word.partition(":")[0]
     label = agent_class(name).label if name in agent_names() else word.rpartition(":")[2]
     entry = Entry(
@@ -459,7 +566,8 @@ def run_entry(
     ).sealed()
     if path is not None and path.exists():
         entry = _continued(entry, path, len(runs))
-    for result in _run_all(word, runs[len(entry.results) :], jobs, say):
+    is_short = chosen.scales[scale].ends_at_goal
+    for result in _run_all(word, runs[len(entry.results) :], jobs, say, is_short):
         entry = entry.model_copy(update={"results": (*entry.results, result)}).sealed()
         if path is not None:
             write_json(path, entry)
@@ -488,16 +596,21 @@ def _is_same_place(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
 
 
 def _run_all(
-    word: str, runs: Sequence[tuple[World, int, int]], jobs: int, say: Callable[[str], None]
+    word: str,
+    runs: Sequence[tuple[World, int, int]],
+    jobs: int,
+    say: Callable[[str], None],
+    ends_at_goal: bool,
 ) -> Iterator[Result]:
     """The results of runs, in their order, whatever runs beside them."""
     with ExitStack() as stack:
         # A process for each run, whose bits do not depend on what was done before in this one.
         each: Any = map
+        run = partial(_run_world, ends_at_goal=ends_at_goal)
         if jobs > 1:
             each = stack.enter_context(EXECUTORS["local"].open(jobs)).map
         for (world, seed, _), result in zip(
-            runs, each(_run_world, [word] * len(runs), *zip(*runs, strict=True)), strict=True
+            runs, each(run, [word] * len(runs), *zip(*runs, strict=True)), strict=True
         ):
             figure = result.figures[world.metric]
             told = "refused by the agent" if figure is None else f"{world.metric} {figure:.4g}"
@@ -554,7 +667,8 @@ def verify(
     here, there = provenance(jobs=jobs), entry.provenance
     is_same_place = _is_same_place(here, there)
     n_same = 0
-    again = _run_all(entry.agent, [runs[index] for index in chosen], jobs, say)
+    is_short = suite.scales[entry.scale].ends_at_goal
+    again = _run_all(entry.agent, [runs[index] for index in chosen], jobs, say, is_short)
     for index, result in zip(chosen, again, strict=True):
         claimed, metric = entry.results[index], runs[index][0].metric
         if result.figures == claimed.figures:

@@ -14,7 +14,7 @@ from rover.errors import ConfigurationError
 from rover.plots import make_figure
 from rover.plots.curves import MeanCurve, draw_curve
 from rover.plots.style import TICK_SIZE, AgentStyle, Styles, assign_styles, label_axes
-from rover_bench.board import FIRST_SEED, Entry, Suite, World
+from rover_bench.board import FIRST_SEED, Entry, Result, Suite, World
 from rover_bench.report import markdown_table
 from rover_bench.statistics import (
     Aggregate,
@@ -40,8 +40,11 @@ def board_page(entries: Sequence[Entry], picture: str | None = None) -> str:
         picture: address of the picture of :func:`board_figure`, shown above the tables.
 
     Raises:
-        ConfigurationError: entries of several suites or scales, or two of one agent.
+        ConfigurationError: entries of several suites or scales, two of one agent, or an unfinished
+            one of a suite without goals.
     """
+    if _has_goals(entries[0]):
+        return _goal_page(entries)
     ranked, worlds = _ranked(entries)
     first, exact = entries[0], _exact(worlds)
     n_seeds = len(first.of(worlds[0].name))
@@ -95,8 +98,11 @@ def board_figure(entries: Sequence[Entry]) -> Figure:
     """Picture of entries on the worlds with an exact optimum: means, and profiles of all scores.
 
     Raises:
-        ConfigurationError: entries of several suites or scales, or two of one agent.
+        ConfigurationError: entries of several suites or scales, two of one agent, an unfinished
+            one, or a suite without exact optima.
     """
+    if _has_goals(entries[0]):
+        raise ConfigurationError(f"suite {entries[0].suite} has no picture: leave out --picture")
     ranked, worlds = _ranked(entries)
     exact = _exact(worlds)
     looks = assign_styles(ranked, _styles(ranked))
@@ -121,15 +127,108 @@ def board_figure(entries: Sequence[Entry]) -> Figure:
     return figure
 
 
-def _ranked(entries: Sequence[Entry]) -> tuple[dict[str, Entry], list[World]]:
-    """Entries by their shown names, the best first, and the worlds of their scale."""
+def _has_goals(entry: Entry) -> bool:
+    return Suite.read(entry.suite)[0].worlds[0].metric == "goal_reached"
+
+
+def _goal_page(entries: Sequence[Entry]) -> str:
+    """Tables of a suite of worlds with cells and a goal; entries may be unfinished."""
+    by_name, worlds = _by_name(entries)
+    suite, _ = Suite.read(entries[0].suite)
+    n_runs = len(suite.runs(entries[0].scale))
+    shares = [name for name in entries[0].results[0].figures if name.startswith("share_")]
+    heads = [
+        "agent",
+        "goals reached",
+        "steps to the goal (median)",
+        *(f"cells after {int(name.partition('_')[2]):,} steps" for name in shares),
+        "cells of 50 episodes",
+        "J times cells",
+        "CPU ms a step",
+    ]
+    table = []
+    for name, entry in sorted(by_name.items(), key=lambda item: -_n_goals(item[1])):
+        uneven = [
+            None if None in (x, y) else x * y  # type: ignore[operator]
+            for x, y in zip(_all(entry, "objective"), _all(entry, "n_cells"), strict=True)
+        ]
+        table.append(
+            [
+                name,
+                f"{_n_goals(entry)} of {len(entry.results)}",
+                _median_step(entry.results),
+                *(_mean(_all(entry, share), "{:.1%}") for share in shares),
+                _mean(_all(entry, "episodes_share"), "{:.1%}"),
+                _mean(uneven, "{:.2f}"),
+                _mean([one.step_ms for one in entry.results], "{:.2f}"),
+            ]
+        )
+    lines = [
+        f"Suite `{entries[0].suite}`, scale {entries[0].scale}: {n_runs} runs, each group's "
+        "smallest worlds first; shares, J and times are means over the runs made. –: not measured, "
+        "or for steps: most runs did not reach the goal.",
+        "",
+        markdown_table(heads, table),
+        "",
+        "Steps to the goal, medians over the seeds:",
+        "",
+        markdown_table(
+            ["world", "cells", *by_name],
+            [
+                [
+                    world.name,
+                    _mean([one.figures.get("n_cells") for one in made], "{:,.0f}"),
+                    *(_median_step(entry.of(world.name)) for entry in by_name.values()),
+                ]
+                for world in worlds
+                if (made := max((entry.of(world.name) for entry in entries), key=len))
+            ],
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _n_goals(entry: Entry) -> int:
+    return sum(one.figures["goal_reached"] == 1.0 for one in entry.results)
+
+
+def _all(entry: Entry, figure: str) -> list[float | None]:
+    return [one.figures.get(figure) for one in entry.results]
+
+
+def _mean(values: Sequence[float | None], form: str) -> str:
+    known = [x for x in values if x is not None]
+    return form.format(np.mean(known)) if known and len(known) == len(values) else "–"
+
+
+def _median_step(results: Sequence[Result]) -> str:
+    """Median of the steps to the goal, where a run that did not reach it comes last."""
+    steps = [one.figures.get("goal_step") for one in results]
+    median = np.median([np.inf if step is None else step for step in steps]) if steps else np.inf
+    return f"{median:,.0f}" if np.isfinite(median) else "–"
+
+
+def _by_name(entries: Sequence[Entry]) -> tuple[dict[str, Entry], list[World]]:
+    """Entries by their shown names, and the worlds of their scale."""
     if len({(one.suite_digest, one.scale) for one in entries}) != 1:
         raise ConfigurationError("a table is of one suite and one scale: give entries of one each")
     by_name = {_shown_name(one, entries): one for one in entries}
     if len(by_name) < len(entries):
         raise ConfigurationError("an agent has two entries: give one of each")
     suite, _ = Suite.read(entries[0].suite)
-    worlds = [world for world in suite.worlds if entries[0].scale in world.scales]
+    return by_name, [world for world in suite.worlds if entries[0].scale in world.scales]
+
+
+def _ranked(entries: Sequence[Entry]) -> tuple[dict[str, Entry], list[World]]:
+    """Whole entries by their shown names, the best first, and the worlds of their scale."""
+    by_name, worlds = _by_name(entries)
+    n_runs = len(Suite.read(entries[0].suite)[0].runs(entries[0].scale))
+    for entry in entries:
+        if len(entry.results) < n_runs:
+            raise ConfigurationError(
+                f"the entry of {entry.label} has {len(entry.results)} of {n_runs} runs: rover "
+                "board run continues it"
+            )
     exact = _exact(worlds)
     # By the mean over the worlds that have an optimum: other figures have no common scale.
     names = sorted(by_name, key=lambda name: -float(_mean_score(by_name[name], exact).value))

@@ -288,6 +288,7 @@ def _board(
     entries: tuple[Path, ...] = (),
     *,
     learner: str | None = None,
+    suite: str = "reward-free-1",
     scale: str = "small",
     seed: int | None = None,
     jobs: int = 2,
@@ -309,7 +310,9 @@ def _board(
         entries (ENTRY.json): of verify and table
         learner (MODULE:CLASS|NAME): the agent; of verify only for an entry that is not one of
             rover's, since nothing is imported that a file names
-        scale (SCALE): small: minutes on two cores; medium: an hour or two; full: a night
+        suite (SUITE): reward-free-1, topogym-v1 or topogym-v1-egocentric
+        scale (SCALE): small: minutes on two cores; medium: an hour or two; full: a night; of
+            topogym-v1 also goals: every run ends at its goal
         seed: of verify: draws the runs that are made again [default: fresh]
         jobs: runs side by side
         out: file of the entry, or of the page [default: AGENT-SCALE.json; the screen]
@@ -328,7 +331,7 @@ def _board(
         if learner is None or entries:
             raise ConfigurationError("rover board run needs --agent MODULE:CLASS|NAME alone")
         path = out or Path(f"{learner.replace(':', '-')}-{scale}.json")
-        run_entry(learner, scale, path=path, jobs=jobs, say=_say_now)
+        run_entry(learner, scale, suite=suite, path=path, jobs=jobs, say=_say_now)
         say(f"entry:    {path}")
         return
     if not entries:
@@ -341,7 +344,7 @@ def _board(
     from rover.plots import write_pictures
     from rover_bench.board_page import board_figure, board_page
 
-    read = [Entry.read(path) for path in entries]
+    read = [Entry.read(path, is_whole=False) for path in entries]
     page = board_page(read, None if picture is None else picture.as_posix())
     if picture is not None:
         figures = [(picture.stem, board_figure(read))]
