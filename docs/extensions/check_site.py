@@ -6,8 +6,8 @@ Every internal link leads to a page, file or anchor that exists, and nothing is 
 elsewhere; every public name has an anchor in the reference; pictures have texts, and no thumbnail
 of the gallery is a placeholder or mostly margin. In headless Chromium, where there is one: no error
 in the console, formulas have a size, no page scrolls sideways at 390 pixels, a table that does
-shows it, commands are seen to their ends, no table is cut at 1280 pixels, and no name in a table
-is broken.
+shows it, commands and printed output are seen to their ends, no table and no code is cut at 1280
+pixels, and no name in a table is broken.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ BROKEN_TABLES = """() => [...document.querySelectorAll('article table.docutils')
     if (code.getClientRects().length > 1 && /^[\\w.]+$/.test(code.textContent))
       faults.push(`${code.textContent} is broken in a table`);
   return faults;
-}).concat([...document.querySelectorAll('.highlight-bash pre')]
+}).concat([...document.querySelectorAll(
+    innerWidth > 1000 ? '[class*=highlight-] pre' : '.highlight-bash pre, .highlight-text pre')]
   .filter(pre => pre.scrollWidth > pre.clientWidth)
-  .map(pre => `the end of a command is not seen: ${pre.textContent.slice(0, 30)}`))"""
+  .map(pre => `the end of a line is not seen: ${pre.textContent.slice(0, 30)}`))"""
 SHOWN = ("index", "first_result", "primer", "gallery/index", "api/rover.operators", "api/settings")
 
 

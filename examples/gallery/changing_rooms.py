@@ -26,7 +26,7 @@ agent = rover.Rover(make_env(), seed=100, contexts=True).learn(4000)
 
 # %%
 # One episode in fresh rooms, by the returned policy and by random actions.
-figure = plt.figure(figsize=(9.0, 4.6), layout="constrained")
+figure = plt.figure(figsize=(9.0, 3.3), layout="constrained")
 for axes, name in zip(figure.subplots(1, 2), ("ROVER", "random actions"), strict=True):
     env, rng = make_env(), np.random.default_rng(1)
     seen, _ = env.reset(seed=10_000)
