@@ -1,16 +1,16 @@
 """Collect: where to go next where every episode has a context of its own, such as a new layout.
 
 What is covered is the episode, J = E_c ‖μ_c(π)‖² over contexts c, and not the mixture of all
-episodes. So the plan stands on the graph of this episode alone, and what lies beyond its rim is
-priced by a regression over all episodes (:mod:`rover.planning.exploration_values`).
+episodes. So the plan is made on the graph of this episode alone, and untried actions have
+exploration values by a regression over all episodes (:mod:`rover.contexts.exploration_values`).
 
-An arrival at an observation that is new to the episode is worth
+The reward of an arrival at an observation that is new to the episode is
 
     r = ½ e / (1 + e) + ½ l / (1 + l),
 
 with e = φᵀ E⁻¹ φ its leverage among what the episode has shown and l that among all arrivals of the
-run (elliptical bonuses; Henaff et al. 2022, 2023). A try is worth y = r + β max_a q_a(x'), the
-fitted value iteration with the price q as its fixed point.
+run (elliptical bonuses; Henaff et al. 2022, 2023). The target of a try is y = r + β max_a q_a(x'),
+fitted value iteration with the exploration value q as its fixed point.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
-from rover.data import Buffer
-from rover.errors import ConfigurationError
-from rover.evaluation import aliasing_of
-from rover.operators.support import FloatArray, IntArray
-from rover.planning.episode import EpisodeMemory
-from rover.planning.episode_graph import MAX_TRIES
-from rover.planning.exploration_values import (
-    ExplorationValueModel,
-    fold_in,
-    leverage,
-    ridge_inverse,
-)
-from rover.planning.image_blocks import block_side, is_image
-from rover.planning.net import MOST_ROWS
-from rover.planning.observation_codes import (
+from rover.contexts.codes import (
     Array32,
     ObservationCodes,
     fit_codes,
     relevant_numbers,
 )
-from rover.policies.contexts import TIE, ContextPolicy
+from rover.contexts.exploration_values import (
+    ExplorationValueModel,
+    fold_in,
+    leverage,
+    ridge_inverse,
+)
+from rover.contexts.graph import MAX_TRIES
+from rover.contexts.image_blocks import block_side, is_image
+from rover.contexts.memory import EpisodeMemory
+from rover.data import Buffer
+from rover.errors import ConfigurationError
+from rover.evaluation import aliasing_of
+from rover.operators.support import FloatArray, IntArray
+from rover.planning.net import MOST_ROWS
+from rover.policies.contexts import ContextPolicy
 
 EPISODE_DISCOUNT = 0.97
 """γ of plans on an episode's graph."""
@@ -55,14 +55,14 @@ _FITTED = 4000
 _VALUE_SWEEPS = 4
 """Fitted value iterations of a regression."""
 EXPLORATION_RIDGE = 0.3
-"""Ridge of the regression of prices."""
+"""Ridge of the regression of exploration values."""
 _NOVELTY_RIDGE = 0.1
 _ONWARD = 0.9
 _OPTIMISM = 3.0
 _FEWEST_REPEATS = 5
-"""Tries from which on their worth is estimated."""
+"""Tries from which on their share of the first try's value is estimated."""
 _TEMPERATURE = 0.1
-"""Temperature of the policy without a memory, in units of prices."""
+"""Temperature of the policy without a memory, in units of exploration values."""
 _TESTED = 250
 _FEWEST_EPISODES = 3
 _LARGEST_RECOGNISED, _LARGEST_LIST, _LARGEST_PICTURE = 1024, 4096, 65_536
@@ -108,7 +108,7 @@ def changes_with_episodes(buffer: Buffer) -> bool:
 
 
 class ContextExplorer:
-    """Plans on the graph of the episode, with prices from all episodes.
+    """Plans on the graph of the episode, with exploration values from all episodes.
 
     It is a function of the buffer alone: one that is made later takes in what is there, row by row,
     and ends in the same bits.
@@ -130,12 +130,11 @@ class ContextExplorer:
         self._nodes: list[int] = []
         """Observations of the episode's nodes, by their index in the buffer."""
         self._tries: list[tuple[int, int, int, float, bool]] = []
-        """First tries of each episode: x, a, x', the worth of the arrival within the episode, and
+        """First tries of each episode: x, a, x', the novelty of the arrival within the episode, and
         True if it ended that."""
-        self._worth, self._paid, self._repeats = np.zeros((3, MAX_TRIES + 1))
+        self._targets, self._predicted, self._repeats = np.zeros((3, MAX_TRIES + 1))
         self._n_seen = 0
         self._due = float(_FIRST_FIT)
-        self._values: FloatArray | None = None
         while self._n_seen < len(buffer):
             self._take_in()
 
@@ -162,8 +161,8 @@ class ContextExplorer:
 
     @property
     def kept(self) -> FloatArray:
-        """κ (MAX_TRIES + 1,): the share of its price that an n-th try of a pair was worth."""
-        measured = self._worth / np.maximum(self._paid, 1e-6)
+        """κ (MAX_TRIES + 1,): targets of n-th tries of a pair, over their exploration values."""
+        measured = self._targets / np.maximum(self._predicted, 1e-6)
         known = self._repeats >= _FEWEST_REPEATS
         kept = np.where(known, measured, 1.0 / (1.0 + np.arange(MAX_TRIES + 1)))
         kept[0] = 1.0
@@ -179,20 +178,14 @@ class ContextExplorer:
     def act(self, observation: int, rng: np.random.Generator) -> int:
         """The action at an observation, by its index, with the largest value; ties drawn."""
         memory = self.memory or self._begin(observation)
-        if self.model is None:
-            tries = memory.graph.tries[memory.node]
-            return int(rng.choice(np.flatnonzero(tries == tries.min())))
-        if self._values is None:
-            self._values = memory.values(self.kept)
-        values = self._values[memory.node]
-        return int(rng.choice(np.flatnonzero(values >= values.max() - TIE)))
+        return memory.act(self.kept, rng)
 
     def _begin(self, observation: int) -> EpisodeMemory:
         """A memory of the episode that begins in an observation."""
         self.memory = memory = EpisodeMemory(
             self._buffer.n_actions, discount=EPISODE_DISCOUNT, codes=self.codes, model=self.model
         )
-        self._nodes, self._values = [], None
+        self._nodes = []
         if self.codes is not None:
             self._episode = np.eye(self.codes.dim, dtype=np.float32) / np.float32(_NOVELTY_RIDGE)
         memory.node, _ = self._see(memory, observation)
@@ -213,24 +206,21 @@ class ContextExplorer:
         memory = self.memory or self._begin(x)
         node = memory.node
         reached, is_new = self._see(memory, y)
-        worth = within = 0.0
+        target = within = 0.0
         if is_new or ends:
-            worth = within = 1.0
+            target = within = 1.0
             if self.model is not None:
-                within, worth = self._arrival(memory, reached, ends=ends)
+                within, target = self._arrival(memory, reached, ends=ends)
         n_tries = min(int(memory.graph.tries[node, action]), MAX_TRIES)
         if self.model is not None:
             self._repeats[n_tries] += 1.0
-            self._worth[n_tries] += worth
-            self._paid[n_tries] += memory.exploration_values(node)[action]
+            self._targets[n_tries] += target
+            self._predicted[n_tries] += memory.exploration_values(node)[action]
         if n_tries == 0:
             self._tries.append((x, action, y, within, ends))
             if self.model is not None:
-                memory.learn(node, action, worth)
-        is_plan_off = memory.graph.add(node, action, None if ends else reached)
-        if is_new or is_plan_off or n_tries == 0:
-            self._values = None
-        memory.node = reached
+                memory.learn(node, action, target)
+        memory.move(action, reached, is_new=is_new, ends=ends)
         self._n_seen += 1
         if ends or buffer.truncated[row]:
             self.memory = None
@@ -239,16 +229,16 @@ class ContextExplorer:
             self._fit()
 
     def _arrival(self, memory: EpisodeMemory, node: int, *, ends: bool) -> tuple[float, float]:
-        """The worth within the episode of an arrival that is new, and what its try was worth."""
+        """Novelty within the episode of an arrival that is new, and the target of its try."""
         assert self.codes is not None
         features = memory.features(node)
         scale = fold_in(self._episode, features).scale
         within = 1.0 - 1.0 / scale
         marked = np.append(features, np.float32(ends))
-        worth = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked).scale)
+        target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked).scale)
         if not ends:
-            worth += _ONWARD * float(memory.exploration_values(node).max())
-        return within, worth
+            target += _ONWARD * float(memory.exploration_values(node).max())
+        return within, target
 
     def _fit(self) -> None:
         """Choose the features and make the regression anew from all tries, in closed form."""
@@ -266,9 +256,9 @@ class ContextExplorer:
             rows[x[some]], actions[some], effects[some], n_actions, side=side
         )
         self.codes = fit_codes(seen, relevant, side=side)
-        distinct, places = np.unique([x, y], return_inverse=True)
+        distinct, index = np.unique([x, y], return_inverse=True)
         features = self.codes(rows[distinct], extend=True)
-        before, after = places.reshape(2, -1)
+        before, after = index.reshape(2, -1)
         self.model = self._priced(features, before, actions, after, within, ends)
         if self.memory is not None:
             self._renew(self.memory, self.codes, self.model)
@@ -304,18 +294,17 @@ class ContextExplorer:
         onward = _ONWARD * (new & ~ends)
         for _ in range(_VALUE_SWEEPS):
             values = model.values(model.means(features), sinks).max(axis=1)
-            worth = (rewards + onward * values[after]).astype(np.float32)
+            targets = (rewards + onward * values[after]).astype(np.float32)
             for a in range(n_actions):
                 mine = actions == a
-                weights[:, a] = inverses[a] @ (features[before[mine]].T @ worth[mine])
+                weights[:, a] = inverses[a] @ (features[before[mine]].T @ targets[mine])
         return model
 
     def _renew(
         self, memory: EpisodeMemory, codes: ObservationCodes, model: ExplorationValueModel
     ) -> None:
-        """Give the nodes of an episode in progress the features and prices of a new fit."""
+        """Give the nodes of an episode in progress the features and values of a new fit."""
         memory.renew(codes, model, self._buffer.observations.rows[self._nodes])
         n = memory.graph.n
         features = np.stack([memory.features(node) for node in range(n)])
         self._episode = ridge_inverse(features, _NOVELTY_RIDGE)
-        self._values = None

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rover.contexts.memory import TIE
 from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.contact import ContactSearch
@@ -29,7 +30,6 @@ from rover.planning.dynamics_model import MISSED
 from rover.planning.lookahead import ActionSequence
 from rover.planning.model import LandmarkModel
 from rover.planning.values import Values, exploration_values
-from rover.policies.contexts import TIE
 
 _LEAST_NOVELTY = 0.01
 """Value below which a plan that collects novelty once leads to nothing novel."""

@@ -1,4 +1,4 @@
-"""Policies for worlds that change with every episode, with and without a memory of the episode."""
+"""Policies for contextual environments, with and without a memory of the episode."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.contexts.codes import Array32, ObservationCodes
+from rover.contexts.exploration_values import ExplorationValueModel
+from rover.contexts.graph import MAX_TRIES
+from rover.contexts.image_blocks import n_numbers
+from rover.contexts.memory import EpisodeMemory
 from rover.features.networks import cast_observations
 from rover.operators.support import FloatArray
-from rover.planning.episode import EpisodeMemory
-from rover.planning.episode_graph import MAX_TRIES
-from rover.planning.exploration_values import ExplorationValueModel
-from rover.planning.image_blocks import n_numbers
-from rover.planning.observation_codes import Array32, ObservationCodes
 from rover.policies.policy import Policy, Probs
 from rover.storage import check_tensors
-
-TIE = 1e-9
-"""Value, or share of one, up to which two actions are alike."""
 
 _FORMS = {
     "numbers": "torch.int64 values",
@@ -38,9 +35,9 @@ _OF_CODES = ("numbers", "values", "means", "projection", "relevant", "joint")
 
 
 class ContextPolicy(Policy):
-    """Heads for what is new to its episode, by prices from all episodes of pretraining.
+    """Heads for what is new to its episode, by exploration values from all episodes of pretraining.
 
-    Without a memory it is stationary, softmax(prices / temperature). With one it notes what an
+    Without a memory it is stationary, softmax(values / temperature). With one it notes what an
     episode has shown, and follows the plan on the graph of that, which :meth:`reset` forgets:
     call it when an episode begins. Roll-outs of this package, which draw a component for each
     episode, do. Asked for the probabilities at an observation that no episode is said of, it
@@ -48,11 +45,11 @@ class ContextPolicy(Policy):
 
     Args:
         codes: features of observations.
-        model: prices of features.
-        kept: κ of :class:`~rover.planning.episode_graph.EpisodeGraph`.
+        model: exploration values of features.
+        kept: κ of :class:`~rover.contexts.graph.EpisodeGraph`.
         observation_shape: shape of one observation.
         discount: γ of plans.
-        temperature: > 0, in units of prices.
+        temperature: > 0, in units of values.
         has_memory: follow the plan of the episode.
         details: anything JSON-able that should travel with the policy (environment, seed, …).
     """
@@ -79,8 +76,8 @@ class ContextPolicy(Policy):
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory."""
         features = self._codes(self._checked(observations).numpy())
-        prices = self._model.values(self._model.means(features), self._model.sinks(features))
-        return torch.from_numpy(prices / self.temperature)
+        values = self._model.values(self._model.means(features), self._model.sinks(features))
+        return torch.from_numpy(values / self.temperature)
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
         """A batch of observations (n, *shape) in the dtype of the codes, if it is one."""
@@ -88,15 +85,15 @@ class ContextPolicy(Policy):
         return cast_observations(super()._checked(observations), dtype)
 
     def with_memory(self, has_memory: bool) -> ContextPolicy:
-        """The policy with or without a memory, on the same prices."""
+        """The policy with or without a memory, with the same exploration values."""
         return self._changed(self._model, has_memory, {})
 
     def features(self, observations: NDArray[Any]) -> Array32:
         """φ (n, m) of raw observations (n, *shape)."""
         return self._codes(observations)
 
-    def with_worth(self, weights: Array32) -> ContextPolicy:
-        """The policy with a memory for which φᵀ weights (m, A) is added to the prices' means."""
+    def with_values(self, weights: Array32) -> ContextPolicy:
+        """The policy with a memory that adds φᵀ weights (m, A) to the means of its values."""
         model = self._model
         raised = ExplorationValueModel(
             model.inverses, model.weights + weights, ridge=model.ridge, optimism=model.optimism
@@ -208,21 +205,13 @@ class _Walk:
     def __init__(self, memory: EpisodeMemory, kept: FloatArray) -> None:
         self._memory, self._kept = memory, kept
         self._action = -1
-        self._values: FloatArray | None = None
 
     def act(self, observation: NDArray[Any], rng: np.random.Generator) -> int:
         """The action at the next observation of the episode; ties are drawn."""
         memory = self._memory
         node, is_new = memory.see(np.ascontiguousarray(observation))
         if memory.node >= 0:
-            # A plan holds while the episode shows nothing that it did not count on.
-            is_first = memory.graph.tries[memory.node, self._action] == 0
-            is_plan_off = memory.graph.add(memory.node, self._action, node)
-            if is_new or is_first or is_plan_off:
-                self._values = None
+            memory.move(self._action, node, is_new=is_new)
         memory.node = node
-        if self._values is None:
-            self._values = memory.values(self._kept)
-        values = self._values[node]
-        self._action = int(rng.choice(np.flatnonzero(values >= values.max() - TIE)))
+        self._action = memory.act(self._kept, rng)
         return self._action

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 
+from rover.contexts.exploration_values import ridge_inverse
 from rover.coverage.contexts import EXPLORATION_RIDGE
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
-from rover.planning.exploration_values import ridge_inverse
 from rover.planning.outcomes import state_model
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
@@ -17,8 +17,8 @@ from rover.solving.solve import RIDGE
 from rover.solving.tasks import Goal, GoalFinder, Reward, task_rewards
 
 _REWARD_SWEEPS = 30
-_WORTH = 3.0
-"""Price of the largest value; what is new to the episode is worth 1 to 3."""
+_LARGEST_VALUE = 3.0
+"""Value of the largest reward, where exploration values are 1 to 3."""
 
 
 def solve_in_contexts(
@@ -32,12 +32,12 @@ def solve_in_contexts(
     """Plan for a reward in layouts that were never seen, without a further step.
 
     The reward is regressed on what was seen, by fitted value iteration with the features of
-    pretraining's prices, Q_a(x) = φᵀ u_a, and added to these: the policy explores an episode as
+    exploration values, Q_a(x) = φᵀ u_a, and added to these: the policy explores an episode as
     pretraining's does, and goes for the reward where it sees any. Call ``policy.reset()`` when an
     episode begins.
 
     Args:
-        source: an agent, or a run folder of `rover pretrain`, that recognised worlds that change.
+        source: an agent, or a run folder of `rover pretrain`, of a contextual environment.
         reward: as of :func:`rover.solve`, none of them negative.
         goal: an observation, several, or a function of observations: arriving there is worth 1.
         discount: γ in (0, 1) of the regression.
@@ -82,10 +82,10 @@ def check_rewards(rewards: FloatArray) -> None:
 def reward_policy(
     policy: ContextPolicy, buffer: Buffer, earned: FloatArray, ends: FloatArray, discount: float
 ) -> ContextPolicy:
-    """A policy with a memory that prices a reward, too, by fitted value iteration.
+    """A policy with a memory that heads for a reward, too, by fitted value iteration.
 
     Args:
-        policy: pretraining's, with features and prices.
+        policy: of pretraining, with features and exploration values.
         buffer: transitions; the regression uses the first n ≥ 1.
         earned: their rewards (n,), at least 0 and not all 0.
         ends: (n,) 1 where the task ends, else 0.
@@ -105,10 +105,12 @@ def reward_policy(
     # Once: sweeps change the targets of the regression and not its inputs.
     inverses = [ridge_inverse(phi, EXPLORATION_RIDGE) for phi in begins]
     for _ in range(_REWARD_SWEEPS):
-        # Never below 0: where nothing is predicted the price of exploring decides alone.
+        # Never below 0: where nothing is predicted the exploration value decides alone.
         values = np.maximum((features @ weights).max(axis=1), 0.0)
         targets = rewards + goes_on * values[successors]
         for action, (mine, phi, inverse) in enumerate(zip(rows, begins, inverses, strict=True)):
             weights[:, action] = inverse @ (phi.T @ targets[mine])
     # In units of the largest value, so that a reward that is paid again and again counts no more.
-    return policy.with_worth(np.float32(_WORTH / max(float(targets.max()), 1e-6)) * weights)
+    return policy.with_values(
+        np.float32(_LARGEST_VALUE / max(float(targets.max()), 1e-6)) * weights
+    )

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.planning.exploration_values import ExplorationValueModel, ridge_inverse
-from rover.planning.observation_codes import fit_codes, relevant_numbers
+from rover.contexts.codes import fit_codes, relevant_numbers
+from rover.contexts.exploration_values import ExplorationValueModel, ridge_inverse
 
 RIDGE = 0.3
 

@@ -1,10 +1,10 @@
-"""Prices of actions that were not tried yet: a closed-form regression with a sink.
+"""Exploration values of untried actions: a closed-form regression with a sink.
 
     w_a = G_a⁻¹ Σ φ y,   G_a = λ I + Σ φ φᵀ,   s_a(φ) = k(o, o) − φᵀ (I − λ G_a⁻¹) φ
 
-is kernel ridge regression of what tries of an action were worth, and what it leaves to the sink:
+is kernel ridge regression of the targets of tries of an action, and what it leaves to the sink:
 the posterior variance, 1 where nothing alike was tried and λ / (n + λ) after n tries of the same. A
-try is taken in by one step of Sherman and Morrison (1950), for the regression and for the prices of
+try is taken in by one step of Sherman and Morrison (1950), for the regression and for the values of
 any number of observations at once.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg.blas import sger
 
+from rover.contexts.codes import Array32
 from rover.operators.support import FloatArray
-from rover.planning.observation_codes import Array32
 
 
 class Fold(NamedTuple):
@@ -59,7 +59,7 @@ class ExplorationValueModel:
         inverses: G_a⁻¹ (A, m, m).
         weights: w_a (m, A).
         ridge: λ > 0.
-        optimism: what a full sink adds to a price.
+        optimism: what a full sink adds to a value.
     """
 
     def __init__(
@@ -86,28 +86,28 @@ class ExplorationValueModel:
         return np.asarray(sinks.clip(0.0, 1.0), np.float32)
 
     def values(self, means: Array32, sinks: Array32) -> FloatArray:
-        """Prices of means and sinks of one shape."""
+        """Values of means and sinks of one shape."""
         return np.maximum(means, 0.0).astype(np.float64) + self.optimism * sinks
 
     def learn(
         self,
         features: Array32,
         action: int,
-        worth: float,
+        target: float,
         known: Array32,
         means: Array32,
         sinks: Array32,
     ) -> None:
-        """Take in what a try was worth, and what that changes of what is `known`.
+        """Take in the target of a try, and update the known means and sinks.
 
         Args:
             features: φ (m,) of the observation.
             action: that was tried.
-            worth: y.
+            target: y.
             known: features (n, m) with stored means and sinks.
             means, sinks: (n, A), changed in place.
         """
-        missed = worth - float(features @ self.weights[:, action])
+        missed = target - float(features @ self.weights[:, action])
         direction, scale = fold_in(self.inverses[action], features)
         self.weights[:, action] += direction * np.float32(missed / scale)
         along = known @ direction

@@ -1,4 +1,4 @@
-"""Memory of one episode: its graph, and the price of every action at what was seen in it."""
+"""Memory of one episode: its graph, the exploration values of its nodes, and the plan on it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.contexts.codes import Array32, ObservationCodes
+from rover.contexts.exploration_values import ExplorationValueModel
+from rover.contexts.graph import EpisodeGraph, grown
 from rover.operators.support import FloatArray
-from rover.planning.episode_graph import EpisodeGraph, grown
-from rover.planning.exploration_values import ExplorationValueModel
-from rover.planning.observation_codes import Array32, ObservationCodes
+
+TIE = 1e-9
+"""Value up to which two actions are equal."""
 
 
 class EpisodeMemory:
-    """Memory of what an episode has shown, priced by a regression over all episodes before it.
+    """Memory of what an episode has shown, and a plan on it that heads for what is new.
+
+    Exploration values are a regression over all episodes before.
 
     Args:
         n_actions: A.
         discount: γ of the plan.
-        codes: features of observations; None while there are no prices.
-        model: prices of untried actions; None: every action is worth 1.
+        codes: features of observations; None while there is no regression.
+        model: exploration values of untried actions; None: there is no plan yet.
 
     Attributes:
         graph: the nodes, tries and outcomes.
-        node: where the episode stands.
+        node: the current one; −1 before the first.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class EpisodeMemory:
         self.graph = EpisodeGraph(n_actions, discount=discount)
         self.node = -1
         self._codes, self._model = codes, model
+        self._plan: FloatArray | None = None  # Q (n, A)
         self._nodes: dict[bytes, int] = {}
         width = 0 if codes is None else codes.dim
         self._features: Array32 = np.zeros((1, width), np.float32)
@@ -61,8 +67,8 @@ class EpisodeMemory:
     def renew(
         self, codes: ObservationCodes, model: ExplorationValueModel, observations: NDArray[Any]
     ) -> None:
-        """Price the nodes, with observations (n, *shape), by another model."""
-        self._codes, self._model = codes, model
+        """Take another regression for the nodes, with observations (n, *shape)."""
+        self._codes, self._model, self._plan = codes, model, None
         self._features = np.zeros((len(self._means), codes.dim), np.float32)
         self._set(slice(self.graph.n), codes(observations, extend=True))
 
@@ -81,15 +87,39 @@ class EpisodeMemory:
         assert self._model is not None
         return self._model.values(self._means[node], self._sinks[node])
 
-    def learn(self, node: int, action: int, worth: float) -> None:
-        """Let the regression take in what a try was worth; prices of all nodes follow."""
+    def learn(self, node: int, action: int, target: float) -> None:
+        """Update the regression with the target of a try, and the values of all nodes."""
         assert self._model is not None
         n = self.graph.n
         known = (self._features[:n], self._means[:n], self._sinks[:n])
-        self._model.learn(self._features[node], action, worth, *known)
+        self._model.learn(self._features[node], action, target, *known)
 
-    def values(self, kept: FloatArray) -> FloatArray:
-        """Q (n, A) of a plan on the graph, with κ (MAX_TRIES + 1,)."""
-        assert self._model is not None
-        n = self.graph.n
-        return self.graph.values(self._model.values(self._means[:n], self._sinks[:n]), kept)
+    def move(self, action: int, node: int, *, is_new: bool, ends: bool = False) -> None:
+        """Take in an action that led from the current node to another, or ended the episode.
+
+        The plan holds while the episode shows nothing unexpected.
+        """
+        is_first = self.graph.tries[self.node, action] == 0
+        changes = self.graph.add(self.node, action, None if ends else node)
+        if is_new or is_first or changes:
+            self._plan = None
+        self.node = node
+
+    def act(self, kept: FloatArray, rng: np.random.Generator) -> int:
+        """The action with the largest value at the current node; ties are drawn.
+
+        Without a regression it is the one that was tried least.
+
+        Args:
+            kept: κ (MAX_TRIES + 1,) of :class:`~rover.contexts.graph.EpisodeGraph`.
+            rng: draws one of equal actions.
+        """
+        if self._model is None:
+            tries = self.graph.tries[self.node]
+            return int(rng.choice(np.flatnonzero(tries == tries.min())))
+        if self._plan is None:
+            n = self.graph.n
+            values = self._model.values(self._means[:n], self._sinks[:n])
+            self._plan = self.graph.values(values, kept)
+        values = self._plan[self.node]
+        return int(rng.choice(np.flatnonzero(values >= values.max() - TIE)))

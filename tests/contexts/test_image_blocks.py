@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rover.planning.image_blocks import as_numbers, block_side, is_image, n_numbers
-from rover.planning.observation_codes import fit_codes
+from rover.contexts.codes import fit_codes
+from rover.contexts.image_blocks import as_numbers, block_side, is_image, n_numbers
 
 
 def drawn(cells: np.ndarray, side: int) -> np.ndarray:

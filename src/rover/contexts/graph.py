@@ -2,8 +2,8 @@
 
     Q(x, a) = max( κ_n(x, a) q_a(x),  γ Σ_x' P̂(x' | x, a) max Q(x') )
 
-with q_a the price of what was not tried and κ_n ≤ 1 the share of it that an n-th try of the same
-pair is worth: 0 in a world where observations are states, more where states look alike.
+with the exploration value q_a of an untried action and the share κ_n ≤ 1 of it that remains for an
+n-th try of the same pair: 0 where observations are states, more where states look alike.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ class EpisodeGraph:
         shares /= shares.sum()
         return bool(shares[slot] < 1.0)
 
-    def values(self, prices: FloatArray, kept: FloatArray) -> FloatArray:
+    def values(self, exploration: FloatArray, kept: FloatArray) -> FloatArray:
         """Q (n, A) of a plan.
 
         Args:
-            prices: q (n, A).
+            exploration: q (n, A).
             kept: κ (MAX_TRIES + 1,).
         """
-        worth = prices * kept[np.minimum(self.tries, MAX_TRIES)]
+        untried = exploration * kept[np.minimum(self.tries, MAX_TRIES)]
         # The first outcome is the only one in most pairs, and all of it in most episodes.
         width = 1 + int(np.flatnonzero(self._shares[: self.n].any(axis=(0, 1))).max(initial=0))
         to = np.ascontiguousarray(self._to[: self.n, :, :width])
         shares = self._discount * self._shares[: self.n, :, :width]
 
         def backup(values: FloatArray) -> FloatArray:
-            return np.asarray(np.maximum(worth, (shares * values[to]).sum(axis=2)))
+            return np.asarray(np.maximum(untried, (shares * values[to]).sum(axis=2)))
 
         return iterate(
             backup, np.zeros(self.n), tolerance=_GRAPH_TOLERANCE, sweeps=_GRAPH_SWEEPS

@@ -1,6 +1,6 @@
 """Features of observations that are lists of numbers with a few values each, such as a grid's view.
 
-Images become such lists by the means of their blocks (:mod:`rover.planning.image_blocks`).
+Images become such lists by the means of their blocks (:mod:`rover.contexts.image_blocks`).
 
 The values of all numbers, one-hot, generalise: what was seen with one number in place is said of
 others like it. The joint value of the few numbers that effects depend on does not: a locked door in
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from rover.contexts.image_blocks import as_numbers
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.image_blocks import as_numbers
 
 Array32 = NDArray[np.float32]
 
@@ -37,7 +37,7 @@ class ObservationCodes:
     Half of the kernel is linear in the values, one-hot, centred and projected, with a 1 before them
     and scaled to one length; half is 1 where the joint values are the same. A joint value without
     a feature leaves its half of ‖φ‖² out, which
-    :meth:`~rover.planning.exploration_values.ExplorationValueModel.sinks` counts as unknown.
+    :meth:`~rover.contexts.exploration_values.ExplorationValueModel.sinks` counts as unknown.
 
     Args:
         numbers: of the flat observation that have a column, (c,).
@@ -65,7 +65,7 @@ class ObservationCodes:
         self.numbers, self.values, self.means = numbers, values, means
         self.projection = projection
         self.relevant, self.width, self.side = relevant, width, side
-        self._places = {row.tobytes(): place for place, row in enumerate(joint)}
+        self._columns = {row.tobytes(): column for column, row in enumerate(joint)}
         self._joint = [row.copy() for row in joint]
 
     @property
@@ -95,12 +95,12 @@ class ObservationCodes:
         features /= math.sqrt(2.0) * np.sqrt(np.square(features).sum(axis=1, keepdims=True))
         for row, joint in zip(features, np.ascontiguousarray(flat[:, self.relevant]), strict=True):
             key = joint.tobytes()
-            place = self._places.get(key)
-            if place is None and extend and len(self._places) < self.width:
-                place = self._places[key] = len(self._places)
+            column = self._columns.get(key)
+            if column is None and extend and len(self._columns) < self.width:
+                column = self._columns[key] = len(self._columns)
                 self._joint.append(joint.copy())
-            if place is not None:
-                row[first + place] = math.sqrt(0.5)
+            if column is not None:
+                row[first + column] = math.sqrt(0.5)
         return features
 
 

@@ -1,0 +1,1 @@
+"""Contextual environments: memory of an episode, exploration values from all episodes."""
