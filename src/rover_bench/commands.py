@@ -84,15 +84,15 @@ def _compare(
     making: _Making,
     out: Path | None = None,
 ) -> int:
-    """Run several agents on an environment, with tables and pictures.
+    """Run several agents on an environment, with tables and figures.
 
     Each agent runs with several seeds. Tables are Markdown and CSV: mean, interquartile mean, 95%
     bootstrap intervals.
 
     Every run is a run folder, OUT/AGENT-PRESET/seed-N, that `rover evaluate` and `rover plot` read.
-    Runs that are finished are not repeated, and runs that were stopped are resumed: to go on after
-    an interruption, or to add agents or seeds, give the same OUT. All agents make the same number
-    of environment steps, and every step counts.
+    Finished runs are not repeated, and stopped runs are resumed: to continue after an interruption,
+    or to add agents or seeds, give the same OUT. All agents make the same number of environment
+    steps.
 
     agents:
     AGENTS
@@ -143,10 +143,10 @@ def _sweep(
     report_only: bool = False,
     redraw: bool = False,
 ) -> int:
-    """Run a study, and write its page, its CSV files and its pictures.
+    """Run a study, and write its page, CSV files and figures.
 
-    Runs that are finished are not repeated, unfinished ones are resumed, and pretrained runs that
-    are missing are made first. Studies share their runs.
+    Finished runs are not repeated, unfinished ones are resumed, and missing pretrained runs are
+    made first. Studies share their runs.
 
     Args:
         study (STUDY.toml): what is run and shown
@@ -154,7 +154,7 @@ def _sweep(
         runs_dir: folder of the run folders, which studies share
         out: folder of the page [default: STUDY.toml's]
         report_only: run nothing
-        redraw: run nothing, and write page and pictures anew from the CSV files in --out
+        redraw: run nothing, and write page and figures again from the CSV files in --out
 
     Examples:
         rover sweep experiments/results.toml --jobs 4
@@ -184,11 +184,10 @@ def _sweep(
 
 @command()
 def _report(study: Path, *, out: Path | None = None) -> None:
-    """Write the page of a study as one HTML file, with statistics over all of its tasks.
+    """Write the page of a study as one HTML file, with statistics over all tasks.
 
-    It needs no network and no other file. It is made from the page, its CSV files and its pictures,
-    which `rover sweep`, `rover compare` and `rover reproduce` wrote, and lies beside them; nothing
-    is run.
+    The file needs no network and no other file. It is made from the page, CSV files and figures of
+    `rover sweep`, `rover compare` or `rover reproduce`, and stored in their folder. Nothing is run.
 
     Args:
         study (STUDY): the page, NAME.md, or its folder, or file of the study, STUDY.toml
@@ -238,8 +237,8 @@ def _reproduce(
 
     NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer, model-free,
     goal-distance, scaling, offline, heatmaps, sensitivity, dense, matched-occupancy, pixel-sink,
-    propositions; or all. Each writes its page OUT/NAME.md, its CSV files and its pictures. They
-    share their runs; runs that are finished are not repeated, and stopped ones are resumed.
+    propositions; or all. Each writes its page OUT/NAME.md, CSV files and figures. They share their
+    runs; finished runs are not repeated, and stopped ones are resumed.
 
     Args:
         name (NAME): of the figure or table
@@ -295,12 +294,12 @@ def _board(
     out: Path | None = None,
     picture: Path | None = None,
 ) -> None:
-    """Run any agent on a suite of worlds without rewards, check such an entry, or tabulate entries.
+    """Run an agent on a reward-free suite, verify a submission, or tabulate submissions.
 
-    run: an agent on every world of the suite with every seed of the scale, as one entry, which is
-    written after each run; given again, it continues an unfinished one.
-    verify: a drawn tenth of an entry's runs is made again, and must give the figures it claims.
-    table: the page of several entries.
+    run: an agent on every environment of the suite with every seed of the scale. The submission is
+    written after each run; the same command continues an unfinished one.
+    verify: repeat a random tenth of a submission's runs, and compare the figures.
+    table: the page of several submissions.
 
     An agent is one of rover's, or a class of yours with the methods learn(steps),
     policy(observations) and act(observation, rng), made as CLASS(env, seed=seed).

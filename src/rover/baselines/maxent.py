@@ -173,7 +173,7 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
 
 
 class Maxent(BonusAgent):
-    """Maximum entropy with a discrete DDPG learner; hands over the mixture of all rounds' policies.
+    """Maximum entropy with a discrete DDPG learner; returns the mixture of all rounds' policies.
 
     A round ends every ``intrinsic.refit_every`` steps: its policy joins the mixture, and the
     density is fitted to the visits of all policies so far. The first round is the seed steps', with

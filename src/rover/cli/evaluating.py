@@ -57,7 +57,7 @@ def _evaluate(
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
 
-    Uniformly random actions are measured beside it, and the policy that is optimal for J.
+    Uniformly random actions and the optimal policy for J are measured too.
 
     Where the dynamics are known (rover's environments, FrozenLake, Taxi, CliffWalking):
       coverage               share of all states that N episodes visit together, sampled
@@ -65,16 +65,16 @@ def _evaluate(
       steps to full coverage resampling episodes until every state was seen, sampled
       J                      Σ_x d(x)² of the exact discounted occupancy d: chance that two draws
                              meet
-      J/J*                   against the least J of any policy: 1 is perfect
-      entropies              of the exact occupancy, in nats; the logarithm of the number of states
-                             is the most there can be
+      J/J*                   relative to the least J of any policy: 1 is optimal
+      entropies              of the exact occupancy, in nats; at most the logarithm of the number of
+                             states
 
-    Where they are not, episodes are rolled out: the cells of a net over what uniform actions visit
-    that they fall into, the k-nearest-neighbour entropy of what they visit, and their lengths.
+    For unknown dynamics, episodes are rolled out: visited cells of a net, the k-nearest-neighbour
+    entropy of the visited observations, and the lengths of episodes.
 
-    A policy with skills, or a mixture of policies, draws one of its parts for each episode. Of a
-    policy of `rover solve` it is also said what it earns: of goals −1 per step and 0 on arrival,
-    or the environment's own reward.
+    A policy with skills, or a mixture of policies, draws one component for each episode. For a
+    policy of `rover solve` the return is measured too: −1 per step and 0 on arrival for goals, or
+    the environment's own reward.
 
     Args:
         path (RUN|POLICY): run folder, or policy.safetensors
@@ -92,7 +92,7 @@ def _evaluate(
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
-    # A handed-over file may be older than the environment registered under its id.
+    # The file may be older than the environment registered under its id.
     policy.check_fits(env)
     episodes, repeats, seed, as_json = sampling
     buffer = load_run_buffer(path) if path.is_dir() and finite_dynamics(env) is None else None
@@ -282,17 +282,17 @@ def _plot(
     no_title: bool = False,
     no_progress: bool = False,
 ) -> None:
-    """Draw pictures of a run.
+    """Draw figures of runs.
 
-    Of a run of `rover pretrain`, into RUN/pictures: how what was visited and coverage grew, visits
-    beside random actions (on the map, in a plane of two numbers of the observation, sorted, or as
-    images), and of known states episodes of the policy, its occupancy and its actions.
+    For a run of `rover pretrain`, into RUN/pictures: curves of visited states and coverage, visits
+    compared with random actions (on the map, in a plane of two numbers of the observation, sorted,
+    or as images), and for known states episodes, occupancy and actions of the policy.
 
-    Of several runs of `rover pretrain` on one environment: their curves in one figure, a line for
-    each agent, with the mean over seeds and its 95% interval.
+    For several runs of `rover pretrain` on one environment: curves of each agent, with the mean
+    over seeds and its 95% interval.
 
-    Of runs of `rover finetune` or of `rover offline`: their learning curves, a panel for each task,
-    a curve for each start and learner, with the mean over seeds and its 95% interval.
+    For runs of `rover finetune` or `rover offline`: learning curves, a panel for each task and a
+    curve for each start and learner, with the mean over seeds and its 95% interval.
 
     Nothing is computed again.
 

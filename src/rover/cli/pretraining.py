@@ -63,18 +63,18 @@ def _pretrain(
 ) -> None:
     """Pretrain on an environment without its reward.
 
-    The agent, ROVER or another one, never looks at the reward: the result is a policy whose
-    episodes cover the states of the environment as evenly as possible.
+    The agent does not use the reward. The result is a policy whose episodes cover the states of the
+    environment as evenly as possible.
 
     ENV is any Gymnasium id with discrete or up to 32 continuous actions, and Discrete, vector
     or image observations; "module:Name-v0" imports the module that registers it. `rover envs`
     lists rover's own.
 
-    All files go to one run folder: settings, metrics, the policy, the replay buffer, checkpoints. A
-    run that was stopped is continued with `rover resume RUN`, and ends in the same bits.
+    All files go to one run folder: settings, metrics, the policy, the replay buffer, checkpoints.
+    `rover resume RUN` continues a stopped run, with the same result.
 
-    Every setting of an agent has the value of the preset unless --set gives another. Where none is
-    one of the values, the word is none, as in --set plan_transitions=none.
+    Settings have the values of the preset unless --set changes them. The word for no value is none,
+    as in --set plan_transitions=none.
 
     agents (--agent, or --method):
     AGENTS

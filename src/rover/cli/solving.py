@@ -40,14 +40,15 @@ def _solve(
     seed: int = 0,
     run_dir: Path | None = None,
 ) -> None:
-    """Plan for a reward on what pretraining stored, without a further step.
+    """Plan for a reward on the transitions of pretraining, without further steps.
 
-    The transitions of a run, of any agent, say where actions lead: that is all that planning needs.
-    Where states repeat the plan is exact for what was seen; where they do not it is made on a net
-    of the visited landmarks. Untried actions are taken for the worst, so plans keep to the data.
+    Runs of any agent can be used. Where states repeat, the plan is exact for the data; in
+    continuous spaces it is made on landmarks. Untried actions have the least value, so plans stay
+    within the data.
 
-    Of a run that found that the world changes with every episode the reward is regressed on what
-    was seen, and the policy explores each layout with a memory of it, and goes for the reward.
+    In procedurally generated environments the reward is regressed on the features of the
+    observations. The policy explores each layout with a memory of the episode, and goes for the
+    reward.
 
     Args:
         paths (RUN): run folder of `rover pretrain`; several of one environment are planned on

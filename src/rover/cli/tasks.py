@@ -253,9 +253,8 @@ def _resume(
 ) -> None:
     """Continue a run that was stopped.
 
-    A run of `rover pretrain`, `finetune`, `adapt` or `offline` goes on from its last checkpoint
-    to the number of steps that it was started with. It ends in the same bits as a run that was
-    never interrupted.
+    A run of `rover pretrain`, `finetune`, `adapt` or `offline` continues from its last checkpoint
+    to the number of steps it was started with. The result is the same as without an interruption.
 
     Args:
         path (RUN): run folder

@@ -550,7 +550,7 @@ class Rover(Agent[RoverConfig]):
             figures["sink_mass"] = self._plan_figures["sink_mass"]
         return {**super()._figures(), **figures}
 
-    # hand over, store
+    # return, store
 
     def _follow(self, policy: CoveragePolicy) -> None:
         """Make a policy the latest one, which collects where no exploration plan does."""

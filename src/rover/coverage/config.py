@@ -185,7 +185,7 @@ class RoverConfig(AgentConfig):
     )
     contexts: bool | None = Field(
         None,
-        description="plan within the episode, for worlds that change with it; None: by the data",
+        description="plan within the episode (procedurally generated environments); None: auto",
     )
     exploration_discount: float | None = Field(
         None,

@@ -28,7 +28,7 @@ _EPISODE_STREAM = 6
 
 
 class ContextAdaptation(PlanningRun):
-    """One run of adapting to a task in worlds that change with every episode.
+    """One run of adapting to a task in procedurally generated environments.
 
     Args:
         run_config, env, evaluation_env, run_dir: as of :class:`~rover.finetuning.run.OnlineRun`.

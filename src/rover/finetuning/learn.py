@@ -211,7 +211,7 @@ def adapt(
 
     Raises:
         ConfigurationError: transitions of other observations or actions, or wrong settings; a
-            reward below 0 in a world that changes with every episode.
+            reward below 0 in a procedurally generated environment.
         NonFiniteError: a reward that is not finite.
         StorageError: the run folder cannot be written.
 

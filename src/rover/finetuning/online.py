@@ -4,7 +4,7 @@ The reward is seen only by interacting: nothing that pretraining stored is looke
 policy first acts unchanged while the critics learn what it earns (the warm-up), for a number of
 steps and until returns differ; then it learns.
 
-An agent with skills, or a mixture of policies, hands over a set of stationary policies. All of them
+An agent with skills, or a mixture of policies, returns a set of stationary policies. All of them
 act during the warm-up, one for each episode; the one with the best returns is then the one that
 learns.
 """

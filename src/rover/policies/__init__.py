@@ -1,4 +1,4 @@
-"""Policies: what an agent hands over, with save and load."""
+"""Policies that agents return, with save and load."""
 
 from rover.policies.contexts import ContextPolicy
 from rover.policies.loading import load_policy

@@ -55,7 +55,7 @@ def solve_in_contexts(
     policy, buffer = experience.policy, experience.buffer
     if not isinstance(policy, ContextPolicy):
         raise ConfigurationError(
-            "the source's policy is not one for worlds that change with every episode: pretrain "
+            "the source's policy is not for procedurally generated environments: pretrain "
             "with contexts=True, or plan with rover.solve"
         )
     model = state_model(buffer, ridge=RIDGE)

@@ -146,7 +146,7 @@ class Experience(NamedTuple):
         if isinstance(self.policy, CoveragePolicy):
             encoder = self.policy.encoder
         is_image = len(buffer.observations.shape) == 3 and buffer.observations.dtype == np.uint8
-        # Other agents hand over pixels as they are, tens of thousands of numbers each.
+        # Other agents return raw pixels, tens of thousands of numbers each.
         has_learned = encoder is not None and encoder.config.kind not in ("identity", "scale")
         if not is_image or has_learned:
             return encoder

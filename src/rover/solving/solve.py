@@ -55,7 +55,7 @@ def solve(
     stay: bool | None = None,
     env: gym.Env[Any, Any] | None = None,
 ) -> ValuePolicy | SampledPolicy:
-    """Plan for a reward on what pretraining stored, without a further step.
+    """Plan for a reward on the transitions of pretraining, without further steps.
 
     Exactly one of `reward`, `goal` and `goals` says what is wanted. Where states repeat the plan is
     exact for the transitions that were seen; where they do not it is made on a net of the visited

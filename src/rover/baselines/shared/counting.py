@@ -31,7 +31,7 @@ ConfigT = TypeVar("ConfigT", bound=CountingConfig)
 
 
 class CountingAgent(Agent[ConfigT]):
-    """Agent that counts what each action led to in each state, and hands over a table of logits.
+    """Agent that counts the outcomes of each state and action, and returns a table of logits.
 
     The buffer's distinct observations are the states. A subclass plans (:meth:`_replan`) and acts.
     """
@@ -61,7 +61,7 @@ class CountingAgent(Agent[ConfigT]):
         self._counts.extend()
 
     def _update(self) -> dict[str, Any] | None:
-        """Plan anew and hand over the plan when due; figures if the policy was updated."""
+        """Plan again when due; figures if the policy was updated."""
         if self.num_timesteps % self.config.policy_every != 0:
             return None
         logits, figures = self._replan()

@@ -33,7 +33,7 @@ def read_policy(policy: PretrainedPolicy | str | Path, component: int | None) ->
     loaded = load_policy(policy) if isinstance(policy, str | Path) else policy
     if isinstance(loaded, ContextPolicy):
         raise ConfigurationError(
-            "a policy for worlds that change with every episode has no network that PPO or A2C "
+            "a policy for procedurally generated environments has no network that PPO or A2C "
             "could train, with its memory or without: evaluate_policy takes it as it is, and "
             "rover.adapt adapts it to a task"
         )
