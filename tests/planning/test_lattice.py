@@ -40,6 +40,8 @@ class Field(gym.Env[Any, Any]):
         to, last = (x + dx, y + dy), self.size - 1
         if self.kind == "torus":
             return to[0] % self.size, to[1] % self.size
+        if self.kind == "blocks" and to[0] % 3 == to[1] % 3 == 1:
+            return x, y
         is_wall = self.kind == "walls" and x != to[0] and {x, to[0]} == {5, 6} and y != 9
         if is_wall or not (0 <= to[0] <= last and 0 <= to[1] <= last):
             return x, y
@@ -96,6 +98,62 @@ def test_fewer_steps_show_all_states(kind):
 
         steps.append(agent.learn(3000, callback=Full()).num_timesteps)
     assert steps[0] <= 0.6 * steps[1]
+
+
+def test_no_block_is_tried_from_a_second_side_while_cells_are_unknown():
+    n_cells, misses = 144 - 16, []
+
+    class Watch:
+        """Notes the place of each try in vain, once displacements are known."""
+
+        def on_step(self, run: Any) -> bool:
+            buffer, row = run.buffer, len(run.buffer) - 1
+            begin, end = buffer.inputs[row], buffer.successors[row]
+            if row > 60 and begin == end:
+                at = buffer.observations.rows[begin, :2] + MOVES[buffer.actions[row]]
+                misses.append(tuple(at.astype(int).tolist()))
+            return len(buffer.observations) < n_cells
+
+    agent = Rover(Field("blocks"), seed=1, measure_share=0.0, evaluation_episodes=1)
+    agent.learn(3000, callback=Watch())
+    assert len(agent.buffer.observations) == n_cells
+    assert len(misses) > 10
+    # Near the end of an episode nothing else may be within reach.
+    assert len(misses) - len(set(misses)) <= 2
+
+
+@pytest.mark.parametrize("kind", ["open", "blocks", "teleport"])
+def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
+    """Against all pairs, at distances by repeated passes over all of them."""
+    n_found = 0
+    for steps in range(60, 240, 20):
+        agent = explored(kind, steps)
+        counts = agent._explorer.model
+        foretold, begin = counts._foretold, steps % len(agent.buffer.observations)
+        if not foretold.n_new:
+            continue
+        to = [foretold.known.get(p, -1) if x == -2 else x for p, x in enumerate(counts.following)]
+        away = np.full(len(agent.buffer.observations), np.inf)
+        away[begin] = 0
+        for _ in away:
+            for pair, end in enumerate(to):
+                if end >= 0:
+                    away[end] = min(away[end], away[pair // 4] + 1)
+        left = counts._longest - counts._age
+        worth = {
+            pair: (away[pair // 4] + 1, foretold.unknown_around(pair))
+            for pair in np.flatnonzero(foretold.is_new).tolist()
+            if away[pair // 4] + 1 <= left
+        }
+        if not worth:
+            continue
+        path, state = counts.most_novel_path(begin, np.random.default_rng(0)), begin
+        for action in path[:0:-1]:
+            state = to[4 * state + action]
+        assert worth[4 * state + path[0]] == min(worth.values())
+        assert len(path) == min(worth.values())[0]
+        n_found += 1
+    assert n_found >= 3
 
 
 def test_policies_do_not_depend_on_what_is_foretold():
@@ -179,8 +237,10 @@ def test_foretold_pairs_are_settled_by_one_try_each():
             foretold.add(index[x, x], action, index[x + dx, x + dy])
     assert foretold.n_new == 16  # those that leave the square
     assert len(foretold.known) == 4 * 16 - 16 - 8
+    assert foretold.unknown_around(4 * index[0, 0]) == 3  # beside (-1, 0)
     foretold.add(index[0, 0], 0, index[0, 0])
     assert foretold.n_new == 15
+    assert foretold.unknown_around(4 * index[0, 1]) == 2  # (-1, 0) was missed
     buffer.observations.intern(np.array([4, 3], np.float32))
     foretold.extend()
     assert foretold.known[4 * index[3, 3] + 1] == 16

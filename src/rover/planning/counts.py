@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -181,51 +180,67 @@ class Counts:
         What an action does where it is untried is half known from where it was tried: with p(a),
         the share of its first tries that led to another state, w(a) = (1 + p(a)) / 2. Where some
         can be reached before the episode is over that are foretold to lead to new states, it is the
-        nearest of these. Breadth first, over pairs that were tried and those that are foretold to
-        lead to known states, until no action could be worth the steps; ties by a drawn order.
+        nearest of these; of several, one with the fewest unknown places around its end, so that no
+        holes are left behind. Pairs whose end another one failed to reach come after these. Breadth
+        first, over pairs that were tried and those that are foretold to lead to known states, until
+        no action could be worth the steps; other ties by a drawn order.
         """
-        order = rng.permutation(self._buffer.n_actions).tolist()
-        foretold = self._foretold
-        if foretold is not None and foretold.n_new:
+        n_actions, foretold = self._buffer.n_actions, self._foretold
+        order = rng.permutation(n_actions).tolist()
+        if foretold is not None and foretold.ends:
             left = self._longest - self._age if self._longest else math.inf
-            path = self._path(begin, order, [1.0] * len(order), foretold.is_new.__getitem__, left)
-            if path:
-                return path
+            sought: list[Callable[[int], bool]] = [foretold.ends.__contains__]
+            if foretold.n_new:
+                sought.insert(0, foretold.is_new.__getitem__)
+            for is_sought in sought:
+                came: dict[int, tuple[int, int]] = {}
+                for steps, level in enumerate(self._levels(begin, order, came), 1):
+                    if steps > left:
+                        break
+                    pairs = [x * n_actions + a for x in level for a in order]
+                    if found := list(filter(is_sought, pairs)):
+                        nearest = min(found, key=foretold.unknown_around)
+                        return _path(came, divmod(nearest, n_actions))
         tries = zip(self.departures, self.first_tries, strict=True)
         weights = [0.5 + 0.5 * (1.0 + departed) / (1.0 + tried) for departed, tried in tries]
-        return self._path(begin, order, weights, lambda pair: self.tries[pair] == 0)
+        largest, best, end = max(weights), 0.0, (-1, -1)
+        came = {}
+        for steps, level in enumerate(self._levels(begin, order, came), 1):
+            if largest <= best * steps:
+                break
+            for state in level:
+                for action in order:
+                    is_untried = self.tries[state * n_actions + action] == 0
+                    if is_untried and weights[action] > best * steps:
+                        best, end = weights[action] / steps, (state, action)
+        return _path(came, end)
 
-    def _path(
-        self,
-        begin: int,
-        order: list[int],
-        weights: list[float],
-        is_sought: Callable[[int], bool],
-        most_steps: float = math.inf,
-    ) -> list[int]:
-        """Actions, the last one first, to the pair sought with the largest weight / steps."""
+    def _levels(
+        self, begin: int, order: list[int], came: dict[int, tuple[int, int]]
+    ) -> Iterator[list[int]]:
+        """States by their distance from one; `came` is filled with the pair that leads to each."""
         n_actions, following = self._buffer.n_actions, self.following
         passing = {} if self._foretold is None else self._foretold.known
-        largest, best, end = max(weights), 0.0, (-1, -1)
-        came: dict[int, tuple[int, int]] = {begin: (-1, -1)}
-        queue = deque([(begin, 1)])
-        while queue:
-            state, steps = queue.popleft()
-            if largest <= best * steps or steps > most_steps:
-                break
-            first = state * n_actions
-            for action in order:
-                if is_sought(first + action) and weights[action] > best * steps:
-                    best, end = weights[action] / steps, (state, action)
-            for action in order:
-                to = following[first + action]
-                if to == _UNTRIED:
-                    to = passing.get(first + action, to)
-                if to >= 0 and to not in came:
-                    came[to] = state, action
-                    queue.append((to, steps + 1))
-        path = []
-        while end[1] >= 0:
-            path.append(end[1])
-            end = came[end[0]]
-        return path
+        came[begin] = -1, -1
+        level = [begin]
+        while level:
+            yield level
+            beyond = []
+            for state in level:
+                for action in order:
+                    to = following[state * n_actions + action]
+                    if to == _UNTRIED:
+                        to = passing.get(state * n_actions + action, to)
+                    if to >= 0 and to not in came:
+                        came[to] = state, action
+                        beyond.append(to)
+            level = beyond
+
+
+def _path(came: dict[int, tuple[int, int]], end: tuple[int, int]) -> list[int]:
+    """Actions up to a pair (x, a), the last one first; none for (-1, -1)."""
+    path = []
+    while end[1] >= 0:
+        path.append(end[1])
+        end = came[end[0]]
+    return path

@@ -4,8 +4,10 @@ An action that leads from many places to the place beside them is taken to do so
 tried. Displacements are counted where pairs were tried: of each action and coordinate the most
 frequent one among moves. Coordinates in which these explain four fifths of the moves, and in which
 all states lie on a lattice of them, place the states; others, such as the colour of a floor, are
-left out. An untried pair is foretold to be new if no known state lies where its displacement leads.
-A pair that was tried is known better than foretold: walls, seams and teleports cost one try each.
+left out. An untried pair is foretold to be new if no known state lies where its displacement leads,
+and no other pair was tried that should have led there: what one side does not reach is a wall more
+often than not, and is left for later. A pair that was tried is known better than foretold: walls,
+seams and teleports cost one try each.
 """
 
 from __future__ import annotations
@@ -111,8 +113,10 @@ class Foretold:
         buffer: the transitions; its observations are vectors.
 
     Attributes:
-        is_new: (N·A) list, whether each pair is untried and foretold to lead to a new state.
+        is_new: (N·A) list, whether each pair is untried and foretold to lead to a new state, at a
+            place that no pair failed to reach.
         n_new: number of these.
+        ends: places of no known state that untried pairs are foretold to lead to, by pairs.
         known: the known state that each other untried pair is foretold to lead to, by its pair.
     """
 
@@ -125,8 +129,10 @@ class Foretold:
         self._n_placed = 0
         self._waiting: dict[_Place, list[int]] = {}  # pairs that are foretold to lead to a place
         self._states: dict[_Place, int] = {}  # the first that was seen at each place
+        self._missed: set[_Place] = set()  # places without a state where a pair should have led
         self.is_new: list[bool] = []
         self.n_new = 0
+        self.ends: dict[int, _Place] = {}
         self.known: dict[int, int] = {}
 
     def extend(self) -> None:
@@ -140,25 +146,44 @@ class Foretold:
         """Take in the first try of a pair, and the state that it led to; < 0: the episode ended."""
         pair = state * self._buffer.n_actions + action
         self._tried[pair] = True
-        self._settle(pair)
+        end = self._settle(pair)
+        if end is not None and end not in self._states:
+            self._miss(end)
         if to >= 0 and to != state:
             self._moves.append((state, action, to))
             self._departed[action] += 1
             if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
                 self._learn()
 
-    def _settle(self, pair: int) -> None:
+    def unknown_around(self, pair: int) -> int:
+        """Number of places without a known state beside the one that a pair of `ends` leads to."""
+        steps = self._lattice.steps if self._lattice is not None else ()
+        beside = {_moved(self.ends[pair], step) for step in steps if step is not None}
+        return sum(place not in self._states and place not in self._missed for place in beside)
+
+    def _settle(self, pair: int) -> _Place | None:
+        """Forget what was foretold of a pair, and return the place of no state it should reach."""
+        self._doubt(pair)
+        self.known.pop(pair, None)
+        return self.ends.pop(pair, None)
+
+    def _doubt(self, pair: int) -> None:
         self.n_new -= self.is_new[pair]
         self.is_new[pair] = False
-        self.known.pop(pair, None)
+
+    def _miss(self, end: _Place) -> None:
+        """Note that a pair did not reach a place, and leave others that should for later."""
+        self._missed.add(end)
+        for pair in self._waiting.get(end, ()):
+            self._doubt(pair)
 
     def _learn(self) -> None:
         """Take displacements from the moves so far, and foretell all pairs by them."""
         rows = self._buffer.observations.rows
         inputs, actions, successors = np.array(self._moves).T
         self._lattice = find_lattice(rows, inputs, actions, successors, self._buffer.n_actions)
-        self._n_placed, self._waiting, self._states, self.known = 0, {}, {}, {}
-        self.is_new, self.n_new = [False] * len(self.is_new), 0
+        self._n_placed, self._waiting, self._states, self._missed = 0, {}, {}, set()
+        self.is_new, self.n_new, self.ends, self.known = [False] * len(self.is_new), 0, {}, {}
         self._place()
 
     def _place(self) -> None:
@@ -175,6 +200,7 @@ class Foretold:
         for state, place in enumerate(places, first):  # all of them first: none of them is new
             if place not in self._states:
                 self._states[place] = state
+                self._missed.discard(place)
                 for pair in self._waiting.pop(place, ()):
                     if not self._tried[pair]:
                         self._settle(pair)
@@ -182,12 +208,20 @@ class Foretold:
         for pair in range(first * n_actions, len(rows) * n_actions):
             state, action = divmod(pair, n_actions)
             step = lattice.steps[action]
-            if self._tried[pair] or step is None:
+            if step is None:
                 continue
-            end = tuple(x + dx for x, dx in zip(places[state - first], step, strict=True))
-            if end in self._states:
+            end = _moved(places[state - first], step)
+            if self._tried[pair]:
+                if end not in self._states:
+                    self._miss(end)
+            elif end in self._states:
                 self.known[pair] = self._states[end]
             else:
                 self._waiting.setdefault(end, []).append(pair)
-                self.is_new[pair] = True
-                self.n_new += 1
+                self.ends[pair] = end
+                self.is_new[pair] = end not in self._missed
+                self.n_new += self.is_new[pair]
+
+
+def _moved(place: _Place, step: _Place) -> _Place:
+    return tuple(x + dx for x, dx in zip(place, step, strict=True))
