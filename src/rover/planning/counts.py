@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -189,7 +189,8 @@ class Counts:
         order = rng.permutation(n_actions).tolist()
         if foretold is not None and foretold.ends:
             left = self._longest - self._age if self._longest else math.inf
-            sought: list[Callable[[int], bool]] = [foretold.ends.__contains__]
+            # From the likeliest to lead to a new state to those that are taken for walls.
+            sought = [foretold.is_untested, foretold.ends.__contains__]
             if foretold.n_new:
                 sought.insert(0, foretold.is_new.__getitem__)
             for is_sought in sought:

@@ -6,8 +6,9 @@ frequent one among moves. Coordinates in which these explain four fifths of the 
 all states lie on a lattice of them, place the states; others, such as the colour of a floor, are
 left out. An untried pair is foretold to be new if no known state lies where its displacement leads,
 and no other pair was tried that should have led there: what one side does not reach is a wall more
-often than not, and is left for later. A pair that was tried is known better than foretold: walls,
-seams and teleports cost one try each.
+often than not, and is left for later. So is a place if only walls are known at places of the same
+parity, even or odd in each coordinate: mazes drawn in cells have a pillar at every second one. A
+pair that was tried is known better than foretold: walls, seams and teleports cost one try each.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _EXPLAINED = 0.8
 """Share of moves that a coordinate's displacements explain, at least: walls and seams are rarer."""
 
 _FEWEST_MOVES = 8  # moves from which displacements are taken
+_FEWEST_WALLS = 8  # places of one parity, no state among them, that are taken for a pattern
 _DIGITS = 6  # to which the steps of coordinates are compared
 _APART = 1e-3  # of a step, by which a coordinate may be off the lattice, for rounding
 _Place = tuple[int, ...]
@@ -130,6 +132,8 @@ class Foretold:
         self._waiting: dict[_Place, list[int]] = {}  # pairs that are foretold to lead to a place
         self._states: dict[_Place, int] = {}  # the first that was seen at each place
         self._missed: set[_Place] = set()  # places without a state where a pair should have led
+        self._n_missed: Counter[_Place] = Counter()  # of each parity
+        self._inhabited: set[_Place] = set()  # parities of states
         self.is_new: list[bool] = []
         self.n_new = 0
         self.ends: dict[int, _Place] = {}
@@ -155,11 +159,15 @@ class Foretold:
             if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
                 self._learn()
 
+    def is_untested(self, pair: int) -> bool:
+        """True if a pair should lead to a place of no state, which no other one failed to reach."""
+        return pair in self.ends and self.ends[pair] not in self._missed
+
     def unknown_around(self, pair: int) -> int:
         """Number of places without a known state beside the one that a pair of `ends` leads to."""
         steps = self._lattice.steps if self._lattice is not None else ()
         beside = {_moved(self.ends[pair], step) for step in steps if step is not None}
-        return sum(place not in self._states and place not in self._missed for place in beside)
+        return sum(place not in self._states and self._is_likely(place) for place in beside)
 
     def _settle(self, pair: int) -> _Place | None:
         """Forget what was foretold of a pair, and return the place of no state it should reach."""
@@ -173,9 +181,25 @@ class Foretold:
 
     def _miss(self, end: _Place) -> None:
         """Note that a pair did not reach a place, and leave others that should for later."""
+        if end in self._missed:
+            return
         self._missed.add(end)
         for pair in self._waiting.get(end, ()):
             self._doubt(pair)
+        self._n_missed[_parity(end)] += 1
+        if self._n_missed[_parity(end)] == _FEWEST_WALLS:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Decide again which of the pairs that lead to no known state come first."""
+        for pair, end in self.ends.items():
+            self.is_new[pair] = self._is_likely(end)
+        self.n_new = sum(self.is_new)
+
+    def _is_likely(self, end: _Place) -> bool:
+        """False if a pair failed to reach the place, or only walls of its parity are known."""
+        of_walls = self._n_missed[_parity(end)] >= _FEWEST_WALLS
+        return end not in self._missed and (_parity(end) in self._inhabited or not of_walls)
 
     def _learn(self) -> None:
         """Take displacements from the moves so far, and foretell all pairs by them."""
@@ -183,6 +207,7 @@ class Foretold:
         inputs, actions, successors = np.array(self._moves).T
         self._lattice = find_lattice(rows, inputs, actions, successors, self._buffer.n_actions)
         self._n_placed, self._waiting, self._states, self._missed = 0, {}, {}, set()
+        self._n_missed, self._inhabited = Counter(), set()
         self.is_new, self.n_new, self.ends, self.known = [False] * len(self.is_new), 0, {}, {}
         self._place()
 
@@ -200,7 +225,12 @@ class Foretold:
         for state, place in enumerate(places, first):  # all of them first: none of them is new
             if place not in self._states:
                 self._states[place] = state
-                self._missed.discard(place)
+                if place in self._missed:
+                    self._missed.discard(place)
+                    self._n_missed[_parity(place)] -= 1
+                if _parity(place) not in self._inhabited:
+                    self._inhabited.add(_parity(place))
+                    self._weigh()
                 for pair in self._waiting.pop(place, ()):
                     if not self._tried[pair]:
                         self._settle(pair)
@@ -219,8 +249,12 @@ class Foretold:
             else:
                 self._waiting.setdefault(end, []).append(pair)
                 self.ends[pair] = end
-                self.is_new[pair] = end not in self._missed
+                self.is_new[pair] = self._is_likely(end)
                 self.n_new += self.is_new[pair]
+
+
+def _parity(place: _Place) -> _Place:
+    return tuple(x % 2 for x in place)
 
 
 def _moved(place: _Place, step: _Place) -> _Place:
