@@ -296,7 +296,7 @@ class Rover(Agent[RoverConfig]):
         return ContactSearch(self.buffer, np.array(cover))
 
     def _exploration_model(self) -> Counts | LandmarkModel:
-        """The model that the data speaks for, or that the settings name."""
+        """The model that the data selects, or that the settings name."""
         kind, explorer = self.config.exploration, self._explorer
         if kind is None:
             is_exact = self.config.kernel == "dirac" or self._selection.is_exact

@@ -247,7 +247,7 @@ def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:
 
 
 def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
-    """Starts of episodes, as far as the data tells: states (q,) and their weights (q,), sum 1.
+    """Estimated start distribution: states (q,) and their weights (q,), sum 1.
 
     Args:
         buffer: the transitions.

@@ -188,7 +188,7 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     if not isinstance(world, GridWorld):
         name = world.spec.id if world.spec is not None else type(world).__name__
         raise ConfigurationError(
-            f"the rewards of {name} cannot be told from observations: {GIVE_REWARD}"
+            f"the rewards of {name} cannot be computed from observations: {GIVE_REWARD}"
         )
     if world.goal_state is None:
         raise ConfigurationError(

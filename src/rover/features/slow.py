@@ -228,7 +228,7 @@ def _slowest(n: int, covariance: Tensor, changes: Tensor) -> Tensor:
     """The slowest functions (p, d), by moments of n pairs."""
     variances, components = (found.flip(-1) for found in torch.linalg.eigh(covariance))
     n_large = int((variances > _LEAST_VARIANCE * variances[0]).sum())
-    # A direction that few pairs speak for would look as slow as chance has it.
+    # A direction with few pairs could look slow by chance.
     m = max(1, min(n_large, _MOST_COMPONENTS, n // _PAIRS_FOR_EACH))
     whitening = components[:, :m] / variances[:m].clamp(min=1e-12).sqrt()
     rates, directions = torch.linalg.eigh(0.5 * whitening.T @ changes @ whitening)

@@ -49,8 +49,8 @@ class OfflineTraining(TaskRun):
         check_rewarded(env)
         if reward is None and not keeps_rewards(env):
             raise ConfigurationError(
-                "a wrapper may change the rewards of this environment, so they cannot be told from "
-                f"observations: {GIVE_REWARD}"
+                "a wrapper may change the rewards of this environment, so they cannot be computed "
+                f"from observations: {GIVE_REWARD}"
             )
         super().__init__(run_config, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)

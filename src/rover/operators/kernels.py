@@ -48,7 +48,7 @@ class Kernel(Protocol):
 
 # Twice the digits of float64 below 1: no sum of kernel values can feel it.
 _NEGLIGIBLE = 1e-30
-# The corners of a cell in the plane; more would blur what is known at a place with what is far.
+# The corners of a cell in the plane; more would blur what is known at a point with what is far.
 _NEIGHBOURS = 4
 
 
@@ -119,8 +119,8 @@ class Dirac(_Unit):
 class Interpolation(_Unit):
     """Weights on the nearest rows of `y`, which sum to 1 and whose mean is x as far as can be.
 
-    Not a kernel of states that are alike, but one by which values at places (a policy's logits)
-    extend between them; at a place itself they are its own.
+    Not a kernel of states that are alike, but one by which values at landmarks (a policy's logits)
+    extend between them; at a landmark itself they are its own.
     """
 
     name: ClassVar[str] = "interpolation"
@@ -132,7 +132,7 @@ class Interpolation(_Unit):
             return weights
         distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
         near, index = distances.topk(min(_NEIGHBOURS, len(y)), largest=False)
-        # All of the nearest places may be the point itself.
+        # All of the nearest landmarks may be the point itself.
         reach = near[:, -1:].clamp(min=1e-9)
         near, offsets = near / reach, (y[index] - x[:, None]) / reach[:, :, None]
         return weights.scatter_(1, index, interpolation_weights(near, offsets, exact=True))
@@ -217,9 +217,9 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
 
 
 _CORRECTIONS = 3
-# Added to the spread of the places, which is singular where they lie on a line.
+# Added to the spread of the landmarks, which is singular where they lie on a line.
 _WEIGHT_FLOOR = 1e-4
-# Squared distance, in units of the farthest place, below which a point is the place itself.
+# Squared distance, in units of the farthest landmark, below which a point is the landmark itself.
 _COINCIDENT = 1e-12
 
 
@@ -231,18 +231,18 @@ def gaussian_weights(distances: Array) -> Array:
 
 
 def interpolation_weights(distances: Array, offsets: Array, *, exact: bool = False) -> Array:
-    """Weights (q, k) on k places near each of q points, whose mean is the point as far as can be.
+    """Weights (q, k) on k landmarks near each of q points, whose mean is the point if possible.
 
     Gaussian weights are corrected to first order (moving least squares, Lancaster and Salkauskas
     1981); where that would make one negative it is left out, and all this three times. Without the
-    correction a point a little away from a place would be taken for the place itself, and a short
-    step for none.
+    correction a point near a landmark would be taken for the landmark itself, and a short step for
+    none.
 
     Args:
         distances: (q, k) in units of the farthest, ≤ 1; tensors, or arrays of numpy, which are
             five times faster for few points.
-        offsets: (q, k, z) from the point to the places, in the same units.
-        exact: whether a point that is one of the places has all of its weight there.
+        offsets: (q, k, z) from the point to the landmarks, in the same units.
+        exact: whether a point that is one of the landmarks has all of its weight there.
     """
     xp = _namespace(distances)
     weights: Any = gaussian_weights(distances)

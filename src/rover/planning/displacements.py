@@ -1,7 +1,7 @@
 """Displacements as one smooth function of where actions begin, which contacts do not bend.
 
 Between contacts a physical system changes smoothly, and much alike under every action, so that a
-few hundred transitions tell it everywhere. The change of a step from x under the control u (a
+few hundred transitions determine it everywhere. The change of a step from x under the control u (a
 one-hot vector for one of A actions, or the torques themselves) is
 
     Δ(x, u) = W [b(x), r(x), u ⊗ b(x)],   b(z) = [1, z, quadratic],
@@ -30,7 +30,7 @@ from rover.arrays import evenly_spaced
 from rover.operators.support import SAMPLE, FloatArray, IntArray
 
 WAVES = 64
-"""Random Fourier features of a law that is fitted again every few steps."""
+"""Random Fourier features of a model that is fitted again every few steps."""
 
 FAR = 3.0
 """Usual errors from which on a row that is missed counts little."""
@@ -229,7 +229,7 @@ class Displacements:
         chooses: whether smoothness is chosen by leave-one-out; else it is the usual one.
 
     Attributes:
-        smoothness: of the law.
+        smoothness: of the changes.
     """
 
     def __init__(

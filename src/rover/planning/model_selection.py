@@ -1,6 +1,6 @@
 """Model selection: exact states (a table of counts), or one smooth dynamics model for all states.
 
-Both predict the same transitions, each left out of the model that predicts it: the law in closed
+Both predict the same transitions, each left out of the model that predicts it: dynamics in closed
 form, counts from the other tries of the pair. The error is the unexplained share of the motion,
 |x' − x̂'|² / |x' − x|², at most 1, which is also the error without a prediction. Steps without
 motion do not count: at a wall every environment repeats itself.
@@ -21,14 +21,14 @@ from rover.planning.lattice import find_lattice
 from rover.planning.net import FIRST_UNITS, time_units, units_due
 
 _MOST_LEFT = 0.5
-"""Error of counts up to which states repeat, whatever the law says: what a state's own outcomes say
-is certain, while a law that is wrong at a wall promises a way that does not exist."""
+"""Error of counts up to which states repeat, whatever the error of the dynamics model: outcomes of
+a state itself are certain, while a dynamics model that misses a wall promises a path through it."""
 
 MOST_NEW = 0.75
 """Distinct observations per move up to which observations without a metric are taken to repeat."""
 
 _TRUSTED = 0.1
-"""Error of a law above which whole numbers that hardly repeat are taken for states: a law foretells
+"""Error of a dynamics model above which whole numbers that hardly repeat are states: it predicts
 the moves of a car in whole pixels, and not the moves of a puzzle."""
 
 _FEW = 40  # observations that are too few to decide
@@ -48,7 +48,7 @@ class ModelSelection:
         buffer: the transitions.
 
     Attributes:
-        counts_error, motion_error: shares of moves in [0, 1] that counts and the law leave
+        counts_error, motion_error: shares of moves in [0, 1] that counts and dynamics leave
             unexplained; None where they were not compared.
     """
 
@@ -145,8 +145,8 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     kept = np.isfinite(units)
     begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
     changes, controls = ends - begins, buffer.controls[buffer.actions[:n]]
-    law = Displacements(begins, controls, changes, rng=np.random.default_rng(0))
-    by_law = law.left_out(begins[some], controls[some], changes[some])
+    dynamics = Displacements(begins, controls, changes, rng=np.random.default_rng(0))
+    by_dynamics = dynamics.left_out(begins[some], controls[some], changes[some])
     # What the others of a pair changed on average is known from their sum.
     pairs = inputs * buffer.n_actions + buffer.actions[:n]
     pair = np.unique(pairs, return_inverse=True)[1].reshape(-1)
@@ -155,7 +155,7 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     np.add.at(sums, pair, ends)
     by_counts = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None] - ends[some]
     by_counts[others == 0] = np.inf
-    return unexplained(by_counts, changes[some]), unexplained(by_law, changes[some])
+    return unexplained(by_counts, changes[some]), unexplained(by_dynamics, changes[some])
 
 
 def unexplained(errors: FloatArray, changes: FloatArray) -> float:

@@ -156,7 +156,7 @@ def _finite_problem(env: gym.Env[Any, Any]) -> FiniteMDP:
     problem = finite_dynamics(env)
     if problem is None:
         raise ConfigurationError(
-            "the dynamics of this environment are not known, so no regret can be told exactly: "
+            "the dynamics of this environment are not known, so regret cannot be computed exactly: "
             "roll the policy out"
         )
     return problem

@@ -419,7 +419,7 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
 
     Raises:
         ConfigurationError: of the wrong length, the same for every transition, an environment
-            whose reward cannot be told, or one whose goal the data never arrived at.
+            whose reward cannot be computed, or one whose goal the data never arrived at.
         NonFiniteError: NaN or infinity.
     """
     buffer, seed, name = experience.buffer, experience.seed, "reward"
@@ -515,8 +515,8 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
             if not np.array_equal(np.asarray(reached, dtype=expected.dtype), expected):
                 raise ConfigurationError(
                     f"step {row - first + 1} of episode {number} led elsewhere than when it was "
-                    "recorded, so its reward cannot be told by playing it again: give the reward "
-                    "as a function of (observations, actions, next_observations)"
+                    "recorded, so its reward cannot be computed by playing it again: give the "
+                    "reward as a function of (observations, actions, next_observations)"
                 )
             rewards[row] = as_reward(reward, running)
     return rewards

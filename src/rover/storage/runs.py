@@ -78,8 +78,8 @@ def remove_manifest(folder: Path) -> None:
 
 
 def check_file(file: Path) -> None:
-    """Check one file against the manifest of its folder, if there is one that speaks of it."""
-    # A file alone, or in a run that has not ended, has no manifest that could speak of it.
+    """Check one file against the manifest of its folder, if that lists it."""
+    # A file alone, or in a run that has not ended, has no manifest that could list it.
     listed = read_manifest(file.parent)
     if listed is None or (file.name not in listed and file.name not in _RUN_FILES):
         return
