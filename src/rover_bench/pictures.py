@@ -146,7 +146,9 @@ def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
         styles: of agents by name; see :func:`assign_styles`.
     """
     n_agents = len({name for panel in bars.values() for name in panel})
-    what = "interquartile mean, 95% interval, single runs (hatched: more)"
+    has_bounds = any(bar.n_censored for panel in bars.values() for bar in panel.values())
+    what = "interquartile mean, 95% interval, single runs"
+    what += " (hatched: lower bound)" * has_bounds
     size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
     figure = make_figure(*size, f"Coverage: {what} — {environment}")
     looks = assign_styles([name for panel in bars.values() for name in panel], styles)
