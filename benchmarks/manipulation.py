@@ -1,93 +1,157 @@
-"""Zero-shot manipulation: goals of Fetch after reward-free steps, beside doing nothing.
+"""Zero-shot manipulation: goals after reward-free steps, beside doing nothing and SAC+HER.
 
     python benchmarks/manipulation.py FetchReach --steps 2000 --seeds 100 101 102
     python benchmarks/manipulation.py FetchPush --steps 10000 --cover 3 4 5 --seeds 100
+    python benchmarks/manipulation.py FetchPush --steps 10000 --agent random --seeds 100
+    python benchmarks/manipulation.py FetchPush --steps 10000 --agent sac --seeds 100
 
-For each seed one exploration, and goals that the environment draws, 100 by default: success at the
-end of an episode, and at any step of it. Costs are CPU milliseconds of a step of exploration and of
-a decision of the returned policy. Settings were chosen on seeds below 100.
+For each seed one run, and goals that the environment draws, 100 by default: success at the end of
+an episode, and at any step of it. Data of an agent of ROVER, such as rover, rnd or random, are
+solved by `rover.solve`; sac is Stable-Baselines3's SAC with hindsight goals, which learns from the
+reward of the goals. Costs are CPU milliseconds of a step of the run and of a decision of the
+policy. Settings were chosen on seeds below 100.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 import rover
 import rover_bench.fetch_envs  # noqa: F401  (registers the environments)
+from rover import Agent
 from rover.envs import goal_view
+
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 
 FIRST_GOAL = 100_000
 """Seed of the first episode that is measured; settings were chosen on episodes from 50 on."""
 
+Predict = Callable[[NDArray[Any], Any], tuple[Any, Any]]
+"""Takes an observation and a state, which is None at the beginning of an episode, and returns an
+action and the next state."""
 
-def measure(task: str, steps: int, seed: int, n_goals: int, cover: list[int] | None) -> None:
-    """Print the figures of one seed."""
+
+def explored(
+    task: str, steps: int, seed: int, name: str, cover: list[int] | None
+) -> tuple[Agent[Any], float]:
+    """An agent after reward-free steps, and the share of them in which the goal's part moves."""
     env = gym.make(f"arenas/{task}-v0")
     view = goal_view(env)
     assert view is not None
     options = {} if cover is None else {"cover": tuple(cover)}
-    began = time.process_time()
-    agent = rover.Rover(env, seed=seed, **options).learn(steps)
-    exploring = 1e3 * (time.process_time() - began) / steps
+    agent = rover.make_agent(name, env, seed=seed, **options)
+    agent.learn(steps)
     table, buffer = agent.buffer.observations.rows, agent.buffer
-    moves = table[buffer.successors] - table[buffer.inputs]
-    moving = float((np.linalg.norm(moves[:, list(view.achieved)], axis=1) > 1e-3).mean())
-    measured = gym.make(f"arenas/{task}-v0")
-    goals = goal_view(measured)
-    assert goals is not None
-    at_end, ever, still, deciding, n_decisions = 0, 0, 0, 0.0, 0
-    began = time.process_time()
+    moves = (table[buffer.successors] - table[buffer.inputs])[:, list(view.achieved)]
+    return agent, float((np.linalg.norm(moves, axis=1) > 1e-3).mean())
+
+
+def learnt(task: str, steps: int, seed: int) -> Any:
+    """SAC with hindsight goals, in the settings of its authors' example for Fetch."""
+    from stable_baselines3 import SAC, HerReplayBuffer
+
+    env = gym.make(f"arenas/{task}-v0")
+    view = goal_view(env)
+    assert view is not None
+    options = {"n_sampled_goal": 4, "goal_selection_strategy": "future"}
+    model = SAC(
+        "MultiInputPolicy",
+        view.env,
+        replay_buffer_class=HerReplayBuffer,
+        replay_buffer_kwargs=options,
+        gamma=0.95,
+        learning_rate=1e-3,
+        learning_starts=500,
+        seed=seed,
+    )
+    return model.learn(steps)
+
+
+def measure(
+    task: str, steps: int, seed: int, n_goals: int, agent_name: str, cover: list[int] | None
+) -> None:
+    """Print the figures of one seed."""
+    env = gym.make(f"arenas/{task}-v0")
+    view = goal_view(env)
+    assert view is not None
+    seeds = [FIRST_GOAL + 1000 * seed + episode for episode in range(n_goals)]
     starts, wanted = [], []
-    for episode in range(n_goals):
-        observation, _ = measured.reset(seed=FIRST_GOAL + 1000 * seed + episode)
+    for episode in seeds:
+        observation, _ = env.reset(seed=episode)
         starts.append(observation[list(view.achieved)])
-        wanted.append(goals.desired_goal)
-    solving = time.process_time()
-    policy = rover.solve(agent, goals=wanted)
-    solving = time.process_time() - solving
-    for episode in range(n_goals):
-        observation, _ = measured.reset(seed=FIRST_GOAL + 1000 * seed + episode)
-        state, done, reached, succeeded = None, False, False, False
-        policy_of_goal = policy.single(episode)
+        wanted.append(view.desired_goal)
+    still = np.linalg.norm(np.array(starts) - wanted, axis=1) <= view.goal_radius
+    began, moving, solving = time.process_time(), float("nan"), 0.0
+    if agent_name == "sac":
+        model = learnt(task, steps, seed)
+        exploring = time.process_time() - began
+    else:
+        agent, moving = explored(task, steps, seed, agent_name, cover)
+        exploring, began = time.process_time() - began, time.process_time()
+        policy = rover.solve(agent, goals=wanted)
+        solving = time.process_time() - began
+
+    def followed(episode: int) -> Predict:
+        if agent_name != "sac":
+            return partial(policy.single(episode).predict, deterministic=True)
+
+        def predict(observation: NDArray[Any], _: Any) -> tuple[Any, Any]:
+            achieved, goal = observation[list(view.achieved)], view.desired_goal
+            seen = {"observation": observation, "achieved_goal": achieved, "desired_goal": goal}
+            return model.predict(seen, deterministic=True)
+
+        return predict
+
+    at_end, ever, deciding, n_decisions = 0, 0, 0.0, 0
+    for episode, episode_seed in enumerate(seeds):
+        observation, _ = env.reset(seed=episode_seed)
+        predict, state = followed(episode), None
+        done, reached, succeeded = False, False, False
         while not done:
             began = time.process_time()
-            action, state = policy_of_goal.predict(observation, state, deterministic=True)
+            action, state = predict(observation, state)
             deciding += time.process_time() - began
             n_decisions += 1
-            observation, _, terminated, truncated, info = measured.step(action)
+            observation, _, terminated, truncated, info = env.step(action)
             succeeded = bool(info["is_success"])
             reached |= succeeded
             done = terminated or truncated
         at_end, ever = at_end + succeeded, ever + reached
-        still += bool(np.linalg.norm(starts[episode] - wanted[episode]) <= view.goal_radius)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(
-        f"{task}, {steps} steps, seed {seed}: {at_end / n_goals:.2f} at the end, "
-        f"{ever / n_goals:.2f} ever, {still / n_goals:.2f} by doing nothing, of {n_goals} goals; "
-        f"it moves in {moving:.0%} of the steps; {exploring:.1f} ms a step, solved in "
-        f"{solving:.1f} s, {1e3 * deciding / n_decisions:.1f} ms a decision; {memory:.1f} GB",
+        f"{task}, {agent_name}, {steps} steps, seed {seed}: {at_end / n_goals:.2f} at the end, "
+        f"{ever / n_goals:.2f} ever, {still.mean():.2f} by doing nothing, of {n_goals} goals; "
+        f"it moves in {moving:.0%} of the steps; {1e3 * exploring / steps:.1f} ms a step, solved "
+        f"in {solving:.1f} s, {1e3 * deciding / n_decisions:.1f} ms a decision; {memory:.1f} GB",
         flush=True,
     )
 
 
 def main() -> None:
     """Measure every seed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("task", help="FetchReach, FetchPush, FetchSlide or FetchPickAndPlace")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[100])
-    parser.add_argument("--goals", type=int, default=100)
-    parser.add_argument("--cover", type=int, nargs="+")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
+    arguments: argparse.ArgumentParser = parser(__doc__, seeds=[100])
+    tasks = "FetchReach, FetchPush, FetchSlide or FetchPickAndPlace"
+    arguments.add_argument("task", help=tasks)
+    arguments.add_argument("--steps", type=int, default=2000)
+    arguments.add_argument("--goals", type=int, default=100)
+    arguments.add_argument("--agent", default="rover")
+    arguments.add_argument("--cover", type=int, nargs="+")
+    asked = arguments.parse_args()
+    begin()
     for seed in asked.seeds:
-        measure(asked.task, asked.steps, seed, asked.goals, asked.cover)
+        measure(asked.task, asked.steps, seed, asked.goals, asked.agent, asked.cover)
 
 
 if __name__ == "__main__":

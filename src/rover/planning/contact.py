@@ -39,7 +39,7 @@ class ContactSearch:
 
     def __init__(self, buffer: Buffer, covered: IntArray) -> None:
         self._buffer = buffer
-        self._sums = GatedSums(buffer, covered, size=_SIZE)
+        self._sums = GatedSums(buffer, covered, size=_SIZE, is_sharp=False)
         self._controls = Controls.among(buffer.controls)
         self._n_fitted = 0
         self._model: GatedModel | None = None
@@ -74,7 +74,6 @@ class ContactSearch:
                 _SAMPLING,
                 sequences,
                 is_continuous=False,
-                soft=True,
             )
         control = self._plan.act(self._buffer.observations.rows[observation])
         return int(self._controls.nearest(control))

@@ -3,12 +3,15 @@
 A box lies still until it is pushed. Fitted to all transitions, a regression takes the pushes for
 noise. Here a feature that is still in most steps has two factors, each fitted in closed form:
 
-    x' = x + g(x, u) Δ(x, u),   g in {0, 1},
+    x' = x + p(x, u) Δ(x, u),
 
-with the gate g a ridge regression of whether anything still moves, moving and still transitions
-weighted alike, and the move Δ a ridge regression on [1, z] of the transitions in which it moves.
+with the chance p in [0, 1] of a move a ridge regression of whether anything still moves, moving and
+still transitions weighted alike, and the move Δ a ridge regression on [1, z] of the transitions in
+which it moves.
 All other features change by one ridge regression on sparse random ReLU features of three inputs
-each. A feature that is a linear function of others is computed from them.
+each, in units of the transitions in which something moves: in units of all transitions a contact is
+a small part of the range, and gates stay open far from it. A feature that is a linear function of
+others is computed from them.
 
 Everything is a function of two Gram matrices, one of moving and one of still transitions, which
 grow with the buffer.
@@ -30,9 +33,12 @@ N_FEATURES = 1000
 """Random features: 600 depend on the draw, 2,000 take twice the time of a decision."""
 
 _INPUTS = 3  # of a random feature
+_NARROWEST = 0.1  # share of its variance in all transitions that an input's unit is at least
+_LEAST_CHANCE = 0.1  # weight of an input in which moving transitions differ like all others
 _RIDGE, _MOVE_RIDGE = 3.0, 1.0
 _STILL = 0.02  # share of its deviation below which the median change of a still feature lies
 _MOVED = 0.1  # of its deviation from which on a change is a move
+_EARLY = 1000  # first transitions, before exploration moves what is still in most of them
 _FIRST_MOVES = 4
 """Steps of an unbroken motion that count: an object that falls or slides goes on without contact.
 Of the first 18 moving steps of FetchPush 12 were one fall, and no plan found the next contact."""
@@ -111,16 +117,14 @@ class GatedModel:
         if not (fits and bool((self.spread > 0.0).all() and (self.moving_spread > 0.0).all())):
             raise ValueError("its model is not one of its observations and actions")
 
-    def step(
-        self, points: Tensor, controls: Tensor, *, soft: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) that
-        anything still moves.
+    def step(self, points: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
+        """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) of a move.
+
+        Gated features are predicted at their mean, the chance that the gate is open times their
+        move. The chance that is returned is lower where no contact was seen near by.
 
         Args:
             points, controls: float32.
-            soft: whether the gate is a chance, lower where no contact was seen near by, rather
-                than open or shut.
         """
         z = self._standardised(points, controls)
         linear, d = torch.cat([torch.ones(len(z), 1), z], dim=1), points.shape[1]
@@ -131,10 +135,8 @@ class GatedModel:
         if len(self.still):
             move = linear @ self.move
             move = torch.minimum(torch.maximum(move, -self.most_moved), self.most_moved)
-            gate = chance if soft else (chance > 0.5).float()
-            reached[:, self.still] = points[:, self.still] + gate[:, None] * move
-            if soft:
-                chance = chance * self._familiarity(z)
+            reached[:, self.still] = points[:, self.still] + chance[:, None] * move
+            chance = chance * self._familiarity(z)
         reached = torch.addmm(self.relations[0], reached, self.relations[1:])
         return torch.minimum(torch.maximum(reached, self.low), self.high), chance
 
@@ -150,14 +152,32 @@ class GatedModel:
         return torch.sigmoid(0.5 * ratio.clamp(-6.0, 6.0).sum(dim=1))
 
 
-def _random_features(n_inputs: int, size: int) -> tuple[Tensor, Tensor]:
-    """Projection (n_inputs, size) and offsets (size,) of sparse random ReLU features."""
-    rng = np.random.default_rng(0)
-    projection, taken = np.zeros((n_inputs, size)), min(_INPUTS, n_inputs)
+def _random_features(inputs: FloatArray, moving: BoolArray, size: int) -> tuple[Tensor, Tensor]:
+    """Projection (i, size) and offsets (size,) of sparse random ReLU features.
+
+    Their inputs are in units of the transitions that move, among which a hand is within centimetres
+    of the box. The more those are alike in an input, the more features have it.
+
+    Args:
+        inputs: (n, i) of transitions.
+        moving: (n,) mask; with too few of them units are deviations in all transitions.
+        size: number of features.
+    """
+    n_inputs, count = inputs.shape[1], int(moving.sum())
+    centre, variance, chances = np.zeros(n_inputs), np.ones(n_inputs), None
+    if count >= FEWEST_MOVES:
+        every, kept = inputs.var(axis=0) + _SMALLEST, count / (count + FEWEST_MOVES)
+        centre = kept * inputs[moving].mean(axis=0)
+        variance = kept * inputs[moving].var(axis=0) + (1.0 - kept) * every
+        variance = np.maximum(variance, _NARROWEST * every)
+        chances = _LEAST_CHANCE + np.log(every / variance).clip(0.0)
+        chances /= chances.sum()
+    rng, taken = np.random.default_rng(0), min(_INPUTS, n_inputs)
+    projection = np.zeros((n_inputs, size))
     for column in projection.T:
-        chosen = rng.choice(n_inputs, taken, replace=False)
-        column[chosen] = rng.standard_normal(taken) / taken**0.5
-    offsets = rng.uniform(-1.5, 1.5, size)
+        chosen = rng.choice(n_inputs, taken, replace=False, p=chances)
+        column[chosen] = rng.standard_normal(taken) / (taken * variance[chosen]) ** 0.5
+    offsets = rng.uniform(-1.5, 1.5, size) - centre @ projection
     return _single(projection), _single(offsets)
 
 
@@ -175,6 +195,8 @@ class GatedSums:
         buffer: the transitions, of observations (d,).
         covered: (c,) features whose moves open the gate; None: all.
         size: random features.
+        is_sharp: whether random features are in units of contacts. A gate that is open far from
+            contacts leads goals astray, and exploration towards contacts.
 
     Attributes:
         gated: (g,) still features whose moves open the gate.
@@ -182,12 +204,16 @@ class GatedSums:
     """
 
     def __init__(
-        self, buffer: Buffer, covered: IntArray | None = None, *, size: int = N_FEATURES
+        self,
+        buffer: Buffer,
+        covered: IntArray | None = None,
+        *,
+        size: int = N_FEATURES,
+        is_sharp: bool = True,
     ) -> None:
         self._buffer, self._covered = buffer, covered
         self._controls = buffer.controls
-        d = buffer.observations.rows.shape[1]
-        self._projection, self._offsets = _random_features(d + self._controls.shape[1], size)
+        self._size, self._is_sharp = size, is_sharp
         self._units_from = self._n = 0
         self.gated = np.empty(0, np.int64)
 
@@ -207,7 +233,7 @@ class GatedSums:
         margin = _MARGIN * (high - low)
         self._low, self._high = low - margin, high + margin
         self._deviation = changes.std(axis=0) + _SMALLEST
-        mostly = np.median(np.abs(changes), axis=0)
+        mostly = np.median(np.abs(changes[:_EARLY]), axis=0)
         is_still = mostly < _STILL * self._deviation
         self.at_rest = self._covered is not None and bool(is_still[self._covered].all())
         is_still &= self._deviation > 10.0 * _SMALLEST
@@ -216,16 +242,26 @@ class GatedSums:
         if self._covered is not None:
             gated = np.intersect1d(gated, self._covered)
         self.gated = gated
-        moves = changes[self._kinds(0, n, changes)[0]][:, self._still]
+        moving = self._kinds(0, n, changes)[0]
+        moves = changes[moving][:, self._still]
         self._most = np.zeros(len(self._still))
         if len(moves):
             self._most = np.quantile(np.abs(moves), _QUANTILE, axis=0)
+        inputs = self._standardised(begins, controls)
+        self._projection, self._offsets = _random_features(
+            inputs, moving & self._is_sharp, self._size
+        )
         self._relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
-        size = 1 + d + k + len(self._offsets)
+        size = 1 + d + k + self._size
         self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
         self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
         self._move_moment = torch.zeros(1 + d + k, len(self._still), dtype=torch.float64)
         self._counts, self._n = [0, 0], 0
+
+    def _standardised(self, begins: FloatArray, controls: FloatArray) -> FloatArray:
+        """Inputs (n, d + k) of observations (n, d) and controls (n, k)."""
+        z = (np.concatenate([begins, controls], axis=1) - self._centre) / self._spread
+        return np.clip(z, -_LARGEST, _LARGEST)
 
     def _moving(self, changes: FloatArray) -> BoolArray:
         """Mask (n,) of changes (n, d) in which something gated moves."""
@@ -260,10 +296,9 @@ class GatedSums:
         while self._n < n:
             behind = min(n, (self._n // _BLOCK + 1) * _BLOCK)
             begins, controls, changes = self._rows(self._n, behind)
-            z = (np.concatenate([begins, controls], axis=1) - self._centre) / self._spread
-            inputs = _single(np.clip(z, -_LARGEST, _LARGEST))
+            inputs = _single(self._standardised(begins, controls))
             wide = torch.relu(torch.addmm(self._offsets, inputs, self._projection))
-            design = torch.cat([torch.ones(len(z), 1), inputs, wide], dim=1)
+            design = torch.cat([torch.ones(len(inputs), 1), inputs, wide], dim=1)
             moving, still = self._kinds(self._n, behind, changes)
             clipped = np.clip(changes[:, self._still], -self._most, self._most)
             targets = _single(changes / self._deviation)
@@ -273,7 +308,7 @@ class GatedSums:
                 self._grams[kind] += (chosen.T @ chosen).double()
                 self._moments[kind] += (chosen.T @ targets[some]).double()
                 self._counts[kind] += len(some)
-            linear = design[torch.from_numpy(np.flatnonzero(moving)), : 1 + z.shape[1]]
+            linear = design[torch.from_numpy(np.flatnonzero(moving)), : 1 + inputs.shape[1]]
             self._move_moment += linear.double().T @ torch.from_numpy(clipped[moving])
             self._n = behind
 

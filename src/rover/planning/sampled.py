@@ -92,7 +92,6 @@ class SampledPlan:
         sampling: settings.
         rng: draws sequences.
         is_continuous: whether all controls between the bounds can be taken.
-        soft: as of :meth:`GatedModel.step`.
     """
 
     def __init__(
@@ -104,11 +103,9 @@ class SampledPlan:
         rng: np.random.Generator,
         *,
         is_continuous: bool,
-        soft: bool = False,
     ) -> None:
         self._model, self._reward, self._controls = model, reward, controls
-        self._sampling, self._rng, self._soft = sampling, rng, soft
-        self._is_continuous = is_continuous
+        self._sampling, self._rng, self._is_continuous = sampling, rng, is_continuous
         shape = sampling.horizon, len(controls.low)
         self._mean, self._kept = torch.zeros(shape), torch.zeros(1, *shape)
 
@@ -140,7 +137,7 @@ class SampledPlan:
         """Predicted discounted returns (n,) of sequences (n, H, k) from a point (d,)."""
         points, total = begin.expand(len(sequences), -1), torch.zeros(len(sequences))
         for t in range(sequences.shape[1]):
-            points, chance = self._model.step(points, sequences[:, t], soft=self._soft)
+            points, chance = self._model.step(points, sequences[:, t])
             total += self._sampling.discount**t * self._reward(points, chance)
         return total
 

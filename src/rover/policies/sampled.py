@@ -44,12 +44,13 @@ class PointGoals(NamedTuple):
 class SampledPolicy(Policy):
     """Plans at every step to arrive at a goal soon and to stay there.
 
-    A sequence of controls is worth the discounted sum of −δ − 1[δ > 1] over its predicted points,
-    δ the distance to the goal in units of its radius. The first control of the best sequence is
-    taken, and the next decision of the episode begins with what is left of the best ones
-    (``rover.planning.sampled``). Actions are in the environment's own space, between the
-    bounds of what the model was fitted to; `probs`, which has no memory, is certain of the nearest
-    of the actions that pretraining chose among.
+    A sequence of controls is worth the discounted sum of −δ − (1 − p) 1[δ > 1] over its predicted
+    points, with the distance δ to the goal in units of its radius, and the chance p that features
+    of the goal move, 0 if they move without contact: a hand that is far from a box goes to it. The
+    first control of the best sequence is taken, and the next decision of the episode begins with
+    what is left of the best ones (``rover.planning.sampled``). Actions are in the environment's own
+    space, between the bounds of what the model was fitted to; `probs`, which has no memory, is
+    certain of the nearest of the actions that pretraining chose among.
 
     Several goals are its components.
 
@@ -105,9 +106,11 @@ class SampledPolicy(Policy):
     def _begin(self, component: int, rng: np.random.Generator) -> SampledPlan:
         """The search of an episode."""
 
-        def reward(points: Tensor, _: Tensor) -> Tensor:
+        names_still = bool((self.goals.factors[component][self.model.still] > 0.0).any())
+
+        def reward(points: Tensor, chance: Tensor) -> Tensor:
             distance = self._distances(points, component)
-            return -distance - (distance > 1.0).float()
+            return -distance - (1.0 - names_still * chance) * (distance > 1.0).float()
 
         return SampledPlan(
             self.model,

@@ -51,7 +51,8 @@ def sampled_policy(
     known = [point for point in points if point is not None]
     if not known or len(known) < len(points):
         return None
-    sums = GatedSums(buffer)
+    targets, factors = (np.stack(part) for part in zip(*known, strict=True))
+    sums = GatedSums(buffer, np.flatnonzero(factors.any(axis=0)))
     sums.extend(len(buffer))
     if np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES:
         return None
@@ -61,9 +62,7 @@ def sampled_policy(
         scale = np.abs(actions.reshape(len(actions), -1).astype(np.float64)).max(axis=0)
     return SampledPolicy(
         sums.model(),
-        PointGoals(
-            *(torch.from_numpy(np.stack(part)).float() for part in zip(*known, strict=True))
-        ),
+        PointGoals(torch.from_numpy(targets).float(), torch.from_numpy(factors).float()),
         Controls.among(buffer.controls),
         torch.from_numpy(scale),
         sampling=Sampling(discount=discount),
