@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-
 from pushing import pushed, pushing_buffer, seen
+
 from rover.data import Buffer
 from rover.planning.gated import GatedSums
 

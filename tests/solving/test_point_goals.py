@@ -5,9 +5,9 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
+from pushing import Pushing, pushing_buffer
 
 import rover
-from pushing import Pushing, pushing_buffer
 from rover.data import Buffer
 from rover.envs import goal_view
 from rover.errors import (
