@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rover import Rover
+from rover import Rover, solve
 from rover.data import Buffer
 from rover.planning.counts import Counts
 from rover.planning.lattice import Foretold, find_lattice
@@ -171,6 +171,22 @@ def test_policies_do_not_depend_on_what_is_foretold():
     agent._explorer.model._foretold = Foretold(agent.buffer)
     after = agent._planned_policy()[0].probs(agent.buffer.observations.rows)
     np.testing.assert_array_equal(before, after)
+
+
+def test_solved_plans_go_round_walls_that_were_not_tried_from_this_side():
+    agent = explored("walls", 250)
+    counts, rows = agent._explorer.model, agent.buffer.observations.rows
+    assert min(counts.tries) == 0
+    for wanted in range(5, len(rows), 40):
+        policy, steps = solve(agent, goal=rows[wanted]), np.full(len(rows), np.inf)
+        steps[wanted] = 0
+        for _ in rows:
+            for pair, to in enumerate(counts.following):
+                if to >= 0:
+                    steps[pair // 4] = min(steps[pair // 4], steps[to] + 1)
+        for state in set(np.flatnonzero(np.isfinite(steps)).tolist()) - {wanted}:
+            to = counts.following[4 * state + int(policy.probs(rows[[state]])[0].argmax())]
+            assert steps[to] == steps[state] - 1
 
 
 def test_a_lattice_has_the_displacements_that_explain_moves():

@@ -32,7 +32,7 @@ from rover.planning.counts import Counts
 from rover.planning.dynamics import Dynamics
 from rover.planning.dynamics_model import MOST_COMPARED, DynamicsModel
 from rover.planning.model import LandmarkModel
-from rover.planning.model_selection import has_metric, unexplained
+from rover.planning.model_selection import has_metric, is_lattice, unexplained
 from rover.planning.net import FIRST_UNITS, Net, between, nearest, sparse_rows, time_units
 
 SPACING = 0.2
@@ -198,8 +198,8 @@ class OutcomeModel:
 def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     """The model of states that repeat: relative frequencies of what was seen.
 
-    Where observations have a metric, an untried pair has the outcomes of the nearest observation
-    in which its action was tried, and a larger probability of the sink.
+    Where observations have a metric and are not on a lattice, an untried pair has the outcomes of
+    the nearest observation in which its action was tried, and a larger probability of the sink.
 
     Args:
         buffer: the transitions.
@@ -231,7 +231,8 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     here = np.arange(size)
     shares = csr_array((counts / tries[distinct[0]], (distinct[0], here)), shape=(n_pairs, size))
     sink = np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0)
-    if is_metric:
+    # On a lattice an untried pair may have a wall ahead, and the nearest observation lie beyond it.
+    if is_metric and not is_lattice(buffer, len(buffer)):
         shares, sink = _with_nearest(points, shares, sink, tries.reshape(-1, n_actions) > 0.0)
     return OutcomeModel(
         points=points,
