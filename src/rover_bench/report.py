@@ -92,7 +92,8 @@ class Report:
     def _shown(self, name: str) -> str:
         """Alternative text of a figure, given by its name."""
         picture = self.study.pictures.get(name)
-        return _SHOWN.get(name if picture is None else picture.kind, self.study.title)
+        kind = name if picture is None else picture.kind
+        return _SHOWN.get(kind, name.replace("_", " "))
 
     def page(self, pictures: Sequence[str] = ()) -> str:
         """The Markdown page of a study: its tables, pictures, legend, and how they were made.

@@ -273,7 +273,7 @@ def test_bars_are_drawn_of_csv_files_alone(tmp_path):
     write_report(made, tmp_path)
     picture = tmp_path / "pictures/bars.png"
     before = picture.read_bytes()
-    assert "![bars](pictures/bars.png)" in (tmp_path / "made.md").read_text()
+    assert "](pictures/bars.png)" in (tmp_path / "made.md").read_text()
     picture.unlink()
     redraw(made.study, tmp_path)
     assert picture.read_bytes() == before

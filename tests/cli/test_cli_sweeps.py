@@ -53,7 +53,7 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
     for name in ("learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"):
         assert (folder / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     text = (folder / "comparison.md").read_text()
-    assert "![learning curves](pictures/learning_curves.png)" in text
+    assert "by agent](pictures/learning_curves.png)" in text
     assert "# Reward-free agents on rover/Corridor-v0 (length=5)\n" in text
     assert "    rover compare rover/Corridor-v0 --env length=5 --agents random,rmax" in text
 
@@ -110,5 +110,5 @@ def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_e
     assert lines[-1] == "rover: failed: heatmaps: 1 runs failed"
     page = Path("results/heatmaps.md").read_text()
     assert "    rover reproduce heatmaps --scale smoke\n" in page
-    assert "![heatmaps-multi-rooms](pictures/heatmaps-multi-rooms.png)" in page
+    assert "](pictures/heatmaps-multi-rooms.png)" in page
     assert Path("results/pictures/heatmaps-multi-rooms.png").exists()
