@@ -24,9 +24,9 @@ _FIRST, _EVERY = 200, 100  # transitions of the first model, and between models
 _SIZE = 600  # random features
 _SAMPLING = Sampling(horizon=12, n_sequences=48, n_elites=6, spread=0.7)
 _LEAST, _SHARE = 0.3, 0.2  # value of a move to a known cell; weight of its visits
-_CELL = 2.0  # side of a cell, in moves
+_CONTACT_CELL = 2.0  # side of a cell, in moves
 _CODES = 2**16
-_SEED = 0
+_CONTACT_SEED = 0
 
 
 class ContactSearch:
@@ -66,7 +66,7 @@ class ContactSearch:
         if self._model is None:
             return None
         if self._plan is None:
-            sequences = np.random.default_rng([_SEED, len(self._buffer)])
+            sequences = np.random.default_rng([_CONTACT_SEED, len(self._buffer)])
             self._plan = SampledPlan(
                 self._model,
                 self._value,
@@ -88,7 +88,7 @@ class ContactSearch:
         self._model = sums.model()
         ends, moves = sums.moves(n)
         self._gated = torch.from_numpy(sums.gated)
-        self._side = torch.from_numpy(_CELL * np.sqrt((moves**2).mean(axis=0))).float()
+        self._side = torch.from_numpy(_CONTACT_CELL * np.sqrt((moves**2).mean(axis=0))).float()
         self._side.clamp_(min=1e-6)
         codes = self._codes(torch.from_numpy(ends).float())
         self._visits = torch.bincount(codes, minlength=_CODES).float()
@@ -98,7 +98,7 @@ class ContactSearch:
     def _codes(self, gated: Tensor) -> Tensor:
         """Number (n,) of the cells of gated features (n, g)."""
         cells = torch.floor(gated / self._side).long()
-        factors = np.random.default_rng(_SEED).integers(1, 2**40, cells.shape[1])
+        factors = np.random.default_rng(_CONTACT_SEED).integers(1, 2**40, cells.shape[1])
         return (cells @ torch.from_numpy(factors)) % _CODES
 
     def _value(self, points: Tensor, chance: Tensor) -> Tensor:

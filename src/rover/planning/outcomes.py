@@ -44,7 +44,7 @@ FINE_SPACING = 0.1
 MAX_SOLVED_LANDMARKS = 20_000
 """Most landmarks, where more would be needed spacings grow."""
 
-_LEFT = 3.0  # spacings after which an action has left its landmark
+_AWAY = 3.0  # spacings after which an action has left its landmark
 _PASSED = np.arange(1, 5)[:, None, None] / 4.0  # shares of a repeated action's displacement
 _MOST_REPEATS = 20
 _USUAL_LEAK = 1.0 / 60.0
@@ -316,7 +316,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     net = coarse.landmarks
     landmarks = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     taken = _Taken(begins, ends, buffer.actions, buffer.n_actions, model.dynamics)
-    repeated = _repeat(model.dynamics, taken, landmarks, _LEFT * coarse.radius)
+    repeated = _repeat(model.dynamics, taken, landmarks, _AWAY * coarse.radius)
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
     # at √ρ.
