@@ -1,7 +1,8 @@
-"""Rows of arrays: evenly spaced, far apart, and in blocks; without torch, for all floors."""
+"""Rows of arrays: evenly spaced, far apart, in cells, in blocks; without torch, for all floors."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,17 @@ def farthest_points(points: NDArray[Any], most: int) -> IntArray:
         chosen.append(int(distances.argmax()))
         np.minimum(distances, np.linalg.norm(points - points[chosen[-1]], axis=1), out=distances)
     return np.array(chosen, np.int64)
+
+
+@cache
+def cell_factors(d: int) -> IntArray:
+    """Factors (d,) of a cell's whole numbers that make one number of them.
+
+    Two cells of one number are as unlikely as they are harmless.
+    """
+    factors = np.random.default_rng(0).integers(1, 2**40, d)
+    factors.flags.writeable = False
+    return factors
 
 
 def blocks(n: int, size: int = 256) -> list[slice]:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rover.arrays import cell_factors
 from rover.data import Buffer
 from rover.operators.support import IntArray
 from rover.planning.gated import FEWEST_MOVES, GatedModel, GatedSums
@@ -86,7 +87,7 @@ class ContactSearch:
             self._plan = None
             return
         self._model = sums.model()
-        ends, moves = sums.moves(n)
+        ends, moves = sums.moves()
         self._gated = torch.from_numpy(sums.gated)
         self._side = torch.from_numpy(_CONTACT_CELL * np.sqrt((moves**2).mean(axis=0))).float()
         self._side.clamp_(min=1e-6)
@@ -98,8 +99,7 @@ class ContactSearch:
     def _codes(self, gated: Tensor) -> Tensor:
         """Number (n,) of the cells of gated features (n, g)."""
         cells = torch.floor(gated / self._side).long()
-        factors = np.random.default_rng(_CONTACT_SEED).integers(1, 2**40, cells.shape[1])
-        return (cells @ torch.from_numpy(factors)) % _CODES
+        return (cells @ torch.tensor(cell_factors(cells.shape[1]))) % _CODES
 
     def _value(self, points: Tensor, chance: Tensor) -> Tensor:
         visits = self._visits[self._codes(points[:, self._gated])]

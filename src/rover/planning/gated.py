@@ -217,15 +217,15 @@ class GatedSums:
         self._units_from = self._n = 0
         self.gated = np.empty(0, np.int64)
 
-    def _rows(self, first: int, behind: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _rows(self, rows: slice | IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Observations (n, d), controls (n, k) and changes (n, d) of transitions."""
         buffer, table = self._buffer, self._buffer.observations.rows
-        begins = table[buffer.inputs[first:behind]].astype(np.float64)
-        changes = table[buffer.successors[first:behind]].astype(np.float64) - begins
-        return begins, self._controls[buffer.actions[first:behind]], changes
+        begins = table[buffer.inputs[rows]].astype(np.float64)
+        changes = table[buffer.successors[rows]].astype(np.float64) - begins
+        return begins, self._controls[buffer.actions[rows]], changes
 
     def _take_units(self, n: int) -> None:
-        begins, controls, changes = self._rows(0, n)
+        begins, controls, changes = self._rows(slice(n))
         d, k = begins.shape[1], controls.shape[1]
         self._centre, self._spread = np.zeros(d + k), np.ones(d + k)
         self._centre[:d], self._spread[:d] = begins.mean(axis=0), begins.std(axis=0) + _SMALLEST
@@ -257,6 +257,7 @@ class GatedSums:
         self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
         self._move_moment = torch.zeros(1 + d + k, len(self._still), dtype=torch.float64)
         self._counts, self._n = [0, 0], 0
+        self._moved: list[IntArray] = []  # transitions whose motion counts
 
     def _standardised(self, begins: FloatArray, controls: FloatArray) -> FloatArray:
         """Inputs (n, d + k) of observations (n, d) and controls (n, k)."""
@@ -278,7 +279,7 @@ class GatedSums:
             changes: (n, d) of theirs.
         """
         buffer, begin = self._buffer, max(first - _FIRST_MOVES, 0)
-        moving = self._moving(np.concatenate([self._rows(begin, first)[2], changes]))
+        moving = self._moving(np.concatenate([self._rows(slice(begin, first))[2], changes]))
         done = (buffer.terminated | buffer.truncated)[begin:behind]
         length, counts = 0, np.zeros(len(moving), np.bool_)
         for row, moves in enumerate(moving):
@@ -295,11 +296,12 @@ class GatedSums:
             self._take_units(due)
         while self._n < n:
             behind = min(n, (self._n // _BLOCK + 1) * _BLOCK)
-            begins, controls, changes = self._rows(self._n, behind)
+            begins, controls, changes = self._rows(slice(self._n, behind))
             inputs = _single(self._standardised(begins, controls))
             wide = torch.relu(torch.addmm(self._offsets, inputs, self._projection))
             design = torch.cat([torch.ones(len(inputs), 1), inputs, wide], dim=1)
             moving, still = self._kinds(self._n, behind, changes)
+            self._moved.append(self._n + np.flatnonzero(moving))
             clipped = np.clip(changes[:, self._still], -self._most, self._most)
             targets = _single(changes / self._deviation)
             for kind, rows in enumerate((moving, still)):
@@ -312,12 +314,10 @@ class GatedSums:
             self._move_moment += linear.double().T @ torch.from_numpy(clipped[moving])
             self._n = behind
 
-    def moves(self, n: int) -> tuple[FloatArray, FloatArray]:
-        """Gated features (m, g) where the moving of the first n transitions end, and their
-        changes (m, g)."""
-        begins, _, changes = self._rows(0, n)
-        moving, _ = self._kinds(0, n, changes)
-        return (begins + changes)[moving][:, self.gated], changes[moving][:, self.gated]
+    def moves(self) -> tuple[FloatArray, FloatArray]:
+        """Gated features (m, g) where the moving transitions end, and their changes (m, g)."""
+        begins, _, changes = self._rows(np.concatenate(self._moved))
+        return (begins + changes)[:, self.gated], changes[:, self.gated]
 
     @property
     def n_moving(self) -> int:

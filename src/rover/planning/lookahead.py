@@ -15,11 +15,11 @@ each cell of space (beam search).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
+from rover.arrays import cell_factors
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics_model import ACTION_REPEAT, DynamicsModel
 
@@ -97,12 +97,5 @@ def _best_of_cells(values: FloatArray, points: FloatArray) -> IntArray:
     """The best of the points (n, d) in each cell, best first, by their values (n,)."""
     order = np.argsort(-values, kind="stable")
     cells = np.floor(points[order] / _CELL).astype(np.int64)
-    first = np.unique(cells @ _factors(cells.shape[1]), return_index=True)[1]
+    first = np.unique(cells @ cell_factors(cells.shape[1]), return_index=True)[1]
     return np.asarray(order[np.sort(first)])
-
-
-@cache
-def _factors(d: int) -> IntArray:
-    """Factors (d,) of a cell's numbers that make one of them: two cells of one number are as
-    unlikely as they are harmless."""
-    return np.random.default_rng(0).integers(1, 2**40, d)
