@@ -411,7 +411,7 @@ class Rover(Agent[RoverConfig]):
             self._renew_exploration()
 
     def _update_of_contexts(self, explorer: ContextExplorer) -> dict[str, Any] | None:
-        """The policy of the prices as they are now when due, and its figures."""
+        """The policy of the exploration values as they are now when due, and its figures."""
         self.measures.within_episodes = True
         policy = explorer.policy(has_memory=True)
         if policy is None or self.num_timesteps % self._policy_spacing() > 0:
@@ -657,7 +657,7 @@ class Rover(Agent[RoverConfig]):
         return {
             "representation": self._representation.state(),
             "contexts": self._has_contexts,
-            # Prices follow from the buffer, which they are learned from again.
+            # Exploration values follow from the buffer, which they are learned from again.
             "policy": _content(policy),
             "best": None if best is None else (best[0], best[1], best[2].content()),
             "final": None

@@ -212,6 +212,7 @@ class _Walk:
         node, is_new = memory.see(np.ascontiguousarray(observation))
         if memory.node >= 0:
             memory.move(self._action, node, is_new=is_new)
-        memory.node = node
+        else:
+            memory.node = node
         self._action = memory.act(self._kept, rng)
         return self._action
