@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 import rover
+from rover.evaluation import record_rollouts
 
 sys.path.append(str(Path(__file__).parent))
 from common import begin, parser, show
@@ -68,19 +69,11 @@ def free_points(env: gym.Env[Any, Any]) -> NDArray[np.float64]:
 
 
 def episodes(env: gym.Env[Any, Any], policy: Any, seed: int) -> list[NDArray[np.float64]]:
-    """Positions (T + 1, 2) of episodes of a policy; None: uniformly random actions."""
-    rng, paths = np.random.default_rng(seed), []
-    for number in range(EPISODES):
-        seen, _ = env.reset(seed=seed * 1000 + number)
-        path, done = [seen[:2]], False
-        probs = None if policy is None else policy.sample_component(rng)
-        while not done:
-            action = rng.integers(4) if probs is None else rng.choice(4, p=probs(seen[None])[0])
-            seen, _, terminated, truncated, _ = env.step(int(action))
-            path.append(seen[:2])
-            done = terminated or truncated
-        paths.append(np.array(path))
-    return paths
+    """Positions (T + 1, 2) of episodes of a policy."""
+    paths = record_rollouts(
+        env, policy.sample_component, horizon=HORIZON, n_episodes=EPISODES, seed=seed
+    )
+    return [path[np.isfinite(path[:, 0]), :2] for path in paths]
 
 
 def coverage(paths: list[NDArray[np.float64]], free: NDArray[np.float64]) -> float:
@@ -104,7 +97,8 @@ def main() -> None:
         agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(asked.steps)
         each = 1e3 * (time.process_time() - began) / asked.steps
         free = free_points(env)
-        by_policy, by_chance = episodes(env, agent.policy, seed), episodes(env, None, seed)
+        by_policy = episodes(env, agent.policy, seed)
+        by_chance = episodes(env, rover.make_agent("random", env, seed=seed).policy, seed)
         table = agent.buffer.observations.rows[:, :2].astype(np.float64)
         plan = rover.solve(
             agent, goal=lambda seen: np.linalg.norm(seen[:, :2] - GOAL, axis=1) <= ARRIVED
