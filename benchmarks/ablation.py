@@ -36,7 +36,8 @@ import torch
 from gymnasium import spaces
 
 import rover
-from rover.coverage import contexts, exploration
+from rover.contexts import explorer as contexts
+from rover.coverage import exploration
 from rover.errors import ConfigurationError
 from rover.planning import (
     displacements,
@@ -211,19 +212,19 @@ def _lifelong() -> None:
     """Novelty to the whole run, beside that to the episode."""
 
     def arrival(self: Any, memory: Any, node: int, *, ends: bool) -> tuple[float, float]:
-        within = 1.0 - 1.0 / contexts.fold_in(self._episode, memory.features(node)).scale
+        within = 1.0 - 1.0 / contexts.fold_in(self._episode, memory.features(node))[1]
         onward = 0.0 if ends else contexts._ONWARD * float(memory.exploration_values(node).max())
         return within, within + onward
 
     contexts.ContextExplorer._arrival = arrival
     contexts.leverage = lambda inverse, features: np.zeros(len(features), np.float32)
-    plain = contexts.ContextExplorer._priced
+    plain = contexts.ContextExplorer._regression
 
     def priced(self: Any, features: Any, before: Any, actions: Any, after: Any, *told: Any) -> Any:
         within, ends = told
         return plain(self, features, before, actions, after, 2.0 * within, ends)
 
-    contexts.ContextExplorer._priced = priced
+    contexts.ContextExplorer._regression = priced
 
 
 def _relevant() -> None:

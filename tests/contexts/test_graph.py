@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.contexts.graph import MAX_TRIES, EpisodeGraph
+from rover.contexts.memory import MAX_TRIES, EpisodeGraph
 
 ONCE = np.array([1.0] + [0.0] * MAX_TRIES)
 """κ of a world in which a second try of the same tells nothing."""

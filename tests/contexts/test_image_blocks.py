@@ -53,5 +53,5 @@ def test_codes_of_pictures_are_those_of_their_cells():
     seen = as_numbers(pictures, side)
     relevant = np.array([3, 7])
     assert np.array_equal(
-        fit_codes(pictures, relevant, side=side)(pictures), fit_codes(seen, relevant)(seen)
+        fit_codes(seen, relevant, side=side)(pictures), fit_codes(seen, relevant)(seen)
     )

@@ -1,1 +1,1 @@
-"""Contextual environments: memory of an episode, exploration values from all episodes."""
+"""Contextual environments: features of observations, exploration values, episodes, exploration."""

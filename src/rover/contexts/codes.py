@@ -2,9 +2,9 @@
 
 Images become such lists by the means of their blocks (:mod:`rover.contexts.image_blocks`).
 
-The values of all numbers, one-hot, generalise: what was seen with one number in place is said of
-others like it. The joint value of the few numbers that effects depend on does not: a locked door in
-front with a key in the hand is then another matter than either alone, and unknown until tried.
+The values of all numbers, one-hot, generalise to observations that differ in a few numbers. The
+joint value of the few numbers that effects depend on does not: a locked door in front with a key in
+the hand is unknown until it is tried, although either alone is known.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ObservationCodes:
     """Features φ(o), ‖φ‖ ≤ 1, of a kernel k(o, o') = φ(o)·φ(o') with k(o, o) = 1.
 
     Half of the kernel is linear in the values, one-hot, centred and projected, with a 1 before them
-    and scaled to one length; half is 1 where the joint values are the same. A joint value without
-    a feature leaves its half of ‖φ‖² out, which
+    and scaled to one length; half is 1 where the joint values are the same. A new joint value is
+    given one of the spare features. Without one it leaves its half of ‖φ‖² out, which
     :meth:`~rover.contexts.exploration_values.ExplorationValueModel.sinks` counts as unknown.
 
     Args:
@@ -45,8 +45,8 @@ class ObservationCodes:
         means: how often each number has that value, (c,).
         projection: of the centred values on the features that stand for them, (c, p).
         relevant: numbers whose joint value counts, (r,).
-        joint: joint values (t, r) that have a feature, up to `width` of them.
-        width: features of joint values.
+        joint: joint values (t, r) that have a feature.
+        spare: features for further joint values.
         side: pixels of the blocks that images are seen by; 0 for lists of numbers.
     """
 
@@ -58,35 +58,38 @@ class ObservationCodes:
         projection: Array32,
         relevant: IntArray,
         joint: NDArray[Any],
-        width: int,
         *,
+        spare: int = 0,
         side: int = 0,
     ) -> None:
         self.numbers, self.values, self.means = numbers, values, means
-        self.projection = projection
-        self.relevant, self.width, self.side = relevant, width, side
+        self.projection, self.relevant, self.side = projection, relevant, side
         self._columns = {row.tobytes(): column for column, row in enumerate(joint)}
-        self._joint = [row.copy() for row in joint]
+        self._width = len(joint) + spare
 
     @property
     def dim(self) -> int:
         """Number of features."""
-        return 1 + len(self.projection.T) + self.width
+        return 1 + len(self.projection.T) + self._width
 
     @property
     def joint(self) -> NDArray[Any]:
         """The joint values (t, r) that have a feature."""
-        shape = len(self._joint), len(self.relevant)
-        return np.array(self._joint, self.values.dtype).reshape(shape)
+        found = np.frombuffer(b"".join(self._columns), self.values.dtype)
+        return found.reshape(len(self._columns), len(self.relevant)).copy()
 
     def without_spare(self) -> ObservationCodes:
         """The codes that no later joint value extends."""
         parts = self.numbers, self.values, self.means, self.projection, self.relevant
-        return ObservationCodes(*parts, self.joint, len(self._joint), side=self.side)
+        return ObservationCodes(*parts, self.joint, side=self.side)
 
-    def __call__(self, observations: NDArray[Any], *, extend: bool = False) -> Array32:
-        """φ (n, m) of observations (n, *shape); `extend` gives new joint values a feature."""
-        flat = as_numbers(observations, self.side).astype(self.values.dtype, copy=False)
+    def __call__(self, observations: NDArray[Any]) -> Array32:
+        """φ (n, m) of observations (n, *shape)."""
+        return self.features(as_numbers(observations, self.side))
+
+    def features(self, numbers: NDArray[Any]) -> Array32:
+        """φ (n, m) of observations as lists of numbers (n, k)."""
+        flat = numbers.astype(self.values.dtype, copy=False)
         first = 1 + self.projection.shape[1]
         features = np.zeros((len(flat), self.dim), np.float32)
         features[:, 0] = 1.0
@@ -94,25 +97,22 @@ class ObservationCodes:
         features[:, 1:first] = centred @ self.projection
         features /= math.sqrt(2.0) * np.sqrt(np.square(features).sum(axis=1, keepdims=True))
         for row, joint in zip(features, np.ascontiguousarray(flat[:, self.relevant]), strict=True):
-            key = joint.tobytes()
-            column = self._columns.get(key)
-            if column is None and extend and len(self._columns) < self.width:
-                column = self._columns[key] = len(self._columns)
-                self._joint.append(joint.copy())
-            if column is not None:
-                row[first + column] = math.sqrt(0.5)
+            key, n_known = joint.tobytes(), len(self._columns)
+            if key not in self._columns and n_known < self._width:
+                self._columns[key] = n_known
+            if key in self._columns:
+                row[first + self._columns[key]] = math.sqrt(0.5)
         return features
 
 
-def fit_codes(observations: NDArray[Any], relevant: IntArray, *, side: int = 0) -> ObservationCodes:
-    """Codes of the values that occur among observations (n, *shape) in numbers that vary.
+def fit_codes(flat: NDArray[Any], relevant: IntArray, *, side: int = 0) -> ObservationCodes:
+    """Codes of the values that occur in numbers that vary.
 
     Args:
-        observations: n ≥ 1 of them.
+        flat: n ≥ 1 observations as lists of numbers, (n, k).
         relevant: numbers whose joint value counts, by :func:`relevant_numbers`.
-        side: pixels of the blocks that images are seen by; 0 for lists of numbers.
+        side: pixels of the blocks whose means the numbers are; 0 for lists of numbers.
     """
-    flat = as_numbers(observations, side)
     numbers, values, means = [], [], []
     for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
         taken, counts = np.unique(flat[:, number], return_counts=True)
@@ -124,16 +124,10 @@ def fit_codes(observations: NDArray[Any], relevant: IntArray, *, side: int = 0) 
     joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
     columns = np.array(numbers, np.int64)[kept]
     found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
-    centred = (flat[:, columns] == found) - share[kept]
+    projection = _principal((flat[:, columns] == found) - share[kept])
+    means32 = share[kept].astype(np.float32)
     return ObservationCodes(
-        columns,
-        found,
-        share[kept].astype(np.float32),
-        _principal(centred),
-        relevant,
-        joint,
-        len(joint) + SPARE,
-        side=side,
+        columns, found, means32, projection, relevant, joint, spare=SPARE, side=side
     )
 
 
@@ -148,34 +142,27 @@ def _principal(centred: FloatArray) -> Array32:
 
 
 def relevant_numbers(
-    observations: NDArray[Any],
-    actions: IntArray,
-    effects: BoolArray,
-    n_actions: int,
-    *,
-    side: int = 0,
+    flat: NDArray[Any], actions: IntArray, effects: BoolArray, n_actions: int
 ) -> IntArray:
     """The numbers of an observation that decide whether an action changes anything.
 
     For each action numbers are added, greedily, that lower the entropy of its effect given them by
     more than the Bayesian information criterion takes for the cells that they add (Schwarz 1978).
-    What counts for one action counts for all: what stands in front decides on a step, and what is
-    held on a drop, before any door has ever been opened.
+    A number that decides for one action counts for all: what stands in front decides on a step, and
+    what is held on a drop, before any door has ever been opened.
 
     Args:
-        observations: (n, *shape) of each try.
+        flat: observation of each try as a list of numbers, (n, k).
         actions: (n,).
         effects: (n,), whether the try changed the observation.
         n_actions: A.
-        side: pixels of the blocks that images are seen by; 0 for lists of numbers.
 
     Returns:
-        At most five numbers, those that say most first.
+        At most five numbers, the most informative first.
     """
-    flat = as_numbers(observations, side)
     varying = np.flatnonzero((flat != flat[0]).any(axis=0))
     codes = [np.unique(flat[:, number], return_inverse=True)[1] for number in varying]
-    worth = np.zeros(len(varying))
+    gains = np.zeros(len(varying))
     for action in range(n_actions):
         rows = np.flatnonzero(actions == action)
         effect = effects[rows].astype(np.int64)
@@ -195,10 +182,10 @@ def relevant_numbers(
             if best < 0:
                 break
             chosen.add(best)
-            worth[best] += best_gain
+            gains[best] += best_gain
             cells = np.unique(best_cells, return_inverse=True)[1]
-    order = np.argsort(-worth, kind="stable")[:MAX_RELEVANT]
-    return np.asarray(varying[order[worth[order] > 0.0]], np.int64)
+    order = np.argsort(-gains, kind="stable")[:MAX_RELEVANT]
+    return np.asarray(varying[order[gains[order] > 0.0]], np.int64)
 
 
 def _description(cells: IntArray, effect: IntArray) -> tuple[float, int]:

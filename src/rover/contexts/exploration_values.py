@@ -2,33 +2,25 @@
 
     w_a = G_a⁻¹ Σ φ y,   G_a = λ I + Σ φ φᵀ,   s_a(φ) = k(o, o) − φᵀ (I − λ G_a⁻¹) φ
 
-is kernel ridge regression of the targets of tries of an action, and what it leaves to the sink:
-the posterior variance, 1 where nothing alike was tried and λ / (n + λ) after n tries of the same. A
-try is taken in by one step of Sherman and Morrison (1950), for the regression and for the values of
-any number of observations at once.
+is kernel ridge regression of the targets of tries of an action, with its posterior variance in the
+sink: 1 where nothing alike was tried and λ / (n + λ) after n tries of the same. A try is added by
+one step of Sherman and Morrison (1950), to the regression and to the values of any number of
+observations at once.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.blas import sger
 
 from rover.contexts.codes import Array32
-from rover.operators.support import FloatArray
+from rover.operators.support import FloatArray, IntArray
 
-
-class Fold(NamedTuple):
-    """A try, as :func:`fold_in` took it in.
-
-    Attributes:
-        direction: G⁻¹ φ before, (m,).
-        scale: 1 + φᵀ G⁻¹ φ before.
-    """
-
-    direction: Array32
-    scale: float
+RIDGE = 0.3
+"""λ of regressions."""
 
 
 def ridge_inverse(features: Array32, ridge: float) -> Array32:
@@ -38,18 +30,73 @@ def ridge_inverse(features: Array32, ridge: float) -> Array32:
     return np.asarray(np.linalg.inv(gram), np.float32)
 
 
-def fold_in(inverse: Array32, features: Array32) -> Fold:
-    """Add φ φᵀ for one φ (m,) to the matrix whose inverse (m, m) is given, in place."""
+def fold_in(inverse: Array32, features: Array32) -> tuple[Array32, float]:
+    """Add φ φᵀ for one φ (m,) to the matrix G with the inverse (m, m), which is changed in place.
+
+    Returns:
+        G⁻¹ φ (m,) and 1 + φᵀ G⁻¹ φ, both before.
+    """
     direction = inverse @ features
     scale = 1.0 + float(features @ direction)
     # In place, without a matrix for the product: the view of a symmetric matrix is in BLAS's order.
     sger(-1.0 / scale, direction, direction, a=inverse.T, overwrite_a=1)
-    return Fold(direction, scale)
+    return direction, scale
 
 
 def leverage(inverse: Array32, features: Array32) -> Array32:
     """φᵀ G⁻¹ φ (n,) of features (n, m)."""
     return np.asarray(np.einsum("nm,nm->n", features @ inverse, features))
+
+
+class ActionRegressions:
+    """Ridge regressions of targets on features, one for the tries of each action.
+
+    Args:
+        features: φ (N, m) of observations.
+        before: observation in which each try begins, (n,).
+        actions: (n,).
+        n_actions: A.
+
+    Attributes:
+        inverses: G_a⁻¹ (A, m, m).
+    """
+
+    def __init__(
+        self, features: Array32, before: IntArray, actions: IntArray, n_actions: int
+    ) -> None:
+        self._rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
+        self._features = [features[before[rows]] for rows in self._rows]
+        # Once: sweeps change the targets of a regression and not its inputs.
+        self.inverses = np.stack([ridge_inverse(phi, RIDGE) for phi in self._features])
+
+    def iterated(
+        self,
+        values: Callable[[Array32], NDArray[np.floating]],
+        rewards: Array32,
+        onward: Array32,
+        after: IntArray,
+        *,
+        sweeps: int,
+    ) -> tuple[Array32, Array32]:
+        """Fitted value iteration with the targets y = r + β v(x').
+
+        Args:
+            values: v (N,) of the observations by weights (m, A).
+            rewards: r (n,) of the tries.
+            onward: β (n,).
+            after: observation that each try led to, (n,).
+            sweeps: ≥ 1.
+
+        Returns:
+            Weights (m, A) and the targets (n,) that they were fitted to.
+        """
+        weights = np.zeros((self.inverses.shape[1], len(self._rows)), np.float32)
+        for _ in range(sweeps):
+            targets = (rewards + onward * values(weights)[after]).astype(np.float32)
+            tries = zip(self._rows, self._features, self.inverses, strict=True)
+            for action, (rows, phi, inverse) in enumerate(tries):
+                weights[:, action] = inverse @ (phi.T @ targets[rows])
+        return weights, targets
 
 
 class ExplorationValueModel:
@@ -70,8 +117,13 @@ class ExplorationValueModel:
 
     def first(self, m: int) -> ExplorationValueModel:
         """A copy for the first `m` features, which no later try changes."""
-        inverses = self.inverses[:, :m, :m].copy()
-        weights = self.weights[:m].copy()
+        return self.with_weights(self.weights[:m].copy(), self.inverses[:, :m, :m].copy())
+
+    def with_weights(
+        self, weights: Array32, inverses: Array32 | None = None
+    ) -> ExplorationValueModel:
+        """The regression with other weights (m, A), and other `inverses` (A, m, m) if given."""
+        inverses = self.inverses if inverses is None else inverses
         return ExplorationValueModel(inverses, weights, ridge=self.ridge, optimism=self.optimism)
 
     def means(self, features: Array32) -> Array32:
@@ -98,7 +150,7 @@ class ExplorationValueModel:
         means: Array32,
         sinks: Array32,
     ) -> None:
-        """Take in the target of a try, and update the known means and sinks.
+        """Add the target of a try, and update the known means and sinks.
 
         Args:
             features: φ (m,) of the observation.

@@ -16,23 +16,18 @@ from numpy.typing import NDArray
 from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import SAMPLE
 
-_LEAST_SIDE = 32
-"""Pixels of an image's shorter side; what is smaller is a list of numbers as it is."""
 _FEWEST_BLOCKS, _MOST_BLOCKS = 5, 16
 """Blocks along the shorter side."""
 
 
 def is_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """True of grey levels (height, width) or (height, width, channels), 32 pixels or more each."""
-    return dtype == np.uint8 and len(shape) in (2, 3) and min(shape[:2]) >= _LEAST_SIDE
+    # So that the smallest blocks have two pixels a side.
+    return dtype == np.uint8 and len(shape) in (2, 3) and min(shape[:2]) >= 2 * _MOST_BLOCKS
 
 
 def block_side(observations: NDArray[Any]) -> int:
-    """Pixels along a block of images (n, height, width, …); 0 for what is no image.
-
-    Args:
-        observations: n ≥ 1 of them, (n, *shape).
-    """
+    """Pixels along a block of n ≥ 1 images (n, height, width, …); 0 for lists of numbers."""
     shape = observations.shape[1:]
     if not is_image(shape, observations.dtype):
         return 0
@@ -40,13 +35,12 @@ def block_side(observations: NDArray[Any]) -> int:
     shorter = min(shape[:2])
     # From large to small: of two that do as well the larger one is taken.
     sides = range(shorter // _FEWEST_BLOCKS, shorter // _MOST_BLOCKS - 1, -1)
-    n_values = {side: _n_values(as_numbers(images, side)) for side in sides}
-    return min(n_values, key=n_values.__getitem__)
 
+    def n_values(side: int) -> int:
+        changes = np.diff(np.sort(as_numbers(images, side), axis=0), axis=0)
+        return int(np.count_nonzero(changes) + changes.shape[1])
 
-def _n_values(numbers: NDArray[Any]) -> int:
-    changes = np.diff(np.sort(numbers, axis=0), axis=0)
-    return int(np.count_nonzero(changes) + changes.shape[1])
+    return min(sides, key=n_values)
 
 
 def n_numbers(shape: tuple[int, ...], side: int) -> int:

@@ -1,23 +1,111 @@
-"""Memory of one episode: its graph, the exploration values of its nodes, and the plan on it."""
+"""Memory of one episode: its graph, the exploration values of its nodes, and the plan on it.
+
+    Q(x, a) = max( κ_n(x, a) q_a(x),  γ Σ_x' P̂(x' | x, a) max Q(x') )
+
+with the exploration value q_a of an untried action and the share κ_n ≤ 1 of it that remains for an
+n-th try of the same pair: 0 where observations are states, more where states look alike.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rover.contexts.codes import Array32, ObservationCodes
 from rover.contexts.exploration_values import ExplorationValueModel
-from rover.contexts.graph import EpisodeGraph, grown
-from rover.operators.support import FloatArray
+from rover.operators.support import FloatArray, IntArray
+from rover.planning.values import iterate
 
+EPISODE_DISCOUNT = 0.97
+"""γ of plans on an episode's graph."""
+MAX_TRIES = 5
+"""Tries of a pair from which on they count as alike."""
+OUTCOMES = 4
+"""Different outcomes of a pair that are stored."""
 TIE = 1e-9
 """Value up to which two actions are equal."""
 
+_RECENT = 0.5  # weight of the latest outcome: in an episode nothing is tried often
+_GRAPH_TOLERANCE = 1e-3
 
-class EpisodeMemory:
-    """Memory of what an episode has shown, and a plan on it that heads for what is new.
+
+class EpisodeGraph:
+    """Nodes, tries and outcomes of an episode.
+
+    Args:
+        n_actions: A.
+        discount: γ of the plan.
+
+    Attributes:
+        n: number of nodes.
+    """
+
+    _tables: ClassVar[tuple[str, ...]] = ("_tries", "_to", "_shares")
+
+    def __init__(self, n_actions: int, *, discount: float) -> None:
+        self.n = 0
+        self._discount = discount
+        shape = (1, n_actions)
+        self._tries: IntArray = np.zeros(shape, np.int64)
+        self._to: IntArray = np.zeros((*shape, OUTCOMES), np.int64)
+        self._shares: FloatArray = np.zeros((*shape, OUTCOMES))
+
+    @property
+    def tries(self) -> IntArray:
+        """Tries (n, A) of every pair."""
+        return self._tries[: self.n]
+
+    def add_node(self) -> int:
+        """The number of a new node."""
+        if self.n == len(self._tries):
+            for name in self._tables:  # as many rows of zeros behind
+                table = getattr(self, name)
+                setattr(self, name, np.concatenate([table, np.zeros_like(table)]))
+        self.n += 1
+        return self.n - 1
+
+    def add(self, node: int, action: int, successor: int | None) -> bool:
+        """Add a try that led to a node, or to the episode's end; True if a plan changes."""
+        self._tries[node, action] += 1
+        to, shares = self._to[node, action], self._shares[node, action]
+        if successor is None:
+            shares[:] = 0.0
+            return True
+        if self._tries[node, action] == 1:
+            to[0], shares[0] = successor, 1.0
+            return True
+        shares *= 1.0 - _RECENT
+        same = np.flatnonzero((to == successor) & (shares > 0.0))
+        slot = int(same[0]) if len(same) else int(shares.argmin())
+        if not len(same):
+            to[slot], shares[slot] = successor, 0.0
+        shares[slot] += _RECENT
+        shares /= shares.sum()
+        return bool(shares[slot] < 1.0)
+
+    def values(self, exploration: FloatArray, kept: FloatArray) -> FloatArray:
+        """Q (n, A) of a plan.
+
+        Args:
+            exploration: q (n, A).
+            kept: κ (MAX_TRIES + 1,).
+        """
+        untried = exploration * kept[np.minimum(self.tries, MAX_TRIES)]
+        # The first outcome is the only one in most pairs, and all of it in most episodes.
+        width = 1 + int(np.flatnonzero(self._shares[: self.n].any(axis=(0, 1))).max(initial=0))
+        to = np.ascontiguousarray(self._to[: self.n, :, :width])
+        shares = self._discount * self._shares[: self.n, :, :width]
+
+        def backup(values: FloatArray) -> FloatArray:
+            return np.asarray(np.maximum(untried, (shares * values[to]).sum(axis=2)))
+
+        return iterate(backup, np.zeros(self.n), tolerance=_GRAPH_TOLERANCE).actions
+
+
+class EpisodeMemory(EpisodeGraph):
+    """Observations of an episode as the nodes of its graph, and a plan that heads for new ones.
 
     Exploration values are a regression over all episodes before.
 
@@ -28,9 +116,10 @@ class EpisodeMemory:
         model: exploration values of untried actions; None: there is no plan yet.
 
     Attributes:
-        graph: the nodes, tries and outcomes.
         node: the current one; −1 before the first.
     """
+
+    _tables = (*EpisodeGraph._tables, "_features", "_means", "_sinks")
 
     def __init__(
         self,
@@ -40,37 +129,33 @@ class EpisodeMemory:
         codes: ObservationCodes | None,
         model: ExplorationValueModel | None,
     ) -> None:
-        self.graph = EpisodeGraph(n_actions, discount=discount)
-        self.node = -1
+        super().__init__(n_actions, discount=discount)
+        self.node = self._action = -1
         self._codes, self._model = codes, model
         self._plan: FloatArray | None = None  # Q (n, A)
-        self._nodes: dict[bytes, int] = {}
-        width = 0 if codes is None else codes.dim
-        self._features: Array32 = np.zeros((1, width), np.float32)
-        self._means: Array32 = np.zeros((1, n_actions), np.float32)
-        self._sinks: Array32 = np.ones((1, n_actions), np.float32)
+        self._numbers: dict[bytes, int] = {}
+        self._observations: list[NDArray[Any]] = []
+        self._features: Array32 = np.zeros((1, 0 if codes is None else codes.dim), np.float32)
+        self._means, self._sinks = np.zeros((2, 1, n_actions), np.float32)
 
-    def see(self, observation: NDArray[Any], *, extend: bool = False) -> tuple[int, bool]:
+    def see(self, observation: NDArray[Any]) -> tuple[int, bool]:
         """The node of an observation (*shape), and whether it is new to the episode."""
         key = observation.tobytes()
-        node = self._nodes.get(key)
+        node = self._numbers.get(key)
         if node is not None:
             return node, False
-        node = self._nodes[key] = self.graph.add_node()
-        if node == len(self._features):
-            for name in ("_features", "_means", "_sinks"):
-                setattr(self, name, grown(getattr(self, name)))
+        node = self._numbers[key] = self.add_node()
+        self._observations.append(observation.copy())
         if self._codes is not None:
-            self._set(slice(node, node + 1), self._codes(observation[None], extend=extend))
+            self._set(slice(node, node + 1), self._codes(observation[None]))
         return node, True
 
-    def renew(
-        self, codes: ObservationCodes, model: ExplorationValueModel, observations: NDArray[Any]
-    ) -> None:
-        """Take another regression for the nodes, with observations (n, *shape)."""
+    def renew(self, codes: ObservationCodes, model: ExplorationValueModel) -> Array32:
+        """Take another regression; the features (n, m) of the nodes."""
         self._codes, self._model, self._plan = codes, model, None
         self._features = np.zeros((len(self._means), codes.dim), np.float32)
-        self._set(slice(self.graph.n), codes(observations, extend=True))
+        self._set(slice(self.n), codes(np.stack(self._observations)))
+        return self._features[: self.n]
 
     def _set(self, nodes: slice, features: Array32) -> None:
         assert self._model is not None
@@ -90,17 +175,16 @@ class EpisodeMemory:
     def learn(self, node: int, action: int, target: float) -> None:
         """Update the regression with the target of a try, and the values of all nodes."""
         assert self._model is not None
-        n = self.graph.n
-        known = (self._features[:n], self._means[:n], self._sinks[:n])
+        known = (self._features[: self.n], self._means[: self.n], self._sinks[: self.n])
         self._model.learn(self._features[node], action, target, *known)
 
     def move(self, action: int, node: int, *, is_new: bool, ends: bool = False) -> None:
-        """Take in an action that led from the current node to another, or ended the episode.
+        """Add an action that led from the current node to another, or ended the episode.
 
         The plan holds while the episode shows nothing unexpected.
         """
-        is_first = self.graph.tries[self.node, action] == 0
-        changes = self.graph.add(self.node, action, None if ends else node)
+        is_first = self.tries[self.node, action] == 0
+        changes = self.add(self.node, action, None if ends else node)
         if is_new or is_first or changes:
             self._plan = None
         self.node = node
@@ -111,15 +195,23 @@ class EpisodeMemory:
         Without a regression it is the one that was tried least.
 
         Args:
-            kept: κ (MAX_TRIES + 1,) of :class:`~rover.contexts.graph.EpisodeGraph`.
+            kept: κ (MAX_TRIES + 1,).
             rng: draws one of equal actions.
         """
         if self._model is None:
-            tries = self.graph.tries[self.node]
+            tries = self.tries[self.node]
             return int(rng.choice(np.flatnonzero(tries == tries.min())))
         if self._plan is None:
-            n = self.graph.n
-            values = self._model.values(self._means[:n], self._sinks[:n])
-            self._plan = self.graph.values(values, kept)
+            values = self._model.values(self._means[: self.n], self._sinks[: self.n])
+            self._plan = self.values(values, kept)
         values = self._plan[self.node]
         return int(rng.choice(np.flatnonzero(values >= values.max() - TIE)))
+
+    def follow(self, observation: NDArray[Any], kept: FloatArray, rng: np.random.Generator) -> int:
+        """The action at the next observation (*shape) of an episode that :meth:`act` acts in."""
+        node, is_new = self.see(observation)
+        if self.node >= 0:
+            self.move(self._action, node, is_new=is_new)
+        self.node = node
+        self._action = self.act(kept, rng)
+        return self._action

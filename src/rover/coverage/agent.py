@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
+from rover.contexts.explorer import ContextExplorer
+from rover.contexts.recognition import changes_with_episodes, is_test_due
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
 from rover.coverage.cover import Cover, target_weights
 from rover.coverage.exploration import Explorer
 from rover.coverage.improvement import Improvement, WarmStart, improve
@@ -413,7 +414,7 @@ class Rover(Agent[RoverConfig]):
     def _update_of_contexts(self, explorer: ContextExplorer) -> dict[str, Any] | None:
         """The policy of the exploration values as they are now when due, and its figures."""
         self.measures.within_episodes = True
-        policy = explorer.policy(has_memory=True)
+        policy = ContextPolicy.of(explorer, self.buffer.observations.shape)
         if policy is None or self.num_timesteps % self._policy_spacing() > 0:
             return None
         self._policy = policy
@@ -683,7 +684,8 @@ class Rover(Agent[RoverConfig]):
         self._planned_at, self._plan_figures = int(state["planned_at"]), None
         if isinstance(self._explorer, ContextExplorer):
             self.measures.within_episodes = True
-            self._policy = self._explorer.policy(has_memory=True) or policy
+            shape = self.buffer.observations.shape
+            self._policy = ContextPolicy.of(self._explorer, shape) or policy
         self._final = None
         if state["final"] is not None:
             step, share, content = state["final"]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rover.contexts.recognition import check_size
 from rover.coverage.config import RoverConfig
-from rover.coverage.contexts import check_size
 from rover.errors import ConfigurationError
 from rover.features import EncoderConfig, encoder_config
 from rover.features.config import EncoderKind

@@ -19,7 +19,7 @@ from rover.finetuning.adaptation import PlanningRun
 from rover.operators.support import FloatArray
 from rover.policies import ContextPolicy
 from rover.policies.policy import Probs
-from rover.solving.contexts import check_rewards, reward_policy
+from rover.solving.contexts import check_rewards
 from rover.solving.experience import Experience
 from rover.storage import RunConfig
 
@@ -89,8 +89,8 @@ class ContextAdaptation(PlanningRun):
         rewards, ends = self._buffer.rewards, self._buffer.terminated[:n].astype(np.float64)
         assert rewards is not None
         with self.stopwatch("improve"):
-            self._plan = reward_policy(
-                self._start, self._buffer, rewards[:n], ends, self.config.learner.discount
+            self._plan = self._start.with_rewards(
+                self._buffer, rewards[:n], ends, self.config.learner.discount
             )
         self._plan.details = self._details
         self._n_planned = n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -10,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.contexts.codes import Array32, ObservationCodes
-from rover.contexts.exploration_values import ExplorationValueModel
-from rover.contexts.graph import MAX_TRIES
+from rover.contexts.codes import ObservationCodes
+from rover.contexts.exploration_values import ActionRegressions, ExplorationValueModel
+from rover.contexts.explorer import OPTIMISM, ContextExplorer
 from rover.contexts.image_blocks import n_numbers
-from rover.contexts.memory import EpisodeMemory
+from rover.contexts.memory import EPISODE_DISCOUNT, MAX_TRIES, EpisodeMemory
+from rover.data import Buffer
 from rover.features.networks import cast_observations
 from rover.operators.support import FloatArray
 from rover.policies.policy import Policy, Probs
@@ -31,27 +33,28 @@ _FORMS = {
     "weights": "torch.float32 features actions",
     "kept": f"torch.float64 {MAX_TRIES + 1}",
 }
+_TEMPERATURE = 0.1
+"""Temperature of the policy without a memory, in units of exploration values."""
+_REWARD_SWEEPS = 30
 _OF_CODES = ("numbers", "values", "means", "projection", "relevant", "joint")
 
 
 class ContextPolicy(Policy):
-    """Heads for what is new to its episode, by exploration values from all episodes of pretraining.
+    """Policy that heads for what is new to its episode, by exploration values of pretraining.
 
-    Without a memory it is stationary, softmax(values / temperature). With one it notes what an
-    episode has shown, and follows the plan on the graph of that, which :meth:`reset` forgets:
-    call it when an episode begins. Roll-outs of this package, which draw a component for each
-    episode, do. Asked for the probabilities at an observation that no episode is said of, it
-    answers as without its memory.
+    Without a memory it is stationary, softmax(values / temperature). With one it stores what an
+    episode has shown and follows the plan on its graph, until :meth:`reset`: call it when an
+    episode begins. Roll-outs of this package, which draw a component for each episode, do.
+    Probabilities at an observation without an episode are those without a memory.
 
     Args:
         codes: features of observations.
         model: exploration values of features.
-        kept: κ of :class:`~rover.contexts.graph.EpisodeGraph`.
+        kept: κ of :mod:`rover.contexts.memory`.
         observation_shape: shape of one observation.
         discount: γ of plans.
         temperature: > 0, in units of values.
         has_memory: follow the plan of the episode.
-        details: anything JSON-able that should travel with the policy (environment, seed, …).
     """
 
     file_type = "context"
@@ -63,15 +66,27 @@ class ContextPolicy(Policy):
         kept: FloatArray,
         *,
         observation_shape: tuple[int, ...],
-        discount: float,
-        temperature: float,
-        has_memory: bool,
-        details: Mapping[str, Any] | None = None,
+        discount: float = EPISODE_DISCOUNT,
+        temperature: float = _TEMPERATURE,
+        has_memory: bool = True,
     ) -> None:
-        super().__init__(model.weights.shape[1], observation_shape, details=details)
+        super().__init__(model.weights.shape[1], observation_shape)
         self._codes, self._model, self._kept = codes, model, kept
         self.discount, self.temperature, self.has_memory = discount, temperature, has_memory
-        self._walk: _Walk | None = None
+        self._memory: EpisodeMemory | None = None
+
+    @classmethod
+    def of(cls, explorer: ContextExplorer, shape: tuple[int, ...]) -> Self | None:
+        """The policy of an explorer's regression as it is now; None before the first one.
+
+        Args:
+            explorer: the explorer.
+            shape: of one observation.
+        """
+        if explorer.codes is None or explorer.model is None:
+            return None
+        codes = explorer.codes.without_spare()
+        return cls(codes, explorer.model.first(codes.dim), explorer.kept, observation_shape=shape)
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory."""
@@ -86,37 +101,49 @@ class ContextPolicy(Policy):
 
     def with_memory(self, has_memory: bool) -> ContextPolicy:
         """The policy with or without a memory, with the same exploration values."""
-        return self._changed(self._model, has_memory, {})
+        changed = copy.copy(self)
+        changed.has_memory, changed.details = has_memory, dict(self.details)
+        changed.reset()
+        return changed
 
-    def features(self, observations: NDArray[Any]) -> Array32:
-        """φ (n, m) of raw observations (n, *shape)."""
-        return self._codes(observations)
-
-    def with_values(self, weights: Array32) -> ContextPolicy:
-        """The policy with a memory that adds φᵀ weights (m, A) to the means of its values."""
-        model = self._model
-        raised = ExplorationValueModel(
-            model.inverses, model.weights + weights, ridge=model.ridge, optimism=model.optimism
-        )
-        return self._changed(raised, True, self.details)
-
-    def _changed(
-        self, model: ExplorationValueModel, has_memory: bool, details: Mapping[str, Any]
+    def with_rewards(
+        self, buffer: Buffer, earned: FloatArray, ends: FloatArray, discount: float
     ) -> ContextPolicy:
-        return ContextPolicy(
-            self._codes,
-            model,
-            self._kept,
-            observation_shape=self.observation_shape,
-            discount=self.discount,
-            temperature=self.temperature,
-            has_memory=has_memory,
-            details=details,
+        """The policy with a memory that heads for a reward, too, by fitted value iteration.
+
+        Values of the reward are Q_a(x) = φᵀ u_a, with the features of exploration values, and are
+        added to the means of these.
+
+        Args:
+            buffer: transitions; the regression uses the first n ≥ 1.
+            earned: their rewards (n,), at least 0 and not all 0.
+            ends: (n,) 1 where the task ends, else 0.
+            discount: γ in (0, 1).
+        """
+        actions, inputs, successors = (
+            column[: len(earned)] for column in (buffer.actions, buffer.inputs, buffer.successors)
         )
+        # No more rows than these transitions have: a product's last bits may depend on its size.
+        n_observations = 1 + int(max(inputs.max(), successors.max()))
+        features = self._codes(buffer.observations.rows[:n_observations])
+        weights, targets = ActionRegressions(features, inputs, actions, self.n_actions).iterated(
+            # Never below 0: where nothing is predicted the exploration value decides alone.
+            lambda weights: np.maximum((features @ weights).max(axis=1), 0.0),
+            earned.astype(np.float32),
+            (discount * (1.0 - ends)).astype(np.float32),
+            successors,
+            sweeps=_REWARD_SWEEPS,
+        )
+        # The largest value is a full sink's, so that a reward that is paid again and again counts
+        # no more.
+        scale = np.float32(OPTIMISM / max(float(targets.max()), 1e-6))
+        changed = self.with_memory(True)
+        changed._model = self._model.with_weights(self._model.weights + scale * weights)
+        return changed
 
     def reset(self) -> None:
         """Forget the episode: the next observation begins another one."""
-        self._walk = None
+        self._memory = None
 
     def choose(
         self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
@@ -124,30 +151,27 @@ class ContextPolicy(Policy):
         """The number of an action for an observation, the next of the episode since `reset`."""
         if not self.has_memory:
             return super().choose(observation, rng, component)
-        self._walk = self._walk or self._begin()
+        self._memory = self._memory or self._begin()
         batch = self._checked(np.asarray(observation)[None])
-        return self._walk.act(batch.numpy()[0], rng)
+        return self._memory.follow(batch.numpy()[0], self._kept, rng)
 
     def sample_component(self, rng: np.random.Generator) -> Probs:
         """The policy that one episode follows, from its first observation on."""
         if not self.has_memory:
             return super().sample_component(rng)
         # Ties from a generator of their own: how many are drawn depends on the episode.
-        walk, ties = self._begin(), np.random.default_rng(rng.integers(2**63))
+        memory, ties = self._begin(), np.random.default_rng(rng.integers(2**63))
 
         def probs(observations: NDArray[Any]) -> FloatArray:
-            (observation,) = observations
-            return np.eye(self.n_actions)[
-                [walk.act(self._checked(observation[None]).numpy()[0], ties)]
-            ]
+            (observation,) = self._checked(observations).numpy()
+            return np.eye(self.n_actions)[[memory.follow(observation, self._kept, ties)]]
 
         return probs
 
-    def _begin(self) -> _Walk:
-        memory = EpisodeMemory(
+    def _begin(self) -> EpisodeMemory:
+        return EpisodeMemory(
             self.n_actions, discount=self.discount, codes=self._codes, model=self._model
         )
-        return _Walk(memory, self._kept)
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
@@ -187,7 +211,7 @@ class ContextPolicy(Policy):
         tables = {name: table.numpy() for name, table in stored.items()}
         ridge, optimism = float(content["ridge"]), float(content["optimism"])
         return cls(
-            ObservationCodes(**{k: tables[k] for k in _OF_CODES}, width=sizes["joint"], side=side),
+            ObservationCodes(**{k: tables[k] for k in _OF_CODES}, side=side),
             ExplorationValueModel(
                 tables["inverses"], tables["weights"], ridge=ridge, optimism=optimism
             ),
@@ -197,22 +221,3 @@ class ContextPolicy(Policy):
             temperature=temperature,
             has_memory=bool(content["has_memory"]),
         )
-
-
-class _Walk:
-    """An episode in progress, and the plan that is followed through it."""
-
-    def __init__(self, memory: EpisodeMemory, kept: FloatArray) -> None:
-        self._memory, self._kept = memory, kept
-        self._action = -1
-
-    def act(self, observation: NDArray[Any], rng: np.random.Generator) -> int:
-        """The action at the next observation of the episode; ties are drawn."""
-        memory = self._memory
-        node, is_new = memory.see(np.ascontiguousarray(observation))
-        if memory.node >= 0:
-            memory.move(self._action, node, is_new=is_new)
-        else:
-            memory.node = node
-        self._action = memory.act(self._kept, rng)
-        return self._action

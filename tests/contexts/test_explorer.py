@@ -1,4 +1,4 @@
-"""Worlds that change with every episode: recognised, explored, and what is handed over."""
+"""Contextual environments: recognised, explored, and their returned policy."""
 
 import warnings
 from typing import Any
@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rover import Rover, load_policy
-from rover.coverage.contexts import ContextExplorer, changes_with_episodes
+from rover.contexts.explorer import ContextExplorer
+from rover.contexts.recognition import changes_with_episodes
 from rover.data import Buffer, Collector
 from rover.envs import RandomRooms
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
@@ -72,6 +73,13 @@ def explored(
     return explorer, buffer
 
 
+def returned(trained: tuple[ContextExplorer, Buffer]) -> ContextPolicy:
+    explorer, buffer = trained
+    policy = ContextPolicy.of(explorer, buffer.observations.shape)
+    assert policy is not None
+    return policy
+
+
 @pytest.fixture(scope="module")
 def trained():
     return explored(1500)
@@ -99,8 +107,7 @@ def test_an_explorer_is_a_function_of_the_buffer(trained):
 
 
 def test_policies_with_and_without_a_memory_cover_more_than_random_actions(trained):
-    explorer, _ = trained
-    with_memory = explorer.policy(has_memory=True)
+    with_memory = returned(trained)
 
     def uniform(_: np.random.Generator) -> Any:
         return lambda seen: np.full((len(seen), 4), 0.25)
@@ -122,7 +129,7 @@ def test_policies_with_and_without_a_memory_cover_more_than_random_actions(train
 
 
 def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(trained, tmp_path):
-    policy = trained[0].policy(has_memory=True)
+    policy = returned(trained)
     path = tmp_path / "policy.safetensors"
     policy.save(path)
     stored = load_policy(path)
@@ -145,7 +152,7 @@ def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(trained, tmp_p
 
 
 def test_a_reset_forgets_the_episode(trained):
-    policy = trained[0].policy(has_memory=True)
+    policy = returned(trained)
     seen = trained[1].observations.rows[0]
     first = policy.act(seen, np.random.default_rng(0))
     # It came back to where it was: the action led nowhere, and another one is tried.
@@ -162,7 +169,7 @@ def test_rooms_drawn_as_pictures_are_explored_and_left_as_those_of_cells(trained
     # Walls, doors and the agent are told apart in either; what is seen by and by is as much.
     found = [len(np.unique(table.observations.rows, axis=0)) for table in (buffer, seen)]
     assert found[0] == pytest.approx(found[1], rel=0.2)
-    policy = explorer.policy(has_memory=True)
+    policy = returned((explorer, buffer))
     path = tmp_path / "policy.safetensors"
     policy.save(path)
     everything = buffer.observations.rows
@@ -196,7 +203,7 @@ def test_pictures_that_change_are_recognised_and_those_too_large_refused():
     ],
 )
 def test_an_altered_policy_is_refused(trained, tmp_path, name, change):
-    policy = trained[0].policy(has_memory=True)
+    policy = returned(trained)
     path = tmp_path / "policy.safetensors"
     policy.save(path)
     content = read_sealed(path, kind="policy")

@@ -1,0 +1,198 @@
+"""Collect: where to go next where every episode has a context of its own, such as a new layout.
+
+What is covered is the episode, J = E_c ‖μ_c(π)‖² over contexts c, and not the mixture of all
+episodes. So the plan is made on the graph of this episode alone, and untried actions have
+exploration values by a regression over all episodes (:mod:`rover.contexts.exploration_values`).
+
+The reward of an arrival at an observation that is new to the episode is
+
+    r = ½ e / (1 + e) + ½ l / (1 + l),
+
+with its leverage e = φᵀ E⁻¹ φ among the observations of the episode and l among all arrivals of the
+run (elliptical bonuses; Henaff et al. 2022, 2023). The target of a try is y = r + β max_a q_a(x'),
+fitted value iteration with the exploration value q as its fixed point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rover.contexts.codes import Array32, ObservationCodes, fit_codes, relevant_numbers
+from rover.contexts.exploration_values import (
+    RIDGE,
+    ActionRegressions,
+    ExplorationValueModel,
+    fold_in,
+    leverage,
+    ridge_inverse,
+)
+from rover.contexts.image_blocks import as_numbers, block_side
+from rover.contexts.memory import EPISODE_DISCOUNT, MAX_TRIES, EpisodeMemory
+from rover.data import Buffer
+from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.net import MOST_ROWS
+
+OPTIMISM = 3.0
+"""Exploration value of a full sink; values are at most about as large."""
+_FIRST_FIT, _GROWTH = 200, 1.5
+"""Steps before the first regression, and the factor after which it is made anew."""
+_VALUE_SWEEPS = 4
+"""Fitted value iterations of a regression."""
+_NOVELTY_RIDGE = 0.1
+_ONWARD = 0.9
+_FEWEST_REPEATS = 5
+"""Tries from which on their share of the first try's value is estimated."""
+
+
+class ContextExplorer:
+    """Plans on the graph of the episode, with exploration values from all episodes.
+
+    It is a function of the buffer alone: one that is made later learns from the stored transitions,
+    row by row, and ends in the same bits.
+
+    Args:
+        buffer: the transitions.
+
+    Attributes:
+        codes: features of observations; None before the first regression.
+        model: the regression.
+        memory: of the episode; None between two.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self.codes: ObservationCodes | None = None
+        self.model: ExplorationValueModel | None = None
+        self.memory: EpisodeMemory | None = None
+        self._tries: list[tuple[int, float]] = []
+        """First tries of each episode: row, and the novelty of the arrival within the episode."""
+        self._repeats: FloatArray = np.zeros((MAX_TRIES + 1, 3))
+        """Number, sum of targets and sum of exploration values of n-th tries."""
+        self._n_seen = 0
+        self._due = float(_FIRST_FIT)
+        while self._n_seen < len(buffer):
+            self._take_in()
+
+    def figures(self) -> dict[str, Any]:
+        """Figures of the regression, for a metrics line."""
+        assert self.codes is not None
+        return {"contexts": True, "relevant_numbers": self.codes.relevant.tolist()}
+
+    @property
+    def kept(self) -> FloatArray:
+        """κ (MAX_TRIES + 1,): targets of n-th tries of a pair, over their exploration values."""
+        number, targets, predicted = self._repeats.T
+        measured = targets / np.maximum(predicted, 1e-6)
+        unknown = 1.0 / (1.0 + np.arange(MAX_TRIES + 1))
+        kept = np.where(number >= _FEWEST_REPEATS, measured, unknown)
+        kept[0] = 1.0
+        return np.asarray(np.minimum.accumulate(kept.clip(0.0, 1.0)))
+
+    def forget_plan(self) -> None:
+        """Do nothing: everything follows from the buffer."""
+
+    def observe(self, row: int, *, done: bool) -> None:
+        """Learn from the transition in row `row` of the buffer; `done` if its episode ended."""
+        self._take_in()
+
+    def act(self, observation: int, rng: np.random.Generator) -> int:
+        """The action at an observation, by its index, with the largest value; ties drawn."""
+        memory = self.memory or self._begin(observation)
+        return memory.act(self.kept, rng)
+
+    def _begin(self, observation: int) -> EpisodeMemory:
+        """A memory of the episode that begins in an observation."""
+        self.memory = memory = EpisodeMemory(
+            self._buffer.n_actions, discount=EPISODE_DISCOUNT, codes=self.codes, model=self.model
+        )
+        if self.codes is not None:
+            self._episode = np.eye(self.codes.dim, dtype=np.float32) / np.float32(_NOVELTY_RIDGE)
+        memory.node, _ = memory.see(self._buffer.observations.rows[observation])
+        return memory
+
+    def _take_in(self) -> None:
+        """Learn from the next transition of the buffer, and fit anew when that is due."""
+        buffer, row = self._buffer, self._n_seen
+        action, ends = int(buffer.actions[row]), bool(buffer.terminated[row])
+        memory = self.memory or self._begin(int(buffer.inputs[row]))
+        node = memory.node
+        reached, is_new = memory.see(buffer.observations.rows[buffer.successors[row]])
+        n_tries = min(int(memory.tries[node, action]), MAX_TRIES)
+        target = within = float(is_new or ends)
+        if self.model is not None:
+            if is_new or ends:
+                within, target = self._arrival(memory, reached, ends=ends)
+            self._repeats[n_tries] += 1.0, target, memory.exploration_values(node)[action]
+            if n_tries == 0:
+                memory.learn(node, action, target)
+        if n_tries == 0:
+            self._tries.append((row, within))
+        memory.move(action, reached, is_new=is_new, ends=ends)
+        self._n_seen += 1
+        if ends or buffer.truncated[row]:
+            self.memory = None
+        if self._n_seen >= self._due:
+            self._due = self._n_seen * _GROWTH
+            self._fit()
+
+    def _arrival(self, memory: EpisodeMemory, node: int, *, ends: bool) -> tuple[float, float]:
+        """Novelty within the episode of an arrival that is new, and the target of its try."""
+        features = memory.features(node)
+        within = 1.0 - 1.0 / fold_in(self._episode, features)[1]
+        marked = np.append(features, np.float32(ends))
+        target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked)[1])
+        if not ends:
+            target += _ONWARD * float(memory.exploration_values(node).max())
+        return within, target
+
+    def _fit(self) -> None:
+        """Choose the features and make the regression anew from all tries, in closed form."""
+        buffer, tries = self._buffer, self._tries[-MOST_ROWS:]
+        rows, within = np.array([t[0] for t in tries]), np.array([t[1] for t in tries], np.float32)
+        x, y, actions, ends = (
+            column[rows]
+            for column in (buffer.inputs, buffer.successors, buffer.actions, buffer.terminated)
+        )
+        distinct, index = np.unique([x, y], return_inverse=True)
+        before, after = index.reshape(2, -1)
+        observations = buffer.observations.rows[distinct]
+        side = block_side(observations)
+        numbers = as_numbers(observations, side)
+        relevant = relevant_numbers(numbers[before], actions, (x != y) | ends, buffer.n_actions)
+        self.codes = fit_codes(numbers, relevant, side=side)
+        features = self.codes.features(numbers)
+        self.model = self._regression(features, before, actions, after, within, ends)
+        if self.memory is not None:
+            seen = self.memory.renew(self.codes, self.model)
+            self._episode = ridge_inverse(seen, _NOVELTY_RIDGE)
+
+    def _regression(
+        self,
+        features: Array32,
+        before: IntArray,
+        actions: IntArray,
+        after: IntArray,
+        within: Array32,
+        ends: BoolArray,
+    ) -> ExplorationValueModel:
+        """The regression by fitted value iteration, and the leverage of arrivals."""
+        new = within > 0.0
+        reached = np.column_stack([features[after], ends.astype(np.float32)])
+        self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)
+        # The leverage h of a member counts itself: h / (1 + h) is 1 − 1 / (1 + h) as online.
+        lifelong = leverage(self._arrivals, reached)
+        rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
+        regressions = ActionRegressions(features, before, actions, self._buffer.n_actions)
+        weights = np.zeros((features.shape[1], self._buffer.n_actions), np.float32)
+        model = ExplorationValueModel(regressions.inverses, weights, ridge=RIDGE, optimism=OPTIMISM)
+        sinks = model.sinks(features)
+        model.weights, _ = regressions.iterated(
+            lambda weights: model.values(features @ weights, sinks).max(axis=1),
+            rewards,
+            _ONWARD * (new & ~ends),
+            after,
+            sweeps=_VALUE_SWEEPS,
+        )
+        return model
