@@ -3,7 +3,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
+from rover.features import convolution
 
 
 def _images(
@@ -35,37 +35,30 @@ def test_sparse_convolution_equals_the_ordinary_one(seed, shape, changed, kernel
     images, center = _images(seed, *shape, changed)
     generator = torch.Generator().manual_seed(seed)
     scale = 1.0 + torch.rand(center.shape, generator=generator)
-    maps = deviation_maps(images, center, scale)
-    dense = ((images - center) / scale).permute(0, 3, 1, 2)
-    expected = dense.double()
+    expected = ((images - center) / scale).permute(0, 3, 1, 2).double()
     padding = kernel // 2
+    kernels = []
     for i, stride in enumerate(strides):
         fan_in = shape[-1] if i == 0 else 4
-        weight = torch.randn(4, kernel, kernel, fan_in, generator=generator)
-        maps = conv_relu(maps, weight, stride=stride, padding=padding)
-        expected = F.relu(
-            F.conv2d(expected, weight.double().permute(0, 3, 1, 2), stride=stride, padding=padding)
-        )
-    result = maps.dense() if isinstance(maps, SparseMaps) else maps
+        kernels.append(torch.randn(4, kernel, kernel, fan_in, generator=generator))
+        weight = kernels[-1].double().permute(0, 3, 1, 2)
+        expected = F.relu(F.conv2d(expected, weight, stride=stride, padding=padding))
+    result = convolution.convolved(images, center, scale, kernels, strides=strides, padding=padding)
     tolerance = 1e-5 * max(1.0, float(expected.abs().max()))
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=tolerance)
 
 
-def test_gradients_equal_those_of_the_ordinary_convolution():
+def test_gradients_equal_those_of_the_ordinary_convolution(monkeypatch):
     images, center = _images(3, 4, 18, 15, 3, 3)
     scale = torch.full_like(center, 255.0)
     generator = torch.Generator().manual_seed(0)
-    first = torch.randn(5, 3, 3, 3, generator=generator)
-    second = torch.randn(6, 3, 3, 5, generator=generator)
+    shapes = (5, 3, 3, 3), (6, 3, 3, 5)
+    initial = [torch.randn(shape, generator=generator) for shape in shapes]
     gradients = []
-    for sparse in (True, False):
-        weights = [first.clone().requires_grad_(), second.clone().requires_grad_()]
-        maps = deviation_maps(images, center, scale)
-        assert isinstance(maps, SparseMaps)
-        inputs = maps if sparse else maps.dense()
-        for weight in weights:
-            inputs = conv_relu(inputs, weight, stride=2, padding=1)
-        output = inputs.dense() if isinstance(inputs, SparseMaps) else inputs
+    for fraction in (1.0, 0.0):  # sparse to the end, and dense from the beginning
+        monkeypatch.setattr(convolution, "DENSE_FRACTION", fraction)
+        weights = [one.clone().requires_grad_() for one in initial]
+        output = convolution.convolved(images, center, scale, weights, strides=(2, 2), padding=1)
         (output.square().sum() + output[:, 0].sum()).backward()
         gradients.append([weight.grad for weight in weights])
     for ours, reference in zip(*gradients, strict=True):

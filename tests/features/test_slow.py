@@ -17,7 +17,6 @@ from rover.features.slow import (
     bending,
     coefficients,
     slow_features,
-    with_speeds,
 )
 
 SEEDS = st.integers(0, 2**31)
@@ -171,13 +170,13 @@ def test_coordinates_that_actions_move_are_found_among_slower_ones_with_their_sp
     size = seen.shape[1] // 2
     found = slow_features(_sums(seen[:, :size], actions), bending(side, side, 1))
     assert found.projection.shape == (size, 1)
-    stacked = with_speeds(found, 2, newest_first=True)
+    stacked = found.with_speeds(2, newest_first=True)
     features = _applied(stacked, seen.numpy())
     assert _explained(features[:, :1], known) > 0.85  # two discs share a centroid
     speed = np.diff(known, prepend=known[0])
     assert _explained(features[:, 1:], speed) > 0.9
     # With the frames in the other order it is the same.
-    turned = with_speeds(found, 2, newest_first=False)
+    turned = found.with_speeds(2, newest_first=False)
     swapped = np.concatenate([seen[:, size:], seen[:, :size]], axis=1)
     np.testing.assert_allclose(_applied(turned, swapped), features, atol=1e-9)
     # A tenth of the data tells what is a coordinate everywhere.

@@ -14,9 +14,7 @@ from rover.features.slow import (
     bending,
     centroids,
     cosine_coefficients,
-    n_coefficients,
     slow_features,
-    with_speeds,
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.net import FIRST_UNITS, units_due
@@ -60,7 +58,7 @@ class ImageFeatures:
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
-        self._size = n_coefficients(*buffer.observations.shape)
+        self._size = len(bending(*buffer.observations.shape))
         self._known = torch.empty(0, self._size, dtype=torch.float32)
         self._n = self._n_known = self._n_seen = self._n_points = 0
 
@@ -95,7 +93,7 @@ class ImageFeatures:
             energy = bending(height, width, channels // self._frames)
             found = slow_features(self._lagged_sums(), energy)
             if self._frames > 1:
-                found = with_speeds(found, self._frames, newest_first=self._newest_first)
+                found = found.with_speeds(self._frames, newest_first=self._newest_first)
             self._encoder = slow_encoder(found, self._background)
             self._mean, self._projection = found.mean, found.projection
             self._points, self._n_points = np.empty((0, found.projection.shape[1])), 0

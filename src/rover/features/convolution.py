@@ -11,7 +11,8 @@ convolutions (Graham, Engelcke and van der Maaten, 2018), with every touched out
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,49 +23,51 @@ from torch import Tensor
 DENSE_FRACTION = 0.2
 
 
-@dataclass(frozen=True)
-class SparseMaps:
-    """Feature maps of n images that are zero everywhere but at the listed positions.
+def convolved(
+    images: Tensor,
+    center: Tensor,
+    scale: Tensor,
+    kernels: Iterable[Tensor],
+    *,
+    strides: Sequence[int],
+    padding: int,
+) -> Tensor:
+    """Feature maps of images after convolutions without bias, each followed by ReLU.
 
-    Attributes:
-        values: (r, c), the channels at each listed position.
-        positions: (r,) int64, strictly increasing, flat indices into (n, height, width).
-        n_images: n.
-        height: rows of each map.
-        width: columns of each map.
+    Args:
+        images: (n, height, width, c), uint8 or floating; their deviation (image − center) / scale
+            is convolved.
+        center: (height, width, c) float32, the reference image in the same units.
+        scale: (height, width, c) float32, positive.
+        kernels: of each convolution (o, k, k, c), channels last.
+        strides: step of each window, at least 1.
+        padding: zeros added on every side, before each convolution.
+
+    Returns:
+        (n, o, height', width') float32.
     """
+    maps = _deviations(images, center, scale)
+    for kernel, stride in zip(kernels, strides, strict=True):
+        maps = _conv_relu(maps, kernel, stride=stride, padding=padding)
+    return maps.dense() if isinstance(maps, _SparseMaps) else maps
 
-    values: Tensor
-    positions: Tensor
-    n_images: int
-    height: int
-    width: int
 
-    @property
-    def density(self) -> float:
-        """Listed positions divided by all positions, in [0, 1]."""
-        return self.positions.numel() / max(1, self.n_images * self.height * self.width)
+class _SparseMaps(NamedTuple):
+    """Feature maps of n images that are zero everywhere but at the listed positions."""
+
+    values: Tensor  # (r, c), the channels at each listed position
+    positions: Tensor  # (r,) int64, strictly increasing, flat indices into (n, height, width)
+    shape: tuple[int, int, int]  # (n, height, width)
 
     def dense(self) -> Tensor:
         """The same maps as one tensor (n, c, height, width), in channels-last memory."""
-        channels = self.values.shape[1]
-        flat = self.values.new_zeros(self.n_images * self.height * self.width, channels)
+        flat = self.values.new_zeros(math.prod(self.shape), self.values.shape[1])
         flat = flat.index_copy(0, self.positions, self.values)
-        return flat.view(self.n_images, self.height, self.width, channels).permute(0, 3, 1, 2)
+        return flat.view(*self.shape, -1).permute(0, 3, 1, 2)
 
 
-def deviation_maps(images: Tensor, center: Tensor, scale: Tensor) -> SparseMaps | Tensor:
-    """Write images as (image − center) / scale, listing only the pixels that differ.
-
-    Args:
-        images: (n, height, width, c), uint8 or floating.
-        center: (height, width, c) float32, the reference image in the same units.
-        scale: (height, width, c) float32, positive.
-
-    Returns:
-        Maps with c channels; a dense (n, c, height, width) float32 tensor where too many
-        pixels differ for the sparse form to pay.
-    """
+def _deviations(images: Tensor, center: Tensor, scale: Tensor) -> _SparseMaps | Tensor:
+    """(image − center) / scale, listing only the pixels that differ unless these are too many."""
     n, height, width, channels = images.shape
     reference = center
     if images.dtype == torch.uint8:
@@ -80,41 +83,33 @@ def deviation_maps(images: Tensor, center: Tensor, scale: Tensor) -> SparseMaps 
     values = images.reshape(-1, channels).index_select(0, positions).to(torch.float32)
     values = values - center.view(-1, channels).index_select(0, pixel)
     values = values / scale.view(-1, channels).index_select(0, pixel)
-    return SparseMaps(values, positions, n, height, width)
+    return _SparseMaps(values, positions, (n, height, width))
 
 
-def conv_relu(
-    maps: SparseMaps | Tensor, weight: Tensor, *, stride: int, padding: int
-) -> SparseMaps | Tensor:
-    """ReLU of a convolution without bias, sparse where the input is sparse.
-
-    Args:
-        maps: n maps of c channels, sparse or (n, c, height, width).
-        weight: (o, k, k, c), channels last.
-        stride: step of the window, at least 1.
-        padding: zeros added on every side.
-
-    Returns:
-        n maps of o channels, in the form of the input, or dense once they are no longer sparse.
-    """
-    if isinstance(maps, SparseMaps) and maps.density > DENSE_FRACTION:
+def _conv_relu(
+    maps: _SparseMaps | Tensor, weight: Tensor, *, stride: int, padding: int
+) -> _SparseMaps | Tensor:
+    """ReLU of a convolution without bias, in the form of the input or dense where that pays."""
+    if isinstance(maps, _SparseMaps) and (
+        maps.positions.numel() > DENSE_FRACTION * max(1, math.prod(maps.shape))
+    ):
         maps = maps.dense()
     if isinstance(maps, Tensor):
         return F.relu(F.conv2d(maps, weight.permute(0, 3, 1, 2), stride=stride, padding=padding))
+    n, height, width = maps.shape
     kernel = weight.shape[1]
-    padded_height, padded_width = maps.height + 2 * padding, maps.width + 2 * padding
+    padded_height, padded_width = height + 2 * padding, width + 2 * padding
     out_height = (padded_height - kernel) // stride + 1
     out_width = (padded_width - kernel) // stride + 1
-    image, pixel = _split(maps.positions, maps.height * maps.width)
-    row, column = _split(pixel, maps.width)
+    image, pixel = _split(maps.positions, height * width)
+    row, column = _split(pixel, width)
     row, column = row + padding, column + padding  # coordinates in the padded map
-    shape = maps.n_images, out_height, out_width
+    shape = n, out_height, out_width
     touched = _touched_outputs(shape, image, row, column, kernel=kernel, stride=stride)  # (t,)
 
     # Which listed value stands at each place of the padded maps; 0 stands for a zero row.
     device = maps.values.device
-    places = maps.n_images * padded_height * padded_width
-    slot = torch.zeros(places, dtype=torch.int32, device=device)
+    slot = torch.zeros(n * padded_height * padded_width, dtype=torch.int32, device=device)
     slot[(image * padded_height + row) * padded_width + column] = torch.arange(
         1, maps.positions.numel() + 1, dtype=torch.int32, device=device
     )
@@ -129,7 +124,7 @@ def conv_relu(
     patches = padded_values.index_select(0, sources)
     patches = patches.view(touched.numel(), kernel * kernel * channels)  # (t, k·k·c)
     values = F.relu(patches @ weight.reshape(weight.shape[0], -1).T)  # (t, o)
-    return SparseMaps(values, touched, *shape)
+    return _SparseMaps(values, touched, shape)
 
 
 def _flat_nonzero(mask: Tensor) -> Tensor:

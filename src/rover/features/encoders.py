@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
-from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
+from rover.features.convolution import convolved
 from rover.features.networks import (
     DEFAULT_GAIN,
     as_tensor,
@@ -30,7 +30,7 @@ from rover.features.networks import (
     make_linear,
     orthogonal_,
 )
-from rover.features.slow import SlowFeatures, coefficients, n_coefficients
+from rover.features.slow import SlowFeatures, bending, coefficients
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
@@ -315,14 +315,13 @@ class _ConvEncoder(Encoder):
 
     def _encode(self, observations: Tensor) -> Tensor:
         images = observations if observations.ndim == 4 else observations[..., None]
-        # Zeros where an image is as its center: sparse maps until they are too full.
-        maps = deviation_maps(images, self.center, self.scale)
-        for kernel, stride in zip(self.kernels, self.config.strides, strict=True):
-            maps = conv_relu(maps, kernel, stride=stride, padding=self.padding)
-        dense = maps.dense() if isinstance(maps, SparseMaps) else maps  # (n, c, h, w)
-        if self.config.pool_to is not None:
-            dense = F.adaptive_avg_pool2d(dense, self.config.pool_to)
-        flat = dense.permute(0, 2, 3, 1).flatten(1)  # (n, h·w·c)
+        config, center, scale = self.config, self.center, self.scale
+        maps = convolved(
+            images, center, scale, self.kernels, strides=config.strides, padding=self.padding
+        )
+        if config.pool_to is not None:
+            maps = F.adaptive_avg_pool2d(maps, config.pool_to)
+        flat = maps.permute(0, 2, 3, 1).flatten(1)  # (n, h·w·c)
         features: Tensor = self.layer_norm(self.output(flat))
         return features
 
@@ -365,8 +364,7 @@ class _SlowEncoder(Encoder):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config, config.feature_dim)
-        height, width, channels = config.observation_shape
-        size = n_coefficients(height, width, channels)
+        size = len(bending(*config.observation_shape))
         shapes = {"mean": (size,), "projection": (size, config.feature_dim)}
         # Units of the features, with which a model of neighbours replaces low 0 and width 1.
         shapes |= dict.fromkeys(("low", "width"), (config.feature_dim,))

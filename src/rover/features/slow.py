@@ -109,14 +109,9 @@ def _from_middle(weights: Tensor) -> Tensor:
     return (weights @ at) / weights.sum(dim=-1).clamp(min=1.0)
 
 
-def n_coefficients(height: int, width: int, channels: int) -> int:
-    """Number p of low frequencies and places of centroids of an image of this shape."""
-    return (min(FREQUENCIES, height) * min(FREQUENCIES, width) + 2) * channels
-
-
 def bending(height: int, width: int, channels: int) -> Tensor:
-    """Energy of bending (p,) of each cosine of an image, 1 where it is two half waves high and
-    wide, and 0 for centroids."""
+    """Energy of bending (p,) of each coefficient of an image (height, width, channels): 1 of a
+    cosine two half waves high and wide, and 0 of centroids."""
     shorter = min(height, width)
     along = [torch.arange(min(FREQUENCIES, side)) * (shorter / side) for side in (height, width)]
     energy = (along[0][:, None] ** 2 + along[1] ** 2) ** 2 / 64.0
@@ -203,6 +198,22 @@ class SlowFeatures(NamedTuple):
     projection: Tensor
     moved: Tensor
 
+    def with_speeds(self, frames: int, *, newest_first: bool) -> SlowFeatures:
+        """Features of stacked frames: the newest frame's, and their change since the one before.
+
+        Args:
+            frames: number of frames, at least 2, with p coefficients each.
+            newest_first: the order of the frames.
+        """
+        p, d = self.projection.shape
+        projection = torch.zeros(frames, p, 2 * d, dtype=torch.float64)
+        newest, before = (0, 1) if newest_first else (frames - 1, frames - 2)
+        projection[newest] = self.projection.repeat(1, 2)
+        projection[before, :, d:] = -self.projection
+        return self._replace(
+            mean=self.mean.repeat(frames), projection=projection.reshape(frames * p, 2 * d)
+        )
+
 
 def slow_features(sums: LaggedSums, energy: Tensor) -> SlowFeatures:
     """Coordinates that actions move, or the slowest features, from at least one pair.
@@ -255,21 +266,3 @@ def _coordinates(sums: LaggedSums, energy: Tensor) -> tuple[Tensor, Tensor]:
     enough = max(_NEXT_MOVED * float(moved[0]), chance + _LEAST_MOVED)
     kept = min(_MOST_FEATURES, int((moved >= enough).sum()))
     return inverse.T @ directions[:, :kept], moved[:kept]
-
-
-def with_speeds(found: SlowFeatures, frames: int, *, newest_first: bool) -> SlowFeatures:
-    """Features of stacked frames: the newest frame's, and their change since the one before.
-
-    Args:
-        found: features of one frame, of p coefficients.
-        frames: number of frames, at least 2.
-        newest_first: the order of the frames.
-    """
-    p, d = found.projection.shape
-    projection = torch.zeros(frames, p, 2 * d, dtype=torch.float64)
-    newest, before = (0, 1) if newest_first else (frames - 1, frames - 2)
-    projection[newest] = found.projection.repeat(1, 2)
-    projection[before, :, d:] = -found.projection
-    return found._replace(
-        mean=found.mean.repeat(frames), projection=projection.reshape(frames * p, 2 * d)
-    )

@@ -29,8 +29,7 @@ from rover.integrations.sb3.bonus import (
     DensityNovelty,
     Novelty,
 )
-from rover.integrations.sb3.features import RoverFeatures
-from rover.integrations.sb3.policies import fine_tuned, rover_policy
+from rover.integrations.sb3.policies import RoverFeatures, fine_tuned, rover_policy
 
 __all__ = [
     "AgentNovelty",

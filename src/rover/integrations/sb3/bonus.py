@@ -20,7 +20,7 @@ from rover.baselines.shared.rewards import EpisodicReward
 from rover.data import Batch
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, choose
 from rover.features import Observations, learning_mode
-from rover.integrations.sb3.features import check_positive
+from rover.integrations.sb3.policies import check_positive
 from rover.operators.support import FloatArray
 from rover.planning.model import LANDMARK_RADIUS, MAX_CELLS
 from rover.planning.model_selection import MOST_NEW

@@ -1,7 +1,8 @@
-"""Pretrained policies for PPO and A2C, and the way back."""
+"""Pretrained policies for PPO and A2C, their encoders for other algorithms, and the way back."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     FlattenExtractor,
@@ -24,21 +26,234 @@ from torch import Tensor, nn
 
 from rover.envs import action_set
 from rover.errors import ConfigurationError, abridge
-from rover.integrations.sb3.features import (
-    PretrainedLogits,
-    PretrainedPolicy,
-    RoverFeatures,
-    check_positive,
-    encoders_of,
-    read_policy,
-)
-from rover.policies import ValuePolicy
+from rover.features import Encoder, EncoderConfig
+from rover.operators.kernels import require_finite
+from rover.policies import ContextPolicy, CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
 
 _DEFAULT_WEIGHT_SCALE = 30.0
 """Makes PPO's usual learning rate, 3e-4, move the logits of a state by about 0.01 an update."""
 
+PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
 
-class RoverActorCriticPolicy(ActorCriticPolicy):
+
+def _read_policy(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
+    """A policy, or the one under that path; of a mixture the policy of one `component`, or all."""
+    loaded = load_policy(policy) if isinstance(policy, str | Path) else policy
+    if isinstance(loaded, ContextPolicy):
+        raise ConfigurationError(
+            "a policy for procedurally generated environments has no network that PPO or A2C "
+            "could train, with its memory or without: evaluate_policy takes it as it is, and "
+            "rover.adapt adapts it to a task"
+        )
+    if not isinstance(loaded, PretrainedPolicy):
+        raise ConfigurationError(
+            f"a pretrained policy or the path of its file is needed, not a "
+            f"{type(loaded).__name__}: see rover.load_policy"
+        )
+    single: Any = loaded if component is None else loaded.single(component)
+    # A copy: what a learner does to it must not reach the policy of whoever gave it.
+    chosen: PretrainedPolicy = copy.deepcopy(single).eval()
+    return chosen
+
+
+def check_positive(**numbers: float | None) -> None:
+    """Refuse numbers that are not positive and finite; None is not given."""
+    for name, number in numbers.items():
+        if number is not None and not (math.isfinite(number) and number > 0.0):
+            raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
+
+
+def _observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
+    """Kind of a policy's observations; without an encoder it follows from the shape of `space`."""
+    encoders = _encoders_of(policy)
+    if encoders:
+        return encoders[0].config
+    states = int(space.n) if isinstance(space, spaces.Discrete) else None
+    dtype: Any = "int64" if states else str(space.dtype)
+    return EncoderConfig(
+        kind="identity" if states else "mlp",
+        observation_shape=policy.observation_shape,
+        observation_dtype=dtype,
+        n_states=states or (1 if policy.observation_shape == () else None),
+    )
+
+
+def _encoders_of(policy: PretrainedPolicy) -> list[Encoder]:
+    """The encoder of each network: one, but for mixtures."""
+    return [module for module in policy.modules() if isinstance(module, Encoder)]
+
+
+class _ObservationRecovery:
+    """Raw observations, as an encoder takes them, from what Stable-Baselines3 passes on.
+
+    That library reads Discrete states as one-hot vectors, puts the channels of images first, may
+    divide them by 255, and turns everything into float32. All of it is undone exactly, but for the
+    rounding of float64 observations.
+    """
+
+    def __init__(
+        self, space: spaces.Space[Any], policy: PretrainedPolicy, *, scaled_images: bool
+    ) -> None:
+        config = _observed(policy, space)
+        shape = config.observation_shape
+        if isinstance(space, spaces.Discrete):
+            fits = shape == () and space.n == config.n_states and space.start == 0
+        else:
+            fits = (
+                isinstance(space, spaces.Box)
+                and str(space.dtype) == config.observation_dtype
+                and (space.shape == shape or space.shape == (*shape[2:], *shape[:2]))
+            )
+        if not fits:
+            states = f", {config.n_states} states" if shape == () else ""
+            raise ConfigurationError(
+                f"the policy was pretrained on {config.observation_dtype} observations of shape "
+                f"{shape}{states}, and the environment has {abridge(space)}: make it with "
+                "the observation option and the wrappers of the pretraining; where its own "
+                "observations were stored in another form, with rover.envs.StoredObservations(env)"
+            )
+        self._config = config
+        self._channels_first = len(shape) == 3 and space.shape != shape
+        self._factor = 255.0 if scaled_images and is_image_space(space) else 1.0
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        """(n, *shape) of the encoder's dtype, of float32 `observations` (n, *shape)."""
+        if self._config.observation_shape == ():
+            return observations.argmax(dim=-1).reshape(-1)
+        # The library transposes images to (channels, height, width).
+        if self._channels_first:
+            observations = observations.permute(0, 2, 3, 1)
+        dtype: torch.dtype = getattr(torch, self._config.observation_dtype)
+        if dtype.is_floating_point:
+            return observations.to(dtype)
+        # Exact: float32 holds every whole number up to 2^24, and n / 255 · 255 rounds to n.
+        return (observations * self._factor).round().to(dtype)
+
+
+class RoverFeatures(BaseFeaturesExtractor):
+    """The pretrained encoder as the features extractor of any of Stable-Baselines3's policies.
+
+        PPO("MlpPolicy", env, policy_kwargs={
+            "features_extractor_class": RoverFeatures,
+            "features_extractor_kwargs": {"policy": "policy.safetensors"},
+        })
+
+    Features are (n, features_dim), float32. The orthogonal initialisation (``ortho_init``) with
+    which actor-critic policies overwrite the layers of their extractors passes this one by.
+
+    Args:
+        observation_space: of the environment, as the library's policy sees it.
+        policy: a pretrained policy or the path of its file.
+        freeze: leave the encoder as it is; False: it is trained with the rest.
+        component: whose encoder, of a mixture.
+        scaled_images: False if the policy has ``normalize_images=False``.
+
+    Raises:
+        ConfigurationError: the policy does not fit the space, has no such component, or has
+            learned no encoder: exact states have none.
+        ArtefactError: the file is not a policy's.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        policy: PretrainedPolicy | str | Path,
+        *,
+        freeze: bool = True,
+        component: int = 0,
+        scaled_images: bool = True,
+    ) -> None:
+        chosen = _read_policy(policy, component)
+        encoders = _encoders_of(chosen)
+        if not encoders or encoders[0].config.kind == "identity":
+            raise ConfigurationError(
+                "the policy has no encoder that was learned: policies of exact states and solved "
+                "ones have none; start from them with rover_policy()"
+            )
+        recovery = _ObservationRecovery(observation_space, chosen, scaled_images=scaled_images)
+        # Modules can be assigned only once the base class is made, after all refusals.
+        super().__init__(observation_space, encoders[0].feature_dim)
+        self.recovery = recovery
+        self.encoder = encoders[0].requires_grad_(not freeze)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features (n, features_dim), float32, of preprocessed `observations` (n, …)."""
+        features: Tensor = self.encoder(self.recovery(observations))
+        return features.float()
+
+    def apply(self, fn: Callable[[nn.Module], None]) -> RoverFeatures:
+        """Nothing: an initialiser that is sent through a policy passes pretrained weights by."""
+        return self
+
+
+class _PretrainedLogits(BaseFeaturesExtractor):
+    """The logits of a pretrained policy, trainable, as a features extractor of width A.
+
+    Args:
+        observation_space: of the environment, as the library's policy sees it; its images are not
+            to be divided by 255.
+        pretrained: the policy that it starts from, copied; the other arguments are as in
+            :func:`rover_policy`.
+
+    Raises:
+        ConfigurationError: the policy does not fit the space.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        pretrained: PretrainedPolicy,
+        *,
+        freeze_encoder: bool,
+        weight_scale: float,
+        temperature: float | None,
+    ) -> None:
+        policy = copy.deepcopy(pretrained)
+        recovery = _ObservationRecovery(observation_space, policy, scaled_images=False)
+        super().__init__(observation_space, policy.n_actions)
+        self.recovery = recovery
+        self.scale = 1.0
+        if isinstance(policy, ValuePolicy):
+            self.scale = weight_scale
+            policy = policy.trainable(temperature).scaled(1.0 / self.scale)
+        # The order matters: the encoder is frozen below, after everything was freed here.
+        policy.requires_grad_(True)
+        if isinstance(policy, CoveragePolicy):
+            # A constant per row of W moves all logits of a state alike. Without it they are small
+            # numbers, whose digits float32 keeps.
+            self.scale = weight_scale
+            weights = policy.weights.detach()
+            policy.weights.data = (weights - weights.mean(dim=1, keepdim=True)) / self.scale
+        if freeze_encoder or isinstance(policy, ValuePolicy):
+            for encoder in _encoders_of(policy):
+                encoder.requires_grad_(False)
+        self.policy = policy
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Logits (n, A), float32, of preprocessed `observations` (n, …).
+
+        Raises:
+            NonFiniteError: they are not finite.
+        """
+        raw = self.recovery(observations)
+        # A network's logits; for a mixture logarithms of the mean probabilities.
+        if isinstance(self.policy, NetworkPolicy) and self.policy.n_components == 1:
+            logits = self.policy.component_logits(raw, 0)
+        else:
+            logits = self.policy(raw) * self.scale
+        advice = "look at the observations, or train with a smaller learning rate"
+        require_finite(logits, "the policy's logits", advice)
+        return logits.float()
+
+    def current(self) -> PretrainedPolicy:
+        """A copy of the policy as it is now, on the CPU."""
+        policy: PretrainedPolicy = copy.deepcopy(self.policy).cpu().eval()
+        if isinstance(policy, CoveragePolicy):
+            policy.weights.data = policy.weights.detach() * self.scale
+        return policy.scaled(self.scale) if isinstance(policy, ValuePolicy) else policy
+
+
+class _RoverActorCriticPolicy(ActorCriticPolicy):
     """A pretrained actor with a new value network; :func:`rover_policy` makes its subclasses.
 
     ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
@@ -89,7 +304,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             use_sde=use_sde,
             # The actor's features are its logits, from which a value network could learn little.
             share_features_extractor=False,
-            features_extractor_class=PretrainedLogits,
+            features_extractor_class=_PretrainedLogits,
             features_extractor_kwargs={"pretrained": self.pretrained, **self.options},
             normalize_images=False,
             **optimizer,
@@ -136,7 +351,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
         policy = self.pretrained
         if isinstance(policy, ValuePolicy):
             return _SolvedValues(self.observation_space, policy, **self.options)
-        config = encoders_of(policy)[0].config
+        config = _encoders_of(policy)[0].config
         if config.kind == "scale" or config.observation_dtype == "uint8":
             freeze = self.options["freeze_encoder"]
             space = self.observation_space
@@ -171,7 +386,7 @@ class _OfActionSet(CategoricalDistribution):
         return log_probs
 
 
-class _SolvedValues(PretrainedLogits):
+class _SolvedValues(_PretrainedLogits):
     """The action values of a solved policy, centred and divided by their spread, as features."""
 
     def __init__(
@@ -200,7 +415,7 @@ def rover_policy(
     value_hidden: Sequence[int] = (64, 64),
     weight_scale: float = _DEFAULT_WEIGHT_SCALE,
     temperature: float | None = None,
-) -> type[RoverActorCriticPolicy]:
+) -> type[_RoverActorCriticPolicy]:
     """A policy class for PPO and A2C that starts with a pretrained policy's actions.
 
     ``PPO(rover_policy(policy), env)``. The weights of the logits are trained, and a value network
@@ -228,7 +443,7 @@ def rover_policy(
     """
     check_positive(weight_scale=weight_scale, temperature=temperature)
     content = {
-        "pretrained": read_policy(policy, component),
+        "pretrained": _read_policy(policy, component),
         "options": {
             "freeze_encoder": freeze_encoder,
             "weight_scale": weight_scale,
@@ -237,7 +452,7 @@ def rover_policy(
         "value_hidden": tuple(value_hidden),
     }
     # A class, because algorithms ask for one and store it with its content.
-    return type("RoverActorCritic", (RoverActorCriticPolicy,), content)
+    return type("RoverActorCritic", (_RoverActorCriticPolicy,), content)
 
 
 def fine_tuned(model: BaseAlgorithm | BasePolicy) -> PretrainedPolicy:
@@ -248,7 +463,7 @@ def fine_tuned(model: BaseAlgorithm | BasePolicy) -> PretrainedPolicy:
     """
     policy = model.policy if isinstance(model, BaseAlgorithm) else model
     logits = getattr(policy, "features_extractor", None)
-    if not isinstance(logits, PretrainedLogits):
+    if not isinstance(logits, _PretrainedLogits):
         raise ConfigurationError(
             "the model has no pretrained actor: make its policy with rover_policy()"
         )
