@@ -25,7 +25,6 @@ from rover.operators import (
     growing_steps,
     mirror_descend,
     policy_at_anchors,
-    sparse_operator_from_dynamics,
 )
 
 sys.path.append(str(Path(__file__).parent))
@@ -78,7 +77,7 @@ def measure(n_states: int) -> dict[str, float]:
     start[0] = 1.0
     times: dict[str, float] = {}
     began = time.process_time()
-    operator = sparse_operator_from_dynamics(matrices, start)
+    operator = SparseOperator.from_dynamics(matrices, start)
     timed(times, "build", began)
     began = time.process_time()
     descent = mirror_descend(

@@ -221,7 +221,7 @@ def configurations() -> Iterator[tuple[str, str, dict[str, BaseModel]]]:
 
 def settings_table(presets: Mapping[str, BaseModel]) -> str:
     """Name, range, default and effect of every setting, and its value in presets that differ."""
-    from rover.cli.values import setting_rows
+    from rover.cli.commands import setting_rows
 
     first, *others = presets
     rows = []

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from rover.solving import solve
     from rover.training.agent import Agent
 
-from rover.envs.registration import register_environments
+import rover.envs  # noqa: F401  (registers the environments)
 from rover.version import __version__
-
-register_environments()
 
 _HOMES = {
     "Agent": "rover.training.agent",

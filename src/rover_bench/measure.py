@@ -32,11 +32,11 @@ from rover.evaluation import (
 )
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.operators import (
+    SparseOperator,
     exact_anchors,
     growing_steps,
     merge_transitions,
     mirror_descend,
-    sparse_operator,
 )
 from rover.plots import RunFiles
 from rover.policies import load_policy
@@ -314,7 +314,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         counts = merge_transitions(
             inputs[rows], buffer.actions[rows], successors[rows], buffer.terminated[rows]
         )
-        operator = sparse_operator(
+        operator = SparseOperator.from_counts(
             counts, np.array([start]), np.ones(1), n_actions=buffer.n_actions, ridge=_RIDGE
         )
         descent = mirror_descend(

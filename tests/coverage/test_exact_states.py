@@ -15,12 +15,11 @@ from rover.coverage.plan import fit_planning_model, landmark_planning_model, sta
 from rover.features import encoder_config, make_encoder
 from rover.operators import (
     Gaussian,
+    SparseOperator,
     exact_anchors,
     merge_transitions,
     solve_occupancy,
-    sparse_operator,
 )
-from rover.operators.sparse import SparseOperator
 from rover.planning.net import Net
 from rover.planning.rows import Rows
 
@@ -113,7 +112,7 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
     inputs, actions = np.divmod(np.arange(2 * n), 2)
     counts = merge_transitions(inputs, actions, to, ends)
     start, probs = np.array([0]), rng.dirichlet(np.ones(2), n)
-    exact = sparse_operator(counts, start, np.ones(1), n_actions=2, ridge=1e-14)
+    exact = SparseOperator.from_counts(counts, start, np.ones(1), n_actions=2, ridge=1e-14)
     points = np.arange(n, dtype=np.float64)[:, None]
     places = SimpleNamespace(
         net=Net(points, 0.5),

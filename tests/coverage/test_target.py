@@ -25,7 +25,6 @@ from rover.operators import (
     mirror_descend,
     objective_gradient,
     solve_occupancy,
-    sparse_operator_from_dynamics,
 )
 
 QUICK: dict[str, Any] = {"evaluation_episodes": 2}
@@ -93,7 +92,7 @@ def test_a_uniform_target_is_the_first_proposition(seed, n):
     towards = optimal_occupancy(dynamics, discount=0.9, target=uniform)
     assert towards.objective == pytest.approx(even.objective - 1.0 / n, abs=1e-8)
     assert towards.duality_gap < 1e-6
-    operator = sparse_operator_from_dynamics(matrices, start)
+    operator = SparseOperator.from_dynamics(matrices, start)
     probs = torch.from_numpy(rng.dirichlet(np.ones(2), n))
     one, other = (
         solve_occupancy(operator, probs, operator.start, discount=0.9, sink_norm=1.0, target=t)
@@ -109,7 +108,7 @@ def test_mirror_descent_reaches_the_optimum_of_the_program(seed, n):
     matrices, start = random_matrices(rng, n, 2), rng.dirichlet(np.ones(n))
     target = rng.dirichlet(np.ones(n))
     best = optimal_occupancy(finite(matrices, start), discount=0.9, target=target)
-    operator = sparse_operator_from_dynamics(matrices, start)
+    operator = SparseOperator.from_dynamics(matrices, start)
     found = mirror_descend(
         operator,
         operator.start,

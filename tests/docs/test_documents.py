@@ -15,8 +15,8 @@ from grid_runs import make_grid
 import rover
 from rover.baselines import agent_names
 from rover.baselines.random import Random
+from rover.cli.commands import setting_rows
 from rover.cli.program import command_modules
-from rover.cli.values import setting_rows
 from rover.errors import RoverWarning
 from rover.storage import JsonLines
 

@@ -8,7 +8,6 @@ from small_envs import ROOMS
 from rover.envs import (
     GridWorld,
     Spaces,
-    enumerate_dynamics,
     finite_dynamics,
     id_and_kwargs,
     make_env,
@@ -155,7 +154,7 @@ def same_problem(found, known):
 )
 def test_enumerated_dynamics_are_the_known_ones(env):
     known = finite_dynamics(env)
-    found = enumerate_dynamics(env)
+    found = Enumerated(env).finite_mdp
     same_problem(found, known)
     reference = optimal_occupancy(known.dynamics, discount=0.9).objective
     assert optimal_occupancy(found.dynamics, discount=0.9).objective == pytest.approx(reference)
@@ -165,7 +164,7 @@ def test_the_environment_itself_is_left_as_it_is():
     env = GridWorld(ROOMS)
     env.reset(seed=0)
     there = env.step(1)[0]
-    enumerate_dynamics(env)
+    assert Enumerated(env).finite_mdp.dynamics.n_states > 1
     assert env.step(0)[0] == 0 != there
 
 
@@ -189,7 +188,7 @@ def test_the_environment_itself_is_left_as_it_is():
 )
 def test_what_cannot_be_enumerated_is_named_with_what_to_do(env, message):
     with pytest.raises(RoverError, match=message):
-        enumerate_dynamics(env, limit=8)
+        _ = Enumerated(env, 8).finite_mdp
 
 
 def test_a_wrapped_environment_is_enumerated_when_it_is_measured_and_hidden_by_what_changes_it():
@@ -207,7 +206,7 @@ def test_minigrid_rooms_have_exact_dynamics():
     from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
 
     env = ImgObsWrapper(FullyObsWrapper(gym.make("MiniGrid-Empty-5x5-v0")))
-    problem = enumerate_dynamics(env)
+    problem = Enumerated(env).finite_mdp
     # nine cells and four directions; the goal ends an episode and is entered from two sides
     assert problem.dynamics.n_states == 8 * 4 + 2
     assert problem.dynamics.terminal.sum() == 2
@@ -222,7 +221,7 @@ def test_minigrid_rooms_have_exact_dynamics():
         if ended:
             break
     with pytest.raises(ConfigurationError, match="FullyObsWrapper"):
-        enumerate_dynamics(ImgObsWrapper(gym.make("MiniGrid-Empty-8x8-v0")))
+        _ = Enumerated(ImgObsWrapper(gym.make("MiniGrid-Empty-8x8-v0"))).finite_mdp
 
 
 def test_an_id_may_bring_a_wrapper_with_a_function():

@@ -19,7 +19,6 @@ from rover.operators import (
     mirror_descend,
     objective_gradient,
     solve_occupancy,
-    sparse_operator,
 )
 from rover.operators.support import TransitionCounts
 
@@ -44,7 +43,9 @@ def library_operator(counts: NDArray[np.float64]) -> SparseOperator:
         terminated=np.zeros(len(inputs), np.bool_),
         counts=counts[inputs, actions, successors],
     )
-    return sparse_operator(merged, np.zeros(1, np.int64), np.ones(1), n_actions=4, ridge=PAGE.RIDGE)
+    return SparseOperator.from_counts(
+        merged, np.zeros(1, np.int64), np.ones(1), n_actions=4, ridge=PAGE.RIDGE
+    )
 
 
 SETTINGS = {"discount": PAGE.DISCOUNT, "sink_norm": PAGE.SINK_NORM}

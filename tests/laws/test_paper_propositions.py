@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.operators import Dirac, solve_occupancy, sparse_operator_from_dynamics
+from rover.operators import Dirac, SparseOperator, solve_occupancy
 
 
 @settings(max_examples=25, deadline=None)
@@ -29,7 +29,7 @@ def test_distance_to_uniform_is_the_objective_up_to_a_constant(n_states, seed):
         assert objective == pytest.approx(float((occupancy**2).sum()), rel=1e-12)
         assert gap @ gram @ gap == pytest.approx(objective - 1.0 / n_states, abs=1e-12)
         assert float(occupancy @ occupancy) == pytest.approx(objective)
-        operator = sparse_operator_from_dynamics(transition, start)
+        operator = SparseOperator.from_dynamics(transition, start)
         solved = solve_occupancy(
             operator, torch.from_numpy(probs), operator.start, discount=0.9, sink_norm=1.0
         )

@@ -15,6 +15,7 @@ from rover.operators import (
     DenseOperator,
     Gaussian,
     MirrorDescentResult,
+    SparseOperator,
     StepRule,
     TransitionOperator,
     exact_support,
@@ -24,7 +25,6 @@ from rover.operators import (
     mirror_descend,
     policy_at_anchors,
     solve_occupancy,
-    sparse_operator_from_dynamics,
 )
 
 RULES = {
@@ -151,7 +151,7 @@ def test_known_dynamics_reach_the_optimum_in_a_hundred_steps(name, discount):
     assert 1.0 - 1e-7 < ratio <= 1.01
     assert result.occupancy.objective == pytest.approx(ratio * optimum.objective, rel=1e-9)
 
-    sparse = sparse_operator_from_dynamics(dynamics.transition, dynamics.start)
+    sparse = SparseOperator.from_dynamics(dynamics.transition, dynamics.start)
     again = descend(sparse, sparse.start, rule, n_steps=30, **settings)
     assert again.objectives == pytest.approx(result.objectives[: len(again.objectives)], rel=1e-6)
 

@@ -19,8 +19,6 @@ from rover.operators import (
     merge_transitions,
     objective_gradient,
     solve_occupancy,
-    sparse_operator,
-    sparse_operator_from_dynamics,
 )
 from rover.operators.kernels import cholesky_factor, require_finite
 
@@ -50,7 +48,7 @@ BAD[1, 2] = BAD[2, 1] = torch.nan
 OVERFLOWING = torch.tensor([[[0.0, -1e308], [-1.0, 1e308]]], dtype=torch.float64)
 INDEFINITE = torch.diag(torch.tensor([1.0, -1.0]).double())
 SPARSE_BAD = csr_array(np.array([[0.0, np.nan], [1.0, 0.0]]))
-STAYS = sparse_operator_from_dynamics([csr_array(np.eye(1))], np.ones(1))
+STAYS = SparseOperator.from_dynamics([csr_array(np.eye(1))], np.ones(1))
 
 
 def solved(scale: float, gram: float, discount: float) -> Any:
@@ -120,7 +118,7 @@ def random_counts(seed: int, n_states: int, *, terminal: bool) -> TransitionCoun
 )
 def test_sparse_operator_equals_the_dense_one(seed, n_states, terminal, discount, ridge):
     counts = random_counts(seed, n_states, terminal=terminal)
-    operator = sparse_operator(counts, STARTS, WEIGHTS, n_actions=3, ridge=ridge)
+    operator = SparseOperator.from_counts(counts, STARTS, WEIGHTS, n_actions=3, ridge=ridge)
     # The sparse form has every input among its states: here they are initial states of no weight.
     starts = np.concatenate([STARTS, counts.inputs])
     weights = np.concatenate([WEIGHTS, np.zeros(len(counts))])
@@ -156,7 +154,7 @@ def test_many_terminal_states_and_many_starts_stay_sparse():
     states = np.arange(n)
     terminal = states % 3 == 2
     step = csr_array((np.ones(n), (states, (states + 1) % n)), shape=(n, n))
-    operator = sparse_operator_from_dynamics([step], np.full(n, 1.0 / n), terminal=terminal)
+    operator = SparseOperator.from_dynamics([step], np.full(n, 1.0 / n), terminal=terminal)
     resolvent = operator.resolvent(torch.ones(n, 1).double(), 0.9)
     assert resolvent.factors.nnz < 20 * n  # written out, the restarts alone would be n²/3
     occupancy = solve_occupancy(
@@ -169,7 +167,7 @@ def test_known_dynamics_lose_nothing():
     rng = np.random.default_rng(0)
     transition = [csr_array(rng.dirichlet(np.ones(6), 6)) for _ in range(2)]
     terminal = np.array([False, False, True, False, False, True])
-    operator = sparse_operator_from_dynamics(transition, np.full(6, 1 / 6), terminal=terminal)
+    operator = SparseOperator.from_dynamics(transition, np.full(6, 1 / 6), terminal=terminal)
     ones = torch.ones(6).double()
     assert torch.allclose(operator.action_values(ones), torch.ones(6, 2).double(), atol=1e-14)
     values = torch.arange(6).double()

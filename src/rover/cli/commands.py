@@ -15,20 +15,20 @@ import sys
 import types
 import typing
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from rover.baselines import agent_summaries
 from rover.cli.values import (
     TASK_KEYS,
-    describe_settings,
     env_keywords,
     parse_number,
-    read_settings,
-    setting_names,
+    split_pairs,
 )
 from rover.envs import OBSERVATIONS, RewardFunction, import_modules
 from rover.errors import ConfigurationError, nearest, shorten
@@ -81,10 +81,10 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
         parser.error(f"unknown argument {shorten(word.partition('=')[0])}{hint}")
     if configs is not None:
         if options.help_settings:
-            sys.stdout.write(describe_settings(configs(options)) + "\n")
+            sys.stdout.write(_describe_settings(configs(options)) + "\n")
             return None
         given = options.settings
-        options.settings = read_settings(given, configs(options), flags) if given else {}
+        options.settings = _read_settings(given, configs(options), flags) if given else {}
     hints = typing.get_type_hints(function)
     return function(**{key: _value(key, hints[key], options) for key in hints if key != "return"})
 
@@ -211,13 +211,116 @@ def _suggest(
         uses |= {key: f"--task {key}" for key in TASK_KEYS}
     if getattr(options, "env_id", None) is not None:
         uses |= {key: f"--env {key}" for key in env_keywords(options.env_id)[0]}
-    uses |= {key: f"--set {full_name}" for key, full_name in setting_names(presets).items()}
+    uses |= {key: f"--set {full_name}" for key, full_name in _setting_names(presets).items()}
     if name in uses:
         return f"; use {uses[name]}={shorten(value)[1:-1]}"
     if name.removeprefix("no_") in uses:
         return f"; use {uses[name.removeprefix('no_')]}=false"
     close = nearest(name.replace("_", "-"), [one[2:] for one in flags])
     return f"; did you mean --{close}?" if word.startswith("-") and close else ""
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def _read_settings(
+    words: Sequence[str], presets: Mapping[str, BaseModel], flags: Collection[str]
+) -> dict[str, Any]:
+    """Settings by their dotted names; configurations check the values.
+
+    `flags` belong to the command; no setting replaces them.
+    """
+    pairs = split_pairs("--set", words, "checkpoint_every=1000")
+    fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
+    for name in pairs:
+        if name not in fields:
+            close = _setting_names(presets).get(name) or nearest(name, fields)
+            hint = f"did you mean {close!r}?" if close else "--help-settings lists them"
+            flag = "--" + name.replace("_", "-")
+            hint = f"use {flag}" if flag in flags else hint
+            raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
+    return {name: _plain(text, fields[name]) for name, text in pairs.items()}
+
+
+def _setting_names(presets: Mapping[str, BaseModel]) -> dict[str, str]:
+    """Full name of each setting, by itself, and by its last part where no other ends alike."""
+    full = {name for config in presets.values() for name, _, _ in _flatten(config)}
+    ends = Counter(name.rpartition(".")[2] for name in full)
+    short = {name.rpartition(".")[2]: name for name in full}
+    return {end: name for end, name in short.items() if ends[end] == 1} | {n: n for n in full}
+
+
+def _describe_settings(presets: Mapping[str, BaseModel]) -> str:
+    """All settings: name, type and range, values in the presets, meaning."""
+    lines = []
+    # One value where the presets agree: most settings differ in none of them.
+    for name, kind, shown, meaning in setting_rows(presets):
+        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
+        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
+        lines += [f"{name} = {kind}  [{values}]", f"    {meaning}"]
+    return "\n".join(lines)
+
+
+def setting_rows(
+    presets: Mapping[str, BaseModel],
+) -> Iterator[tuple[str, str, dict[str, str], str]]:
+    """Dotted name, type and range, value in each preset, and meaning of each setting."""
+    for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
+        name, field, _ = rows[0]
+        shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}
+        yield name, _show_kind(field), shown, field.description or ""
+
+
+def _flatten(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
+    """Dotted name, field and value of every setting."""
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, BaseModel):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field, value
+
+
+def _members(field: FieldInfo) -> tuple[Any, ...]:
+    """The types that a field allows."""
+    is_union = typing.get_origin(field.annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(field.annotation) if is_union else (field.annotation,)
+
+
+def _plain(text: str, field: FieldInfo) -> Any:
+    """`text` as what a field of this type is validated from."""
+    members = _members(field)
+    if text in ("none", "null") and types.NoneType in members:
+        return None
+    if any(typing.get_origin(member) is tuple for member in members):
+        return tuple(parse_number(item.strip()) for item in text.strip("[]()").split(","))
+    # a word that is no number, such as true, is left to the configuration
+    return parse_number(text) if {int, float} & set(members) else text
+
+
+def _show_kind(field: FieldInfo) -> str:
+    """The type and range of a field."""
+    words = {bool: "true|false", int: "whole number", float: "number", types.NoneType: "none"}
+    kinds = [
+        "|".join(map(str, typing.get_args(member)))
+        if typing.get_origin(member) is Literal
+        else words.get(member, "N,N,..." if typing.get_origin(member) is tuple else "word")
+        for member in _members(field)
+    ]
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    bounds = (
+        f" {sign} {getattr(limit, name):g}"
+        for limit in field.metadata
+        for name, sign in signs.items()
+        if hasattr(limit, name)
+    )
+    return "|".join([kinds[0] + ",".join(bounds), *kinds[1:]])
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 # --- words of arguments --------------------------------------------------------------------------

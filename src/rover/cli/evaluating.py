@@ -53,7 +53,6 @@ def _evaluate(
     *,
     sampling: _Sampling,
     max_steps: int = 100_000,
-    no_progress: bool = False,
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
 
@@ -85,7 +84,6 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
-    del no_progress  # taken as by every command, where there is no bar to leave out
     policy = read_policy(path)
     from rover.training.environments import horizon_of, warn_of_another_world
     from rover.training.run_folder import load_run_buffer
@@ -95,13 +93,13 @@ def _evaluate(
     # The file may be older than the environment registered under its id.
     policy.check_fits(env)
     episodes, repeats, seed, as_json = sampling
-    buffer = load_run_buffer(path) if path.is_dir() and finite_dynamics(env) is None else None
+    problem = finite_dynamics(env)
+    buffer = load_run_buffer(path) if path.is_dir() and problem is None else None
     if buffer is not None:
         warn_of_another_world(env, buffer, seed=policy.details["seed"])
     horizon = horizon_of(env, buffer)
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
     setup |= {"repeats": repeats, "max_steps": max_steps}
-    problem = finite_dynamics(env)
     if problem is None:
         figures, title, rows, note = _roll_out(env, policy, setup)
     else:
@@ -280,7 +278,6 @@ def _plot(
     dpi: int = 150,
     dims: str | None = None,
     no_title: bool = False,
-    no_progress: bool = False,
 ) -> None:
     """Draw figures of runs.
 
@@ -311,7 +308,6 @@ def _plot(
     """
     from rover.plots import plot_runs
 
-    del no_progress
     chosen = None
     if dims is not None:
         try:

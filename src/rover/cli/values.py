@@ -1,20 +1,15 @@
-"""Words NAME=VALUE: keywords of environments, tasks, and settings."""
+"""Words NAME=VALUE: keywords of environments, and tasks."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import types
-import typing
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from rover.envs import LAYOUT_FAMILIES, import_modules, known_id
 from rover.errors import ConfigurationError, choose, nearest, shorten
@@ -47,7 +42,7 @@ def parse_number(text: str) -> int | float | str:
     return int(value) if value == int(value) else value
 
 
-def _split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
+def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
     """Values by name of words NAME=VALUE."""
     pairs: dict[str, str] = {}
     for word in words:
@@ -79,7 +74,7 @@ def read_env_kwargs(
         import_modules([module])
     if observation is not None:
         words = [*words, f"observation={observation}"]
-    pairs = _split_pairs("--env", words, "rooms=7")
+    pairs = split_pairs("--env", words, "rooms=7")
     defaults, is_open = env_keywords(env_id) if pairs else ({}, True)
     for name in pairs:
         if name not in defaults and not is_open:
@@ -155,113 +150,10 @@ def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) 
     """The task that --task describes, on an environment."""
     pairs: dict[str, Any] = {
         choose("key of --task", key, TASK_KEYS): text
-        for key, text in _split_pairs("--task", words, "goal=room5").items()
+        for key, text in split_pairs("--task", words, "goal=room5").items()
     }
     if "horizon" in pairs:
         pairs["horizon"] = parse_number(pairs["horizon"])
     from rover.finetuning import make_task
 
     return make_task(env_id, env_kwargs, **pairs)
-
-
-# --- settings -----------------------------------------------------------------------------------
-
-
-def read_settings(
-    words: Sequence[str], presets: Mapping[str, BaseModel], flags: Collection[str]
-) -> dict[str, Any]:
-    """Settings by their dotted names; configurations check the values.
-
-    `flags` belong to the command; no setting replaces them.
-    """
-    pairs = _split_pairs("--set", words, "checkpoint_every=1000")
-    fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
-    for name in pairs:
-        if name not in fields:
-            close = setting_names(presets).get(name) or nearest(name, fields)
-            hint = f"did you mean {close!r}?" if close else "--help-settings lists them"
-            flag = "--" + name.replace("_", "-")
-            hint = f"use {flag}" if flag in flags else hint
-            raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
-    return {name: _plain(text, fields[name]) for name, text in pairs.items()}
-
-
-def setting_names(presets: Mapping[str, BaseModel]) -> dict[str, str]:
-    """Full name of each setting, by itself, and by its last part where no other ends alike."""
-    full = {name for config in presets.values() for name, _, _ in _flatten(config)}
-    ends = Counter(name.rpartition(".")[2] for name in full)
-    short = {name.rpartition(".")[2]: name for name in full}
-    return {end: name for end, name in short.items() if ends[end] == 1} | {n: n for n in full}
-
-
-def describe_settings(presets: Mapping[str, BaseModel]) -> str:
-    """All settings: name, type and range, values in the presets, meaning."""
-    lines = []
-    # One value where the presets agree: most settings differ in none of them.
-    for name, kind, shown, meaning in setting_rows(presets):
-        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
-        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
-        lines += [f"{name} = {kind}  [{values}]", f"    {meaning}"]
-    return "\n".join(lines)
-
-
-def setting_rows(
-    presets: Mapping[str, BaseModel],
-) -> Iterator[tuple[str, str, dict[str, str], str]]:
-    """Dotted name, type and range, value in each preset, and meaning of each setting."""
-    for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
-        name, field, _ = rows[0]
-        shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}
-        yield name, _show_kind(field), shown, field.description or ""
-
-
-def _flatten(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
-    """Dotted name, field and value of every setting."""
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        if isinstance(value, BaseModel):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, field, value
-
-
-def _members(field: FieldInfo) -> tuple[Any, ...]:
-    """The types that a field allows."""
-    is_union = typing.get_origin(field.annotation) in (typing.Union, types.UnionType)
-    return typing.get_args(field.annotation) if is_union else (field.annotation,)
-
-
-def _plain(text: str, field: FieldInfo) -> Any:
-    """`text` as what a field of this type is validated from."""
-    members = _members(field)
-    if text in ("none", "null") and types.NoneType in members:
-        return None
-    if any(typing.get_origin(member) is tuple for member in members):
-        return tuple(parse_number(item.strip()) for item in text.strip("[]()").split(","))
-    # a word that is no number, such as true, is left to the configuration
-    return parse_number(text) if {int, float} & set(members) else text
-
-
-def _show_kind(field: FieldInfo) -> str:
-    """The type and range of a field."""
-    words = {bool: "true|false", int: "whole number", float: "number", types.NoneType: "none"}
-    kinds = [
-        "|".join(map(str, typing.get_args(member)))
-        if typing.get_origin(member) is Literal
-        else words.get(member, "N,N,..." if typing.get_origin(member) is tuple else "word")
-        for member in _members(field)
-    ]
-    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-    bounds = (
-        f" {sign} {getattr(limit, name):g}"
-        for limit in field.metadata
-        for name, sign in signs.items()
-        if hasattr(limit, name)
-    )
-    return "|".join([kinds[0] + ",".join(bounds), *kinds[1:]])
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -26,7 +26,6 @@ from rover.operators import (
     exact_support,
     fit_transition_model,
     nystrom_support,
-    sparse_operator,
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.model import LandmarkModel
@@ -109,7 +108,9 @@ def fit_planning_model(
     """
     if exact:
         groups = cover.groups()
-        sparse = sparse_operator(counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups)
+        sparse = SparseOperator.from_counts(
+            counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups
+        )
         anchors = exact_anchors(counts, starts[0])
         ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
         basis = features[torch.from_numpy(anchors // 2)[ordinary]]

@@ -2,7 +2,7 @@
 
 from rover.envs.discrete_actions import DiscreteActions
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
-from rover.envs.enumeration import Enumerated, enumerate_dynamics
+from rover.envs.enumeration import Enumerated
 from rover.envs.finite_mdp import (
     RewardFunction,
     finite_dynamics,
@@ -20,7 +20,6 @@ from rover.envs.registration import (
     import_modules,
     known_id,
     make_env,
-    register_environments,
     resolve_goal,
 )
 from rover.envs.spaces import Spaces, StoredObservations, action_set
@@ -42,7 +41,6 @@ __all__ = [
     "Spaces",
     "StoredObservations",
     "action_set",
-    "enumerate_dynamics",
     "finite_dynamics",
     "goal_view",
     "id_and_kwargs",
@@ -50,9 +48,6 @@ __all__ = [
     "known_id",
     "make_env",
     "map_arrays",
-    "register_environments",
     "resolve_goal",
     "reward_function",
 ]
-
-register_environments()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, SupportsFloat, SupportsIndex, TypeGuard
+from typing import Any, SupportsFloat, SupportsIndex
 
 import gymnasium as gym
 import numpy as np
@@ -22,15 +22,6 @@ from rover.errors import (
 _MOST_DIMENSIONS = 3  # numbers of an action; the grid of four is too large a set to explore
 _MOST_ACTIONS = 1000
 _BANG_BANG = "bang-bang"
-
-
-def _is_bounded(space: gym.Space[Any], most: int) -> TypeGuard[spaces.Box]:
-    """True of boxes with bounds and up to so many numbers."""
-    return isinstance(space, spaces.Box) and space.is_bounded() and 1 <= space.low.size <= most
-
-
-def _bounds(space: spaces.Box) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
 
 
 class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -75,7 +66,9 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         )
         gym.Wrapper.__init__(self, env)
         space = env.action_space
-        if not _is_bounded(space, _MOST_DIMENSIONS):
+        if not isinstance(space, spaces.Box) or not (
+            space.is_bounded() and 1 <= space.low.size <= _MOST_DIMENSIONS
+        ):
             raise UnsupportedSpaceError(
                 f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, "
                 f"and this environment has {abridge(space)}: leave it out where actions are "
@@ -84,7 +77,8 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
                 "(gymnasium.wrappers.TransformAction)"
             )
         self.repeat = whole_number("repeat", repeat, most=LARGEST_NUMBER)
-        combinations = _combinations(*_bounds(space), actions, levels)
+        low, high = (end.astype(np.float64).ravel() for end in (space.low, space.high))
+        combinations = _combinations(low, high, actions, levels)
         self.actions = combinations.reshape(-1, *space.shape).astype(space.dtype)
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
 

@@ -29,10 +29,15 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     """An environment whose states are enumerated, so that policies are measured exactly in it.
 
     Nothing else changes: an agent sees the same observations, and never the table. It is made when
-    a measurement first asks for it.
+    a measurement first asks for it, breadth first: copies of the environment try every action in
+    every state, again with other random numbers where a step draws any. An observation has to tell
+    the state: wherever a known one is reached in another way, what three random actions do there is
+    compared. The environment itself is left as it is.
 
     Args:
-        env: an environment that :func:`enumerate_dynamics` can enumerate.
+        env: an environment that is deterministic given its state and that ``copy.deepcopy`` copies,
+            with ``Discrete`` actions and ``Discrete`` or ``Box`` observations, whose episodes all
+            begin alike.
         limit: the most states.
 
     Example:
@@ -46,54 +51,37 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
 
     @cached_property
     def finite_mdp(self) -> FiniteMDP:
-        """The environment's exact dynamics."""
-        return enumerate_dynamics(self.env, limit=self.limit)
+        """The environment's exact dynamics.
 
-
-def enumerate_dynamics(
-    env: gym.Env[Any, Any], *, limit: int = MAX_EVALUATED_STATES, seed: int = 0
-) -> FiniteMDP:
-    """Exact dynamics of an environment that is deterministic given its state, breadth first.
-
-    Copies of the environment try every action in every state, again with other random numbers
-    where a step draws any. An observation has to tell the state: wherever a known one is reached in
-    another way, what three random actions do there is compared. `env` itself is left as it is.
-
-    Args:
-        env: an environment that ``copy.deepcopy`` copies, with ``Discrete`` actions and
-            ``Discrete`` or ``Box`` observations, whose episodes all begin alike.
-        limit: the most states.
-        seed: of the random numbers and of the actions that are tried beyond the table.
-
-    Raises:
-        UnsupportedSpaceError: other spaces.
-        ConfigurationError: it cannot be copied, its episodes begin differently, an outcome is
-            random, one observation stands for different states, or there are more states than
-            `limit`.
-    """
-    actions, observations = env.action_space, env.observation_space
-    if not (
-        isinstance(actions, spaces.Discrete)
-        and actions.start == 0
-        and isinstance(observations, spaces.Discrete | spaces.Box)
-    ):
-        raise UnsupportedSpaceError(
-            "states are enumerated by Discrete actions from 0 on and by observations that are "
-            f"Discrete or a Box, and this environment has {actions} and {observations}: "
-            "rover.wrappers.DiscreteActions makes a finite set of Box actions, "
-            "gymnasium.wrappers.FlattenObservation turns Dict and Tuple into a vector"
-        )
-    return _Search(env, int(actions.n), limit, np.random.default_rng(seed)).run()
+        Raises:
+            UnsupportedSpaceError: other spaces.
+            ConfigurationError: it cannot be copied, its episodes begin differently, an outcome is
+                random, one observation stands for different states, or there are more states than
+                `limit`.
+        """
+        actions, observations = self.env.action_space, self.env.observation_space
+        if not (
+            isinstance(actions, spaces.Discrete)
+            and actions.start == 0
+            and isinstance(observations, spaces.Discrete | spaces.Box)
+        ):
+            raise UnsupportedSpaceError(
+                "states are enumerated by Discrete actions from 0 on and by observations that are "
+                f"Discrete or a Box, and this environment has {actions} and {observations}: "
+                "rover.wrappers.DiscreteActions makes a finite set of Box actions, "
+                "gymnasium.wrappers.FlattenObservation turns Dict and Tuple into a vector"
+            )
+        return _Search(self.env, int(actions.n), self.limit).run()
 
 
 class _Search:
     """The states that were found, by the bytes of their observations, and where actions lead."""
 
-    def __init__(self, env: _Env, n_actions: int, limit: int, rng: np.random.Generator) -> None:
+    def __init__(self, env: _Env, n_actions: int, limit: int) -> None:
         self._env = env
         self._n_actions = n_actions
         self._limit = limit
-        self._rng = rng
+        self._rng = np.random.default_rng(0)
         self._index: dict[bytes, int] = {}
         self._observations: list[NDArray[Any]] = []
         self._ends: list[bool] = []

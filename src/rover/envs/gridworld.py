@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import (
-    ACTION_NAMES,
+    ACTION_MOVES,
     LARGEST_NUMBER,
     LAYOUT_FAMILIES,
     Layout,
@@ -28,7 +28,7 @@ _DEFAULT_HORIZON = 100
 DEFAULT_DISCOUNT = 0.99
 _REWARDS = ("sparse", "dense")
 _RENDER_MODES = ("rgb_array",)
-N_ACTIONS = len(ACTION_NAMES)
+_N_ACTIONS = len(ACTION_MOVES)
 
 
 class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
@@ -149,7 +149,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         self.terminal = np.arange(self.layout.n_states) == self.goal_state
         self.arrival_reward = _arrival_rewards(self.layout, self.goal_state, reward)
         self.observation_space = self.observation_map.space
-        self.action_space = gym.spaces.Discrete(N_ACTIONS)
+        self.action_space = gym.spaces.Discrete(_N_ACTIONS)
         # plain lists: reading one entry of an array costs more than the rest of a step
         self._successor: list[list[int]] = self.layout.successor.tolist()
         self._arrival_reward: list[float] = self.arrival_reward.tolist()
@@ -190,7 +190,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         if self.slip == 0.0:
             return exact
         # A slip draws from all four actions, the one that was asked for included.
-        mean: Any = sum(exact.transition[1:], start=exact.transition[0]) / N_ACTIONS
+        mean: Any = sum(exact.transition[1:], start=exact.transition[0]) / _N_ACTIONS
         moves = (
             scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
             for move in exact.transition
@@ -238,7 +238,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         move = int(action)
         # Nothing is drawn without slip: a deterministic grid leaves the generator alone.
         if self.slip > 0.0 and self.np_random.random() < self.slip:
-            move = int(self.np_random.integers(N_ACTIONS))
+            move = int(self.np_random.integers(_N_ACTIONS))
         state = self.state = self._successor[self.state][move]
         self._elapsed += 1
         terminated = state == self.goal_state

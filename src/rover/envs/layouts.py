@@ -32,8 +32,8 @@ LARGEST_NUMBER = 10**6
 MAX_CELLS = 1_000_000
 """Size of a map: 1,000 × 1,000, which takes about two seconds and 300 MB."""
 
-ACTION_NAMES = ("up", "down", "left", "right")
-ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)  # (A, 2) as (dx, dy)
+ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)
+"""(A, 2) as (dx, dy): up, down, left, right."""
 ACTION_MOVES.flags.writeable = False
 
 

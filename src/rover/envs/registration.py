@@ -1,4 +1,8 @@
-"""Environments and goals by name: Gymnasium's registry, and environments from their ids."""
+"""Environments and goals by name: Gymnasium's registry, and environments from their ids.
+
+Importing this module registers every environment of rover with Gymnasium;
+``gymnasium.make("rover.envs:rover/TwoRooms-v0")`` does so by itself.
+"""
 
 from __future__ import annotations
 
@@ -102,22 +106,6 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     else:
         x, y = goal
     return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
-
-
-def register_environments() -> None:
-    """Register every environment with Gymnasium; those already there are left alone.
-
-    Importing ``rover.envs`` does it. ``gymnasium.make("rover.envs:rover/TwoRooms-v0")`` imports
-    that module by itself.
-    """
-    entry_points = dict.fromkeys(ENVIRONMENTS, "rover.envs.gridworld:GridWorld")
-    entry_points["rover/RandomRooms-v0"] = "rover.envs.random_rooms:RandomRooms"
-    # One id for every wrapped environment: its keywords say what is wrapped and how.
-    entry_points[_WRAPPED] = "rover.envs.registration:_wrapped_env"
-    for env_id, entry_point in entry_points.items():
-        if env_id not in registry:
-            kwargs = dict(ENVIRONMENTS.get(env_id, {}))
-            register(id=env_id, entry_point=entry_point, kwargs=kwargs)
 
 
 IMPORTED: dict[str, None] = {}
@@ -314,3 +302,14 @@ def _unknown(env_id: str) -> str:
             "`rover envs` lists rover's own; to use another package's, import it: 'module:Name-v0'"
         )
     return f"unknown environment {shorten(env_id)}; {hint}"
+
+
+_ENTRY_POINTS = {
+    **dict.fromkeys(ENVIRONMENTS, "rover.envs.gridworld:GridWorld"),
+    "rover/RandomRooms-v0": "rover.envs.random_rooms:RandomRooms",
+    # One id for every wrapped environment: its keywords say what is wrapped and how.
+    _WRAPPED: "rover.envs.registration:_wrapped_env",
+}
+for _id, _entry_point in _ENTRY_POINTS.items():
+    if _id not in registry:
+        register(id=_id, entry_point=_entry_point, kwargs=dict(ENVIRONMENTS.get(_id, {})))

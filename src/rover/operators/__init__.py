@@ -22,12 +22,7 @@ from rover.operators.occupancy import (
     objective_gradient,
     solve_occupancy,
 )
-from rover.operators.sparse import (
-    SparseOperator,
-    exact_anchors,
-    sparse_operator,
-    sparse_operator_from_dynamics,
-)
+from rover.operators.sparse import SparseOperator, exact_anchors
 from rover.operators.support import (
     Support,
     TransitionCounts,
@@ -63,6 +58,4 @@ __all__ = [
     "objective_gradient",
     "policy_at_anchors",
     "solve_occupancy",
-    "sparse_operator",
-    "sparse_operator_from_dynamics",
 ]

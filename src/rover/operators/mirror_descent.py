@@ -19,7 +19,7 @@ from torch import Tensor
 from rover.errors import SingularSolveError
 from rover.operators.occupancy import Occupancy, TransitionOperator, solve_occupancy
 
-LARGEST_STEP = 1e12
+_LARGEST_STEP = 1e12
 """Growing stops here: the policy is deterministic to the last bit long before."""
 
 
@@ -161,7 +161,7 @@ def mirror_descend(
         # Constant steps may raise J, and then an earlier iterate is the result.
         if current.occupancy.objective < best.occupancy.objective:
             best = current
-        grown = min(step * step_rule.growth, LARGEST_STEP)
+        grown = min(step * step_rule.growth, _LARGEST_STEP)
         step = step_rule.initial if step_rule.restart else grown
         # Ten steps together, since a single one may bring little where its size was just searched.
         if len(objectives) > 10 and objectives[-11] - objectives[-1] < tolerance * objectives[-1]:

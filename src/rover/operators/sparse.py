@@ -29,7 +29,13 @@ from scipy.sparse.linalg import SuperLU, bicgstab, splu
 from torch import Tensor
 
 from rover.errors import NonFiniteError, SingularSolveError
-from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
+from rover.operators.support import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    TransitionCounts,
+    start_distribution,
+)
 
 _MOST_FILLED = 20.0
 """Numbers in LU factors, as a multiple of those in the matrix, from which on iterating is faster:
@@ -109,6 +115,67 @@ class SparseOperator:
             distinct, index = np.unique(groups, return_inverse=True)
             # Without groups of several states the Gram matrix is the identity.
             self._groups = index.reshape(-1) if len(distinct) < self.n_states else None
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: TransitionCounts,
+        starts: IntArray,
+        start_weights: FloatArray,
+        *,
+        n_actions: int,
+        ridge: float,
+        groups: IntArray | None = None,
+    ) -> SparseOperator:
+        """Estimate the transition operator of exact states from merged transitions.
+
+        Its states are :func:`exact_anchors`. The numbers equal `exact_support` and
+        `fit_transition_model` with a Dirac kernel on distinct observations, without dense matrices.
+
+        Args:
+            counts, starts, start_weights: as of `exact_support`.
+            n_actions: A.
+            ridge: λ > 0, on counts.
+            groups: (N,) group that each observation is covered with; None: each its own.
+        """
+        keys = exact_anchors(counts, starts)
+        _, _, pair_of_row, pair_counts = counts.pairs()
+        # frequency · c / (c + λ), with frequency = count / c
+        values = counts.counts / (pair_counts[pair_of_row] + ridge)
+        pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
+        arrivals = np.searchsorted(keys, 2 * counts.successors + counts.terminated)
+        observations = keys // 2
+        return cls(
+            csr_array((values, (pairs, arrivals)), shape=(len(keys) * n_actions, len(keys))),
+            torch.from_numpy(start_distribution(keys, starts, start_weights)),
+            np.repeat((keys % 2).astype(np.float64), n_actions),
+            observations if groups is None else groups[observations],
+        )
+
+    @classmethod
+    def from_dynamics(
+        cls,
+        transition: Sequence[csr_array],
+        start: FloatArray,
+        *,
+        terminal: BoolArray | None = None,
+    ) -> SparseOperator:
+        """The transition operator of known finite dynamics: nothing goes to the sink.
+
+        Args:
+            transition: A matrices (S, S); row x of the a-th is P(· | x, a) and sums to 1.
+            start: (S,) initial distribution, sums to 1.
+            terminal: (S,) terminal states, whose rows are not used; None for none.
+        """
+        n_states, n_actions = len(start), len(transition)
+        ends = np.zeros(n_states) if terminal is None else terminal.astype(np.float64)
+        end = np.repeat(ends, n_actions)
+        # Row j·A + a in place of a·S + j, and nothing in the rows of terminal states.
+        by_state = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
+        stacked = vstack([csr_array(matrix) for matrix in transition], format="csr")[by_state]
+        onward = csr_array(diags_array(1.0 - end) @ stacked)
+        onward.eliminate_zeros()
+        return cls(onward, torch.from_numpy(np.asarray(start, np.float64)), end)
 
     def _fix_pattern(self) -> None:
         """Write I − γ P_π as constant − γ·by_policy @ π on one csc pattern (e,)."""
@@ -212,65 +279,3 @@ def exact_anchors(counts: TransitionCounts, starts: IntArray) -> IntArray:
     """
     arrivals = 2 * counts.successors + counts.terminated
     return np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
-
-
-def sparse_operator(
-    counts: TransitionCounts,
-    starts: IntArray,
-    start_weights: FloatArray,
-    *,
-    n_actions: int,
-    ridge: float,
-    groups: IntArray | None = None,
-) -> SparseOperator:
-    """Estimate the transition operator of exact states from merged transitions.
-
-    Its states are :func:`exact_anchors`. The numbers equal `exact_support` and
-    `fit_transition_model` with a Dirac kernel on distinct observations, without dense matrices.
-
-    Args:
-        counts, starts, start_weights: as of `exact_support`.
-        n_actions: A.
-        ridge: λ > 0, on counts.
-        groups: (N,) group that each observation is covered with; None: each its own.
-    """
-    keys = exact_anchors(counts, starts)
-    _, _, pair_of_row, pair_counts = counts.pairs()
-    # frequency · c / (c + λ), with frequency = count / c
-    values = counts.counts / (pair_counts[pair_of_row] + ridge)
-    pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
-    arrivals = np.searchsorted(keys, 2 * counts.successors + counts.terminated)
-    # Every initial state is among the keys, as an ordinary one.
-    start = np.zeros(len(keys))
-    weights = start_weights / start_weights.sum()
-    np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
-    observations = keys // 2
-    return SparseOperator(
-        csr_array((values, (pairs, arrivals)), shape=(len(keys) * n_actions, len(keys))),
-        torch.from_numpy(start),
-        np.repeat((keys % 2).astype(np.float64), n_actions),
-        observations if groups is None else groups[observations],
-    )
-
-
-def sparse_operator_from_dynamics(
-    transition: Sequence[csr_array], start: FloatArray, *, terminal: BoolArray | None = None
-) -> SparseOperator:
-    """The transition operator of known finite dynamics: nothing goes to the sink.
-
-    Args:
-        transition: A matrices (S, S); row x of the a-th is P(· | x, a) and sums to 1.
-        start: (S,) initial distribution, sums to 1.
-        terminal: (S,) terminal states, whose rows are not used; None for none.
-    """
-    n_states, n_actions = len(start), len(transition)
-    ends = np.zeros(n_states) if terminal is None else terminal.astype(np.float64)
-    end = np.repeat(ends, n_actions)
-    # Row j·A + a in place of a·S + j, and nothing in the rows of terminal states.
-    by_state = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
-    stacked = csr_array(
-        diags_array(1.0 - end)
-        @ vstack([csr_array(matrix) for matrix in transition], format="csr")[by_state]
-    )
-    stacked.eliminate_zeros()
-    return SparseOperator(stacked, torch.from_numpy(np.asarray(start, np.float64)), end)

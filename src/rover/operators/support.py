@@ -160,7 +160,6 @@ def exact_support(
         start_weights: (q,) their weights, ≥ 0; normalised to sum 1.
         device: where the tensors of the result live.
     """
-    weights = start_weights / start_weights.sum()
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated
     anchor_keys = np.unique(np.concatenate([keys, 2 * starts]))
@@ -169,8 +168,7 @@ def exact_support(
     frequency = np.zeros((n_pairs, n_anchors))
     share = counts.counts / pair_counts[pair_of_row]
     np.add.at(frequency, (pair_of_row, np.searchsorted(anchor_keys, keys)), share)
-    start = np.zeros(n_anchors)
-    np.add.at(start, np.searchsorted(anchor_keys, 2 * starts), weights)
+    start = start_distribution(anchor_keys, starts, start_weights)
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,
@@ -181,6 +179,16 @@ def exact_support(
         start=torch.from_numpy(start).to(device),
         exact=True,
     )
+
+
+def start_distribution(keys: IntArray, starts: IntArray, weights: FloatArray) -> FloatArray:
+    """`weights` (q,), normalised, at the places of the `starts` (q,) among the sorted `keys` (s,).
+
+    A key is 2·observation index, + 1 of a terminal state, which no start is.
+    """
+    start = np.zeros(len(keys))
+    np.add.at(start, np.searchsorted(keys, 2 * starts), weights / weights.sum())
+    return start
 
 
 def _farthest_point_anchors(

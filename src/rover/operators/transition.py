@@ -101,12 +101,6 @@ class TransitionModel:
             result = torch.linalg.solve_triangular(self.whitening.T, result, upper=True)
         return result
 
-    def residual(self, features: Tensor) -> Tensor:
-        """Sink mass (n, A) of one step from `features` (n, z): 1 far from all data."""
-        # Ones on the anchors add up the mass that reaches any of them; the rest is in the sink.
-        kept = self.coefficients(torch.ones_like(self.support.start))
-        return 1.0 - self.regressors(features) @ kept
-
 
 def fit_transition_model(
     features: Tensor,

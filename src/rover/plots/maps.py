@@ -40,6 +40,9 @@ FLOOR_COLOUR: Final = "#EEECE6"
 
 GOAL: Final = "★"
 
+# Of the cells in which episodes start.
+_FRAME: Final[dict[str, Any]] = {"edgecolor": VERMILLION, "linewidth": 2.0, "zorder": 4}
+
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; white: none)",
     "occupancy": "discounted occupancy\n(√ scale; white: 0)",
@@ -128,7 +131,10 @@ def draw_panels(
             starts = np.union1d(starts, panel.trajectories[:, 0])
         if panel.policy_probs is not None:
             _draw_arrows(axes, panel.policy_probs, grid)
-        _frame(axes, np.unique(grid.cells[starts], axis=0), most=grid.free.sum() // 3)
+        corners = np.unique(grid.cells[starts], axis=0) - 0.44
+        # Where episodes may begin nearly anywhere, no cell is framed.
+        for x, y in corners if len(corners) <= grid.free.sum() // 3 else ():
+            axes.add_patch(Rectangle((x, y), 0.88, 0.88, fill=False, label="start", **_FRAME))
         label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
     if image is not None:
@@ -145,18 +151,6 @@ def draw_panels(
         place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "ncols": 2}
         drawn[0].legend(handles=handles, **place, **LEGEND)
     return drawn
-
-
-def _frame(axes: Axes, cells: IntArray, *, most: int) -> None:
-    """Frame the cells in which episodes start, unless these are more than `most`."""
-    frame: dict[str, Any] = {
-        "fill": False,
-        "edgecolor": VERMILLION,
-        "linewidth": 2.0,
-        "zorder": 4,
-    }
-    for x, y in cells - 0.44 if len(cells) <= most else ():
-        axes.add_patch(Rectangle((x, y), 0.88, 0.88, **frame, label="start"))
 
 
 def panel_size(

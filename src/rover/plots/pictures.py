@@ -25,7 +25,7 @@ from rover.plots.curves import (
 from rover.plots.maps import MapPanel, Scale, draw_panels, panel_size
 from rover.plots.runs import ENDED, RunFiles
 from rover.plots.style import BEST, RANDOM, TICK_SIZE, AgentStyle, make_figure
-from rover.plots.visits import make_frames, make_planes, make_sorted_lines, planes_of
+from rover.plots.visits import Plane, make_frames, make_planes, make_sorted_lines, planes_of
 from rover.storage import check_writable, fitting, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
@@ -182,9 +182,7 @@ def _check_dims(runs: Sequence[RunFiles], dims: Sequence[int]) -> None:
 def plot_visits(run_dir: str | Path) -> list[Path]:
     """Draw what a finished run of pretraining visited, beside random actions, into its folder."""
     run = RunFiles.read(run_dir)
-    style = RunFiles.styles_of({run.agent: [run]})[run.agent]
-    figures = visits_figures(run, _title_of(run, style), style)
-    return write_pictures(figures, run.path / "pictures")
+    return write_pictures(_visits_figures(run, run.style), run.path / "pictures")
 
 
 def _title_of(run: RunFiles, style: AgentStyle) -> str:
@@ -201,23 +199,19 @@ def _run_figures(run: RunFiles, dims: Sequence[int] | None) -> Figures:
     # Digests say that files are as they were written, not by whom: what they hold is drawn as it
     # stands, and nothing of it is checked before.
     with fitting(f"{run.path} cannot be drawn; restore it from a copy"):
-        runs = {run.agent: [run]}
-        style = RunFiles.styles_of(runs)[run.agent]
-        title = _title_of(run, style)
-        if measured_keys(runs):
-            figure = make_figure(max(3.7 * len(measured_keys(runs)), 6.5), 3.4, title)
+        runs, style = {run.agent: [run]}, run.style
+        if keys := measured_keys(runs):
+            figure = make_figure(max(3.7 * len(keys), 6.5), 3.4, _title_of(run, style))
             draw_learning_curves(figure, runs)
             yield "learning_curves", figure
         if run.is_complete:
-            yield from visits_figures(run, title, style, dims)
-            yield from _evaluation_figures(run, title, style)
+            yield from _visits_figures(run, style, dims)
+            yield from _evaluation_figures(run, style)
 
 
-def visits_figures(
-    run: RunFiles, title: str, style: AgentStyle, dims: Sequence[int] | None = None
-) -> Figures:
+def _visits_figures(run: RunFiles, style: AgentStyle, dims: Sequence[int] | None = None) -> Figures:
     """Visits of a finished run beside random actions: ``visits``, and ``frames`` of images."""
-    arrays = run.arrays
+    arrays, title = run.arrays, _title_of(run, style)
     if run.grid is not None:
         panels = []
         shown = {"Visited": "buffer_visits", "Random actions": "uniform_buffer_visits"}
@@ -237,10 +231,8 @@ def visits_figures(
     elif "visits" in arrays:
         yield "visits", _plane_figure(run, title, dims)
     if "frames" in arrays:
-        yield (
-            "frames",
-            make_frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}"),
-        )
+        strip = make_frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}")
+        yield "frames", strip
 
 
 def _plane_hides(run: RunFiles) -> bool:
@@ -248,41 +240,45 @@ def _plane_hides(run: RunFiles) -> bool:
     rows = run.arrays.get("observations")
     if rows is None or "plane" in run.arrays or rows.ndim != 2 or rows.shape[1] < 2:
         return False
-    cover = run.config.settings.get("cover")
-    planes = planes_of(run.config.env_id or "", cover=cover if isinstance(cover, list) else None)
+    planes = _planes_of(run)
     return all(len(np.unique(rows[:, list(pair)], axis=0)) < 0.1 * len(rows) for pair, _ in planes)
+
+
+def _planes_of(run: RunFiles, dims: Sequence[int] | None = None) -> list[Plane]:
+    """The planes in which the vectors of a run are drawn."""
+    cover = run.config.settings.get("cover")
+    cover = cover if isinstance(cover, list) else None
+    return planes_of(run.config.env_id or "", dims=dims, cover=cover)
 
 
 def _plane_figure(run: RunFiles, title: str, dims: Sequence[int] | None) -> Figure:
     """Visits of vectors and images, coloured by the step of the first one."""
     arrays = run.arrays
     name = "plane" if "plane" in arrays and dims is None else "observations"
-    shown, uniform = arrays[name], None
+    shown = arrays[name]
     if name == "plane":
         planes = [((0, 1), ("slowest feature", "second slowest feature"))]
     elif shown.shape[1] == 1:  # over time
         planes = [((0, 1), ("step of the first visit", "observation[0]"))]
     else:
-        cover = run.config.settings.get("cover")
-        cover = cover if isinstance(cover, list) else None
-        planes = planes_of(run.config.env_id or "", dims=dims, cover=cover)
+        planes = _planes_of(run, dims)
     points = {}
     for whose in ("", "uniform_"):
         if f"{whose}{name}" in arrays:
             steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}{name}"]
             points[whose] = (np.column_stack([steps, rows]) if rows.shape[1] == 1 else rows, steps)
     shown, steps = points[""]
-    uniform = points.get("uniform_")
     rollouts = arrays.get("rollouts") if name == "observations" and shown.shape[1] > 1 else None
     if rollouts is not None and rollouts.shape[2] != shown.shape[1]:
         rollouts = None
     values = "step of the first visit", steps
+    uniform = points.get("uniform_")
     return make_planes(planes, shown, title, values=values, uniform=uniform, rollouts=rollouts)
 
 
-def _evaluation_figures(run: RunFiles, title: str, style: AgentStyle) -> Figures:
+def _evaluation_figures(run: RunFiles, style: AgentStyle) -> Figures:
     """The pictures of the policy that a finished run on known states left."""
-    arrays = run.arrays
+    arrays, title = run.arrays, _title_of(run, style)
     if "occupancy" not in arrays:
         return
     occupancies = {
@@ -403,7 +399,10 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
         returns = [run.best_return for run in members]
         # From whichever run could compute it: runs of one task share it.
         best = next((value for value in returns if value is not None), None)
-        means = {key: _mean_of_seeds(group) for key, group in groups.items()}
+        means = {}
+        for key, group in groups.items():
+            _check_one_curve(group)
+            means[key] = MeanCurve.of_runs([run.series("greedy_return") for run in group])
         panels.append(TaskPanel(members[0].environment, best, means))
     learners = ", ".join(dict.fromkeys(str(run.config.algorithm).upper() for run in runs))
     title = f"{learners}, seed {first.config.seed}"
@@ -412,12 +411,6 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     styles = RunFiles.styles_of({run.agent: [run] for run in runs})
     x = "updates" if kinds[0] == "offline" else "environment steps"
     yield "task_curves", make_task_figure(panels, title=title, x=x, styles=styles)
-
-
-def _mean_of_seeds(group: Sequence[RunFiles]) -> MeanCurve:
-    """The mean of runs that differ in their seeds, and in nothing else."""
-    _check_one_curve(group)
-    return MeanCurve.of_runs([run.series("greedy_return") for run in group])
 
 
 def _check_one_curve(group: Sequence[RunFiles]) -> None:

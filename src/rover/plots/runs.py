@@ -150,6 +150,11 @@ class RunFiles:
             return assign_styles(runs, declared)
 
     @property
+    def style(self) -> AgentStyle:
+        """The style that the agent has where it is alone."""
+        return self.styles_of({self.agent: [self]})[self.agent]
+
+    @property
     def environment(self) -> str:
         """The environment, and the task if there is one, in words."""
         task = self.config.task

@@ -143,18 +143,12 @@ def assign_styles(
 
 
 def _is_taken(colour: str, used: Iterable[str]) -> bool:
-    """True if a colour of the palette is used, or one outside the palette that looks like it."""
-    return any(
-        other == colour or (other not in _PALETTE and _looks_like(colour, other)) for other in used
-    )
-
-
-def _looks_like(one: str, other: str) -> bool:
-    """True if two colours have nearly the same hue and brightness."""
-    difference = np.array(to_rgb(one)) - to_rgb(other)
-    brightness = difference.mean()
-    hue = float(np.linalg.norm(difference - brightness))
-    return bool(abs(brightness) < _ALIKE_BRIGHTNESS and hue < _ALIKE_HUE)
+    """True if a colour of the palette is used, or one outside it of nearly its hue and light."""
+    others = [other for other in used if other == colour or other not in _PALETTE]
+    differences = np.array(to_rgb(colour)) - np.array([*map(to_rgb, others)]).reshape(-1, 3)
+    brightness = differences.mean(axis=1, keepdims=True)
+    hue = np.linalg.norm(differences - brightness, axis=1)
+    return bool(((np.abs(brightness[:, 0]) < _ALIKE_BRIGHTNESS) & (hue < _ALIKE_HUE)).any())
 
 
 def make_figure(width: float, height: float, title: str | None = None) -> Figure:

@@ -66,8 +66,7 @@ def read_manifest(folder: Path) -> dict[str, str] | None:
     """Digests by the names of files; None without a manifest."""
     if not is_complete(folder):
         return None
-    stored = read_json(folder / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
-    assert isinstance(stored, _Manifest)
+    stored: _Manifest = read_json(folder / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
     return stored.files
 
 
