@@ -11,8 +11,8 @@ from small_envs import image_place, numbered_place
 
 from rover.baselines import make_agent
 from rover.data import Arrival, Buffer
-from rover.evaluation import data_coverage, novel_moments, random_references
-from rover.evaluation.visits import _first_visits, arrivals
+from rover.evaluation import data_coverage, first_steps, novel_moments, random_references
+from rover.evaluation.visits import _arrivals
 
 
 def walk(successors: list[int], ends: set[int]) -> Buffer:
@@ -34,16 +34,15 @@ def walk(successors: list[int], ends: set[int]) -> Buffer:
 @given(st.lists(st.integers(0, 9), min_size=10, max_size=60), st.data())
 def test_first_visits_are_those_of_brute_force(successors, data):
     ends = data.draw(st.sets(st.integers(0, len(successors) - 1), max_size=4))
-    n_steps = data.draw(st.integers(5, len(successors)))
     buffer, labels = walk(successors, ends), np.array([0, 0, 1, 1, 2, 3, 4, 5, -1, 6])
-    found = _first_visits(buffer, labels, n_steps)
+    found, n_steps = first_steps(buffer, labels), len(successors)
     # Step after which each place is stood on; an episode begins right after the step before.
     seen = [(0, 0)]
-    for number, reached in enumerate(successors[:n_steps], start=1):
+    for number, reached in enumerate(successors, start=1):
         seen.append((number, reached))
         seen += [(number, 0)] * (number - 1 in ends)
-    pairs = sorted(zip(*(column.tolist() for column in arrivals(buffer)), strict=True))
-    assert [pair for pair in pairs if pair[0] <= n_steps] == sorted(seen)
+    pairs = sorted(zip(*(column.tolist() for column in _arrivals(buffer)), strict=True))
+    assert pairs == sorted(seen)
     for step in range(n_steps + 1):
         cells = {labels[place] for when, place in seen if when <= step} - {-1}
         assert np.count_nonzero(found <= step) == len(cells)
@@ -113,8 +112,8 @@ def test_a_large_reference_is_shorter_than_the_run(monkeypatch):
     assert [len(one.buffer) for one in references] == [5, 5, 5]
     run = references.pop()
     run.buffer.add(0, 0, 0, False, False)  # one step more than the references
-    measured = data_coverage(run.buffer, run.arrival, references, repeats=True)
-    assert measured.figures["compared_steps"] == measured.steps[-1] == 5
+    figures, curves = data_coverage(run, references, repeats=True)
+    assert figures["compared_steps"] == curves["visited_steps"][-1] == 5
 
 
 def test_novel_moments_are_what_differs_most_in_order():

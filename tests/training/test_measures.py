@@ -20,7 +20,7 @@ from rover.envs import GridWorld
 from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
 from rover.storage import JsonLines
-from rover.training.measures import MAX_SNAPSHOTS, _thin
+from rover.training.measures import MAX_SNAPSHOTS, _thinned
 
 MOUNTAIN: dict[str, Any] = {
     "seed": 0,
@@ -98,11 +98,10 @@ def test_a_warning_with_other_figures_is_said_once_in_a_run():
 
 @given(st.integers(1, 400))
 def test_snapshots_lie_evenly(n_updates):
-    snapshots: dict[int, None] = {}
+    snapshots: list[tuple[int, Any, Any]] = []
     for number in range(n_updates):
-        snapshots[number] = None
-        _thin(snapshots)
-    kept = list(snapshots)
+        snapshots = _thinned([*snapshots, (number, None, None)])
+    kept = [one[0] for one in snapshots]
     assert len(kept) <= MAX_SNAPSHOTS + 1
     assert (kept[0], kept[-1]) == (0, n_updates - 1)
     assert len({*np.diff(kept[:-1])}) <= 1

@@ -13,7 +13,7 @@ import rover
 from rover.data import RunningEpisode
 from rover.envs import make_env
 from rover.errors import ConfigurationError, ReplayMismatchError, RoverWarning
-from rover.training.environments import evaluation_copy, repeats_itself, set_after_making
+from rover.training.environments import _set_after_making, evaluation_copy, repeats_itself
 
 
 class Corridor(gym.Env[Any, Any]):
@@ -102,13 +102,13 @@ def test_what_was_set_after_making_is_judged(task, learn):
 
 def test_a_spec_makes_no_copy_of_what_was_set():
     env = gym.make("Uncopied-v0")
-    assert set_after_making(env, make_env("Uncopied-v0")) == []
+    assert _set_after_making(env, make_env("Uncopied-v0")) == []
     assert evaluation_copy(env).unwrapped is not env.unwrapped
     env.reset(seed=0)  # what an episode changes is not what was set
     env.step(1)
-    assert set_after_making(env, make_env("Uncopied-v0")) == []
+    assert _set_after_making(env, make_env("Uncopied-v0")) == []
     env.unwrapped.set_task(0, step_size=0.25)
-    assert set_after_making(env, make_env("Uncopied-v0")) == ["task=0", "step_size=0.25"]
+    assert _set_after_making(env, make_env("Uncopied-v0")) == ["task=0", "step_size=0.25"]
     with pytest.raises(
         ConfigurationError, match=r"task=0, step_size=0.25 of it was set .*evaluation_env"
     ):

@@ -158,7 +158,7 @@ def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) 
 
 def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> _Measured:
     """Measure a policy by roll-outs beside uniform actions, where the states are unknown."""
-    from rover.training.measures import MEASURED_SETS
+    from rover.evaluation.rollouts import MEASURED_SETS
 
     del setup["max_steps"]  # nothing is waited for
     setup["repeats"] = max(2, min(setup["repeats"], MEASURED_SETS))  # an error needs two

@@ -31,12 +31,6 @@ from rover.storage import check_tensors, fitting, read_sealed, write_sealed
 _FIRST_CAPACITY = 1024
 
 
-def _read_only(view: NDArray[Any]) -> NDArray[Any]:
-    """The view, which can no longer be written."""
-    view.flags.writeable = False
-    return view
-
-
 class ObservationTable:
     """Distinct observations, found again by their bytes.
 
@@ -90,14 +84,14 @@ class ObservationTable:
         if index == len(self._storage):
             self._storage = np.resize(self._storage, (2 * index or _FIRST_CAPACITY, *self.shape))
         self._storage[index] = row
-        self.rows = _read_only(self._storage[: index + 1])
+        self.rows = self._storage[: index + 1]
+        self.rows.flags.writeable = False
         return index
 
     def replace(self, rows: NDArray[Any]) -> None:
         """Hold `rows` (N, *shape), which must be distinct."""
-        self._storage = rows.astype(self.dtype)
-        self.rows = _read_only(self._storage[:])
-        self._index = {}
+        self._storage, self._index = rows.astype(self.dtype), {}
+        self.rows = self._storage[:0]
         for row in self._storage:
             self.intern(row)
         if len(self) != len(rows):
@@ -149,7 +143,9 @@ class Buffer:
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
         self.skill_dim = skill_dim
-        self.action_set = None if action_set is None else _read_only(action_set.copy())
+        self.action_set = None if action_set is None else action_set.copy()
+        if self.action_set is not None:
+            self.action_set.flags.writeable = False
         self._columns: dict[str, NDArray[Any]] = {
             **dict.fromkeys(("inputs", "actions", "successors"), np.empty(0, np.int64)),
             **dict.fromkeys(("terminated", "truncated"), np.empty(0, np.bool_)),
@@ -223,7 +219,9 @@ class Buffer:
 
     def _set_views(self) -> None:
         for name, column in self._columns.items():
-            setattr(self, name, _read_only(column[: self._length]))
+            view = column[: self._length]
+            view.flags.writeable = False
+            setattr(self, name, view)
 
     def __len__(self) -> int:
         return self._length
@@ -255,10 +253,10 @@ class Buffer:
             values.append(reward)
         if self.skills is not None:
             values.append(skill)
-        self._length += 1
-        for (name, column), value in zip(self._columns.items(), values, strict=True):
+        for column, value in zip(self._columns.values(), values, strict=True):
             column[row] = value
-            setattr(self, name, _read_only(column[: self._length]))
+        self._length += 1
+        self._set_views()
 
     @property
     def episode_starts(self) -> IntArray:

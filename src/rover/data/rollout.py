@@ -213,17 +213,15 @@ class Collector:
         seed: seed of the run.
 
     Attributes:
+        buffer: the transitions.
         observation: index of the observation that the agent stands on.
         episode: number of the episode in progress, from 0.
         arrival: first arrival at a reward, for reports.
     """
 
     def __init__(self, env: gym.Env[Any, Any], buffer: Buffer, *, seed: int) -> None:
-        self._env = env
-        self._buffer = buffer
-        self._seed = seed
-        self.episode = -1
-        self.observation = -1
+        self._env, self.buffer, self._seed = env, buffer, seed
+        self.episode = self.observation = -1
         self.arrival = Arrival()
         self._running: RunningEpisode
 
@@ -232,8 +230,8 @@ class Collector:
         self.episode += 1
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
-        self.observation = self._buffer.observations.intern(self._running.observation)
-        self._buffer.add_start(self.observation)
+        self.observation = self.buffer.observations.intern(self._running.observation)
+        self.buffer.add_start(self.observation)
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over.
@@ -244,10 +242,10 @@ class Collector:
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)
         kept_reward = None
-        if self._buffer.rewards is not None:
+        if self.buffer.rewards is not None:
             kept_reward = as_reward(reward, self._running)
-        begun, self.observation = self.observation, self._buffer.observations.intern(reached)
-        self._buffer.add(
+        begun, self.observation = self.observation, self.buffer.observations.intern(reached)
+        self.buffer.add(
             *(begun, action, self.observation, terminated, truncated),
             reward=kept_reward,
             skill=skill,
@@ -271,7 +269,7 @@ class Collector:
         Raises:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
-        buffer, self.episode = self._buffer, state["episode"]
+        buffer, self.episode = self.buffer, state["episode"]
         self.arrival = Arrival(**state["arrival"])
         rows = slice(len(buffer) - state["episode_steps"], len(buffer))
         seed = episode_seed(self._seed, self.episode)

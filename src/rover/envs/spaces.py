@@ -69,6 +69,9 @@ class Spaces:
     Attributes:
         observed, acted: the environment's own spaces.
         form: that observations are stored in.
+        observation: the space of stored observations.
+        shape: of a stored observation; () of Discrete states.
+        dtype: of stored observations: int64 of Discrete states, whatever dtype their space has.
         actions: (A, *action shape), what the numbers of actions stand for; None: themselves.
         n_actions: A.
     """
@@ -76,6 +79,9 @@ class Spaces:
     observed: gym.Space[Any]
     acted: gym.Space[Any]
     form: StoredForm
+    observation: spaces.Discrete | spaces.Box
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     actions: NDArray[Any] | None
     n_actions: int
 
@@ -112,23 +118,9 @@ class Spaces:
             n_actions = int(acted.n)
         else:
             raise _unsupported("action", acted, _line_for_actions(acted))
-        return cls(observed, acted, form, actions, n_actions)
-
-    @property
-    def observation(self) -> spaces.Discrete | spaces.Box:
-        """The space of stored observations."""
-        return self.form.space
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of a stored observation; () for Discrete states."""
-        return self.observation.shape or ()
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of stored observations: int64 of Discrete states, whatever dtype the space has."""
-        is_discrete = isinstance(self.observation, spaces.Discrete)
-        return np.dtype(np.int64) if is_discrete else np.dtype(self.observation.dtype)
+        stored = form.space
+        dtype = np.dtype(np.int64 if isinstance(stored, spaces.Discrete) else stored.dtype)
+        return cls(observed, acted, form, stored, stored.shape or (), dtype, actions, n_actions)
 
     @property
     def details(self) -> dict[str, Any]:

@@ -21,8 +21,6 @@ from rover.evaluation.rollouts import (
     stack_episodes,
 )
 from rover.evaluation.visits import (
-    DataCoverage,
-    Reference,
     data_coverage,
     first_steps,
     novel_moments,
@@ -32,11 +30,9 @@ from rover.evaluation.visits import (
 
 __all__ = [
     "CellNet",
-    "DataCoverage",
     "FiniteEvaluator",
     "Optimum",
     "Projection",
-    "Reference",
     "RolloutEvaluator",
     "aliasing_of",
     "compare_finite",

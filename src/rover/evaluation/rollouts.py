@@ -22,6 +22,9 @@ from rover.evaluation.optimum import FloatArray
 
 MAX_ROLLOUT_STEPS = 1000
 
+MEASURED_SETS = 5
+"""Sets of roll-outs of random actions and of the final policy of a run."""
+
 # Probability of calling a policy worse than random actions that is as good.
 _LEVEL = 0.01
 # Episodes of a set at least, so that it is not one lucky start.

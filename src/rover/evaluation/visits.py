@@ -7,9 +7,7 @@ needs a further step of the run; the random actions are rolled out once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
@@ -21,7 +19,7 @@ from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
 from rover.evaluation.optimum import FloatArray
 
 if TYPE_CHECKING:
-    from rover.data import Arrival, Buffer
+    from rover.data import Buffer, Collector
 
 IntArray = NDArray[np.int64]
 Unit = Literal["states", "observations", "cells"]
@@ -44,23 +42,10 @@ _CURVE_POINTS = 201
 _REFERENCE_BYTES = 2**27
 
 
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """Transitions of uniformly random actions.
-
-    Attributes:
-        buffer: the transitions.
-        arrival: first arrival at a reward.
-    """
-
-    buffer: Buffer
-    arrival: Arrival
-
-
 def random_references(
     env: gym.Env[Any, Any], like: Buffer, *, n_steps: int, seed: int
-) -> list[Reference]:
-    """Roll out uniformly random actions three times.
+) -> list[Collector]:
+    """Collect three runs of uniformly random actions.
 
     Args:
         env: the environment, which is stepped.
@@ -75,32 +60,16 @@ def random_references(
     n_steps = min(n_steps, max(1, _REFERENCE_BYTES // row_bytes))
     references = []
     for number in range(N_REFERENCES):
-        rng, buffer = np.random.default_rng([seed, number]), like.emptied()
-        collector = Collector(env, buffer, seed=int(rng.integers(2**31)))
+        rng = np.random.default_rng([seed, number])
+        collector = Collector(env, like.emptied(), seed=int(rng.integers(2**31)))
         collector.start_episode()
         for action in rng.integers(like.n_actions, size=n_steps):
             collector.step(int(action))
-        references.append(Reference(buffer, collector.arrival))
+        references.append(collector)
     return references
 
 
-def _first_visits(buffer: Buffer, labels: IntArray, n_steps: int) -> IntArray:
-    """Step of the first visit of each cell that the first `n_steps` transitions visit, ascending.
-
-    Args:
-        buffer: the transitions.
-        labels: (N,) cell of each distinct observation, −1 of none.
-        n_steps: transitions that count.
-    """
-    steps, rows = arrivals(buffer)
-    cells = labels[rows]
-    counted = (cells >= 0) & (steps <= n_steps)
-    first = np.full(labels.max(initial=-1) + 1, n_steps + 1)
-    np.minimum.at(first, cells[counted], steps[counted])
-    return np.sort(first[first <= n_steps])
-
-
-def arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
+def _arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
     """Step (m,) and observation index (m,) of each arrival; episodes begin at the step before."""
     ends = np.flatnonzero(buffer.terminated | buffer.truncated)
     starts = buffer.episode_starts
@@ -111,89 +80,93 @@ def arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class DataCoverage:
-    """States or cells that a run's transitions visited, beside random actions in as many steps.
+def first_steps(buffer: Buffer, labels: IntArray | None = None) -> IntArray:
+    """Step of the first visit of each distinct observation (N,), or of each label.
 
-    Attributes:
-        figures: by the names that summaries have; None where one is not known.
-        steps: (K,) steps of the curves, from 0.
-        visited: (K,) visited states, observations or cells after each of them; empty where nothing
-            can be counted: continuous states without a reference.
-        uniform_visited: (K,) the same of random actions, in the mean; empty without a reference.
+    Args:
+        buffer: n transitions.
+        labels: (N,) state or cell of each distinct observation, from 0 on, −1 of none.
+
+    Returns:
+        (N,) or (largest label + 1,), n + 1 of a label without a visit.
     """
-
-    figures: dict[str, Any]
-    steps: IntArray
-    visited: IntArray
-    uniform_visited: FloatArray
+    steps, rows = _arrivals(buffer)
+    places = rows if labels is None else labels[rows]
+    size = len(buffer.observations) if labels is None else labels.max(initial=-1) + 1
+    first = np.full(size, len(buffer) + 1)
+    np.minimum.at(first, places[places >= 0], steps[places >= 0])
+    return first
 
 
 def data_coverage(
-    buffer: Buffer,
-    arrival: Arrival,
-    references: Sequence[Reference],
+    run: Collector,
+    references: Sequence[Collector],
     *,
     repeats: bool,
     states: Sequence[IntArray] | None = None,
-) -> DataCoverage:
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Measure the transitions of a run beside uniformly random actions.
 
     Where references are shorter than the run, all are counted over their length.
 
     Args:
-        buffer: transitions of the run, at least one.
-        arrival: of the run, at a reward.
+        run: the collector of the run, with at least one transition.
         references: runs of random actions, of equal length; empty where no second environment can
             be stepped.
         repeats: True if observations repeat, so that they are counted and not cells.
         states: true state of each observation, −1 of none, (N,) of the run and of each reference;
             None where they are unknown.
+
+    Returns:
+        The figures :data:`DATA_FIGURES`, None where one is not known. And curves over K steps, from
+        0 on: ``visited_steps`` (K,), ``visited`` (K,), the states, observations or cells visited
+        after each of them, and ``uniform_visited`` (K,), the same of random actions, in the mean;
+        empty where nothing can be counted: continuous states without a reference.
     """
-    buffers = [buffer, *(one.buffer for one in references)]
+    collectors = [run, *references]
+    buffers = [one.buffer for one in collectors]
     n_steps = min(map(len, buffers))
     unit: Unit | None = "states"
     labels = states
     if labels is None:
         unit, labels = _labels([one.observations.rows for one in buffers], repeats=repeats)
-    firsts = [_first_visits(*pair, n_steps) for pair in zip(buffers, labels, strict=False)]
-    steps = np.unique(np.linspace(0, n_steps, _CURVE_POINTS).astype(np.int64))
-    curves = [np.searchsorted(first, steps, side="right") for first in firsts]
-    totals = [len(first) for first in firsts]
-    pairs = [] if unit in ("cells", None) else [tried_pairs(one, n_steps) for one in buffers]
-    came = [one.step_within(n_steps) for one in (arrival, *(each.arrival for each in references))]
-    figures: dict[str, Any] = {
+    came = [one.arrival.step_within(n_steps) for one in collectors]
+    figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES) | {
         "visited_unit": unit,
         "compared_steps": n_steps,
-        "sparse_reward": arrival.is_sparse,
-        "data_cells": totals[0] if unit == "cells" else None,
+        "sparse_reward": run.arrival.is_sparse,
         "first_arrival": came[0],
-        **dict(
-            zip(("pairs_tried", "pairs_known"), pairs[0] if pairs else (None, None), strict=True)
-        ),
     }
-    if pairs:
-        # Over the latest quarter: early steps nearly always try something new.
-        earlier, _ = tried_pairs(buffer, n_steps - n_steps // 4)
-        figures["new_pairs"] = (pairs[0][0] - earlier) / max(1, n_steps // 4)
     if references:
-        figures["uniform_first_arrival"] = _median(came[1:])
-    if references and unit is not None:
-        others = totals[1:]
+        # The upper median, where a run that never arrived is later than any other.
+        median = np.sort(np.array(came[1:], np.float64))[len(references) // 2]
+        figures["uniform_first_arrival"] = None if np.isnan(median) else int(median)
+    if unit in ("states", "observations"):
+        pairs = [tried_pairs(one, n_steps) for one in buffers]
+        figures["pairs_tried"], figures["pairs_known"] = pairs[0]
+        # Over the latest quarter: early steps nearly always try something new.
+        earlier, _ = tried_pairs(run.buffer, n_steps - n_steps // 4)
+        figures["new_pairs"] = (pairs[0][0] - earlier) / max(1, n_steps // 4)
+        if references:
+            tried, known = np.mean(pairs[1:], axis=0).tolist()
+            figures |= {"uniform_pairs_tried": tried, "uniform_pairs_known": known}
+    if unit is None:
+        return figures, {}
+    steps = np.unique(np.linspace(0, n_steps, _CURVE_POINTS).astype(np.int64))
+    firsts = [np.sort(first_steps(*pair)) for pair in zip(buffers, labels, strict=True)]
+    visited = np.array([np.searchsorted(first, steps, side="right") for first in firsts])
+    curves: dict[str, NDArray[Any]] = {"visited_steps": steps, "visited": visited[0]}
+    if unit == "cells":
+        figures["data_cells"] = int(visited[0, -1])
+    if references:
+        others = visited[1:, -1]
+        curves["uniform_visited"] = visited[1:].mean(axis=0)
         figures |= {
-            f"uniform_{_FIGURES[unit]}": float(np.mean(others)),
-            "uniform_visited_least": min(others),
-            "uniform_visited_most": max(others),
+            f"uniform_{_FIGURES[unit]}": float(others.mean()),
+            "uniform_visited_least": int(others.min()),
+            "uniform_visited_most": int(others.max()),
         }
-    if references and pairs:
-        tried, known = np.mean(pairs[1:], axis=0).tolist()
-        figures |= {"uniform_pairs_tried": tried, "uniform_pairs_known": known}
-    return DataCoverage(
-        {**dict.fromkeys(DATA_FIGURES), **figures},
-        steps,
-        curves[0] if curves else np.zeros(0, np.int64),
-        np.mean(curves[1:], axis=0) if len(curves) > 1 else np.zeros(0),
-    )
+    return figures, curves
 
 
 def _labels(tables: Sequence[NDArray[Any]], *, repeats: bool) -> tuple[Unit | None, list[IntArray]]:
@@ -214,12 +187,6 @@ def _labels(tables: Sequence[NDArray[Any]], *, repeats: bool) -> tuple[Unit | No
     return "cells", labels
 
 
-def _median(steps: Sequence[int | None]) -> int | None:
-    """The upper median, where None is later than any step."""
-    order = sorted(steps, key=lambda step: math.inf if step is None else step)
-    return order[len(order) // 2]
-
-
 def tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
     """State-action pairs that were tried, and all pairs of the observations that were left.
 
@@ -230,14 +197,6 @@ def tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
     inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
     tried = np.unique(inputs * buffer.n_actions + actions)
     return len(tried), len(np.unique(inputs)) * buffer.n_actions
-
-
-def first_steps(buffer: Buffer) -> IntArray:
-    """Step of the first visit of each distinct observation, (N,)."""
-    steps, rows = arrivals(buffer)
-    first = np.full(len(buffer.observations), len(buffer))
-    np.minimum.at(first, rows, steps)
-    return first
 
 
 def slow_planes(buffers: Sequence[Buffer]) -> list[FloatArray]:

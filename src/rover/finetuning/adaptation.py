@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 from scipy.spatial import KDTree
-from torch import Tensor, nn
+from torch import nn
 
 from rover.data import check_same_spaces
 from rover.finetuning.config import AdaptConfig
@@ -74,10 +74,6 @@ class PlanningRun(OnlineRun):
         """
         self._n_exploited += 1
         self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
-
-    def _logits(self, observations: Tensor) -> Tensor:
-        logits: Tensor = self._plan(observations)
-        return logits
 
     def _current_policy(self) -> nn.Module:
         return self._plan

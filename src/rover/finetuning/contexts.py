@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from torch import nn
 
 from rover.evaluation import followed_episodes
 from rover.finetuning.adaptation import PlanningRun
@@ -95,10 +96,11 @@ class ContextAdaptation(PlanningRun):
         self._plan.details = self._details
         self._n_planned = n
 
-    def _returns(self) -> FloatArray:
+    def _returns(self, actor: nn.Module) -> FloatArray:
+        assert isinstance(actor, ContextPolicy)
         returns, _ = followed_episodes(
             self._evaluation_env,
-            self._plan.sample_component,
+            actor.sample_component,
             seed=self._evaluation_seed,
             n_episodes=self._evaluation_episodes,
         )

@@ -14,15 +14,11 @@ from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
-from rover.finetuning.adaptation import Adaptation
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, TaskConfig
-from rover.finetuning.contexts import ContextAdaptation
-from rover.finetuning.offline import OfflineTraining
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import TaskResult, TaskRun
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy, load_policy
-from rover.solving.experience import Experience
 from rover.storage import RunConfig, fitting, is_complete, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
@@ -162,6 +158,8 @@ def train_offline(
         RoverWarning: the transitions show no reward; or the last policy earns less than the one
             that is returned.
     """
+    from rover.finetuning.offline import OfflineTraining
+
     run_config = _run_config(
         OfflineConfig.make(algorithm, preset, overrides),
         env,
@@ -219,6 +217,11 @@ def adapt(
         RoverWarning: no reward was seen; or the last policy earns less than the one that is
             returned.
     """
+    # Planning is imported by who adapts: fine-tuning does without.
+    from rover.finetuning.adaptation import Adaptation
+    from rover.finetuning.contexts import ContextAdaptation
+    from rover.solving.experience import Experience
+
     experience = Experience.of(source)
     details = {} if experience.policy is None else experience.policy.details
     start = experience.policy
@@ -279,6 +282,11 @@ def resume_task(
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
+    from rover.finetuning.adaptation import Adaptation
+    from rover.finetuning.contexts import ContextAdaptation
+    from rover.finetuning.offline import OfflineTraining
+    from rover.solving.experience import Experience
+
     path, run_config = Path(run_dir), read_run_config(run_dir)
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")

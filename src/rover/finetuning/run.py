@@ -86,7 +86,7 @@ class TaskRun(Run):
     it is better than all learned ones. Checkpoints store the best policy so far.
 
     A subclass sets ``_buffer``, with rewards, and, where networks learn, ``_batch_rng`` and
-    ``_learner``, whose policy is evaluated (``policy_logits``) and kept (``policy_module``).
+    ``_learner``, whose policies (``policy_module``) are evaluated and kept.
     """
 
     can_be_extended = False
@@ -204,7 +204,8 @@ class TaskRun(Run):
     def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Add a record to the curve, and keep the policy if it is the best."""
         with self.stopwatch("evaluate"):
-            greedy = float(self._returns().mean())
+            module = self._current_policy()
+            greedy = float(self._returns(self._package(module)).mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
             greatest, step, _ = self._best
@@ -212,24 +213,19 @@ class TaskRun(Run):
             # A learned policy replaces the start where both earn the same: learning was asked for.
             replaces_start = step <= self._warmup_end < self.num_timesteps
             if greedy > greatest or (greedy == greatest and replaces_start):
-                self._best = greedy, self.num_timesteps, self._current_policy()
+                self._best = greedy, self.num_timesteps, module
         return record
-
-    def _logits(self, observations: Tensor) -> Tensor:
-        """Logits (n, A) of the policy as it is now, of raw observations (n, *shape)."""
-        logits: Tensor = self._learner.policy_logits(observations)
-        return logits
 
     def _current_policy(self) -> nn.Module:
         """The policy as it is now, which no later step changes."""
         module: nn.Module = self._learner.policy_module()
         return module
 
-    def _returns(self) -> FloatArray:
-        """Returns (n,) of the evaluation's episodes by the policy as it is now."""
+    def _returns(self, actor: nn.Module) -> FloatArray:
+        """Returns (n,) of the evaluation's episodes by a policy as it would be returned."""
         returns, _ = greedy_episodes(
             self._evaluation_env,
-            self._logits,
+            actor,
             seed=self._evaluation_seed,
             n_episodes=self._evaluation_episodes,
         )

@@ -201,12 +201,6 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
 
     name = "CQL"
 
-    @torch.no_grad()
-    def policy_logits(self, observations: Tensor) -> Tensor:
-        """min(Q1, Q2)(x, ·), (m, A), of raw observations (m, *shape), without gradient."""
-        q: Tensor = self.critics(observations)
-        return q.amin(dim=0)
-
     def policy_module(self) -> TwinCritics:
         """Copy the critics, in evaluation mode; no later update changes the copy."""
         return copy.deepcopy(self.critics).eval().requires_grad_(False)

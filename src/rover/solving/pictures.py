@@ -21,7 +21,7 @@ from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
 from rover.solving.returns import goal_regret, goal_states, steps_to_end
 from rover.training.environments import horizon_of
-from rover.training.measures import MAX_RECORDED_OBSERVATIONS
+from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS
 from rover.training.run_folder import load_run_buffer
 
 _DRAWN_EPISODES = 5

@@ -45,8 +45,9 @@ from rover.training.environments import (
     warn_of_limits,
     warn_of_settings,
 )
-from rover.training.measures import ExactMeasures, Measures, RolloutMeasures
+from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
+from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
 from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE, RunFolder
 from rover.version import __version__
@@ -364,8 +365,6 @@ class Agent(Run, Generic[ConfigT]):
             done = self._collector.step(action, skill=self._skill)
         self.num_timesteps += 1
         self._observe(self.num_timesteps - 1, done=done)
-        # Before the update, which may measure a policy against the states seen so far.
-        self.measures.note(self.num_timesteps)
         figures = self._update()
         if figures is None:
             return None
@@ -394,7 +393,7 @@ class Agent(Run, Generic[ConfigT]):
             )
         with self.stopwatch("evaluate"):
             self._choose()
-            self.measures.measure_data(self._collector.arrival)
+            self.measures.measure_data(self._collector)
         self._sign_policy()
         self.measures.conclude()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array, eye_array, hstack, vstack
 
 from rover.data import Buffer
 from rover.envs import FiniteDynamics
@@ -30,32 +30,16 @@ class CountedObjective:
         rows, self._discount = Counts(buffer).rows(), discount
         self._observations, self._n_actions = buffer.observations.rows, buffer.n_actions
         size = len(rows.start)
-        lost, ended = size, size + 1
-        pairs = np.arange(len(rows.sink))
-        onward = coo_array(rows.onward)
-        begins = np.concatenate([onward.coords[0], pairs, pairs])
-        to = np.concatenate([onward.coords[1], np.full(len(pairs), lost)])
-        to = np.concatenate([to, np.full(len(pairs), ended)])
-        share = np.concatenate([onward.data, rows.sink, rows.end])
-
-        def of_action(action: int) -> csr_array:
-            mine = (begins % self._n_actions == action) & (share > 0.0)
-            stays = np.array([lost, ended])
-            return csr_array(
-                (
-                    np.append(share[mine], [1.0, 1.0]),
-                    (
-                        np.append(begins[mine] // self._n_actions, stays),
-                        np.append(to[mine], stays),
-                    ),
-                ),
-                shape=(size + 2, size + 2),
-            )
-
+        # Two states more, which are not left: where an untried pair leads, and an episode's end.
+        beyond = csr_array(np.stack([rows.sink, rows.end], axis=1))
+        moves, stays = csr_array(hstack([rows.onward, beyond])), eye_array(2, size + 2, k=size)
         self._dynamics = FiniteDynamics(
-            transition=tuple(map(of_action, range(self._n_actions))),
+            transition=tuple(
+                csr_array(vstack([moves[action :: self._n_actions], stays]))
+                for action in range(self._n_actions)
+            ),
             start=np.append(rows.start, [0.0, 0.0]),
-            terminal=np.arange(size + 2) == ended,
+            terminal=np.arange(size + 2) == size + 1,
         )
 
     @cached_property

@@ -168,12 +168,12 @@ def _made_again(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         made = gym.make(spec, **silent)
     except Exception as error:  # a wrapper does not record how it was made, or a port is in use
         raise _NoCopy(f"it cannot be made from its id ({type(error).__name__})") from error
-    if unlike := set_after_making(env, made):
+    if unlike := _set_after_making(env, made):
         raise _NoCopy(f"{', '.join(unlike)} of it was set after it was made from its id")
     return made
 
 
-def set_after_making(env: gym.Env[Any, Any], fresh: gym.Env[Any, Any]) -> list[str]:
+def _set_after_making(env: gym.Env[Any, Any], fresh: gym.Env[Any, Any]) -> list[str]:
     """Attributes of an environment with other values than a fresh instance of its id has, as words.
 
     Numbers, words, arrays, and lists, tuples and dictionaries of them are compared, of the
@@ -298,7 +298,7 @@ def warn_of_settings(env: gym.Env[Any, Any]) -> None:
     if made is None or isinstance(env.unwrapped, GridWorld):
         return
     try:
-        unlike = set_after_making(env, make_env(*made))
+        unlike = _set_after_making(env, make_env(*made))
     except RoverError:  # it cannot be made twice
         return
     if unlike:

@@ -25,7 +25,7 @@ from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunFolder
 
 
-class StepCallback(Protocol):
+class _StepCallback(Protocol):
     """An object that watches every step, as a callback of Stable-Baselines3 does."""
 
     def on_step(self, run: Any, /) -> bool | None:
@@ -36,7 +36,7 @@ class StepCallback(Protocol):
         """
 
 
-Callback = Callable[[Mapping[str, Any]], bool | None] | StepCallback
+Callback = Callable[[Mapping[str, Any]], bool | None] | _StepCallback
 """Receives each metrics line, and returning False stops the run; or each step."""
 
 
@@ -204,7 +204,8 @@ class Run(ABC):
             ):
                 record = None if self._has_begun else self._begin()
                 self._has_begun = True
-                stack.enter_context(self._saved_from_failures(folder))
+                if folder is not None:
+                    stack.enter_context(self._saved_from_failures(folder))
                 while True:
                     # Shown, stored, called back, in this order: a callback that stops the run
                     # finds its line on disk.
@@ -241,7 +242,7 @@ class Run(ABC):
                 self._checkpoint(folder)  # the last one is written when all results are there
 
     @contextmanager
-    def _saved_from_failures(self, folder: RunFolder | None) -> Iterator[None]:
+    def _saved_from_failures(self, folder: RunFolder) -> Iterator[None]:
         """Write a checkpoint where the environment raises, and note how to go on from it.
 
         The step that failed is none: a run that is resumed goes on with another action, or the
@@ -251,7 +252,7 @@ class Run(ABC):
             yield
         except Exception as error:
             notes = getattr(error, "__notes__", [])
-            if folder is not None and any(note.startswith(BY_ENVIRONMENT) for note in notes):
+            if any(note.startswith(BY_ENVIRONMENT) for note in notes):
                 self._checkpoint(folder)
                 error.add_note(
                     f"{self.num_timesteps:,} steps are saved: rover resume {folder.path} goes on "
