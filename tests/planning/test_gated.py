@@ -1,5 +1,7 @@
 """The dynamics model with contacts, against the regressions that it is made of."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,19 @@ def test_what_moves_on_contact_is_found_by_its_statistics(buffer, sums):
         counted += 0 < length <= 4
         length = 0 if step % 40 == 39 else length
     assert sums.n_moving == pytest.approx(counted, abs=20)
+    # nor does a speed or a flag, which comes back to one value
+    flag = Buffer((2,), np.float64, 2)
+    rng, places = np.random.default_rng(0), [0.0, 0.0]
+    rows = []
+    for step in range(401):
+        places[1] += (step % 20 == 0) * rng.normal()
+        rows.append(flag.observations.intern(np.array([step % 20 == 0, places[1]], np.float64)))
+    flag.add_start(rows[0])
+    for begin, end in pairwise(rows):
+        flag.add(begin, int(rng.integers(2)), end, False, False)
+    rests = GatedSums(flag, size=50)
+    rests.extend(400)
+    assert rests.gated.tolist() == [1]
     # a world without contacts has no gate
     smooth = Buffer((2,), np.float64, 2)
     rng, row = np.random.default_rng(0), smooth.observations.intern(np.zeros(2))

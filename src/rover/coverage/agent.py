@@ -288,13 +288,13 @@ class Rover(Agent[RoverConfig]):
             explorer.forget_plan()
 
     def _contact_search(self, model: Counts | LandmarkModel) -> ContactSearch | None:
-        """The search for contacts of what `cover` names in vectors; None of other coverage."""
+        """The search for contacts of still features of vectors, by default all; None of others."""
         cover = self.config.cover
         is_plain = isinstance(model, LandmarkModel) and not self._representation.learns
         is_plain &= self.buffer.observations.rows.ndim == 2
-        if not (is_plain and isinstance(cover, tuple)):
+        if not is_plain or cover == "custom":
             return None
-        return ContactSearch(self.buffer, np.array(cover))
+        return ContactSearch(self.buffer, None if cover is None else np.array(cover))
 
     def _exploration_model(self) -> Counts | LandmarkModel:
         """The model that the data selects, or that the settings name."""

@@ -35,10 +35,10 @@ class ContactSearch:
 
     Args:
         buffer: the transitions, of observations (d,).
-        covered: (c,) features that are to move.
+        covered: (c,) features that are to move; None: all that rest anywhere.
     """
 
-    def __init__(self, buffer: Buffer, covered: IntArray) -> None:
+    def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
         self._buffer = buffer
         self._sums = GatedSums(buffer, covered, size=_SIZE, is_sharp=False)
         self._controls = Controls.among(buffer.controls)

@@ -193,7 +193,7 @@ class GatedSums:
 
     Args:
         buffer: the transitions, of observations (d,).
-        covered: (c,) features whose moves open the gate; None: all.
+        covered: (c,) features whose moves open the gate; None: those that rest anywhere.
         size: random features.
         is_sharp: whether random features are in units of contacts. A gate that is open far from
             contacts leads goals astray, and exploration towards contacts.
@@ -238,10 +238,10 @@ class GatedSums:
         self.at_rest = self._covered is not None and bool(is_still[self._covered].all())
         is_still &= self._deviation > 10.0 * _SMALLEST
         self._still = np.flatnonzero(is_still)
-        gated = self._still
-        if self._covered is not None:
-            gated = np.intersect1d(gated, self._covered)
-        self.gated = gated
+        if self._covered is None:
+            self.gated = self._still[_rest_anywhere(begins, changes)[self._still]]
+        else:
+            self.gated = np.intersect1d(self._still, self._covered)
         moving = self._kinds(0, n, changes)[0]
         moves = changes[moving][:, self._still]
         self._most = np.zeros(len(self._still))
@@ -364,6 +364,21 @@ def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
     """Coefficients (P, t) of ridge regression from its products (P, P) and (P, t)."""
     factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=torch.float64))
     return torch.cholesky_solve(moment, factor)
+
+
+def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
+    """Mask (d,) of features that rest at places farther apart than a move.
+
+    A box does, a speed or a contact flag comes back to one value.
+
+    Args:
+        begins, changes: (n, d) of transitions.
+    """
+    size = np.abs(changes)
+    moves = size > _MOVED * (changes.std(axis=0) + _SMALLEST)
+    move = (size * moves).sum(axis=0) / np.maximum(moves.sum(axis=0), 1)
+    resting = np.ma.masked_array(begins, moves)
+    return np.asarray(resting.std(axis=0).filled(0.0) > move)
 
 
 def _linear_relations(points: FloatArray, first: BoolArray) -> FloatArray:
