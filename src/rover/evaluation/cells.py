@@ -16,10 +16,8 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
-from rover.arrays import blocks, evenly_spaced
+from rover.arrays import blocks
 from rover.evaluation.optimum import FloatArray
-
-__all__ = ["MAX_POINTS", "CellNet", "Projection", "evenly_spaced", "unseen_mass"]
 
 # Cells into which a net divides the visits that it is made of.
 _N_CELLS = 50

@@ -7,7 +7,7 @@ needs a further step of the run; the random actions are rolled out once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
@@ -103,7 +103,7 @@ def data_coverage(
     references: Sequence[Collector],
     *,
     repeats: bool,
-    states: Sequence[IntArray] | None = None,
+    states_of: Callable[[NDArray[Any]], IntArray] | None = None,
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Measure the transitions of a run beside uniformly random actions.
 
@@ -114,8 +114,7 @@ def data_coverage(
         references: runs of random actions, of equal length; empty where no second environment can
             be stepped.
         repeats: True if observations repeat, so that they are counted and not cells.
-        states: true state of each observation, −1 of none, (N,) of the run and of each reference;
-            None where they are unknown.
+        states_of: true states (N,) of observations (N, *shape), −1 of none; None: unknown.
 
     Returns:
         The figures :data:`DATA_FIGURES`, None where one is not known. And curves over K steps, from
@@ -126,10 +125,12 @@ def data_coverage(
     collectors = [run, *references]
     buffers = [one.buffer for one in collectors]
     n_steps = min(map(len, buffers))
+    tables = [one.observations.rows for one in buffers]
     unit: Unit | None = "states"
-    labels = states
-    if labels is None:
-        unit, labels = _labels([one.observations.rows for one in buffers], repeats=repeats)
+    if states_of is not None:
+        labels = [*map(states_of, tables)]
+    else:
+        unit, labels = _labels(tables, repeats=repeats)
     came = [one.arrival.step_within(n_steps) for one in collectors]
     figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES) | {
         "visited_unit": unit,

@@ -303,6 +303,8 @@ def resume_task(
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
             task = Task.model_validate({**run_config.task, "env_id": env_id})
         env = task.make_env()
+    places: dict[str, Any] = {"evaluation_env": evaluation_env, "run_dir": path}
+    source = run_config.source
     run: TaskRun
     if run_config.kind == "finetune":
         if run_config.transfer is None:  # it began from scratch
@@ -311,24 +313,20 @@ def resume_task(
             if not (path / START_FILE).exists():
                 raise _not_stored("it began with a module of your own", path, "policy")
             policy = load_policy(path / START_FILE)
-        run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=path)
-    elif run_config.kind == "adapt" and run_config.algorithm == "contexts":
+        run = Finetuning(run_config, policy, env, **places)
+    elif run_config.algorithm == "contexts":
         start = load_policy(path / START_FILE)
         if not isinstance(start, ContextPolicy):
             raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
-        run = ContextAdaptation(run_config, start, env, evaluation_env=evaluation_env, run_dir=path)
+        run = ContextAdaptation(run_config, start, env, **places)
+    elif buffer is None and (source is None or not Path(source).exists()):
+        raise _not_stored(f"its transitions are not at {source}", path, "buffer")
+    elif run_config.kind == "adapt":
+        experience = Experience.of(str(source) if buffer is None else buffer)
+        run = Adaptation(run_config, experience, env, **places)
     else:
-        source = run_config.source
-        if buffer is None and (source is None or not Path(source).exists()):
-            raise _not_stored(f"its transitions are not at {source}", path, "buffer")
-        if run_config.kind == "adapt":
-            experience = Experience.of(str(source) if buffer is None else buffer)
-            run = Adaptation(
-                run_config, experience, env, evaluation_env=evaluation_env, run_dir=path
-            )
-        else:
-            buffer = load_run_buffer(str(source)) if buffer is None else buffer
-            run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=path)
+        buffer = load_run_buffer(str(source)) if buffer is None else buffer
+        run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=path)
     run.restore()
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 

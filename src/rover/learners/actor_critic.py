@@ -110,7 +110,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
     def temperature(self) -> float:
         """Weight of the policy's entropy in the actor's objective."""
 
-    @torch.no_grad()
     def policy_logits(
         self,
         observations: Tensor,
@@ -118,7 +117,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         *,
         skills: Tensor | None = None,
     ) -> Tensor:
-        """Logits (m, A) of raw observations (m, *shape) and skills (m, k), without gradient.
+        """Logits (m, A) of raw observations (m, *shape) and skills (m, k), with their graph.
 
         Args:
             observations: of the learner's space.
@@ -126,9 +125,14 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                 is then evaluated once for each of them.
             skills: of a policy that has them.
         """
-        if self._network is None:
-            return self._given_logits(observations, rows)
-        logits: Tensor = self._network(observations, skills)
+        actor: Any = self.actor
+        logits: Tensor
+        if self._network is not None:
+            logits = actor(observations, skills)
+        elif self._regressors is not None:
+            logits = actor.logits_from_regressors(self._regressors(observations, rows))
+        else:
+            logits = actor(observations)
         return logits
 
     def policy_module(self) -> nn.Module:
@@ -217,7 +221,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
     ) -> tuple[Tensor, Tensor]:
         """Log π (r, A) float32 where transitions begin, and where they lead without a graph."""
         if self._network is None:
-            logits = self._given_logits(batch.observations, batch.rows)
+            logits = self.policy_logits(batch.observations, batch.rows)
             # Of any size and dtype: differences of logits are taken before digits are dropped.
             precise = torch.promote_types(logits.dtype, torch.float32)
             table = F.log_softmax(logits, dim=1, dtype=precise).float()  # (m, A)
@@ -234,15 +238,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             return log_probs, log_probs.detach()
         with torch.no_grad():
             return log_probs, F.log_softmax(head(features, rows.at_next, batch.skills)[0], dim=1)
-
-    def _given_logits(self, observations: Tensor, rows: Tensor | None) -> Tensor:
-        """Logits (m, A) of an actor that was given, with a graph to what learns."""
-        actor: Any = self.actor
-        if self._regressors is not None:
-            logits: Tensor = actor.logits_from_regressors(self._regressors(observations, rows))
-        else:
-            logits = actor(observations)
-        return logits
 
 
 class DiscreteDDPG(ActorCritic[DDPGConfig]):

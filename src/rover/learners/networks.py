@@ -235,14 +235,13 @@ class RowCache:
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor], *, max_bytes: int = 2**30) -> None:
-        self._function = function
-        self._max_bytes = max_bytes
+        self._function, self._max_bytes = function, max_bytes
         self._has_warned = False
-        self.clear()
+        self._outputs: dict[int, Tensor] = {}  # (1, q) by row
 
     def clear(self) -> None:
         """Forget everything: the function has changed."""
-        self._outputs: dict[int, Tensor] = {}  # (1, q) by row
+        self._outputs = {}
 
     @torch.no_grad()
     def __call__(self, observations: Tensor, rows: Tensor | None) -> Tensor:
@@ -260,22 +259,18 @@ class RowCache:
             if output is None:
                 # A copy, so that every observation is aligned in memory as any other.
                 output = self._function(observations[number : number + 1].clone())
-                if rows is not None:
-                    self._store(row, output)
+                is_full = (len(self._outputs) + 1) * output.nbytes > self._max_bytes
+                if rows is not None and not is_full:
+                    self._outputs[row] = output
+                elif rows is not None and not self._has_warned:
+                    self._has_warned = True
+                    warnings.warn(
+                        f"features of {len(self._outputs)} observations fill the "
+                        f"{self._max_bytes} bytes set aside for them; the features of further ones "
+                        "are recomputed in every update. Narrower features, or a policy that "
+                        "stands on fewer states, take less",
+                        RoverWarning,
+                        stacklevel=2,
+                    )
             outputs.append(output)
         return torch.cat(outputs)
-
-    def _store(self, row: int, output: Tensor) -> None:
-        """Keep an output if there is memory for it."""
-        n = len(self._outputs)
-        if (n + 1) * output.nbytes <= self._max_bytes:
-            self._outputs[row] = output
-        elif not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"features of {n} observations fill the {self._max_bytes} bytes set aside for "
-                "them; the features of further ones are recomputed in every update. Narrower "
-                "features, or a policy that stands on fewer states, take less",
-                RoverWarning,
-                stacklevel=3,
-            )

@@ -97,12 +97,10 @@ def horizon_of(env: gym.Env[Any, Any], buffer: Buffer | None = None) -> int:
         limits.append((getattr(env, "_max_episode_steps", None), repeat))
         repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
         env = env.env
-    named = [getattr(env, name, None) for name in ("horizon", "max_steps")]
-    limits += [
-        (steps, repeat)
-        for steps in named
-        if isinstance(steps, int) and math.ceil(steps / repeat) >= max(longest, 1)
-    ]
+    for name in ("horizon", "max_steps"):
+        steps = getattr(env, name, None)
+        if isinstance(steps, int) and math.ceil(steps / repeat) >= max(longest, 1):
+            limits.append((steps, repeat))
     for steps, per_decision in limits:
         if isinstance(steps, int) and not isinstance(steps, bool):
             horizon = min(horizon, math.ceil(steps / per_decision))

@@ -333,12 +333,8 @@ class Measures(ABC):
             run,
             self._references,
             repeats=repeats(decides),
-            states=self._states_of([run, *self._references]),
+            states_of=None if self.evaluator is None else self.evaluator.problem.states_of,
         )
-
-    def _states_of(self, collectors: Sequence[Collector]) -> list[NDArray[np.int64]] | None:
-        """True state of each observation of each collector, −1 for none; None if unknown."""
-        return None
 
     def conclude(self) -> None:
         """Warn of what the run has not seen, and of observations that hide what matters."""
@@ -464,11 +460,6 @@ class ExactMeasures(Measures):
         exact, _ = evaluator.report(tables, self._rng(EVALUATION_STREAM, latest))
         objective = exact["objective"]
         return Trial(-objective, figures | exact, objective > self._largest_objective)
-
-    def _states_of(self, collectors: Sequence[Collector]) -> list[NDArray[np.int64]]:
-        return [
-            self.evaluator.problem.states_of(one.buffer.observations.rows) for one in collectors
-        ]
 
     def _starts(self) -> tuple[int, float]:
         begun = np.unique(self._states[self._buffer.episode_starts])

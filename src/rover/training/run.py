@@ -152,7 +152,7 @@ class Run(ABC):
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json; figures are None where they are not known."""
         return {
-            **{k: plain(value) for k, value in self._figures().items()},
+            **_plain(self._figures()),
             "wall_seconds": self.wall_seconds,
             "seconds": dict(self.seconds),
         }
@@ -210,7 +210,7 @@ class Run(ABC):
                     # Shown, stored, called back, in this order: a callback that stops the run
                     # finds its line on disk.
                     if record is not None:
-                        record = {name: plain(value) for name, value in record.items()}
+                        record = _plain(record)
                         self._last_record = self.num_timesteps
                         if report is not None:
                             report(record, self.seconds)
@@ -314,9 +314,9 @@ class Run(ABC):
             self._wall_seconds = float(state["wall_seconds"])
 
 
-def plain(value: Any) -> Any:
-    """A numpy scalar as the Python number that it is; anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
+def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures with Python numbers in the place of numpy's scalars."""
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in figures.items()}
 
 
 @contextmanager
