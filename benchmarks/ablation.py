@@ -110,7 +110,7 @@ def _missed() -> None:
 
 def _safe() -> None:
     """Single steps where an end of the episode is likely."""
-    exploration._SAFE = -1.0
+    _setting(safe=-1.0)
 
 
 def _clamp() -> None:
@@ -159,40 +159,16 @@ def _passed() -> None:
 
 def _plan() -> None:
     """Values of landmarks at the end of a sequence, where sequences are searched."""
-    plain = exploration.Explorer.act
+    plain = model.LandmarkModel.most_novel_sequence
+    model.LandmarkModel.most_novel_sequence = lambda self, observation, values, discount: plain(
+        self, observation, np.zeros_like(values), discount
+    )
 
-    def act(self: Any, observation: int, rng: np.random.Generator) -> Any:
-        law = self.model
-        if not isinstance(law, model.LandmarkModel) or not law.is_ready or self._search is False:
-            return plain(self, observation, rng)
-        n = len(law.buffer)
-        if not hasattr(law, "kept") or n >= getattr(self, "_fitted", 0) * (1 + model.STALE):
-            law.fit()
-            self._fitted = n
-        if not (self._search or law.n_dimensions > exploration._MOST_PLANNED):
-            return plain(self, observation, rng)
-        point = law.point(observation)
-        if len(self._path) == law.action_repeat and self._sequence is not None:
-            told = self._sequence.points[0]
-            if len(told) != len(point) or np.abs(point - told).max() > exploration.MISSED:
-                self._path.clear()
-        if not self._path:
-            law.dynamics.visit(n)
-            self._sequence = lookahead.most_novel_sequence(
-                law.dynamics,
-                point,
-                lambda points: np.zeros(len(points)),
-                discount=self._discount,
-                after_end=0.0,
-                idle=law._idle(observation),
-            )
-            actions = self._sequence.actions[exploration._FOLLOWED - 1 :: -1]
-            self._path = np.repeat(actions, law.action_repeat).tolist()
-            if self._sequence.alive < exploration._SAFE:
-                del self._path[:-1]
-        return self._path.pop()
 
-    exploration.Explorer.act = act
+def _setting(**changed: float) -> None:
+    """Change settings of exploration on landmarks."""
+    explorer = exploration.LandmarkExplorer
+    explorer.settings = explorer.settings._replace(**changed)
 
 
 def _width(value: float) -> Callable[[], None]:
@@ -239,13 +215,12 @@ def _first_plan() -> None:
 
 def _often() -> None:
     """Plans between landmarks are iterated to a finer tolerance, in fewer sweeps."""
-    exploration._OFTEN_TOLERANCE = exploration._TOLERANCE
-    exploration._OFTEN_SWEEPS = exploration._SWEEPS
+    _setting(tolerance=1e-4, sweeps=1000)
 
 
 def _renewed() -> None:
     """A plan made anew at half the share of new transitions at which its rows are."""
-    exploration._RENEWED = 0.02
+    _setting(renewed=0.02)
 
 
 def _still() -> None:

@@ -54,7 +54,7 @@ def test_every_kind_of_environment_gets_a_policy(name):
     agent = shared_run(name)
     batch = agent.buffer.observations.rows[:10]
     # The plan itself: after so few steps uniform actions may be handed over in its place.
-    probs = agent._planned_policy()[0].probs(batch)
+    probs = agent._plan()[0].probs(batch)
     assert probs.shape == (len(batch), agent.buffer.n_actions)
     np.testing.assert_allclose(probs.sum(axis=1), 1.0)
     assert np.abs(probs - 1 / probs.shape[1]).max() > 0.01
@@ -162,13 +162,13 @@ def test_collecting_follows_the_policy_that_is_handed_over(name):
 def test_policies_are_planned_where_they_are_followed_or_measured(name, monkeypatch):
     """Here at the end alone, and a run that goes on after one is as if it had not ended."""
     planned: list[int] = []
-    plan = Rover._planned_policy
+    plan = Rover._plan
 
     def counted(agent: Rover) -> Any:
         planned.append(agent.num_timesteps)
         return plan(agent)
 
-    monkeypatch.setattr(Rover, "_planned_policy", counted)
+    monkeypatch.setattr(Rover, "_plan", counted)
     settings = {**SETTINGS[name], "measure_share": 0.0}
     whole = Rover(ENVIRONMENTS[name](), seed=3, **settings).learn(80)
     assert planned == [80]

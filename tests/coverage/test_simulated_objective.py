@@ -99,31 +99,31 @@ def planned(agent, monkeypatch, objectives):
         return next(values)
 
     monkeypatch.setattr(agent_module, "simulated_objective", judged)
-    return *agent._plan(agent._representation.policy_parts()[0]), sizes
+    return *agent._plan(), sizes
 
 
 @pytest.mark.parametrize("better", [0, 1])
 def test_the_better_plan_in_simulation_is_returned(agent, monkeypatch, better):
     """Plans are compared on the cells, and each with its own J on its own landmarks."""
     objectives = [[0.7, 9.0, 0.8, 9.0], [0.8, 9.0, 0.7, 9.0]][better]
-    model, plan, sizes = planned(agent, monkeypatch, objectives)
+    policy, plan, sizes = planned(agent, monkeypatch, objectives)
     cells = len(agent._landmarks.cells)
     assert sizes[::2] == [cells, cells]
     assert sizes[3] <= 40 < sizes[1] <= 100
-    assert len(model.anchors) == sizes[1 + 2 * better]
+    assert len(policy.basis) == sizes[1 + 2 * better]
     assert plan.figures["simulated_objective"] == 0.7
 
 
 def test_a_plan_whose_simulation_confirms_its_j_is_the_only_one(agent, monkeypatch):
-    model, plan, _ = planned(agent, monkeypatch, [0.9, 0.0])
-    assert len(model.anchors) > 40
+    policy, plan, _ = planned(agent, monkeypatch, [0.9, 0.0])
+    assert len(policy.basis) > 40
     assert plan.figures["simulated_objective"] == 0.9
 
 
 def test_a_model_that_explains_little_is_not_simulated_in(agent, monkeypatch):
     monkeypatch.setattr(agent_module, "MOST_UNEXPLAINED", -1.0)
-    model, plan = agent._plan(agent._representation.policy_parts()[0])
-    assert len(model.anchors) <= 40
+    policy, plan = agent._plan()
+    assert len(policy.basis) <= 40
     assert "simulated_objective" not in plan.figures
 
 

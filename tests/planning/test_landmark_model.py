@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover import Rover
-from rover.coverage.exploration import Explorer
+from rover.coverage.exploration import LandmarkExplorer
 from rover.data import Buffer
 from rover.operators import SparseOperator, growing_steps, mirror_descend
 from rover.planning import model, net
@@ -283,9 +283,9 @@ def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
 
 def test_a_plan_is_worth_what_policy_iteration_says():
     buffer, grown = wander(0, 150)
-    explorer = Explorer(grown, buffer, discount=0.9, every=10)
+    explorer = LandmarkExplorer(grown, buffer)
     action = explorer.act(0, np.random.default_rng(0))
-    rows, gamma = grown.novelty_rows().rows, 0.9
+    rows, gamma = grown.novelty_rows().rows, explorer.settings.discount
     gamma **= ACTION_REPEAT
     gains = (1.0 - gamma) * grown.dynamics.novelty(rows.ahead).reshape(-1, N_ACTIONS)
     size = len(rows.start)

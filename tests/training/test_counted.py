@@ -89,7 +89,7 @@ class Still(Rover):
     """Rover whose last policy takes the first action, which goes to and fro, nearly always."""
 
     def _last_plan(self) -> FinalPolicy:
-        policy, _ = self._planned_policy()
+        policy, _ = self._plan()
         weights = torch.zeros_like(policy.weights)
         weights[:, 0] = 500.0
         still = CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights)

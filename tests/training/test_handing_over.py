@@ -14,9 +14,8 @@ from rover import Rover, load_policy, make_agent
 from rover.baselines.random import Random
 from rover.cli.pretraining import show_agent
 from rover.coverage.improvement import Improvement
-from rover.coverage.plan import PlanningModel
 from rover.errors import RoverWarning
-from rover.features import Encoder
+from rover.policies import CoveragePolicy
 from rover.storage import JsonLines
 
 QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
@@ -37,12 +36,12 @@ class Stuck(Rover):
 
     name = "stuck"
 
-    def _plan(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
-        model, plan = super()._plan(encoder)
+    def _plan(self) -> tuple[CoveragePolicy, Improvement]:
+        policy, plan = super()._plan()
         if self.num_timesteps >= 200:
-            plan.weights.zero_()[:, 0] = 500.0
+            policy.weights.zero_()[:, 0] = 500.0
             plan.figures["column_sum_max"] = 9.0
-        return model, plan
+        return policy, plan
 
 
 @pytest.mark.parametrize(("share", "most"), [(0.2, 0.2), (1.0, 1.0), (0.0, 0.0)])

@@ -23,7 +23,7 @@ from rover.contexts.explorer import ContextExplorer
 from rover.contexts.recognition import changes_with_episodes, is_test_due
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.cover import Cover, target_weights
-from rover.coverage.exploration import Explorer
+from rover.coverage.exploration import LandmarkExplorer, StateExplorer
 from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
     PlanningModel,
@@ -65,7 +65,6 @@ _ROUNDING = 1e-6
 _SOFTENED = 0.5
 """Share of uniform actions that a policy is tried out with where random actions cover more."""
 
-_EXACT_DISCOUNT, _DISCOUNT = 0.99, 0.98  # of exploration plans: on counts, and on landmarks
 _LANDMARKS_SHARE = 0.2
 """Share of all steps between two policies on landmarks, which do not collect."""
 
@@ -179,7 +178,7 @@ class Rover(Agent[RoverConfig]):
             rng=self._batch_rng,
         )
         self._landmarks: LandmarkModel | None = None
-        self._explorer: Explorer | ContextExplorer | None = None
+        self._explorer: StateExplorer | LandmarkExplorer | ContextExplorer | None = None
         self._has_contexts = config.contexts is True
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
@@ -266,47 +265,35 @@ class Rover(Agent[RoverConfig]):
         if self._has_contexts:
             if not isinstance(explorer, ContextExplorer):
                 self._explorer = ContextExplorer(buffer)
-            return
-        model = self._exploration_model()
-        if explorer is None or explorer.model is not model:
-            is_exact = isinstance(model, Counts)
-            # An exact plan is renewed by what contradicts it, and by nothing else.
-            every = math.inf if is_exact else config.exploration_every
-            discount = config.exploration_discount or (_EXACT_DISCOUNT if is_exact else _DISCOUNT)
+        elif self._explores_states():
+            if isinstance(explorer, StateExplorer):
+                explorer.forget_plan()
+            else:
+                self._explorer = StateExplorer(Counts(buffer, foretells=True), buffer)
+        else:
+            model = self._landmark_model()
+            if isinstance(explorer, LandmarkExplorer) and explorer.model is model:
+                return
             search = config.search
             if search is None and self._representation.sees_slowly:
                 search = False  # which finds nothing sooner in pictures, at twice the time
-            self._explorer = Explorer(
-                model,
-                buffer,
-                discount=discount,
-                every=every,
-                search=search,
-                contacts=self._contact_search(model),
-            )
-        elif isinstance(model, Counts):
-            explorer.forget_plan()
+            contacts = self._contact_search()
+            self._explorer = LandmarkExplorer(model, buffer, search=search, contacts=contacts)
 
-    def _contact_search(self, model: Counts | LandmarkModel) -> ContactSearch | None:
+    def _explores_states(self) -> bool:
+        """True if exploration plans are made on exact states, by the settings or the data."""
+        kind = self.config.exploration
+        if kind is not None:
+            return kind == "states"
+        return self.config.kernel == "dirac" or self._selection.is_exact
+
+    def _contact_search(self) -> ContactSearch | None:
         """The search for contacts of still features of vectors, by default all; None of others."""
         cover = self.config.cover
-        is_plain = isinstance(model, LandmarkModel) and not self._representation.learns
-        is_plain &= self.buffer.observations.rows.ndim == 2
+        is_plain = not self._representation.learns and self.buffer.observations.rows.ndim == 2
         if not is_plain or cover == "custom":
             return None
         return ContactSearch(self.buffer, None if cover is None else np.array(cover))
-
-    def _exploration_model(self) -> Counts | LandmarkModel:
-        """The model that the data selects, or that the settings name."""
-        kind, explorer = self.config.exploration, self._explorer
-        if kind is None:
-            is_exact = self.config.kernel == "dirac" or self._selection.is_exact
-            kind = "states" if is_exact else "net"
-        if kind == "net":
-            return self._landmark_model()
-        if explorer is not None and isinstance(explorer.model, Counts):
-            return explorer.model
-        return Counts(self.buffer, variance_ridge=self.config.variance_ridge, foretells=True)
 
     def _landmark_model(self) -> LandmarkModel:
         """The model of landmarks, which begins anew where their features have changed."""
@@ -351,16 +338,9 @@ class Rover(Agent[RoverConfig]):
             self._explorer.forget_plan()
         return figures | self._selection.figures()
 
-    def _planned_policy(self) -> tuple[CoveragePolicy, Improvement]:
-        """A policy planned on the transitions so far, and how."""
-        encoder, kernel = self._representation.policy_parts()
-        model, plan = self._plan(encoder)
-        epsilon = self.config.policy_epsilon
-        return CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon), plan
-
     def _plan_and_follow(self) -> dict[str, Any]:
         """Plan a policy and make it the latest one; figures of it."""
-        policy, plan = self._planned_policy()
+        policy, plan = self._plan()
         self._warm_start, self._planned_at = plan.warm_start, self.num_timesteps
         self._plan_figures = plan.figures
         self._follow(policy)
@@ -370,12 +350,13 @@ class Rover(Agent[RoverConfig]):
         """Plan a policy to follow, unless it is as new as the last update or knows all pairs."""
         if self._planned_at >= self.measures.latest.get("step", 0) or self._has_contexts:
             return
-        assert isinstance(self._explorer, Explorer)
-        model, warm = self._explorer.model, self._warm_start
-        is_known = isinstance(model, Counts) and model.is_certain
-        if not (is_known and warm is not None and warm.pairs == model.n_pairs):
-            self._plan_and_follow()
-            self._sign_policy()
+        explorer, warm, known = self._explorer, self._warm_start, None
+        if isinstance(explorer, StateExplorer) and explorer.model.is_certain:
+            known = explorer.model.n_pairs
+        if warm is not None and warm.pairs == known:
+            return
+        self._plan_and_follow()
+        self._sign_policy()
 
     def _policy_spacing(self) -> int:
         """Steps between policy updates: a multiple of `policy_every` that grows with the data.
@@ -383,8 +364,7 @@ class Rover(Agent[RoverConfig]):
         It is a function of the steps alone, so that a resumed run has it.
         """
         every, share = self.config.policy_every, self.config.policy_share
-        explorer = self._explorer
-        if isinstance(explorer, Explorer) and isinstance(explorer.model, LandmarkModel):
+        if isinstance(self._explorer, LandmarkExplorer):
             share = max(share, _LANDMARKS_SHARE)
         due = every * max(1, math.floor(share * self.num_timesteps / every))
         # `due` stays the same for every / share steps, which begin with an update. Once it is more
@@ -422,12 +402,13 @@ class Rover(Agent[RoverConfig]):
 
     # estimate and improve
 
-    def _plan(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
+    def _plan(self) -> tuple[CoveragePolicy, Improvement]:
         """Plan from the initial states, with ever larger ridges while the model creates mass.
 
         Raises:
             SingularSolveError: no ridge up to a thousand times the configured one helps.
         """
+        encoder, kernel = self._representation.policy_parts()
         if self._representation.has_landmarks:
             return self._plan_on_landmarks(encoder)
         problem: SingularSolveError | None = None
@@ -442,75 +423,63 @@ class Rover(Agent[RoverConfig]):
             try:
                 with self.stopwatch("estimate"):
                     model = self._estimate(encoder, growth)
-                return model, self._improve(model, is_comparable=growth == 1.0)
+                return self._improve(model, encoder, kernel, is_comparable=growth == 1.0)
             except SingularSolveError as error:
                 problem = error
         raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
-    def _plan_on_landmarks(self, encoder: Encoder) -> tuple[PlanningModel, Improvement]:
+    def _plan_on_landmarks(self, encoder: Encoder) -> tuple[CoveragePolicy, Improvement]:
         """Plan on a fine net, or on a coarser one if its J is lower in simulated rollouts.
 
         Where the dynamics model is not trusted there is the coarser plan alone."""
-        config, most = self.config, self.config.n_anchors
+        most, discount = self.config.n_anchors, self.config.discount
         assert most is not None
-        assert config.discount is not None
+        assert discount is not None
         with self.stopwatch("estimate"):
             landmarks = self._landmark_model()
             landmarks.forget()
             landmarks.fit()
-            coarse = landmarks.finer(most)
-        if landmarks.dynamics.unexplained > MOST_UNEXPLAINED:
-            return self._plan_on_net(coarse, encoder)
-        with self.stopwatch("estimate"):
-            size = len(self.buffer)
-            some = evenly_spaced(size, 4 * SAMPLE)
-            invariants = Invariants(landmarks.points(self.buffer.successors[some]))
-            fine = landmarks.finer(round(_FINER * most))
-            groups, target = covered_landmarks(landmarks, landmarks.cells, self._cover)
-        plans: list[tuple[float, PlanningModel, Improvement]] = []
-        for net in (fine, coarse) if len(fine.net) != len(coarse.net) else (fine,):
-            model, plan = self._plan_on_net(net, encoder)
+            nets = [landmarks.finer(most)]
+        is_trusted = landmarks.dynamics.unexplained <= MOST_UNEXPLAINED
+        if is_trusted:
+            with self.stopwatch("estimate"):
+                some = evenly_spaced(len(self.buffer), 4 * SAMPLE)
+                invariants = Invariants(landmarks.points(self.buffer.successors[some]))
+                fine = landmarks.finer(round(_FINER * most))
+                covered = covered_landmarks(landmarks, landmarks.cells, self._cover)
+                nets = [fine, *(net for net in nets if len(net.net) != len(fine.net))]
+        plans: list[tuple[float, CoveragePolicy, Improvement]] = []
+        for net in nets:
+            with self.stopwatch("estimate"):
+                rows = net.rows(steps=net.action_repeat)
+                model = landmark_planning_model(net, rows, encoder, self._cover)
+            policy, plan = self._improve(model, encoder, Interpolation(), is_comparable=True)
+            if not is_trusted:
+                return policy, plan
             with self.stopwatch("improve"):
-                policy = CoveragePolicy(
-                    encoder,
-                    Interpolation(),
-                    model.basis,
-                    plan.weights,
-                    epsilon=config.policy_epsilon,
-                )
-                probs = at_points(policy, net)
-                visits = simulate(net, probs, invariants, discount=config.discount)
+                visits = simulate(net, at_points(policy, net), invariants, discount=discount)
                 objective = simulated_objective(
-                    visits, landmarks.cells, groups, target, discount=config.discount
+                    visits, landmarks.cells, *covered, discount=discount
                 )
                 # On the landmarks and with the action repeat of the plan, as its own J.
                 of_plan = simulated_objective(
                     visits[:: net.action_repeat],
                     net.net,
                     *covered_landmarks(net, net.net, self._cover),
-                    discount=config.discount**net.action_repeat,
+                    discount=discount**net.action_repeat,
                 )
             plan.figures["simulated_objective"] = objective
-            plans.append((objective, model, plan))
+            plans.append((objective, policy, plan))
             if of_plan <= _MOST_OPTIMISTIC * plan.figures["model_objective"]:
                 break
-        _, model, plan = min(plans, key=itemgetter(0))
-        return model, plan
+        return min(plans, key=itemgetter(0))[1:]
 
-    def _plan_on_net(
-        self, net: LandmarkModel, encoder: Encoder
-    ) -> tuple[PlanningModel, Improvement]:
-        """Plan on the landmarks of one net."""
-        with self.stopwatch("estimate"):
-            model = landmark_planning_model(
-                net, net.rows(steps=net.action_repeat), encoder, self._cover
-            )
-        return model, self._improve(model, is_comparable=True)
-
-    def _improve(self, model: PlanningModel, *, is_comparable: bool) -> Improvement:
+    def _improve(
+        self, model: PlanningModel, encoder: Encoder, kernel: Kernel, *, is_comparable: bool
+    ) -> tuple[CoveragePolicy, Improvement]:
         """Descend J on a model, from where the last descent ended if it still can."""
         with self.stopwatch("improve"):
-            return improve(
+            plan = improve(
                 model,
                 self._warm_start,
                 self.config,
@@ -518,6 +487,8 @@ class Rover(Agent[RoverConfig]):
                 is_exploring=self._explorer is not None,
                 is_comparable=is_comparable,
             )
+        epsilon = self.config.policy_epsilon
+        return CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon), plan
 
     def _estimate(self, encoder: Encoder, ridge_growth: float) -> PlanningModel:
         """Fit the model that a policy is planned on, with so many times the ridge."""
@@ -622,7 +593,7 @@ class Rover(Agent[RoverConfig]):
         landmarks, drawn = self._landmarks, self._batch_rng.bit_generator.state
         if line < step:  # the landmarks of the exploration plan are not fitted anew
             self._landmarks = None
-        policy, plan = self._planned_policy()
+        policy, plan = self._plan()
         self._landmarks, self._batch_rng.bit_generator.state = landmarks, drawn
         self._plan_figures = plan.figures
         return FinalPolicy(policy, step, 0.0)

@@ -187,22 +187,10 @@ class RoverConfig(AgentConfig):
         None,
         description="plan within the episode (procedurally generated environments); None: auto",
     )
-    exploration_discount: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="γ of the exploration plan; None: 0.99, over a net 0.98",
-    )
-    exploration_every: int = Field(
-        20, ge=1, description="steps after which a plan over a net is computed anew"
-    )
     search: bool | None = Field(
         None,
         description="look ahead from the current state; None: of vectors, where more than "
         "three of their numbers are not noise",
-    )
-    variance_ridge: float = Field(
-        1.0, ge=0, description="ridge of the exploration plan per unit of observed outcome variance"
     )
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")

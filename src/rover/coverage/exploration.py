@@ -19,6 +19,8 @@ the way back.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rover.contexts.memory import TIE
@@ -26,74 +28,72 @@ from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.contact import ContactSearch
 from rover.planning.counts import Counts
-from rover.planning.dynamics_model import MISSED
+from rover.planning.dynamics_model import ACTION_REPEAT, MISSED
 from rover.planning.lookahead import ActionSequence
 from rover.planning.model import LandmarkModel
 from rover.planning.values import Values, exploration_values
 
-_LEAST_NOVELTY = 0.01
-"""Value below which a plan that collects novelty once leads to nothing novel."""
 
-_RENEWED = 0.01
-"""Share of new transitions after which a plan is made anew, so that its cost does not grow."""
-
-_MOST_PLANNED = 3
-"""Dimensions up to which values between landmarks separate actions: in two, lookahead reaches
-MountainCar's flag later; in four, it explores a maze in a third fewer steps."""
-
-_FOLLOWED = 2
-"""Actions of a sequence that are followed before the next search."""
-
-_SAFE = 0.9
-"""Probability that the episode goes on below which a single step is."""
-
-_TOLERANCE, _SWEEPS = 1e-4, 1000
-_OFTEN_TOLERANCE, _OFTEN_SWEEPS = 1e-5, 150  # begun with the values of the last plan
-
-
-class Explorer:
-    """Plans over the landmarks of a transition model to what is novel.
-
-    Args:
-        model: of the buffer's transitions.
-        buffer: the transitions.
-        discount: γ in (0, 1) of an environment step.
-        every: steps after which a plan is made anew, or a hundredth of all where that is more.
-        search: whether to look ahead from the current state; None: where states do not
-            repeat and have more than three dimensions.
-        contacts: searches for contacts, which go before; None: none are looked for.
+class StateExploration(NamedTuple):
+    """Settings of exploration on exact states.
 
     Attributes:
-        model: the model.
+        discount: γ of a step.
+        least_novelty: value below which a plan leads to nothing novel.
+        tolerance, sweeps: of value iteration.
     """
 
-    def __init__(
-        self,
-        model: Counts | LandmarkModel,
-        buffer: Buffer,
-        *,
-        discount: float,
-        every: float,
-        search: bool | None = None,
-        contacts: ContactSearch | None = None,
-    ) -> None:
-        self.model = model
-        self._buffer = buffer
-        self._search, self._contacts = search, contacts
-        self._discount = discount**model.action_repeat  # of a plan's step
-        self._every = every
+    discount: float = 0.99
+    least_novelty: float = 0.01
+    tolerance: float = 1e-4
+    sweeps: int = 1000
+
+
+class LandmarkExploration(NamedTuple):
+    """Settings of exploration on landmarks.
+
+    Attributes:
+        discount: γ of a step.
+        every: steps after which a plan is made anew.
+        renewed: share of new transitions after which it is, where that is more, so that its cost
+            does not grow.
+        most_planned: dimensions up to which values between landmarks separate actions: in two,
+            lookahead reaches MountainCar's flag later; in four, it explores a maze in a third fewer
+            steps.
+        followed: actions of a sequence that are followed before the next search.
+        safe: probability that the episode goes on below which a single step is.
+        tolerance, sweeps: of value iteration, begun with the values of the last plan.
+    """
+
+    discount: float = 0.98
+    every: int = 20
+    renewed: float = 0.01
+    most_planned: int = 3
+    followed: int = 2
+    safe: float = 0.9
+    tolerance: float = 1e-5
+    sweeps: int = 150
+
+
+class StateExplorer:
+    """Plans over exact states to what is novel. Only what contradicts a plan makes it anew.
+
+    Args:
+        model: counts of the buffer's transitions.
+        buffer: the transitions.
+    """
+
+    settings = StateExploration()
+
+    def __init__(self, model: Counts, buffer: Buffer) -> None:
+        self.model, self._buffer = model, buffer
         self.forget_plan()
 
     def forget_plan(self) -> None:
         """Plan anew before the next action: nothing that is not in the buffer is kept."""
         self._plan: Values | None = None
-        self._latest: FloatArray | None = None  # (m,) values to begin the next plan with
-        self._n_planned = 0
         self._path: list[int] = []
-        self._sequence: ActionSequence | None = None
         self._exhausted = False
-        if self._contacts is not None:
-            self._contacts.forget_plan()
 
     def observe(self, row: int, *, done: bool) -> None:
         """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
@@ -102,16 +102,12 @@ class Explorer:
         x, action = self._buffer.inputs[row], self._buffer.actions[row]
         # A plan stops with a transition that it headed for, which is then less novel.
         if is_news or (
-            self._plan is not None
-            and self.model.once
-            and self._novelty[x, action] >= self._plan.actions[x].max()
+            self._plan is not None and self._novelty[x, action] >= self._plan.actions[x].max()
         ):
             self._plan = None
         if is_news or done:
             self._exhausted = False
             self._path.clear()
-        if done and self._contacts is not None:
-            self._contacts.forget_plan()
 
     def _extend(self) -> None:
         if self.model.extend():
@@ -119,77 +115,127 @@ class Explorer:
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         """The next action at an observation, by its index; None: nothing novel can be reached."""
-        model = self.model
-        if not model.is_ready:
-            return int(rng.integers(self._buffer.n_actions))
         self._extend()
+        if self.model.is_certain and not self._path and not self._exhausted:
+            self._path = self.model.most_novel_path(observation, rng)
+            self._exhausted = not self._path
+        if self._path:
+            return self._path.pop()
+        # Only the draw of a start can lead to what no path leads to, and by chance a second try.
+        settings = self.settings
+        if self._plan is None:
+            self._novelty = self.model.novelty()
+            self._plan = exploration_values(
+                self._novelty,
+                self.model.rows(),
+                discount=settings.discount,
+                once=True,
+                tolerance=settings.tolerance,
+                sweeps=settings.sweeps,
+            )
+        values = self._plan.actions[observation]
+        if float(values.max()) < settings.least_novelty:
+            return None
+        return _drawn_best(values, rng)
+
+
+class LandmarkExplorer:
+    """Plans over the landmarks of a dynamics model to what is novel.
+
+    Args:
+        model: of the buffer's transitions.
+        buffer: the transitions.
+        search: whether to look ahead from the current state; None: where states have more than
+            three dimensions.
+        contacts: searches for contacts, which go before; None: none are looked for.
+    """
+
+    settings = LandmarkExploration()
+
+    def __init__(
+        self,
+        model: LandmarkModel,
+        buffer: Buffer,
+        *,
+        search: bool | None = None,
+        contacts: ContactSearch | None = None,
+    ) -> None:
+        self.model, self._buffer = model, buffer
+        self._search, self._contacts = search, contacts
+        self._discount = self.settings.discount**ACTION_REPEAT  # of a plan's step
+        self.forget_plan()
+
+    def forget_plan(self) -> None:
+        """Plan anew before the next action: nothing that is not in the buffer is kept."""
+        self._plan: Values | None = None
+        self._n_planned = 0
+        self._begin_episode()
+
+    def _begin_episode(self) -> None:
+        self._path: list[int] = []
+        self._sequence: ActionSequence | None = None
+        if self._contacts is not None:
+            self._contacts.forget_plan()
+
+    def observe(self, row: int, *, done: bool) -> None:
+        """Take note of the transition in row `row` of the buffer; `done` if its episode ended."""
+        if done:
+            self._begin_episode()
+
+    def act(self, observation: int, rng: np.random.Generator) -> int:
+        """The next action at an observation, by its index."""
+        if not self.model.is_ready:
+            return int(rng.integers(self._buffer.n_actions))
         if self._contacts is not None and not self._path:
             action = self._contacts.act(observation, rng)
             if action is not None:
                 return action
-        if model.is_certain and not self._path and not self._exhausted:
-            self._path = model.most_novel_path(observation, rng)
-            self._exhausted = not self._path
-        if isinstance(model, LandmarkModel) and self._search is not False:
-            self._current_plan()  # sets the dimensions
-            if self._search or model.n_dimensions > _MOST_PLANNED:
-                self._look_ahead(model, observation)
-        if self._path:
+        plan, most = self._current_plan(), self.settings.most_planned
+        if self._search or (self._search is None and len(self.model.kept) > most):
+            self._look_ahead(observation, plan)
             return self._path.pop()
-        # Only the draw of a start can lead to what no path leads to, and by chance a second try.
-        values = self._action_values(observation)
-        best = float(values.max())
-        if model.once and best < _LEAST_NOVELTY:
-            return None
-        return int(rng.choice(np.flatnonzero(values >= best * (1.0 - TIE))))
+        onward, novelty = self.model.ahead(observation, plan.states)
+        return _drawn_best((1.0 - self._discount) * novelty + self._discount * onward, rng)
 
-    def _look_ahead(self, model: LandmarkModel, observation: int) -> None:
+    def _look_ahead(self, observation: int, plan: Values) -> None:
         """Search for an action sequence where there is none, or its first action led elsewhere."""
-        point = model.point(observation)
-        if len(self._path) == model.action_repeat and self._sequence is not None:
+        point, settings = self.model.point(observation), self.settings
+        if len(self._path) == ACTION_REPEAT and self._sequence is not None:
             # Points of other features, or in other units, are missed as well.
             expected = self._sequence.points[0]
             if len(expected) != len(point) or np.abs(point - expected).max() > MISSED:
                 self._path.clear()
         if not self._path:
-            plan = self._current_plan()
-            self._sequence = model.most_novel_sequence(observation, plan.states, self._discount)
-            actions = self._sequence.actions[_FOLLOWED - 1 :: -1]
-            self._path = np.repeat(actions, model.action_repeat).tolist()
-            if self._sequence.alive < _SAFE:  # a fall is averted step by step, not three at a time
+            self._sequence = self.model.most_novel_sequence(
+                observation, plan.states, self._discount
+            )
+            actions = self._sequence.actions[settings.followed - 1 :: -1]
+            self._path = np.repeat(actions, ACTION_REPEAT).tolist()
+            if self._sequence.alive < settings.safe:  # averted step by step, not three at a time
                 del self._path[:-1]
 
     def _current_plan(self) -> Values:
-        """The plan, made anew when due."""
+        """The plan, made anew when due, from the last one's values where its landmarks go on."""
+        settings, latest = self.settings, self._plan
         n_new = len(self._buffer) - self._n_planned
-        if self._plan is None or n_new >= max(self._every, _RENEWED * self._n_planned):
-            self._plan = self._planned()
+        if latest is None or n_new >= max(settings.every, settings.renewed * self._n_planned):
+            rows, novelty, continues = self.model.novelty_rows()
+            begin = np.zeros(len(novelty))
+            if continues and latest is not None:
+                begin[: len(latest.states)] = latest.states
+            self._plan = latest = exploration_values(
+                (1.0 - self._discount) * novelty,
+                rows,
+                discount=self._discount,
+                once=False,
+                values=begin,
+                tolerance=settings.tolerance,
+                sweeps=settings.sweeps,
+            )
             self._n_planned = len(self._buffer)
-        return self._plan
+        return latest
 
-    def _action_values(self, observation: int) -> FloatArray:
-        """Values (A,) of the actions at an observation."""
-        plan = self._current_plan()
-        ahead = self.model.ahead(observation, plan.states)
-        if ahead is None:
-            return np.asarray(plan.actions[observation])
-        onward, novelty = ahead
-        return (1.0 - self._discount) * novelty + self._discount * onward
 
-    def _planned(self) -> Values:
-        """Values of a new plan."""
-        rows, self._novelty, continues = self.model.novelty_rows()
-        once, begin = self.model.once, np.zeros(len(self._novelty))
-        if continues and self._latest is not None:
-            begin[: len(self._latest)] = self._latest
-        plan = exploration_values(
-            self._novelty if once else (1.0 - self._discount) * self._novelty,
-            rows,
-            discount=self._discount,
-            once=once,
-            values=begin,
-            tolerance=_TOLERANCE if once else _OFTEN_TOLERANCE,
-            sweeps=_SWEEPS if once else _OFTEN_SWEEPS,
-        )
-        self._latest = plan.states
-        return plan
+def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
+    """One of the actions with the largest of their values (A,), drawn."""
+    return int(rng.choice(np.flatnonzero(values >= values.max() * (1.0 - TIE))))

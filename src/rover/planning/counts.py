@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from rover.data import Buffer
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.lattice import Foretold
-from rover.planning.rows import NoveltyRows, Rows
+from rover.planning.rows import Rows
 
 _UNTRIED, ENDED = -2, -1
 """In place of where a pair leads: it was never tried; the episode terminated."""
@@ -28,8 +28,6 @@ class Counts:
 
     Args:
         buffer: the transitions; those that it holds already are taken in.
-        variance_ridge: λ per unit of the observed outcome variance: how much of a pair stays novel
-            after n tries, λ / (n + λ).
         foretells: whether untried pairs are foretold by displacements, where observations are
             vectors.
 
@@ -42,17 +40,10 @@ class Counts:
         ends: whether any episode terminated.
     """
 
-    once = True
-    is_ready = True
-    action_repeat = 1
-
-    def __init__(
-        self, buffer: Buffer, *, variance_ridge: float = 1.0, foretells: bool = False
-    ) -> None:
+    def __init__(self, buffer: Buffer, *, foretells: bool = False) -> None:
         self._buffer = buffer
         is_vector = len(buffer.observations.shape) == 1
         self._foretold = Foretold(buffer) if foretells and is_vector else None
-        self._variance_ridge = variance_ridge
         self._entry: dict[tuple[int, int], int] = {}  # of a pair and an outcome in the next lists
         self._pairs: list[int] = []
         self._outcomes: list[int] = []
@@ -162,17 +153,11 @@ class Counts:
         )
 
     def novelty(self) -> FloatArray:
-        """λ / (n + λ) of every pair, (N, A): 1 before the first try, then as outcomes vary."""
-        ridge = max(self._variance_ridge * self.outcome_variance, _SMALLEST_RIDGE)
+        """λ / (n + λ) of every pair, (N, A), with the variance λ of outcomes: 1 before the first
+        try."""
+        ridge = max(self.outcome_variance, _SMALLEST_RIDGE)
         tries = np.array(self.tries, np.float64)
         return (ridge / (tries + ridge)).reshape(-1, self._buffer.n_actions)
-
-    def novelty_rows(self) -> NoveltyRows:
-        """Rows and their novelty for a new plan."""
-        return NoveltyRows(self.rows(), self.novelty(), continues=False)
-
-    def ahead(self, observation: int, values: FloatArray) -> None:
-        """None: every observation is its own landmark."""
 
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.

@@ -84,8 +84,6 @@ class LandmarkModel:
         dynamics: the dynamics model, and what is novel.
     """
 
-    once = False
-    is_certain = False
     action_repeat = ACTION_REPEAT
     _net_priced: Net | None = None
 
@@ -116,14 +114,6 @@ class LandmarkModel:
     def n_pairs(self) -> int:
         """Number of pairs of a cell and an action that were tried."""
         return int(np.count_nonzero(self._tries))
-
-    def extend(self) -> bool:
-        """False: a new observation is another point, which a plan can be read at."""
-        return False
-
-    def add(self, row: int) -> bool:
-        """False: no single transition disproves a plan on densities."""
-        return False
 
     def _take_in(self) -> None:
         """Add the transitions that are new to the sums."""
@@ -342,15 +332,6 @@ class LandmarkModel:
             here = int(buffer.inputs[row])
             times[buffer.actions[row]] += n  # more than it was tried
         return [int(action) for action in np.flatnonzero(times > times.min())]
-
-    def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
-        """No path: where states do not repeat outcomes are not certain."""
-        return []
-
-    @property
-    def n_dimensions(self) -> int:
-        """Number of features that are not noise."""
-        return len(self.kept)
 
     def point(self, observation: int) -> FloatArray:
         """An observation of the buffer, by its index, as a point (k,)."""
