@@ -100,7 +100,7 @@ def _smooth() -> None:
 
 def _cell() -> None:
     """One action sequence kept for each cell of space."""
-    lookahead._best_of_cells = lambda worth, points: np.argsort(-worth, kind="stable")
+    lookahead._best_of_cells = lambda values, points, side: np.argsort(-values, kind="stable")
 
 
 def _missed() -> None:
@@ -113,9 +113,19 @@ def _safe() -> None:
     _setting(safe=-1.0)
 
 
+def _fit(**changed: float) -> None:
+    """Change settings of the regressions that are made every few steps."""
+    init, usual = displacements.Displacements.__init__, displacements.Fit()
+
+    def changing(self: Any, *given: Any, fit: Any = usual, **others: Any) -> None:
+        init(self, *given, fit=fit._replace(**changed) if fit == usual else fit, **others)
+
+    displacements.Displacements.__init__ = changing
+
+
 def _clamp() -> None:
     """No change predicted that exceeds those of the data by a third."""
-    displacements._MOST_CHANGE = 1e9
+    _fit(most_change=1e9)
 
 
 def _quadratic() -> None:
@@ -126,7 +136,7 @@ def _quadratic() -> None:
 
 def _robust() -> None:
     """Rows that are missed by far hardly count in the law."""
-    displacements.contact_weights = lambda errors, usual, far=3.0: torch.ones(
+    displacements.contact_weights = lambda errors, usual, far: torch.ones(
         len(errors), dtype=torch.float64
     )
 
@@ -138,14 +148,8 @@ def _refuted() -> None:
 
 def _waves() -> None:
     """Random Fourier features in an exploration's law."""
-    init = displacements.Displacements.__init__
     features = displacements.Basis.features
-
-    def without(self: Any, *told: Any, n_waves: int = displacements.WAVES, **others: Any) -> None:
-        few = n_waves == displacements.WAVES
-        init(self, *told, n_waves=0 if few else n_waves, **others)
-
-    displacements.Displacements.__init__ = without
+    _fit(n_waves=0)
     displacements.Basis.features = lambda self, points, length: features(
         self, points, length if len(self.phases) else None
     )
@@ -174,14 +178,16 @@ def _setting(**changed: float) -> None:
 def _width(value: float) -> Callable[[], None]:
     def off() -> None:
         """Widths of the novelty's density that are sharpened as the space fills."""
-        dynamics_model._NOVELTY_WIDTH, dynamics_model._WIDTHS = value, 1
+        made = dynamics_model.DynamicsModel
+        made.width = made.width._replace(first=value, most=1)
 
     return off
 
 
 def _corrected() -> None:
     """Predictions corrected by the means of cells near by."""
-    dynamics_model._LOCAL_PRIOR = 1e12
+    made = dynamics_model.DynamicsModel
+    made.correction = made.correction._replace(prior=1e12)
 
 
 def _lifelong() -> None:

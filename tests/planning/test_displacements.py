@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.displacements import (
     Displacements,
+    Fit,
     contact_weights,
     leave_one_out,
 )
@@ -58,7 +59,7 @@ def test_sums_that_grow_are_those_from_scratch():
         rows = slice(first, first + 30)
         design = basis.design(points[rows], controls[rows], length)
         missed = torch.from_numpy(changes[rows]) - design @ model._solution
-        weighted = design.T * contact_weights(missed, model._usual)
+        weighted = design.T * contact_weights(missed, model._usual, Fit().far)
         gram = gram + weighted @ design
         moment = moment + weighted @ torch.from_numpy(changes[rows])
         model.add(points[rows], controls[rows], changes[rows])
@@ -92,7 +93,7 @@ def test_torques_between_those_tried_are_predicted():
     rng = np.random.default_rng(3)
     points, torques = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(-1.0, 1.0, (300, 1))
     changes, rng = free_motion(points, torques[:, 0]), np.random.default_rng(0)
-    model = Displacements(points, torques, changes, rng=rng, chooses=True)
+    model = Displacements(points, torques, changes, rng=rng, fit=Fit(searches=2))
     asked = np.array([[-0.7], [0.3]])
     change = model.predict(points, model.coefficients(asked))
     for index in range(2):

@@ -40,10 +40,8 @@ def worth_of(model, begin, actions):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
-    monkeypatch.setattr(lookahead, "_LENGTH", 4)
-    monkeypatch.setattr(lookahead, "_CELL", 1e-6)
-    for name in ("_BEAM", "_MOST_BRANCHES"):
-        monkeypatch.setattr(lookahead, name, 100_000)
+    unbounded = lookahead.Beam(length=4, width=100_000, most_branches=100_000, cell=1e-6)
+    monkeypatch.setattr(lookahead, "BEAM", unbounded)
     buffer, model = rolled(seed, 200)
     model.novelty_rows()
     begin = model.point(int(buffer.successors[-1]))

@@ -29,19 +29,33 @@ from torch import Tensor
 from rover.arrays import evenly_spaced
 from rover.operators.support import SAMPLE, FloatArray, IntArray
 
-WAVES = 64
-"""Random Fourier features of a model that is fitted again every few steps."""
-
-FAR = 3.0
-"""Usual errors from which on a row that is missed counts little."""
-
 _MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
 _FLAT_BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
-_MOST_CHANGE = 1.3  # times what the data changed, beyond which no change is predicted
-_REWEIGHTINGS, _PASSES = 4, 2
 _USUAL, _LEAST_USUAL = 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
-_LOWER = 1e-3  # decrease of the logarithm of an error that counts
 _JITTER = 1e-9
+
+
+class Fit(NamedTuple):
+    """Settings of a regression.
+
+    Attributes:
+        n_waves: random Fourier features; 64 where it is made again every few steps.
+        far: usual errors from which on a row that is missed counts little.
+        reweightings: rounds of weights by errors.
+        most_change: times what the data changed, beyond which no change is predicted.
+        searches: rounds in which smoothness is chosen by leave-one-out.
+        lower: decrease of the logarithm of an error that counts in these.
+    """
+
+    n_waves: int = 64
+    far: float = 3.0
+    reweightings: int = 4
+    most_change: float = 1.3
+    searches: int = 0
+    lower: float = 1e-3
+
+
+USUAL_FIT = Fit()
 
 
 class Smoothness(NamedTuple):
@@ -97,7 +111,7 @@ class Basis:
         points: FloatArray,
         n_controls: int,
         rng: np.random.Generator,
-        n_waves: int = WAVES,
+        n_waves: int = USUAL_FIT.n_waves,
     ) -> Self:
         """Standardise by points (n, d), n ≥ 2."""
         centre, spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
@@ -206,7 +220,7 @@ def usual_error(errors: Tensor) -> Tensor:
     return _USUAL * torch.quantile(errors.abs(), 0.25, dim=0) + _LEAST_USUAL
 
 
-def contact_weights(errors: Tensor, usual: Tensor, far: float = FAR) -> Tensor:
+def contact_weights(errors: Tensor, usual: Tensor, far: float) -> Tensor:
     """Weight (n,) of rows by their errors (n, d): next to none if `far` times what is usual (d,)
     or more."""
     missed = ((errors / (far * usual)) ** 2).amax(dim=1)
@@ -224,9 +238,7 @@ class Displacements:
         controls: (n, k) one-hot actions, or torques.
         changes: (n, d).
         rng: draws the random features.
-        n_waves: random Fourier features.
-        far: usual errors from which on a row that is missed counts little.
-        chooses: whether smoothness is chosen by leave-one-out; else it is the usual one.
+        fit: settings.
 
     Attributes:
         smoothness: of the changes.
@@ -239,18 +251,16 @@ class Displacements:
         changes: FloatArray,
         *,
         rng: np.random.Generator,
-        n_waves: int = WAVES,
-        far: float = FAR,
-        chooses: bool = False,
+        fit: Fit = USUAL_FIT,
     ) -> None:
-        self._basis, self._far = Basis.over(points, controls.shape[1], rng, n_waves), far
+        self._basis, self._fit = Basis.over(points, controls.shape[1], rng, fit.n_waves), fit
         y = torch.from_numpy(changes)
         some = evenly_spaced(len(y), SAMPLE)
         self.smoothness = Smoothness()
-        for _ in range(_PASSES if chooses else 0):
+        for _ in range(fit.searches):
             self.smoothness = self._choose(points[some], controls[some], y[some], self.smoothness)
-        self._least = _MOST_CHANGE * y.amin(dim=0).clamp(max=0.0)
-        self._most = _MOST_CHANGE * y.amax(dim=0).clamp(min=0.0)
+        self._least = fit.most_change * y.amin(dim=0).clamp(max=0.0)
+        self._most = fit.most_change * y.amax(dim=0).clamp(min=0.0)
         design = self._basis.design(points, controls, self.smoothness.length)
         weights, errors = self._reweighted(design, y, self._basis.penalty(self.smoothness))
         self._usual = usual_error(errors)
@@ -261,9 +271,9 @@ class Displacements:
     def _reweighted(self, design: Tensor, y: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (n,), and the errors (n, d) that they follow from."""
         weights = torch.ones(len(y), dtype=torch.float64)
-        for _ in range(_REWEIGHTINGS):
+        for _ in range(self._fit.reweightings):
             errors = leave_one_out(design, y, penalty, weights)
-            weights = contact_weights(errors, usual_error(errors), self._far)
+            weights = contact_weights(errors, usual_error(errors), self._fit.far)
         return weights, errors
 
     def _choose(
@@ -291,7 +301,7 @@ class Displacements:
         for index in range(len(smoothness)):
             for candidate in best.neighbours(index):
                 missed = error(candidate)
-                if missed < least - _LOWER:
+                if missed < least - self._fit.lower:
                     best, least = candidate, missed
                     break
         return best
@@ -301,7 +311,7 @@ class Displacements:
         y = torch.from_numpy(changes)
         design = self._basis.design(points, controls, self.smoothness.length)
         errors = y - design @ self._solution
-        self._add(design, y, contact_weights(errors, self._usual, self._far))
+        self._add(design, y, contact_weights(errors, self._usual, self._fit.far))
         return np.asarray(errors)
 
     def _add(self, design: Tensor, y: Tensor, weights: Tensor) -> None:
@@ -338,6 +348,6 @@ class Displacements:
         design = self._basis.design(points, controls, self.smoothness.length)
         errors = y - design @ self._solution
         whitened = torch.linalg.solve_triangular(self._factor, design.T, upper=False)
-        leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual, self._far)
+        leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual, self._fit.far)
         errors /= (1.0 - leverage).clamp(min=1e-2)[:, None]
         return np.asarray(errors)

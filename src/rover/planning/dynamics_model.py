@@ -13,6 +13,7 @@ would try to pass the same wall at every point of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,13 +44,45 @@ MOST_UNEXPLAINED = 0.1
 Moves = Callable[[slice], tuple[FloatArray, IntArray, FloatArray]]
 """From rows of a buffer to points (n, d), actions (n,) and changes (n, d), all in units of time."""
 
-_NOVELTY_WIDTH = 0.35  # of the density of pairs, in units of coverage
-_SATURATED, _MOST_NOVEL = 0.25, 0.98  # novelty below which a quantile of it is saturated
-_SHARPER, _WIDTHS, _LEAST_WIDTH = 0.7, 5, 0.7  # widths to try, until they are below the least
 _FEWEST_NEW = 10  # transitions after which the model is fitted again
-_LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
 _BEYOND = 0.5  # distance beyond the data to which predictions may lead
 _TABLE = 4_000_000  # weights of cells that are in memory at a time
+
+
+class NoveltyWidth(NamedTuple):
+    """Choice of the width of the novelty's density: the first one that is not saturated.
+
+    Where almost all that can be reached is saturated, a sharper width tells apart what is new.
+
+    Attributes:
+        first: in units of coverage.
+        sharper: factor from one width to the next.
+        most: widths that are tried.
+        least: width, in units of the model, below which no further one is.
+        quantile: of the novelty of what can be reached, which is compared.
+        saturated: novelty up to which it is saturated.
+    """
+
+    first: float = 0.35
+    sharper: float = 0.7
+    most: int = 5
+    least: float = 0.7
+    quantile: float = 0.98
+    saturated: float = 0.25
+
+
+class Correction(NamedTuple):
+    """Settings of the local correction.
+
+    Attributes:
+        width: ℓ.
+        prior: weight of no residual.
+        most_counted: transitions of a cell that count.
+    """
+
+    width: float = 0.4
+    prior: float = 0.1
+    most_counted: float = 4.0
 
 
 class DynamicsModel(Dynamics):
@@ -69,6 +102,9 @@ class DynamicsModel(Dynamics):
         unexplained: share of the motion of the first transitions that the displacements leave
             unexplained, in [0, 1], each left out.
     """
+
+    width = NoveltyWidth()
+    correction = Correction()
 
     def __init__(
         self,
@@ -91,14 +127,13 @@ class DynamicsModel(Dynamics):
         centre = (ends.min(axis=0) + ends.max(axis=0)) / 2.0
         some = evenly_spaced(n_rows, SAMPLE)
         ahead = points[some] + self._displacements.predict(points[some], self._coefficients)
-        # Where almost all that can be reached is saturated at a width, a sharper one tells apart
-        # what is new, down to about half of what five steps change.
-        for sharper in range(_WIDTHS):
-            widths = _NOVELTY_WIDTH * _SHARPER**sharper * coverage
+        rule = self.width
+        for sharper in range(rule.most):
+            widths = rule.first * rule.sharper**sharper * coverage
             self.novelty = PairNovelty(centre, widths, time_scales)
             self.novelty.add(ends)
             novelty = self.novelty(ahead.reshape(-1, ahead.shape[2]))
-            if np.quantile(novelty, _MOST_NOVEL) >= _SATURATED or widths.max() < _LEAST_WIDTH:
+            if np.quantile(novelty, rule.quantile) >= rule.saturated or widths.max() < rule.least:
                 break
         self._refute(points, actions, changes, missed)
         self._n_fitted = self._n_visited = n_rows
@@ -149,16 +184,17 @@ class DynamicsModel(Dynamics):
             counts: (m, A) how often.
             changes: (m, A, d) on average.
         """
+        width, _, most_counted = self.correction
         tried = [np.flatnonzero(taken) for taken in counts.T]
         n_actions, size, d = len(tried), max(map(len, tried)), begins.shape[2]
         cells = np.zeros((n_actions, d + 2, size))
         residuals = np.zeros((n_actions, size, d + 1))  # and a 1, which sums the weights
         cells[:, d + 1] = -np.inf  # no weight for what only fills the table
         for action, cell in enumerate(tried):
-            begin, taken = begins[cell, action], np.minimum(counts[cell, action], _MOST_COUNTED)
+            begin, taken = begins[cell, action], np.minimum(counts[cell, action], most_counted)
             own_coefficients = self._coefficients[action : action + 1]
             predicted = self._displacements.predict(begin, own_coefficients)[0]
-            x = begin.T / _LOCAL_WIDTH
+            x = begin.T / width
             own = np.log(taken) - 0.5 * (x**2).sum(axis=0)
             cells[action, :, : len(cell)] = np.concatenate([x, np.ones_like(own)[None], own[None]])
             missed = changes[cell, action] - predicted
@@ -185,11 +221,11 @@ class DynamicsModel(Dynamics):
         # −½ |x − x_k|² + log min(n_k, 4) as one product, which is far cheaper than its parts.
         count, n, d = points.shape
         each = np.empty((count, n, d + 2))
-        np.divide(points, _LOCAL_WIDTH, out=each[:, :, :d])
+        np.divide(points, self.correction.width, out=each[:, :, :d])
         np.multiply(-0.5, (each[:, :, :d] ** 2).sum(axis=2), out=each[:, :, d])
         each[:, :, d + 1] = 1.0
         # Products with what underflows take ten times as long.
         logs = (torch.from_numpy(each) @ self._cells).clamp_(min=-40.0)
         sums = (logs.exp_() @ self._residuals).numpy()
-        local = sums[..., :-1] / (sums[..., -1:] + _LOCAL_PRIOR)
+        local = sums[..., :-1] / (sums[..., -1:] + self.correction.prior)
         return np.asarray(points + change + local)

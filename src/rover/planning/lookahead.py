@@ -23,10 +23,24 @@ from rover.arrays import cell_factors
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics_model import ACTION_REPEAT, DynamicsModel
 
-_LENGTH = 8  # actions of a sequence
-_BEAM = 32  # retained sequences of one length
-_MOST_BRANCHES = 72  # actions times dimensions, at least eight, beyond which the beam is narrower
-_CELL = 0.7  # side of the cells, with one sequence each
+
+class Beam(NamedTuple):
+    """Settings of the beam search.
+
+    Attributes:
+        length: actions of a sequence.
+        width: retained sequences of one length.
+        most_branches: actions times dimensions, at least eight, beyond which the beam is narrower.
+        cell: side of the cells, with one sequence each.
+    """
+
+    length: int = 8
+    width: int = 32
+    most_branches: int = 72
+    cell: float = 0.7
+
+
+BEAM = Beam()
 
 
 class ActionSequence(NamedTuple):
@@ -64,11 +78,11 @@ def most_novel_sequence(
     """
     novelty, n_actions = dynamics.novelty, dynamics.n_actions
     branches = n_actions * max(len(begin), 8)
-    beam = max(1, min(_BEAM, _BEAM * _MOST_BRANCHES // branches))
+    width = max(1, min(BEAM.width, BEAM.width * BEAM.most_branches // branches))
     # Of every retained sequence: its end, its value so far, and the probability that it lasts.
     point, value, alive = begin[None], np.zeros(1), np.ones(1)
     passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
-    for length in range(_LENGTH):
+    for length in range(BEAM.length):
         ends, ended = dynamics.ends(point, ACTION_REPEAT)
         reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
         sequence = np.repeat(np.arange(len(point)), n_actions)
@@ -78,10 +92,11 @@ def most_novel_sequence(
             before[list(idle)] = -np.inf
         gain = (1.0 - discount) * share
         # Novelty by the data alone is an upper bound of novelty after earlier points.
-        some = _best_of_cells(before + gain * novelty(reached), reached)[: 5 * _BEAM // 2]
+        bounds = before + gain * novelty(reached)
+        some = _best_of_cells(bounds, reached, BEAM.cell)[: 5 * BEAM.width // 2]
         seen = novelty(reached[some], passed[sequence[some]], ACTION_REPEAT)
         total = before[some] + gain[some] * seen
-        best = np.argsort(-total, kind="stable")[:beam]
+        best = np.argsort(-total, kind="stable")[:width]
         kept = some[best]
         parent = sequence[kept]
         point, value = reached[kept], total[best]
@@ -89,13 +104,13 @@ def most_novel_sequence(
         passed = np.concatenate([passed[parent], point[:, None]], axis=1)
         taken = np.concatenate([taken[parent], (kept % n_actions)[:, None]], axis=1)
     onward = alive * values(point) + (1.0 - alive) * after_end
-    chosen = int(np.argmax(value + discount**_LENGTH * onward))
+    chosen = int(np.argmax(value + discount**BEAM.length * onward))
     return ActionSequence(taken[chosen], passed[chosen], float(alive[chosen]))
 
 
-def _best_of_cells(values: FloatArray, points: FloatArray) -> IntArray:
-    """The best of the points (n, d) in each cell, best first, by their values (n,)."""
+def _best_of_cells(values: FloatArray, points: FloatArray, side: float) -> IntArray:
+    """The best of the points (n, d) in each cell of a side, best first, by their values (n,)."""
     order = np.argsort(-values, kind="stable")
-    cells = np.floor(points[order] / _CELL).astype(np.int64)
+    cells = np.floor(points[order] / side).astype(np.int64)
     first = np.unique(cells @ cell_factors(cells.shape[1]), return_index=True)[1]
     return np.asarray(order[np.sort(first)])

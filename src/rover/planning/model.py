@@ -22,7 +22,7 @@ from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import SAMPLE, FloatArray, IntArray
 from rover.planning.dynamics_model import ACTION_REPEAT, STALE, DynamicsModel
 from rover.planning.lookahead import ActionSequence, most_novel_sequence
 from rover.planning.net import (
@@ -56,7 +56,6 @@ _SINK = 1e-4
 _NEAR = 4  # landmarks that a point between them is interpolated from
 _FINE_GROWTH = 1.1  # of the radius of landmarks which are made anew each time
 _UNMOVED = 0.1  # share of a usual change below which a state stays what it was
-_MOST_ENDS, _MOST_OTHERS = 1000, 4000  # arrivals that ends are fitted to
 
 
 class LandmarkModel:
@@ -138,7 +137,7 @@ class LandmarkModel:
         ends = ends[:due]
         others = np.flatnonzero(~terminated[: ends[-1]])
         rows, weights = [], []
-        for kind, most in ((ends, _MOST_ENDS), (others, _MOST_OTHERS)):
+        for kind, most in ((ends, 2 * SAMPLE), (others, 8 * SAMPLE)):
             some = evenly_spaced(len(kind), most)
             rows.append(kind[some])
             weights.append(np.full(len(some), len(kind) / max(len(some), 1)))

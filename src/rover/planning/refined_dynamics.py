@@ -12,14 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from rover.arrays import evenly_spaced
-from rover.planning.displacements import FAR, WAVES, Displacements
+from rover.planning.displacements import USUAL_FIT, Displacements
 from rover.planning.dynamics import Dynamics
 from rover.planning.dynamics_model import MOST_COMPARED
 from rover.planning.invariants import Invariants
 from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import unexplained
 
-_WAVES, _FAR = 8 * WAVES, 10.0 * FAR
+_FIT = USUAL_FIT._replace(n_waves=8 * USUAL_FIT.n_waves, far=10.0 * USUAL_FIT.far, searches=2)
 
 
 class RefinedDynamics(Dynamics):
@@ -48,9 +48,7 @@ class RefinedDynamics(Dynamics):
             taken,
             changes,
             rng=np.random.default_rng(0),
-            n_waves=_WAVES,
-            far=_FAR,
-            chooses=True,
+            fit=_FIT,
         )
         self._coefficients = self._displacements.coefficients(self._controls)
         self._relations = Invariants(self.arrivals)
