@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/large_worlds.py --sides 32 100 316
     OMP_NUM_THREADS=1 python benchmarks/large_worlds.py --only mountain-car
+    OMP_NUM_THREADS=1 python benchmarks/large_worlds.py --only Chambers2-400 --seeds 4001
 
 A lattice of side² states is seen as Discrete and walked by four actions, in episodes of eight
 sides; its dynamics are not known to the agent. Printed are CPU milliseconds a step, policies,
@@ -10,6 +11,8 @@ seen, and from three quarters of the states on; and the resident memory. Asked a
 1.5 ms at sides 32, 100 and 316, and 1.5 GB. `mountain-car` prints the CPU seconds of the first
 1,000 steps of MountainCar with what is measured at their end (asked: 4), beside 300 solves of
 200 equations (0.7 s on the machine that the figures are asked on), by which machines compare.
+A world of TopoGym, by its name and the seed of its layout, is explored until its goal is reached,
+within a million steps (`--steps`).
 """
 
 from __future__ import annotations
@@ -85,15 +88,42 @@ def lattice(side: int, seed: int) -> dict[str, Any]:
     assert stop.quarter is not None
     first, at = stop.quarter
     late = (ended - at) / max(steps - first, 1)
-    with open("/proc/self/statm") as file:
-        memory = int(file.read().split()[1]) * 4096 / 1e6
     return {
         "states": side * side,
         "steps": steps,
         "ms a step": 1000 * (ended - began) / steps,
         "last quarter": 1000 * late,
-        "MB": memory,
+        "MB": megabytes(),
         **{phase: agent.seconds[phase] for phase in ("collect", "estimate", "improve", "evaluate")},
+    }
+
+
+def megabytes() -> float:
+    """Resident memory of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+
+def topogym(world: str, seed: int, steps: int) -> dict[str, Any]:
+    """Cost of a run until the goal of a world of TopoGym was reached."""
+    env = gym.make("rover_bench.topogym_envs:topogym/World-v0", world=world, seed=seed)
+    record = env.get_wrapper_attr("record")
+
+    class AtGoal:
+        def on_step(self, run: Any) -> bool:
+            return record.goal_step is None
+
+    began = time.process_time()
+    agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(steps, callback=AtGoal())
+    own = time.process_time() - began - record.seconds
+    return {
+        "world": world,
+        "seed": seed,
+        "goal": record.goal_step,
+        "cells": len(record.cells),
+        "of": record.n_cells,
+        "ms a step": 1000 * own / agent.num_timesteps,
+        "MB": megabytes(),
     }
 
 
@@ -116,15 +146,18 @@ def mountain_car(seed: int) -> dict[str, float]:
 def main() -> None:
     """Read the command line."""
     arguments = parser(__doc__, sides=[32, 100], seeds=[100])
-    arguments.add_argument("--only", choices=("lattice", "mountain-car"))
+    arguments.add_argument("--only", help="lattice, mountain-car, or a world of TopoGym")
+    arguments.add_argument("--steps", type=int, default=1_000_000)
     asked = arguments.parse_args()
     begin()
-    if asked.only != "mountain-car":
+    if asked.only in (None, "lattice"):
         for number, side in enumerate(asked.sides):
             show(lattice(side, asked.seeds[0]), is_first=number == 0)
-    if asked.only != "lattice":
-        for number, seed in enumerate(asked.seeds):
+    for number, seed in enumerate(asked.seeds):
+        if asked.only in (None, "mountain-car"):
             show(mountain_car(seed), is_first=number == 0)
+        elif asked.only != "lattice":
+            show(topogym(asked.only, seed, asked.steps), is_first=number == 0)
 
 
 if __name__ == "__main__":
