@@ -35,7 +35,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
 
     Attributes:
         goal_step: steps until the goal was first reached, None before.
-        cells: positions visited.
+        cells: cells visited; positions that a tide opens for a time are none.
         shares: share of the cells that were visited, after each of the :data:`MILESTONES`.
         seconds: CPU seconds that the world itself took.
     """
@@ -45,6 +45,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         self.n_steps = 0
         self.goal_step: int | None = None
         self.cells: set[Hashable] = set()
+        self._free: frozenset[Hashable] = frozenset()
         self.shares: dict[int, float] = {}
         self.seconds = 0.0
 
@@ -56,8 +57,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
     @property
     def n_cells(self) -> int:
         """Number of cells."""
-        layout: Any = self.get_wrapper_attr("layout")
-        return len(layout.free_cells)
+        return len(self._free)
 
     @property
     def share(self) -> float:
@@ -98,8 +98,14 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         # TopoGym copies the cells of all former episodes at each step, for a share not used here.
         getattr(self.env.unwrapped, "_ever_visited", set()).clear()
         self.seconds += time.process_time() - began
-        self.cells.add(info["position"])
+        layout: Any = self.get_wrapper_attr("layout")
+        self._free = self._free or frozenset(map(tuple, layout.free_cells))
+        self._visit(info["position"])
         return observation, info
+
+    def _visit(self, position: Hashable) -> None:
+        if position in self._free:
+            self.cells.add(position)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make a step."""
@@ -107,7 +113,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.seconds += time.process_time() - began
         self.n_steps += 1
-        self.cells.add(info["position"])
+        self._visit(info["position"])
         if self.goal_step is None and info["goal_reached"]:
             self.goal_step = self.n_steps
         if self.n_steps in MILESTONES:

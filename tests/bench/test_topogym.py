@@ -97,6 +97,15 @@ def suite(tmp_path, monkeypatch):
     del gym.registry["fake/Corridor-v0"]
 
 
+def test_cells_that_a_tide_opens_for_a_time_are_not_counted():
+    env = corridor(world="short", seed=4000)
+    env.env.layout.free_cells.pop(2)
+    env.reset()
+    for _ in range(4):
+        env.step(1)
+    assert (len(env.cells), env.n_cells, env.share, env.is_complete) == (4, 4, 1.0, True)
+
+
 @pytest.mark.parametrize("word", ["sweeping_agents:Sweeps", "rover"])
 def test_a_run_ends_when_nothing_is_left_to_find_and_at_its_goal_where_asked(suite, word):
     entry = run_entry(word, "small", suite="corridors", jobs=1)

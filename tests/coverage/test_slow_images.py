@@ -104,7 +104,7 @@ def test_stacked_frames_are_told_from_colours(axes, newest_first):
 def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp_path):
     agent = Rover(Disc(), seed=0, **QUICK).learn(200)
     assert not agent._representation.learns
-    planned, _ = agent._planned_policy()
+    planned, _ = agent._plan()
     assert planned.encoder.config.kind == "slow"
     rows = agent.buffer.observations.rows[::7]
     planned.save(tmp_path / "policy")
