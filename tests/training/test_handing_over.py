@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from same_files import assert_same
 from small_envs import ENVIRONMENTS, Place
 
@@ -39,7 +40,9 @@ class Stuck(Rover):
     def _plan(self) -> tuple[CoveragePolicy, Improvement]:
         policy, plan = super()._plan()
         if self.num_timesteps >= 200:
-            policy.weights.zero_()[:, 0] = 500.0
+            weights = torch.zeros_like(policy.weights)
+            weights[:, 0] = 500.0
+            policy = CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights)
             plan.figures["column_sum_max"] = 9.0
         return policy, plan
 
