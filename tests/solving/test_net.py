@@ -17,8 +17,8 @@ from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics_model import DynamicsModel
-from rover.planning.outcomes import _repeat, _Taken, _unforeseen
-from rover.solving import net_model
+from rover.planning.outcomes import _repeat, _unforeseen, outcome_model
+from rover.planning.points import Transitions, net_points
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
@@ -86,8 +86,7 @@ def test_a_plan_is_in_doubt_at_a_wall_alone():
 def test_values_of_a_drift(noise):
     """The way up is the better the nearer it is to its end, and noise is left out."""
     buffer = drift_buffer(4000, np.random.default_rng(0), noise)
-    model = net_model(buffer, ridge=0.0)
-    assert model.projection.shape == (1 + noise, 1)
+    assert net_points(buffer).projection.shape == (1 + noise, 1)
     policy = rover.solve(
         buffer,
         lambda o, a, n: (n[:, 0] >= 0.9).astype(float),
@@ -109,15 +108,13 @@ class _Drift:
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         return points + self.changes[:, None], np.zeros(points.shape[:2])
 
-    def smooth(self, points: FloatArray, actions: IntArray) -> FloatArray:
-        return self.changes[actions]
-
 
 def taken_by(
     changes: FloatArray, begins: FloatArray, ends: FloatArray, actions: IntArray
-) -> tuple[_Taken, DynamicsModel]:
-    drift = cast(DynamicsModel, _Drift(changes))
-    return _Taken(begins, ends, actions, 2, drift), drift
+) -> Transitions:
+    taken = Transitions(begins, ends, actions, 2)
+    taken.find_contacts(changes[actions])
+    return taken
 
 
 @given(st.integers(0, 2**16), st.integers(1, 3), st.integers(2, 60))
@@ -130,7 +127,7 @@ def test_transitions_near_by_and_what_they_contradict_by_brute_force(seed, width
         rng.normal(size=(2, width)),
     )
     actions, points = rng.integers(2, size=n), rng.normal(size=(5, width))
-    taken, _ = taken_by(law, begins, ends, actions)
+    taken = taken_by(law, begins, ends, actions)
     predicted, moves = rng.normal(size=(5, width)), ends - begins
     assert taken.usual == np.median(np.linalg.norm(moves, axis=1))
 
@@ -161,14 +158,15 @@ def test_walls_that_no_other_transition_shows_by_brute_force(seed, n, share):
     )
     is_blocked = rng.random(n) < share
     ends = begins + np.where(is_blocked[:, None], 0.0, changes[actions])
-    taken, drift = taken_by(changes, begins, ends, actions)
+    taken = taken_by(changes, begins, ends, actions)
+    drift = cast(DynamicsModel, _Drift(changes))
     count = 0
     for row in np.flatnonzero(is_blocked):
         others = np.flatnonzero((actions == actions[row]) & (np.arange(n) != row))
         apart = np.linalg.norm(begins[others] - begins[row], axis=1)
         count += len(others) > 0 and not is_blocked[others[apart.argsort()[:8]]].any()
     if np.linalg.norm(changes, axis=1).min() > 0.2 * taken.usual:  # else to stand still is a move
-        assert _unforeseen(drift, taken, begins) == pytest.approx(count / n)
+        assert _unforeseen(drift, taken) == pytest.approx(count / n)
 
 
 def test_no_plan_creeps_through_a_wall():
@@ -177,7 +175,7 @@ def test_no_plan_creeps_through_a_wall():
     law = np.array([[1.0, 0.0], [0.0, 1.0]])
     actions = np.repeat([0, 1], 10)
     ends = begins + np.where(actions == 0, 0.0, 1.0)[:, None] * law[actions]  # a wall at x = 0
-    taken, _ = taken_by(law, begins, ends, actions)
+    taken = taken_by(law, begins, ends, actions)
     blurred = cast(DynamicsModel, _Drift(law * np.array([[0.3], [1.0]])))
     held = _repeat(blurred, taken, begins[::7], 0.6)
     reached = held.ends.reshape(3, 2, 2)
@@ -194,20 +192,21 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
         end = buffer.observations.intern(np.array([x + 0.01], np.float32))
         buffer.add_start(begin)
         buffer.add(begin, int(x < 0.5 and rng.random() < 0.5), end, False, True)
-    model = net_model(buffer, ridge=0.02)
-    where = model.landmarks[:, 0] / model.projection[0, 0]
+    points = net_points(buffer)
+    model = outcome_model(points, ridge=0.02)
+    where = model.landmarks[:, 0] / points.projection[0, 0]
     everywhere, left = model.sink.reshape(-1, 2).T
     assert everywhere.max() < 0.1
     assert left[where < 0.4].max() < 0.1
     assert left[where > 0.6].min() > 0.3, "the farther away the more"
     assert left[where > 0.9].min() > 0.8
-    trusting = net_model(buffer, ridge=0.0)
+    trusting = outcome_model(points, ridge=0.0)
     assert not trusting.sink.any()
 
 
 def test_held_outcomes_add_up_rewards_and_ends():
     buffer = drift_buffer(1000, np.random.default_rng(1))
-    model = net_model(buffer, ridge=0.0)
+    model = outcome_model(net_points(buffer), ridge=0.0)
     ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
     earned, remaining = model.accumulate(ones, none, 0.9)
     np.testing.assert_allclose(earned, (1.0 - remaining) / 0.1)  # 1 + γ + … of the steps held

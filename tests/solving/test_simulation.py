@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ import rover
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.support import BoolArray, FloatArray
-from rover.solving.simulation import Plan, Stage, best_plan
+from rover.planning.refined_dynamics import RefinedDynamics
+from rover.solving.simulation import Stage, best_plan
 
 GAMMA = 0.95
 FORCES = np.array([-0.3, 0.3])
@@ -24,7 +25,10 @@ class _Stick:
     What leaves ±3 lies beyond the data.
     """
 
-    n_actions = 2
+    n_actions, arrivals = 2, np.linspace(-2.0, 2.0, 41)[:, None]
+
+    def __init__(self, missed: float) -> None:
+        self.missed = np.full_like(self.arrivals, missed)
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self.arrive(1.2 * points + FORCES[:, None, None])
@@ -36,28 +40,17 @@ class _Stick:
         return np.asarray((np.abs(points) >= 3.0).any(axis=-1))
 
 
-def stage(held: int = 1, *, reward: float = 1.0, ends: bool = False, missed: float = 0.0) -> Stage:
-    """Each step earns a reward, but for the one that ends an episode, which earns −5."""
-    arrivals = np.linspace(-2.0, 2.0, 41)[:, None]
-    terminated = np.abs(arrivals[:, 0]) > 1.0
-    rewards = np.where(terminated, -5.0, reward)
-    over = terminated | (ends & (arrivals[:, 0] > 0.85))
+def stage(*, ends: bool = False, missed: float = 0.0) -> Stage:
+    """Each step earns 1, but for the one that ends an episode, which earns −5."""
+    terminated = np.abs(_Stick.arrivals[:, 0]) > 1.0
     return Stage(
-        _Stick(),
-        arrivals,
-        np.full_like(arrivals, missed),
+        cast(RefinedDynamics, _Stick(missed)),
+        np.where(terminated, -5.0, 1.0),
+        terminated | (ends & (_Stick.arrivals[:, 0] > 0.85)),
         terminated,
-        rewards,
-        over,
         discount=GAMMA,
         sink_value=-7.0,
-        action_repeat=held,
     )
-
-
-def planned(one: Stage, places: FloatArray) -> Plan:
-    outlook = one.look(places)
-    return Plan(places, one.solve(places, np.empty(0), outlook), outlook, 0.0)
 
 
 def by_hand(x: float, action: int, held: int, ends: bool) -> tuple[float, float, float]:
@@ -74,18 +67,18 @@ def by_hand(x: float, action: int, held: int, ends: bool) -> tuple[float, float,
 @pytest.mark.parametrize("held", [1, 3])
 def test_an_outlook_is_what_happens_step_by_step(held: int) -> None:
     points = np.array([[-0.9], [-0.31], [0.0], [0.42], [0.95], [2.6]])
-    outlook = stage(held).look(points)
+    ends, rewards, shares = stage().look(points, held)
     for row, (x,) in enumerate(points):
         for action in range(2):
             end, earned, remaining = by_hand(x, action, held, ends=False)
-            assert outlook.ends[row, action, 0] == pytest.approx(end)
-            assert outlook.earned[row, action] == pytest.approx(earned)
-            assert outlook.remaining[row, action] == pytest.approx(remaining)
+            assert ends[row, action, 0] == pytest.approx(end)
+            assert rewards[row, action] == pytest.approx(earned)
+            assert shares[row, action] == pytest.approx(remaining)
 
 
 def test_a_task_ends_where_its_transitions_say_so() -> None:
     points = np.array([[0.5], [0.2]])  # arrive at 0.9 and at 0.54
-    assert stage(ends=True).look(points).remaining[:, 1].tolist() == [0.0, GAMMA]
+    assert stage(ends=True).look(points, 1)[2][:, 1].tolist() == [0.0, GAMMA]
 
 
 def test_values_are_those_of_a_fine_grid() -> None:
@@ -96,40 +89,43 @@ def test_values_are_those_of_a_fine_grid() -> None:
     for _ in range(600):
         onward = np.where(alive, 1.0 + GAMMA * np.interp(reached, grid, values), -5.0)
         values = onward.max(axis=0)
-    solved = planned(stage(), grid[::10, None]).values
+    solved = stage().plan(grid[::10, None], 1).values
     assert np.abs(solved - values[::10]).max() < 0.02 * values.max()
 
 
 def test_a_plan_that_falls_in_simulation_is_mended() -> None:
-    """Of places that are none of them beside the edge: interpolated, a fall is no fall."""
+    """On landmarks away from the edge: interpolated, a fall is no fall."""
     one, begins = stage(), np.linspace(-0.2, 0.2, 5)[:, None]
     starts, rng = np.array([[0.05], [-0.1]]), np.random.default_rng(5)
-    first, _ = one.simulate(planned(one, begins), starts, rng)
-    plan = best_plan(one, begins, starts, rng)
-    assert first < 0.5 * plan.value
-    assert one.is_best(plan.value), "it stays up until the simulated rollout ends"
-    assert plan.value == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
-    value, passed = one.simulate(plan, starts, rng)
-    assert value == pytest.approx(plan.value)
+    first, _ = one.simulate(one.plan(begins, 1).policy(), starts, rng)
+    plan, best = best_plan(one, 1, begins, starts, rng)
+    assert first < 0.5 * best
+    assert one.is_best(best), "it stays up until the simulated rollout ends"
+    assert best == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
+    value, passed = one.simulate(plan.policy(), starts, rng)
+    assert value == pytest.approx(best)
     assert (np.abs(passed) <= 1.0).all()
 
 
 def test_a_simulated_rollout_is_the_policy_step_by_step() -> None:
     """A stick that leans by 1 can be held at 0.9, at 0.78, and so on; beyond 1.08 it falls."""
-    one, places = stage(), np.linspace(-1.0, 1.0, 201)[:, None]
-    plan, rng = planned(one, places), np.random.default_rng(0)
-    _, passed = one.simulate(plan, np.array([[1.0]]), rng)
+    one, rng = stage(), np.random.default_rng(0)
+    policy = one.plan(np.linspace(-1.0, 1.0, 201)[:, None], 1).policy()
+    _, passed = one.simulate(policy, np.array([[1.0]]), rng)
     assert passed[:4, 0] == pytest.approx([1.0, 0.9, 0.78, 0.636])
-    value, passed = one.simulate(plan, np.array([[1.09]]), rng)
+    assert (policy.probs(passed[:3])[:, 0] == 1.0).all()
+    value, passed = one.simulate(policy, np.array([[1.09]]), rng)
     assert value == pytest.approx(-5.0)
     assert len(passed) == 1
 
 
 def test_a_law_that_misses_much_is_worth_less() -> None:
-    places, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
+    landmarks, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
     sure, missed = stage(), stage(missed=0.3)
-    good, _ = sure.simulate(planned(sure, places), starts, np.random.default_rng(0))
-    bad, _ = missed.simulate(planned(missed, places), starts, np.random.default_rng(0))
+    good, bad = (
+        one.simulate(one.plan(landmarks, 1).policy(), starts, np.random.default_rng(0))[0]
+        for one in (sure, missed)
+    )
     assert sure.is_best(good)
     assert bad < 0.9 * good
 

@@ -8,7 +8,10 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.solving import OutcomeModel, optimal_values, policy_values, state_model
+from rover.planning.outcomes import OutcomeModel, outcome_model
+from rover.planning.points import state_points
+from rover.solving.solve import optimal_tables, policy_values
+from rover.solving.tasks import TaskRewards
 
 N_ACTIONS, DISCOUNT = 3, 0.9
 SEEDS = st.integers(0, 2**16)
@@ -21,7 +24,12 @@ def random_model(rng: np.random.Generator, n_states: int, n: int) -> tuple[Buffe
     moves = rng.integers([n_states, N_ACTIONS, n_states], size=(n, 3))
     for x, a, y in moves.tolist():
         buffer.add(x, a, y, bool(rng.random() < 0.1), False)
-    return buffer, state_model(buffer, ridge=1.0)
+    return buffer, outcome_model(state_points(buffer), ridge=1.0)
+
+
+def tasks_of(rewards: NDArray[np.float64], ends: NDArray[np.float64]) -> TaskRewards:
+    n_tasks = rewards.shape[1]
+    return TaskRewards(rewards, ends, ("",) * n_tasks, np.full(n_tasks, -1))
 
 
 def dense_oracle(
@@ -59,11 +67,12 @@ def test_values_are_those_of_policy_iteration(seed, n_states, n, n_rewards):
     rewards = rng.normal(size=(n, n_rewards))
     sink = rng.normal(size=n_rewards)
     ends = np.repeat(buffer.terminated[:, None].astype(float), n_rewards, axis=1)
-    solved = optimal_values(model, rewards, ends, discount=DISCOUNT, sink_value=sink)
+    solved = optimal_tables(model, tasks_of(rewards, ends), discount=DISCOUNT, sink_value=sink)[
+        "action_values"
+    ]
     for k in range(n_rewards):
         oracle = dense_oracle(buffer, model, rewards[:, k], sink[k])
-        np.testing.assert_allclose(solved.action_values[k], oracle, atol=1e-6)
-        np.testing.assert_allclose(solved.values[k], oracle.max(axis=1), atol=1e-6)
+        np.testing.assert_allclose(solved[k], oracle, atol=1e-6)
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60))
@@ -74,7 +83,7 @@ def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
     rewards, sink = rng.normal(size=(n, 2)), rng.normal(size=2)
     probs = rng.dirichlet(np.ones(N_ACTIONS), size=n_states)
     ends = buffer.terminated[:, None].astype(float)
-    found = policy_values(model, probs, rewards, ends, discount=DISCOUNT, sink_value=sink)
+    found = policy_values(model, probs, rewards, discount=DISCOUNT, sink_value=sink)
     earned, remaining = model.accumulate(rewards, ends.repeat(2, axis=1), DISCOUNT)
     values = np.zeros((n_states, 2))
     for _ in range(400):
@@ -88,7 +97,7 @@ def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
 def test_values_that_do_not_converge_are_warned_of():
     loop = Buffer((), np.int64, 1)
     loop.add(loop.observations.intern(np.int64(0)), 0, 0, False, False)
-    model = state_model(loop, ridge=0.0)
+    model = outcome_model(state_points(loop), ridge=0.0)
     one, none = np.ones((1, 1)), np.zeros((1, 1))
     with pytest.warns(RoverWarning, match="smaller discount"):
-        optimal_values(model, one, none, discount=1 - 1e-6, sink_value=np.zeros(1))
+        optimal_tables(model, tasks_of(one, none), discount=1 - 1e-6, sink_value=np.zeros(1))

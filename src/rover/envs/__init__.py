@@ -16,6 +16,7 @@ from rover.envs.random_rooms import RandomRooms
 from rover.envs.registration import (
     ENVIRONMENTS,
     GOALS,
+    goal_state,
     id_and_kwargs,
     import_modules,
     known_id,
@@ -42,6 +43,7 @@ __all__ = [
     "StoredObservations",
     "action_set",
     "finite_dynamics",
+    "goal_state",
     "goal_view",
     "id_and_kwargs",
     "import_modules",

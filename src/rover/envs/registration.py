@@ -108,6 +108,18 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
 
 
+def goal_state(goal: str | Cell, env: gym.Env[Any, Any]) -> tuple[str, int]:
+    """Name and state of a goal of a grid world, by its name or its cell.
+
+    Raises:
+        ConfigurationError: no such name, or the cell is a wall or outside the map.
+    """
+    name = goal if isinstance(goal, str) else ",".join(map(str, goal))
+    _, (x, y) = resolve_goal("" if env.spec is None else env.spec.id, name)
+    world: Any = env.unwrapped
+    return name, world.layout.index((x, y), role="goal")
+
+
 IMPORTED: dict[str, None] = {}
 """Modules that the user asked for, in order; processes that work for this one import them too."""
 

@@ -23,7 +23,7 @@ from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.model_selection import ModelSelection
-from rover.planning.outcomes import SPACING, OutcomeModel
+from rover.planning.outcomes import SPACING, OutcomeModel, outcome_model
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
 from rover.solving.solve import value_policy, warn_of_unseen
@@ -164,18 +164,18 @@ class Adaptation(PlanningRun):
     def _replan(self, n: int) -> None:
         with self.stopwatch("improve"):
             self._take_in(n)
-            model = self._experience.model(0.0, self._selection)
-            self._is_exact = model.exact
+            points = self._experience.points(self._selection)
+            model, self._is_exact = outcome_model(points, ridge=0.0), points.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
             # unvisited. What was seen in pretraining comes first; once all of it is visited, the
             # unknown is the aim.
-            arrivals = self._unvisited(model.points)[self._all.successors]
+            arrivals = self._unvisited(points.rows)[self._all.successors]
             aims = arrivals.astype(np.float64), arrivals | self._all.terminated
             self._exploration = self._plan = self._value_policy(
                 model, *aims, _UNTRIED if arrivals.any() else 1.0
             )
             if self.is_rewarded:
-                self._plan = self._value_policy(model, *self._reward_model(model.points, n))
+                self._plan = self._value_policy(model, *self._reward_model(points.rows, n))
         self._n_planned = n
         self._n_visited = len(self._buffer.observations)
         self._acting.forget()

@@ -14,26 +14,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.arrays import blocks, evenly_spaced
-from rover.data import Buffer
-from rover.errors import ConfigurationError
-from rover.features import Encoder
+from rover.arrays import evenly_spaced
 from rover.operators.kernels import gaussian_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray
 from rover.planning.counts import Counts
 from rover.planning.dynamics import Dynamics
-from rover.planning.dynamics_model import MOST_COMPARED, DynamicsModel
-from rover.planning.model import LandmarkModel
-from rover.planning.model_selection import has_metric, is_lattice, unexplained
-from rover.planning.net import FIRST_UNITS, Net, between, nearest, sparse_rows, time_units
+from rover.planning.dynamics_model import MOST_COMPARED
+from rover.planning.model_selection import is_lattice
+from rover.planning.net import Net, between, nearest, sparse_rows
+from rover.planning.points import NEIGHBOURS, Points, Transitions
 
 SPACING = 0.2
 """Distance of the landmarks of a net, in units of what five steps change."""
@@ -49,13 +44,8 @@ _PASSED = np.arange(1, 5)[:, None, None] / 4.0  # shares of a repeated action's 
 _MOST_REPEATS = 20
 _USUAL_LEAK = 1.0 / 60.0
 _MET = 0.5  # contact probability from which on a wall is met
-_LEAST_MOVE = 0.2  # of a usual change
-_CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for half
 _NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
-_WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
-NEIGHBOURS = 8
-"""Landmarks that a point between them is interpolated from."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +53,10 @@ class OutcomeModel:
     """Outcomes of every action at p landmarks, made of n transitions.
 
     Attributes:
-        points: (N, z) the observations of the buffer as points.
+        points: the observations of the transitions.
         landmarks: (p, z) points. Values are planned on the first u of them; action values are known
             at all.
         n_planned: u.
-        projection: (d, z) from features of observations (n, d) to points.
         shares: (p·A, E) probability of each outcome of a pair x·A + a; empty rows where the pair
             was never tried.
         steps: for each step that an outcome takes, (E, n) weights on the transitions that it is
@@ -81,50 +70,23 @@ class OutcomeModel:
             every landmark stands for one observation alone.
         landings: as `steps`, of the transitions that ended nearest to where the outcome leads,
             whatever their action; none where every landmark stands for one observation alone.
-        twins: (2, n) for each transition the one of its action that began nearest to it, and the
-            one that ended nearest; None with `landings` empty.
-        encoder: makes the features of observations; None: observations as they are, flattened.
-        has_metric: whether the distance between points says how alike they are.
-        landmark_model: the model that a net was made with.
-        unexplained: share of the motion that its dynamics model leaves unexplained.
     """
 
-    points: FloatArray
+    points: Points
     landmarks: FloatArray
     n_planned: int
-    projection: FloatArray
     shares: csr_array
     steps: tuple[csr_array, ...]
     onward: csr_array
     sink: FloatArray
-    displacements: FloatArray | None
+    displacements: FloatArray | None = None
     contact_probability: FloatArray | None = None
     landings: tuple[csr_array, ...] = ()
-    twins: IntArray | None = None
-    encoder: Encoder | None = None
-    has_metric: bool = False
-    landmark_model: LandmarkModel | None = None
-    unexplained: float = 0.0
-
-    @property
-    def exact(self) -> bool:
-        """True if every landmark stands for one observation alone."""
-        return self.displacements is None
 
     @property
     def n_actions(self) -> int:
         """A."""
         return len(self.sink) // len(self.landmarks)
-
-    @property
-    def reach(self) -> float:
-        """Distance to the nearest landmark beyond which a point is outside the data."""
-        if not self.exact:
-            return math.inf
-        if len(self.points) < 2:
-            return 1e-6
-        # Half the least distance between two points.
-        return float(np.min(KDTree(self.points).query(self.points, k=[2])[0])) / 2.0
 
     def outcomes_that_pass(self, is_goal: Callable[[FloatArray], BoolArray]) -> BoolArray:
         """Outcomes (E,) that are predicted to pass a goal, or to arrive there.
@@ -140,37 +102,13 @@ class OutcomeModel:
         # A pair that was never tried has not moved, and leads to the sink.
         return np.asarray(passed & (self.sink < 1.0))
 
-    def observations(self, points: FloatArray, like: NDArray[Any]) -> NDArray[Any]:
-        """Observations (n, *shape) at points (n, z); noise features are copied from `like`.
-
-        Args:
-            points: of a model without an encoder.
-            like: an observation (*shape).
-        """
-        kept, column = np.nonzero(self.projection)
-        flat = np.tile(like.reshape(-1).astype(np.float64), (len(points), 1))
-        flat[:, kept] = points[:, column] / self.projection[kept, column]
-        return flat.reshape(-1, *like.shape).astype(like.dtype)
-
-    def follow_arrivals(self, columns: FloatArray) -> bool:
-        """True if columns (n, K) of transitions follow from where they ended as well as from where
-        they began."""
-        if self.twins is None:
-            return False
-        begun, ended = (((columns[twin] - columns) ** 2).sum() for twin in self.twins)
-        return bool(ended <= begun)
-
     def _read(self, number: int, columns: FloatArray) -> FloatArray:
-        """Columns (n, K) of transitions at a step of the outcomes, (E, K).
-
-        The columns follow from where transitions begin and their actions, or from where they end:
-        whichever predicts each transition better from its nearest twin.
-        """
+        """Columns (n, K) of transitions at a step of the outcomes, (E, K)."""
         by_begin = self.steps[number] @ columns
-        if self.twins is None:
+        if self.points.transitions is None:
             return np.asarray(by_begin)
-        begun, ended = (((columns[twin] - columns) ** 2).sum(axis=0) for twin in self.twins)
-        return np.where(ended < begun, self.landings[number] @ columns, by_begin)
+        follows = self.points.transitions.gain_by_arrival(columns) > 0.0
+        return np.where(follows, self.landings[number] @ columns, by_begin)
 
     def accumulate(
         self, rewards: FloatArray, ends: FloatArray, discount: float
@@ -195,31 +133,28 @@ class OutcomeModel:
         return earned, remaining
 
 
-def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
+def outcome_model(points: Points, *, ridge: float) -> OutcomeModel:
+    """The model of what actions lead to.
+
+    Args:
+        points: of a buffer, from :func:`state_points` or :func:`net_points`.
+        ridge: λ ≥ 0. Where states repeat it is per unit of the observed outcome variance, and a
+            pair seen n times leads to the sink with probability λ / (n + λ). Where they do not, n
+            is the weight of the transitions with the action that are near, where it is least while
+            the action is repeated, and λ is at most such that three quarters of the pairs lose a
+            sixtieth of their mass: data may be thin everywhere.
+    """
+    return _state_model(points, ridge) if points.exact else _net_model(points, ridge)
+
+
+def _state_model(points: Points, ridge: float) -> OutcomeModel:
     """The model of states that repeat: relative frequencies of what was seen.
 
     Where observations have a metric and are not on a lattice, an untried pair has the outcomes of
     the nearest observation in which its action was tried, and a larger probability of the sink.
-
-    Args:
-        buffer: the transitions.
-        ridge: λ per unit of the observed outcome variance: a pair seen n times leads to the sink
-            with probability λ / (n + λ). 0 trusts a pair seen once.
     """
-    table = buffer.observations.rows
-    features = table.reshape(len(table), -1)
-    width, is_metric = features.shape[1], has_metric(table)
-    if width > _WIDTH:  # a few random projections separate images as well as all numbers
-        generator = torch.Generator().manual_seed(0)
-        shape = width, _PROJECTED_WIDTH
-        projection = torch.randn(shape, generator=generator, dtype=torch.float32).double().numpy()
-    else:
-        projection = np.eye(width)
-    if is_metric:
-        projection = projection / _exact_units(buffer)[:, None]
-    parts = (features[rows].astype(np.float64) for rows in blocks(len(features)))
-    points = np.concatenate([part @ projection for part in parts])
-    n_actions, n_pairs = buffer.n_actions, len(points) * buffer.n_actions
+    buffer, n_states = points.buffer, len(points.rows)
+    n_actions, n_pairs = buffer.n_actions, n_states * buffer.n_actions
     pairs = buffer.inputs * n_actions + buffer.actions
     tries = np.bincount(pairs, minlength=n_pairs).astype(np.float64)
     keys = np.stack([pairs, buffer.successors, buffer.terminated.astype(np.int64)])
@@ -232,19 +167,17 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     shares = csr_array((counts / tries[distinct[0]], (distinct[0], here)), shape=(n_pairs, size))
     sink = np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0)
     # On a lattice an untried pair may have a wall ahead, and the nearest observation lie beyond it.
-    if is_metric and not is_lattice(buffer, len(buffer)):
-        shares, sink = _with_nearest(points, shares, sink, tries.reshape(-1, n_actions) > 0.0)
+    if points.has_metric and not is_lattice(buffer, len(buffer)):
+        tried = tries.reshape(-1, n_actions) > 0.0
+        shares, sink = _with_nearest(points.rows, shares, sink, tried)
     return OutcomeModel(
         points=points,
-        landmarks=points,
-        n_planned=len(points),
-        projection=projection,
+        landmarks=points.rows,
+        n_planned=n_states,
         shares=shares,
         steps=(csr_array((1.0 / counts[outcome], (outcome, np.arange(n))), shape=(size, n)),),
-        onward=csr_array((np.ones(size), (here, distinct[1])), shape=(size, len(points))),
+        onward=csr_array((np.ones(size), (here, distinct[1])), shape=(size, n_states)),
         sink=sink,
-        displacements=None,
-        has_metric=is_metric,
     )
 
 
@@ -270,158 +203,38 @@ def _with_nearest(
     return csr_array(shares[source.ravel()]), sink.ravel()
 
 
-def _exact_units(buffer: Buffer) -> FloatArray:
-    """Units of distance (d,) between observations that repeat: powers of two near units of time.
-
-    A division by a power of two keeps every bit, so that distinct observations stay distinct; and
-    no feature is left out, since two states may differ in it alone.
-    """
-    table = buffer.observations.rows.astype(np.float64)
-    done = buffer.terminated | buffer.truncated
-    units = time_units(table[buffer.inputs], table[buffer.successors], done)
-    spans = np.ptp(table, axis=0)
-    units = np.where(np.isfinite(units) & (units > 0.0), units, spans)
-    return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
-
-
-def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -> OutcomeModel:
-    """The model of states that do not repeat: displacements on a net of landmarks.
-
-    Args:
-        buffer: the transitions.
-        encoder: makes the features of its observations; None: observations as they are, flattened.
-        ridge: λ: an action leads to the sink with probability λ / (n + λ), n the weight of the
-            transitions with that action that are near, where it is least while it is repeated.
-            Less where the data is thin everywhere: at most such that three quarters of the pairs
-            lose a sixtieth of their mass.
-
-    Raises:
-        ConfigurationError: too few transitions.
-    """
-    if len(buffer) < FIRST_UNITS:
-        raise ConfigurationError(
-            f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
-            f"collect at least {FIRST_UNITS}, and a thousand to expect anything"
-        )
-    table = buffer.observations.rows
-    flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
-    features: FloatArray = flat.astype(np.float64)
-    model = LandmarkModel(buffer, lambda rows, _: (features[rows], None))
-    model.fit()
-    projection = np.zeros((features.shape[1], len(model.kept)))
-    projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
-    begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
-    coarse = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2)
-    finer = Net.over(begins, FINE_SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
+def _net_model(points: Points, ridge: float) -> OutcomeModel:
+    """The model of states that do not repeat: displacements on a net of landmarks."""
+    model, taken = points.model, points.transitions
+    assert model is not None
+    assert taken is not None
+    coarse = Net.over(taken.begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2)
+    finer = Net.over(taken.begins, FINE_SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
     net = coarse.landmarks
     landmarks = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
-    taken = _Taken(begins, ends, buffer.actions, buffer.n_actions, model.dynamics)
+    taken.find_contacts(model.dynamics.smooth(taken.begins, points.buffer.actions))
     repeated = _repeat(model.dynamics, taken, landmarks, _AWAY * coarse.radius)
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
     # at √ρ.
-    unforeseen = _unforeseen(model.dynamics, taken, begins)
+    unforeseen = _unforeseen(model.dynamics, taken)
     contact_probability = np.maximum(repeated.contact_probability, math.sqrt(unforeseen))
     index, weight = between(KDTree(net), repeated.ends, NEIGHBOURS)
     tried = np.tile([tree is not None for tree in taken.trees], len(landmarks))
     # A loss of mass that is equal everywhere does not change a choice.
     ridge = min(ridge, _USUAL_LEAK * float(np.quantile(repeated.support[tried], 0.25)))
     return OutcomeModel(
-        points=features @ projection,
+        points=points,
         landmarks=landmarks,
         n_planned=len(net),
-        projection=projection,
         shares=csr_array(diags_array(tried.astype(np.float64))),
         steps=repeated.steps,
         landings=repeated.landings,
-        twins=taken.twins(),
         onward=sparse_rows(index, weight, len(net)),
         sink=np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0),
-        displacements=repeated.ends - np.repeat(landmarks, buffer.n_actions, axis=0),
+        displacements=repeated.ends - np.repeat(landmarks, points.buffer.n_actions, axis=0),
         contact_probability=contact_probability,
-        encoder=encoder,
-        landmark_model=model,
-        unexplained=taken.unexplained,
     )
-
-
-class _Taken:
-    """The transitions, found again by where an action was taken and by where it ended.
-
-    Args:
-        begins, ends: (n, z) points.
-        actions: (n,).
-        n_actions: A.
-        dynamics: contradicted by contacts.
-
-    Attributes:
-        changes: (n, z).
-        contacts: (n,) mask of those that contradict the dynamics model where they began: they met
-            a wall, fell or were clipped.
-        rows: of each action, the transitions.
-        trees: of each action, where it was taken; None: nowhere.
-        landed: where the transitions ended.
-        usual: median length of the changes.
-        unexplained: share of the motion that the dynamics model leaves unexplained.
-    """
-
-    def __init__(
-        self,
-        begins: FloatArray,
-        ends: FloatArray,
-        actions: IntArray,
-        n_actions: int,
-        dynamics: DynamicsModel,
-    ) -> None:
-        self.changes = ends - begins
-        self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
-        self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
-        self.landed = KDTree(ends)
-        self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
-        predicted = dynamics.smooth(begins, actions)
-        self.contacts = self._differ(predicted, self.changes[:, None])[:, 0]
-        moves = self.changes.any(axis=1)
-        self.unexplained = unexplained((predicted - self.changes)[moves], self.changes[moves])
-
-    def near(
-        self, action: int, points: FloatArray, k: int = NEIGHBOURS
-    ) -> tuple[IntArray, FloatArray]:
-        """The k transitions (q, k) with an action that began nearest to points (q, z), or all, and
-        how far from them, (q, k)."""
-        tree = self.trees[action]
-        assert tree is not None
-        distance, index = nearest(tree, points, min(k, tree.n))
-        return self.rows[action][index], distance
-
-    def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
-        """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
-        return self._differ(change, self.changes[transitions]) & self.contacts[transitions]
-
-    def _differ(self, change: FloatArray, others: FloatArray) -> BoolArray:
-        """Mask (q, k) of changes (q, k, z) that differ from one (q, z) by half of the larger.
-
-        A fifth of a usual change is the least that counts as one: near where a system rests all
-        moves are small.
-        """
-        missed = np.linalg.norm(others - change[:, None], axis=2)
-        size = np.maximum(np.linalg.norm(others, axis=2), np.linalg.norm(change, axis=1)[:, None])
-        return np.asarray(missed > _CONTRADICTED * np.maximum(size, _LEAST_MOVE * self.usual))
-
-    def twins(self) -> IntArray:
-        """The transition of its action that began nearest to each, and the one that ended nearest
-        to it, (2, n)."""
-        begun = np.arange(len(self.changes))
-        for rows, tree in zip(self.rows, self.trees, strict=True):
-            if tree is not None and tree.n > 1:
-                begun[rows] = rows[_twins(tree)]
-        return np.stack([begun, _twins(self.landed)])
-
-
-def _twins(tree: KDTree) -> IntArray:
-    """The nearest other point of a tree to each of its points, (n,)."""
-    index = nearest(tree, np.asarray(tree.data), 2)[1]
-    itself = index[:, 0] == np.arange(tree.n)  # else another lies at the same point
-    return np.where(itself, index[:, 1], index[:, 0])
 
 
 class _Repeated(NamedTuple):
@@ -441,7 +254,9 @@ class _Repeated(NamedTuple):
     contact_probability: FloatArray
 
 
-def _repeat(dynamics: Dynamics, taken: _Taken, landmarks: FloatArray, distance: float) -> _Repeated:
+def _repeat(
+    dynamics: Dynamics, taken: Transitions, landmarks: FloatArray, distance: float
+) -> _Repeated:
     """Repeat each action from each landmark until it is `distance` from it."""
     n_actions, n, size = len(taken.rows), len(taken.changes), len(landmarks) * len(taken.rows)
     where = np.repeat(landmarks[None], n_actions, axis=0)  # (A, p, z)
@@ -495,8 +310,9 @@ def _repeat(dynamics: Dynamics, taken: _Taken, landmarks: FloatArray, distance: 
     )
 
 
-def _unforeseen(dynamics: Dynamics, taken: _Taken, begins: FloatArray) -> float:
+def _unforeseen(dynamics: Dynamics, taken: Transitions) -> float:
     """Share of the transitions that contradict what is predicted where no other near by does."""
+    begins = taken.begins
     some = evenly_spaced(len(begins), MOST_COMPARED)
     n_unforeseen = 0
     for action, rows in enumerate(taken.rows):

@@ -30,6 +30,7 @@ class RefinedDynamics(Dynamics):
             predictions are its own.
 
     Attributes:
+        model: the landmark model.
         rows: (n,) of the transitions that it was made of.
         begins, arrivals: (n, d) points at which they begin and end.
         missed: (n, d) residual of each arrival, left out.
@@ -37,7 +38,7 @@ class RefinedDynamics(Dynamics):
     """
 
     def __init__(self, model: LandmarkModel) -> None:
-        buffer, known = model.buffer, model.dynamics
+        self.model, buffer, known = model, model.buffer, model.dynamics
         self.rows = evenly_spaced(len(buffer), MOST_COMPARED)
         self.begins = model.points(buffer.inputs[self.rows])
         self.arrivals = model.points(buffer.successors[self.rows])

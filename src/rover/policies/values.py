@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
 from rover.features import Encoder, as_tensor
-from rover.operators.kernels import interpolation_weights
+from rover.operators.kernels import require_finite
+from rover.planning.net import between
 from rover.policies.policy import Policy, stored_encoder
 from rover.storage import check_tensors
 
-TIE = 1e-7
-"""Action values nearer than this, relative to the largest of the table, are taken for equal."""
+# Action values nearer than this, relative to the largest of the table, are taken for equal.
+_TIE = 1e-7
 
 # Landmarks that vote at an unseen observation.
 _VOTERS = 3
 
 # Share of uniform actions at an unseen observation: all voters may miss a wall that is beside it.
 _UNSEEN = 0.1
-
-# Points that are evaluated together.
-_AT_ONCE = 1024
 
 _FORMS = {
     "landmarks": "torch.float64 landmarks axes",
@@ -49,13 +49,11 @@ class _Near(NamedTuple):
 
     Attributes:
         rows: (n, k) of the table of landmarks.
-        weights: (n, k).
-        apart: (n, 1) distance to the nearest.
+        weights: (n, k), sum 1.
     """
 
     rows: Tensor
     weights: Tensor
-    apart: Tensor
 
     def read(self, table: Tensor) -> Tensor:
         """Rows (n, …) of a table of landmarks (p, …) at the points, flattened."""
@@ -162,10 +160,10 @@ class ValuePolicy(Policy):
         return self._action_values(regressors, [0])[0]
 
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
-        near = self._near(points, self.landmarks)
+        near = self._near(points, self._tree)
         logits = self._preferences(self._at(points, near, components), components)
-        if self.contact_probability is not None:
-            logits = self._with_contacts(logits, near, self.contact_probability)
+        if self.contact_probability is not None and self.contact_probability.any():
+            logits = self._with_contacts(logits, near.read(self.contact_probability))
         if self.has_metric:
             # Each task has voters of its own: landmarks where its actions differ.
             logits = torch.stack(
@@ -184,41 +182,35 @@ class ValuePolicy(Policy):
         # At temperature 0 equal actions share the probability: rounding to multiples of the tie
         # makes them exactly equal, and the next best too unlikely to be drawn.
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
-        return (better / (TIE * largest[:, None, None])).round()
+        return (better / (_TIE * largest[:, None, None])).round()
 
-    def _with_contacts(self, logits: Tensor, near: _Near, contact_probability: Tensor) -> Tensor:
-        """Logits (c, n, A), uniform with the contact probability of the best action."""
-        read = near.read(contact_probability)
+    def _with_contacts(self, logits: Tensor, contact_probability: Tensor) -> Tensor:
+        """Logits (c, n, A), uniform with the contact probability, of (n, A), of the best action."""
         best = logits.argmax(dim=2, keepdim=True)
-        probability = read.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
+        probability = contact_probability.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
         probs = (1.0 - probability) * torch.softmax(logits, dim=2) + probability / self.n_actions
         return probs.clamp(min=1e-300).log()
 
-    def _with_votes(self, logits: Tensor, component: int, points: Tensor, around: _Near) -> Tensor:
+    def _with_votes(self, logits: Tensor, component: int, points: Tensor, near: _Near) -> Tensor:
         """Logits (n, A) at points (n, z), by the nearest landmarks where the data is far."""
         table = self.table[component]
         # A landmark whose actions have equal values has no vote.
         voters = (table != table[:, :1]).any(dim=1)
         if not voters.any():
             return logits
-        is_silent = (table[around.rows[:, 0]] == self.sink_values[component]).all(dim=1)
-        rows = torch.nonzero(is_silent | (around.apart[:, 0] > self.reach))[:, 0]
+        is_silent = (table[near.rows[:, 0]] == self.sink_values[component]).all(dim=1)
+        rows = torch.nonzero(is_silent | self._is_unseen(points))[:, 0]
         if len(rows) == 0:
             return logits
-        distances = _distances(points[rows], self.landmarks[voters])
-        near, chosen = distances.topk(min(_VOTERS, distances.shape[1]), largest=False)
+        distances, chosen = _nearest(_tree(self.landmarks[voters]), points[rows], _VOTERS)
         # Inverse distances (Shepard 1968): the nearest counts most, none is left out.
-        weights = 1.0 / near.clamp(min=1e-9)
+        weights = 1.0 / distances.clamp(min=1e-9)
         probs = torch.softmax(self._preferences(table[voters][None], [component])[0], dim=1)
         votes = (weights[:, :, None] * probs[chosen]).sum(dim=1)
         votes = votes / weights.sum(dim=1, keepdim=True)
         votes = (1.0 - _UNSEEN) * votes + _UNSEEN / self.n_actions
         # A new tensor: the logits may need a gradient.
         return logits.index_put((rows,), votes.clamp(min=1e-300).log())
-
-    def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
-        """Q (c, n, A) at points (n, z) under several tasks."""
-        return self._at(points, self._near(points, self.landmarks), components)
 
     def regressors(self, observations: Tensor) -> Tensor:
         """The points (n, z) float64 of raw observations (n, *shape)."""
@@ -228,18 +220,21 @@ class ValuePolicy(Policy):
             features = self.encoder(observations).double()
         return features @ self.projection
 
+    def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
+        """Q (c, n, A) at points (n, z) under several tasks."""
+        return self._at(points, self._near(points, self._tree), components)
+
     def _at(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z), with the landmarks near them, under several tasks."""
         # The table holds what is earned before the action ends; the value of its end is added.
         q = torch.stack([near.read(self.table[k]) for k in components])
-        # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
         if self.displacements is not None:
+            # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
             assert self.values is not None
             assert self.remaining is not None
             change = near.read(self.displacements).reshape(len(points), self.n_actions, -1)
-            ends = (points[:, None] + change).flatten(0, 1)
             # V alone is interpolated where the action ends: it is discontinuous, and so is Q.
-            at = self._near(ends, self.landmarks[: self.values.shape[1]])
+            at = self._near((points[:, None] + change).flatten(0, 1), self._planned_tree)
             for number, k in enumerate(components):
                 reached = (at.weights * self.values[k][at.rows]).sum(dim=1)
                 q[number] += near.read(self.remaining[k]) * reached.reshape(len(points), -1)
@@ -247,23 +242,32 @@ class ValuePolicy(Policy):
             return q
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
         nothing = self.sink_values[list(components)][:, None, None]
-        return torch.where(near.apart <= self.reach, q, nothing)
+        return torch.where(self._is_unseen(points)[:, None], nothing, q)
 
-    def _near(self, points: Tensor, landmarks: Tensor) -> _Near:
-        """The landmarks near points (n, z)."""
-        # Distances to all landmarks are a table that must fit into memory.
-        parts = [self._near_each(block, landmarks) for block in torch.split(points, _AT_ONCE)]
-        return parts[0] if len(parts) == 1 else _Near(*map(torch.cat, zip(*parts, strict=True)))
+    @cached_property
+    def _tree(self) -> KDTree:
+        """All landmarks."""
+        return _tree(self.landmarks)
 
-    def _near_each(self, points: Tensor, landmarks: Tensor) -> _Near:
-        distances = _distances(points, landmarks)
-        near, index = distances.topk(min(self.neighbours, len(landmarks)), largest=False)
-        if near.shape[1] == 1:  # the nearest landmark stands for the point
-            return _Near(index, torch.ones_like(near), near)
-        # In units of the farthest neighbour, so that dense and sparse landmarks are weighed alike.
-        reach = near[:, -1:].clamp(min=1e-9)
-        offsets = (landmarks[index] - points[:, None]) / reach[:, :, None]
-        return _Near(index, interpolation_weights(near / reach, offsets), near[:, :1])
+    @cached_property
+    def _planned_tree(self) -> KDTree:
+        """The landmarks with values: the first u."""
+        assert self.values is not None
+        return _tree(self.landmarks[: self.values.shape[1]])
+
+    def _near(self, points: Tensor, tree: KDTree) -> _Near:
+        """The landmarks of a tree near points (n, z)."""
+        if self.neighbours == 1:  # the nearest landmark stands for the point
+            distances, rows = _nearest(tree, points, 1)
+            return _Near(rows, torch.ones_like(distances))
+        index, weights = between(tree, _checked(points), self.neighbours)
+        return _Near(torch.from_numpy(index).to(points.device), points.new_tensor(weights))
+
+    def _is_unseen(self, points: Tensor) -> Tensor:
+        """Mask (n,) of the points (n, z) that are far from all data."""
+        if self.reach == math.inf:
+            return torch.zeros(len(points), dtype=torch.bool, device=points.device)
+        return _nearest(self._tree, points, 1)[0][:, 0] > self.reach
 
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0
@@ -283,8 +287,8 @@ class ValuePolicy(Policy):
         silent."""
         with torch.no_grad():
             points = self.regressors(as_tensor(observations))
-            near, landmark = _distances(points, self.landmarks).min(dim=1)
-        return torch.where(near <= self.reach, landmark, -1).numpy()
+        distances, rows = _nearest(self._tree, points, 1)
+        return torch.where(distances <= self.reach, rows, -1)[:, 0].numpy()
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
         """The component whose task is to arrive at `goal`: an observation (*shape), or a name."""
@@ -343,7 +347,7 @@ class ValuePolicy(Policy):
             q = self._action_values(self.landmarks, [0])[0]
         # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
         behind = q.amax(dim=1, keepdim=True) - q
-        tied = behind <= TIE * q.abs().amax().clamp(min=1e-12)
+        tied = behind <= _TIE * q.abs().amax().clamp(min=1e-12)
         gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)
         gaps = gaps[torch.isfinite(gaps)]
         if len(gaps) == 0:
@@ -426,6 +430,21 @@ class ValuePolicy(Policy):
         ).requires_grad_(False)
 
 
-def _distances(points: Tensor, landmarks: Tensor) -> Tensor:
-    """Distances (n, p) of points (n, z) to landmarks (p, z), from their differences."""
-    return torch.cdist(points, landmarks, compute_mode="donot_use_mm_for_euclid_dist")
+def _tree(landmarks: Tensor) -> KDTree:
+    """Landmarks (p, z), for queries of the nearest."""
+    return KDTree(landmarks.cpu().numpy())
+
+
+def _nearest(tree: KDTree, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Distances and rows, both (n, k), of the k landmarks of a tree nearest to points (n, z).
+
+    By differences, exactly: an observation that was seen has distance 0 from itself.
+    """
+    distances, rows = tree.query(_checked(points), k=range(1, 1 + min(k, tree.n)))
+    return points.new_tensor(distances), torch.from_numpy(rows).to(points.device)
+
+
+def _checked(points: Tensor) -> NDArray[np.float64]:
+    """Points (n, z) that are finite."""
+    require_finite(points, "the points of the observations", "look at the observations")
+    return np.asarray(points.detach().cpu().numpy())

@@ -6,11 +6,12 @@ import gymnasium as gym
 
 from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
-from rover.planning.outcomes import state_model
+from rover.planning.outcomes import outcome_model
+from rover.planning.points import state_points
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.solve import RIDGE
-from rover.solving.tasks import Goal, GoalFinder, Reward, task_rewards
+from rover.solving.tasks import Goal, Reward, goal_rewards, task_rewards
 
 
 def solve_in_contexts(
@@ -49,12 +50,12 @@ def solve_in_contexts(
             "the source's policy is not for procedurally generated environments: pretrain "
             "with contexts=True, or plan with rover.solve"
         )
-    model = state_model(buffer, ridge=RIDGE)
     if reward is not None:
-        tasks = task_rewards(experience, model, reward)
+        tasks = task_rewards(experience, reward)
     else:
         assert goal is not None
-        tasks = GoalFinder(buffer, model, experience.env).rewards([goal])
+        model = outcome_model(state_points(buffer), ridge=RIDGE)
+        tasks = goal_rewards([goal], model, experience.env)
     check_rewards(tasks.rewards)
     solved = policy.with_rewards(buffer, tasks.rewards[:, 0], tasks.ends[:, 0], discount)
     solved.details = experience.policy_details(tasks.names, discount)

@@ -19,7 +19,7 @@ from rover.features import Encoder
 from rover.features.slow import LAG
 from rover.planning.model_selection import ModelSelection, repeats
 from rover.planning.net import FIRST_UNITS
-from rover.planning.outcomes import OutcomeModel, net_model, state_model
+from rover.planning.points import Points, net_points, state_points
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
 from rover.training.agent import Agent
@@ -105,15 +105,14 @@ class Experience(NamedTuple):
         return details | own | {"tasks": list(names), "planning_discount": discount}
 
     def repeats(self, selection: ModelSelection | None = None) -> bool:
-        """True if observations themselves are planned on; `selection` as of :meth:`model`."""
+        """True if observations themselves are planned on; `selection` as of :meth:`points`."""
         # States of coarse steps come back, and walls between them show in transitions alone.
         return (selection or ModelSelection(self.buffer)).is_exact or repeats(self.buffer)
 
-    def model(self, ridge: float, selection: ModelSelection | None = None) -> OutcomeModel:
-        """The model of the states themselves where they repeat, else one on a net.
+    def points(self, selection: ModelSelection | None = None) -> Points:
+        """Points for the states themselves where they repeat, else for a net.
 
         Args:
-            ridge: as of :func:`rover.solve`.
             selection: of the buffer's model; None: it is made here.
 
         Warns:
@@ -121,15 +120,15 @@ class Experience(NamedTuple):
                 is then a state of its own.
 
         Raises:
-            ConfigurationError: as of :func:`~rover.planning.outcomes.net_model`.
+            ConfigurationError: as of :func:`~rover.planning.points.net_points`.
         """
         if self.repeats(selection):
-            return state_model(self.buffer, ridge=ridge)
+            return state_points(self.buffer)
         if len(self.buffer.observations.shape) < 2:
-            return net_model(self.buffer, ridge=ridge)
+            return net_points(self.buffer)
         encoder = self._encoder()
         if encoder is not None:
-            return net_model(self.buffer, encoder, ridge=ridge)
+            return net_points(self.buffer, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "
@@ -137,7 +136,7 @@ class Experience(NamedTuple):
             RoverWarning,
             stacklevel=2,
         )
-        return state_model(self.buffer, ridge=ridge)
+        return state_points(self.buffer)
 
     def _encoder(self) -> Encoder | None:
         """Representation of observations that are no vectors: the one that pretraining learned,

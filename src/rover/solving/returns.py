@@ -15,13 +15,13 @@ from rover.envs import (
     RewardFunction,
     Spaces,
     finite_dynamics,
+    goal_state,
     reward_function,
 )
 from rover.errors import ConfigurationError
 from rover.evaluation.returns import FiniteTasks, expected_returns, goal_tasks, reward_task
 from rover.operators.support import FloatArray
 from rover.policies import Policy, ValuePolicy
-from rover.solving.tasks import goal_state
 from rover.training.environments import horizon_of
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -22,10 +21,11 @@ from scipy.spatial import KDTree
 from rover.arrays import blocks
 from rover.envs import goal_view
 from rover.errors import ConfigurationError, RoverWarning
-from rover.operators.support import BoolArray, FloatArray
+from rover.operators.support import FloatArray
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.model_selection import ModelSelection
-from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
+from rover.planning.outcomes import OutcomeModel, outcome_model
+from rover.planning.points import NEIGHBOURS, Points
 from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
@@ -33,7 +33,7 @@ from rover.solving.experience import Experience, Source
 from rover.solving.judgement import warn_if_worse_than_random
 from rover.solving.sampled import sampled_policy
 from rover.solving.simulation import refined_plan
-from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
+from rover.solving.tasks import Goal, Reward, TaskRewards, goal_rewards, task_rewards
 
 DISCOUNT = 0.99
 RIDGE = 0.02
@@ -136,24 +136,24 @@ def solve(
         sampled = sampled_policy(experience, wanted, discount, selection)
         if sampled is not None:
             return sampled
-    model = experience.model(ridge, selection)
-    if reward is not None:
-        tasks = task_rewards(experience, model, reward)
-    else:
+    points = experience.points(selection)
+    if reward is None:
+        model = outcome_model(points, ridge=ridge)
         stays = goal_view(experience.env) is not None if stay is None else stay
-        finder = GoalFinder(experience.buffer, model, experience.env)
-        tasks = finder.rewards(wanted, stays=stays)
-    policy = value_policy(
-        model,
-        tasks,
-        experience,
-        discount,
-        sink_value,
-        temperature=temperature,
-        dynamics=None if reward is None else _refined_dynamics(model, tasks),
-    )
-    if reward is not None:
-        warn_if_worse_than_random(policy, experience, reward)
+        tasks = goal_rewards(wanted, model, experience.env, stays=stays)
+        return value_policy(model, tasks, experience, discount, sink_value, temperature=temperature)
+    tasks = task_rewards(experience, reward)
+    dynamics = _refined_dynamics(points, tasks.rewards)
+    if dynamics is None:
+        model = outcome_model(points, ridge=ridge)
+        policy = value_policy(
+            model, tasks, experience, discount, sink_value, temperature=temperature
+        )
+    else:
+        sink = _sink_values(tasks.rewards, discount, sink_value)
+        plan = refined_plan(dynamics, tasks, discount=discount, sink_value=float(sink[0]))
+        policy = _policy(points, plan.tables(), tasks, sink, experience, discount, temperature)
+    warn_if_worse_than_random(policy, experience, reward)
     return policy
 
 
@@ -165,7 +165,6 @@ def value_policy(
     sink_value: float | None = None,
     *,
     temperature: float = 0.0,
-    dynamics: RefinedDynamics | None = None,
 ) -> ValuePolicy:
     """The best policies of tasks on a model.
 
@@ -174,80 +173,52 @@ def value_policy(
         tasks: K of them.
         experience: what was planned on.
         discount, sink_value, temperature: as of :func:`solve`.
-        dynamics: for simulated rollouts of the plan of a single task; None: no rollouts.
     """
-    sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
-    if sink_value is None:
-        # Pessimistic by default: a plan must not prefer what was never tried to what was seen to be
-        # poor.
-        sink = _worst_value(tasks.rewards, discount)
-    if dynamics is not None and model.landmark_model is not None:
-        plan = refined_plan(
-            model.landmark_model,
-            dynamics,
-            tasks.rewards[:, 0],
-            tasks.ends[:, 0],
-            discount=discount,
-            sink_value=float(sink[0]),
-        )
-        model = replace(
-            model,
-            landmarks=plan.landmarks,
-            displacements=(plan.outlook.ends - plan.landmarks[:, None]).reshape(
-                -1, model.landmarks.shape[1]
-            ),
-            contact_probability=np.zeros(plan.outlook.earned.size),
-            sink=np.zeros(plan.outlook.earned.size),
-        )
-        solution = _Solution(
-            plan.values[None], plan.outlook.earned[None], plan.outlook.remaining[None]
-        )
-    else:
-        solution = optimal_values(
-            model,
-            tasks.rewards,
-            tasks.ends,
-            passing=tasks.passing,
-            stays=tasks.stays,
-            discount=discount,
-            sink_value=sink,
-        )
-    tables = {
-        "landmarks": model.landmarks,
-        "projection": model.projection,
-        "action_values": solution.action_values,
+    sink = _sink_values(tasks.rewards, discount, sink_value)
+    tables = optimal_tables(model, tasks, discount=discount, sink_value=sink)
+    return _policy(model.points, tables, tasks, sink, experience, discount, temperature)
+
+
+def _policy(
+    points: Points,
+    tables: dict[str, FloatArray],
+    tasks: TaskRewards,
+    sink: FloatArray,
+    experience: Experience,
+    discount: float,
+    temperature: float,
+) -> ValuePolicy:
+    """The policy of planned tables."""
+    own = {
+        "projection": points.projection,
         "sink_values": sink,
-        "goals": tasks.goals if model.exact else np.full(len(sink), -1),
+        "goals": tasks.goals if points.exact else np.full(len(sink), -1),
     }
-    if solution.remaining is not None and model.displacements is not None:
-        assert model.contact_probability is not None
-        shape = len(model.landmarks), model.n_actions, -1
-        tables["displacements"] = model.displacements.reshape(shape)
-        tables["contact_probability"] = model.contact_probability.reshape(shape[:2])
-        tables |= {"remaining": solution.remaining, "values": solution.values}
     return ValuePolicy(
-        {name: torch.from_numpy(table) for name, table in tables.items()},
+        {name: torch.from_numpy(table) for name, table in (tables | own).items()},
         observation_shape=experience.buffer.observations.shape,
-        neighbours=1 if model.exact else NEIGHBOURS,
-        reach=model.reach,
-        has_metric=model.has_metric,
+        neighbours=1 if points.exact else NEIGHBOURS,
+        reach=points.reach,
+        has_metric=points.has_metric,
         temperature=temperature,
-        encoder=model.encoder,
+        encoder=points.encoder,
         details=experience.policy_details(tasks.names, discount),
     ).requires_grad_(False)
 
 
-def _refined_dynamics(model: OutcomeModel, tasks: TaskRewards) -> RefinedDynamics | None:
-    """Dynamics for rollouts, if they explain almost all motion, and arrivals the rewards."""
-    known = model.landmark_model
-    if known is None or model.encoder is not None or not model.follow_arrivals(tasks.rewards):
+def _refined_dynamics(points: Points, rewards: FloatArray) -> RefinedDynamics | None:
+    """Dynamics for rollouts, if they explain almost all motion, and arrivals the rewards (n, 1)."""
+    model = points.model
+    if model is None or points.transitions is None or points.encoder is not None:
         return None
-    dynamics, missed = None, model.unexplained
+    if points.transitions.gain_by_arrival(rewards)[0] < 0.0:
+        return None
+    missed = model.dynamics.unexplained
     if missed <= MOST_UNEXPLAINED:
-        dynamics = RefinedDynamics(known)
+        dynamics = RefinedDynamics(model)
         missed = dynamics.unexplained
-    if dynamics is not None and missed <= _MOST_MISSED:
-        return dynamics
+        if missed <= _MOST_MISSED:
+            return dynamics
     warnings.warn(
         f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was not "
         "refined by simulation and its value estimate may be optimistic: evaluate it before use, "
@@ -303,24 +274,24 @@ def expected_values(
     experience = Experience.of(source, env)
     if experience.policy is None:
         raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
-    model, buffer = experience.model(0.0), experience.buffer
-    columns = [task_rewards(experience, model, reward).rewards for reward in rewards]
-    table = np.concatenate(columns, axis=1)
-    ends = buffer.terminated[:, None].astype(np.float64)
-    if model.exact:
-        probs = experience.policy.tables(buffer.observations.rows).mean(axis=0)
-    else:
+    model, buffer = outcome_model(experience.points(), ridge=0.0), experience.buffer
+    table = np.concatenate([task_rewards(experience, one).rewards for one in rewards], axis=1)
+    seen, points = buffer.observations.rows, model.points
+    if not points.exact:
         # The policy takes observations and not points: each landmark acts as the nearest
         # observation.
-        rows = KDTree(model.points).query(model.landmarks[: model.n_planned])[1]
-        probs = experience.policy.tables(buffer.observations.rows[rows]).mean(axis=0)
+        seen = seen[KDTree(points.rows).query(model.landmarks[: model.n_planned])[1]]
     values = policy_values(
-        model, probs, table, ends, discount=discount, sink_value=_worst_value(table, discount)
+        model,
+        experience.policy.tables(seen).mean(axis=0),
+        table,
+        discount=discount,
+        sink_value=_sink_values(table, discount),
     )
     starts, weights = buffer.starts()
-    if not model.exact:
+    if not points.exact:
         landmarks = KDTree(model.landmarks[: model.n_planned])
-        starts = np.asarray(landmarks.query(model.points[starts])[1], np.int64)
+        starts = np.asarray(landmarks.query(points.rows[starts])[1], np.int64)
     return np.asarray(values[:, starts] @ (weights / weights.sum()))
 
 
@@ -330,90 +301,62 @@ def _check_discount(discount: float) -> None:
         raise ConfigurationError(f"discount must be in (0, 1), not {discount!r}")
 
 
-def _worst_value(rewards: FloatArray, discount: float) -> FloatArray:
-    """The least value that rewards (n, K) can add up to, (K,): what the sink is worth."""
+def _sink_values(
+    rewards: FloatArray, discount: float, sink_value: float | None = None
+) -> FloatArray:
+    """The value of the sink (K,) under rewards (n, K): by default the least they can add up to.
+
+    A plan must not prefer what was never tried to what was seen to be poor.
+    """
+    if sink_value is not None:
+        return np.full(rewards.shape[1], sink_value)
     return np.asarray(np.minimum(rewards.min(axis=0), 0.0) / (1.0 - discount))
 
 
-class _Solution(NamedTuple):
-    """Optimal values under K rewards.
-
-    Attributes:
-        values: (K, u) at the planned landmarks.
-        action_values: (K, p, A) at all landmarks, without what an action leads to where `remaining`
-            is given.
-        remaining: (K, p, A) share of the value of where an action leads that is still to be added;
-            None: none.
-    """
-
-    values: FloatArray
-    action_values: FloatArray
-    remaining: FloatArray | None
-
-
-def optimal_values(
-    model: OutcomeModel,
-    rewards: FloatArray,
-    ends: FloatArray,
-    *,
-    passing: BoolArray | None = None,
-    stays: bool = False,
-    discount: float,
-    sink_value: FloatArray,
-) -> _Solution:
-    """The best values under K rewards, by value iteration.
+def optimal_tables(
+    model: OutcomeModel, tasks: TaskRewards, *, discount: float, sink_value: FloatArray
+) -> dict[str, FloatArray]:
+    """Tables of a :class:`~rover.policies.ValuePolicy` by value iteration, by name.
 
         Q(x, a) = (1 − m(x, a)) E[r + γ max_a' Q(x', a')] + m(x, a) v_sink
 
     with m the probability of the sink. A task that terminates on arrival is worth nothing after.
+    On a net Q is without the value of where an action leads, which the policy looks up where it
+    stands.
 
     Args:
         model: what actions lead to.
-        rewards: (n, K) of the transitions.
-        ends: (n, K) 1 where the task terminates on arrival, else 0.
-        passing: (E, K) outcomes that are worth 1 and terminate whatever their transitions earned.
-        stays: whether these are worth at least 1, and go on.
+        tasks: K of them.
         discount: γ in (0, 1).
         sink_value: (K,) v_sink.
     """
-    solved = [
-        _solve(
-            model,
-            rewards[:, part],
-            ends[:, part],
-            None if passing is None else passing[:, part],
-            stays,
-            discount,
-            sink_value[part],
-        )
-        for part in blocks(rewards.shape[1], 64)
+    size = len(model.landmarks), model.n_actions
+    parts = [
+        _solve(model, tasks, rows, discount, sink_value) for rows in blocks(len(sink_value), 64)
     ]
-    values, action_values, remaining = (
-        np.concatenate(column) for column in zip(*solved, strict=True)
-    )
-    return _Solution(values, action_values, None if model.exact else remaining)
+    tables = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if model.displacements is not None:
+        assert model.contact_probability is not None
+        tables["displacements"] = model.displacements.reshape(*size, -1)
+        tables["contact_probability"] = model.contact_probability.reshape(size)
+    return tables | {"landmarks": model.landmarks}
 
 
 def _solve(
-    model: OutcomeModel,
-    rewards: FloatArray,
-    ends: FloatArray,
-    passing: BoolArray | None,
-    stays: bool,
-    discount: float,
-    sink_value: FloatArray,
-) -> _Solution:
-    """The best values under rewards that are solved together."""
-    earned, remaining = model.accumulate(rewards, ends, discount)
-    if passing is not None:
-        # Whatever the transitions earned: they passed the goal, where the task would
-        # have ended.
-        earned[passing] = np.maximum(earned[passing], 1.0) if stays else 1.0
-        remaining[passing] *= stays
+    model: OutcomeModel, tasks: TaskRewards, rows: slice, discount: float, sink_value: FloatArray
+) -> dict[str, FloatArray]:
+    """Tables of tasks that are solved together."""
+    rewards = tasks.rewards[:, rows]
+    earned, remaining = model.accumulate(rewards, tasks.ends[:, rows], discount)
+    if tasks.passing is not None:
+        # Whatever the transitions earned: they passed the goal, where the task would have ended.
+        passing = tasks.passing[:, rows]
+        earned[passing] = np.maximum(earned[passing], 1.0) if tasks.stays else 1.0
+        remaining[passing] *= tasks.stays
     n_actions, n_planned, n_rewards = model.n_actions, model.n_planned, rewards.shape[1]
     kept = (1.0 - model.sink)[:, None]
     # The sink is worth its value at once, whatever the discount: nothing follows it.
-    lost = model.sink[:, None] * sink_value
+    lost = model.sink[:, None] * sink_value[rows]
     size = n_planned * n_actions
     plan = model.shares[:size]
 
@@ -423,19 +366,24 @@ def _solve(
         return np.asarray(action_values.reshape(n_planned, n_actions, n_rewards))
 
     values = iterate(backup, np.zeros((n_planned, n_rewards)), tolerance=_SOLVE_TOLERANCE).states
-    # On a net it is left to the policy, which looks up where an action leads from where it truly
-    # stands.
-    onward = remaining * (model.onward @ values) if model.exact else 0.0
-    tables = kept * (model.shares @ (earned + onward)) + lost, kept * (model.shares @ remaining)
-    shape = len(model.landmarks), n_actions, n_rewards
-    return _Solution(values.T, *(np.moveaxis(table.reshape(shape), 2, 0) for table in tables))
+
+    def by_task(table: FloatArray) -> FloatArray:
+        return np.moveaxis(table.reshape(len(model.landmarks), n_actions, n_rewards), 2, 0)
+
+    if model.displacements is None:
+        action_values = earned + remaining * (model.onward @ values)
+        return {"action_values": by_task(kept * (model.shares @ action_values) + lost)}
+    return {
+        "action_values": by_task(kept * (model.shares @ earned) + lost),
+        "remaining": by_task(kept * (model.shares @ remaining)),
+        "values": values.T,
+    }
 
 
 def policy_values(
     model: OutcomeModel,
     policy_probs: FloatArray,
     rewards: FloatArray,
-    ends: FloatArray,
     *,
     discount: float,
     sink_value: FloatArray,
@@ -445,11 +393,11 @@ def policy_values(
     Args:
         model: what actions lead to.
         policy_probs: (u, A) at the planned landmarks.
-        rewards: (n, K) of the transitions.
-        ends: (n, 1) 1 where all tasks terminate on arrival, else 0.
+        rewards: (n, K) of the transitions; tasks end where the environment terminates.
         discount: γ in (0, 1).
         sink_value: (K,) what the sink is worth.
     """
+    ends = model.points.buffer.terminated[:, None].astype(np.float64)
     earned, remaining = model.accumulate(rewards, ends, discount)
     n_planned, n_actions = policy_probs.shape
     size = n_planned * n_actions

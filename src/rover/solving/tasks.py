@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -26,6 +27,7 @@ from rover.envs import (
     GridWorld,
     RewardFunction,
     Spaces,
+    goal_state,
     goal_view,
     id_and_kwargs,
     resolve_goal,
@@ -33,7 +35,7 @@ from rover.envs import (
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.outcomes import OutcomeModel
+from rover.planning.outcomes import OutcomeModel, outcome_model
 from rover.solving.experience import Experience
 
 
@@ -141,128 +143,176 @@ def as_point(goal: Goal, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) 
     return goal
 
 
-def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str, int]:
-    """Name and state of a goal of a grid world, by its name or its cell.
+def goal_rewards(
+    goals: str | Sequence[Goal],
+    model: OutcomeModel,
+    env: gym.Env[Any, Any] | None,
+    *,
+    stays: bool = False,
+) -> TaskRewards:
+    """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
+
+    Args:
+        goals: several of any form; ``"all"`` observations that some transition arrives at; or the
+            ``"named"`` ones of the environment. Of several, those that the data never arrived at
+            earn nothing anywhere.
+        model: the model that is planned on.
+        env: the environment, for goals by name or cell; or None.
+        stays: whether the reward is earned at every step in the goal, which ends nothing.
 
     Raises:
-        ConfigurationError: no such name, or the cell is a wall or outside the map.
+        ConfigurationError: the data never arrived at any of the goals, one is of no known form, or
+            there are none.
+
+    Warns:
+        RoverWarning: the data never arrived at some of the goals.
     """
-    world = env.unwrapped
-    assert isinstance(world, GridWorld)
-    name = goal if isinstance(goal, str) else ",".join(map(str, goal))
-    _, (x, y) = resolve_goal("" if env.spec is None else env.spec.id, name)
-    return name, world.layout.index((x, y), role="goal")
+    buffer, finder = model.points.buffer, _GoalFinder(model, env)
+    listed, refused = _listed(goals, buffer, env), []
+    names, columns, rows, passing = [], [], [], []
+    for number, goal in enumerate(listed):
+        try:
+            name, is_goal, passed = finder.find(goal)
+        except _NeverReachedError as error:
+            refused.append(error)
+            if len(refused) == len(listed):
+                raise refused[0] from None
+            name, is_goal = f"goal {number}", np.zeros(len(buffer.observations), np.bool_)
+            passed = np.zeros(model.onward.shape[0], np.bool_)
+        names.append(name)
+        columns.append(is_goal[buffer.successors])
+        passing.append(passed)
+        only = np.flatnonzero(is_goal)
+        rows.append(int(only[0]) if len(only) == 1 else -1)
+    if refused:
+        warnings.warn(
+            f"{len(refused)} of {len(listed)} goals were not reached in the data, and their "
+            f"policies act at random; the first: {refused[0]}",
+            RoverWarning,
+            stacklevel=3,
+        )
+    arrived = np.stack(columns, axis=1)
+    # An end of the environment ends a task too: what came after it was another episode.
+    ends = buffer.terminated[:, None] | (arrived & (not stays))
+    return TaskRewards(
+        arrived.astype(np.float64),
+        ends.astype(np.float64),
+        tuple(names),
+        np.array(rows),
+        np.stack(passing, axis=1),
+        stays,
+    )
 
 
-class GoalFinder:
+def _listed(
+    goals: str | Sequence[Goal], buffer: Buffer, env: gym.Env[Any, Any] | None
+) -> Sequence[Goal]:
+    """The goals of a list, or of its name, as of :func:`goal_rewards`."""
+    if isinstance(goals, str) and goals == "all":
+        return [buffer.observations.rows[row] for row in np.unique(buffer.successors)]
+    if isinstance(goals, str) and goals == "named":
+        env_id = "" if env is None or env.spec is None else env.spec.id
+        if env_id not in GOALS:
+            raise ConfigurationError(
+                f"{env_id or 'this environment'} has no named goals: give cells or observations"
+            )
+        return list(GOALS[env_id])
+    if isinstance(goals, str) or len(goals) == 0:
+        raise ConfigurationError(f"goals must be 'all', 'named' or several goals, not {goals!r}")
+    return goals
+
+
+class _GoalFinder:
     """Finds goals of any form among the observations of a buffer.
 
     Args:
-        buffer: the transitions.
         model: the model that is planned on.
         env: the environment, for goals by name or cell; or None.
     """
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        model: OutcomeModel,
-        env: gym.Env[Any, Any] | None,
-    ) -> None:
-        self._buffer = buffer
-        self._table = buffer.observations.rows
-        self._model = model
-        self._env = env
-        self._row = {row.tobytes(): index for index, row in enumerate(self._table)}
+    def __init__(self, model: OutcomeModel, env: gym.Env[Any, Any] | None) -> None:
+        self._model, self._points, self._env = model, model.points, env
+        self._table = model.points.buffer.observations.rows
         world = None if env is None else env.unwrapped
         self._world = world if isinstance(world, GridWorld) else None
-        self._states: NDArray[Any] = (
-            np.empty(0) if self._world is None else self._world.observations()
-        )
 
-    def listed(self, goals: str | Sequence[Goal]) -> Sequence[Goal]:
-        """The goals of a list, or of its name.
-
-        Args:
-            goals: several of any form; ``"all"`` observations that some transition arrives at; or
-                the ``"named"`` ones of the environment.
+    def find(self, goal: Goal) -> tuple[str, BoolArray, BoolArray]:
+        """A goal's name, mask (N,) of the observations that are it, and mask (E,) of the outcomes
+        that pass it: a goal may lie between observations.
 
         Raises:
-            ConfigurationError: there are none.
+            ConfigurationError: of no known form, or the data never arrived there.
+            NonFiniteError: it is not finite.
         """
-        if isinstance(goals, str) and goals == "all":
-            return [self._table[row] for row in np.unique(self._buffer.successors)]
-        if isinstance(goals, str) and goals == "named":
-            spec = None if self._env is None else self._env.spec
-            env_id = "" if spec is None else spec.id
-            if env_id not in GOALS:
-                raise ConfigurationError(
-                    f"{env_id or 'this environment'} has no named goals: give cells or observations"
+        point = as_point(goal, self._env, self._table.shape[1:])
+        passed = np.zeros(self._model.onward.shape[0], np.bool_)
+        if point is not None or callable(goal):
+            name = "goal" if point is not None else getattr(goal, "__name__", "goal")
+            is_goal: Any = goal if point is None else lambda seen: point.distances(seen) <= 1.0
+            mask = _met(is_goal, self._table)
+            if self._points.encoder is None:
+                passed = self._model.outcomes_that_pass(
+                    lambda points: _met(is_goal, self._points.observations(points))
                 )
-            return list(GOALS[env_id])
-        if isinstance(goals, str) or len(goals) == 0:
+        else:
+            name, wanted = self._observations(goal)
+            passed = self._model.outcomes_that_pass(
+                lambda points: self._distances(wanted, points) <= GOAL_RADIUS
+            )
+            if self._points.exact:
+                found = (self._row.get(row.tobytes()) for row in wanted.astype(self._table.dtype))
+                mask = np.zeros(len(self._table), np.bool_)
+                mask[[row for row in found if row is not None]] = True
+            else:
+                # Where states do not repeat no transition arrives at a point exactly.
+                mask = self._distances(wanted, self._points.rows) <= GOAL_RADIUS
+        if mask[self._points.buffer.successors].any() or passed.any():
+            return name, mask, passed
+        named = "the goal" if name == "goal" else f"the goal {name}"
+        if mask.any():
+            reason = f"{named} cannot be planned for: no transition arrives there"
+        elif point is not None:
+            radii = f"{point.distances(self._table).min():.3g} times its radius"
+            reason = f"{named} was never reached: the data came as near as {radii}"
+        elif callable(goal):
+            reason = f"none of the {len(mask)} observations seen is a goal by {name}"
+            if self._world is not None:
+                wanted = self._states[_met(goal, self._states)]
+                if len(wanted) == 0:
+                    raise ConfigurationError(f"{reason}, and none of the map is: mend the function")
+                reason += f": {self._nearest(wanted)}"
+            elif self._table[0].size <= _MOST_SHOWN:
+                flat = self._table.reshape(len(mask), -1)
+                spans = zip(flat.min(axis=0), flat.max(axis=0), strict=True)
+                spanned = ", ".join(f"{low:.3g} to {high:.3g}" for low, high in spans)
+                reason += f": they span {spanned}"
+        elif len(wanted) == 1:
+            reason = f"{named} was never seen: {self._nearest(wanted)}"
+        else:
+            reason = f"none of the goal's {len(wanted)} observations was ever seen"
+            reason += f": {self._nearest(wanted)}"
+        raise _NeverReachedError(f"{reason}; collect more steps")
+
+    def _observations(self, goal: Any) -> tuple[str, NDArray[Any]]:
+        """Name and observations (m, *shape) of a goal by its name, its cell, or observations."""
+        if isinstance(goal, str | tuple):
+            if self._env is None or self._world is None:
+                raise ConfigurationError(
+                    f"the goal {goal!r} is a name or a cell, and the environment is no grid world: "
+                    "give an observation, or a function of observations"
+                )
+            name, state = goal_state(goal, self._env)
+            return name, self._states[state : state + 1]
+        wanted, shape = self._stored(goal), self._table.shape[1:]
+        wanted = wanted[None] if wanted.shape == shape else wanted
+        if wanted.shape[1:] != shape or len(wanted) == 0:
             raise ConfigurationError(
-                f"goals must be 'all', 'named' or several goals, not {goals!r}"
+                f"a goal of shape {np.shape(goal)} is no observation of shape {shape}, and "
+                "not several"
             )
-        return goals
-
-    def rewards(self, goals: str | Sequence[Goal], *, stays: bool = False) -> TaskRewards:
-        """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
-
-        Args:
-            goals: as of :meth:`listed`. Of several, those that the data never arrived at earn
-                nothing anywhere.
-            stays: whether the reward is earned at every step in the goal, which ends nothing.
-
-        Raises:
-            ConfigurationError: the data never arrived at any of the goals, one is of no known
-                form, or there are none.
-
-        Warns:
-            RoverWarning: the data never arrived at some of the goals.
-        """
-        names, columns, rows, passing = [], [], [], []
-        refused: list[_NeverReachedError] = []
-        goals = self.listed(goals)
-        for number, goal in enumerate(goals):
-            try:
-                name, reached, passed = self._find(goal)
-                arrivals = reached[self._buffer.successors]
-                if not (arrivals.any() or passed.any()):
-                    raise _NeverReachedError(
-                        f"{_the(name)} cannot be planned for: no transition arrives there; "
-                        "collect more steps"
-                    )
-            except _NeverReachedError as error:
-                refused.append(error)
-                if len(refused) == len(goals):
-                    raise refused[0] from None
-                name, reached = f"goal {number}", np.zeros(len(self._table), np.bool_)
-                arrivals = np.zeros(len(self._buffer), np.bool_)
-                passed = np.zeros(self._model.onward.shape[0], np.bool_)
-            names.append(name)
-            columns.append(arrivals)
-            passing.append(passed)
-            only = np.flatnonzero(reached)
-            rows.append(int(only[0]) if len(only) == 1 else -1)
-        if refused:
-            warnings.warn(
-                f"{len(refused)} of {len(goals)} goals were not reached in the data, and their "
-                f"policies act at random; the first: {refused[0]}",
-                RoverWarning,
-                stacklevel=3,
-            )
-        arrived = np.stack(columns, axis=1)
-        # An end of the environment ends a task too: what came after it was another episode.
-        ends = self._buffer.terminated[:, None] | (arrived & (not stays))
-        return TaskRewards(
-            arrived.astype(np.float64),
-            ends.astype(np.float64),
-            tuple(names),
-            np.array(rows),
-            np.stack(passing, axis=1),
-            stays,
-        )
+        if not np.isfinite(wanted).all():
+            raise NonFiniteError("a goal must be finite")
+        return (self._name_of(wanted[0]) if len(wanted) == 1 else "goal"), wanted
 
     def _stored(self, goal: Any) -> NDArray[Any]:
         """A goal, or several, as observations are stored."""
@@ -273,95 +323,25 @@ class GoalFinder:
             return goal
         return spaces.read(goal, "a goal")
 
-    def _find(self, goal: Goal) -> tuple[str, BoolArray, BoolArray]:
-        """A goal's name, which observations of the table (N,) are it, and which outcomes pass it.
-
-        A goal may lie between the observations: predictions are asked, too.
-        """
-        point = as_point(goal, self._env, self._table.shape[1:])
-        if point is not None:
-            return self._by_function(
-                lambda seen: point.distances(seen) <= 1.0, name="goal", nearest=point.distances
-            )
-        if callable(goal):
-            return self._by_function(goal, getattr(goal, "__name__", "goal"))
-        assert not isinstance(goal, PointGoal)
-        if isinstance(goal, str | tuple):
-            if self._env is None or self._world is None:
-                raise ConfigurationError(
-                    f"the goal {goal!r} is a name or a cell, and the environment is no grid world: "
-                    "give an observation, or a function of observations"
-                )
-            name, state = goal_state(goal, self._env)
-            wanted = self._states[state : state + 1]
-        else:
-            wanted, shape = self._stored(goal), self._table.shape[1:]
-            wanted = wanted[None] if wanted.shape == shape else wanted
-            if wanted.shape[1:] != shape or len(wanted) == 0:
-                raise ConfigurationError(
-                    f"a goal of shape {np.shape(goal)} is no observation of shape {shape}, and "
-                    "not several"
-                )
-            if not np.isfinite(wanted).all():
-                raise NonFiniteError("a goal must be finite")
-            name = self._cell_of(wanted[0]) if len(wanted) == 1 else "goal"
-        mask = np.zeros(len(self._table), np.bool_)
-        if self._model.exact:
-            rows = [self._row.get(row.tobytes(), -1) for row in wanted.astype(self._table.dtype)]
-            mask[[row for row in rows if row >= 0]] = True
-        else:
-            # Within a radius: where states do not repeat no transition arrives at a point exactly.
-            mask = self._distances(wanted, self._model.points) <= GOAL_RADIUS
-        passed = self._model.outcomes_that_pass(
-            lambda points: self._distances(wanted, points) <= GOAL_RADIUS
-        )
-        if not (mask.any() or passed.any()):
-            never = f"{_the(name)} was never seen"
-            if len(wanted) > 1:
-                never = f"none of the goal's {len(wanted)} observations was ever seen"
-            raise _NeverReachedError(f"{never}: {self._nearest(wanted)}; collect more steps")
-        return name, mask, passed
-
-    def _by_function(
-        self,
-        goal: Callable[[NDArray[Any]], Any],
-        name: str,
-        nearest: Callable[[NDArray[Any]], FloatArray] | None = None,
-    ) -> tuple[str, BoolArray, BoolArray]:
-        """The same of a function; `nearest` of observations are distances to a point."""
-        mask = _met(goal, self._table)
-        passed = np.zeros(self._model.onward.shape[0], np.bool_)
-        if self._model.encoder is None:
-            passed = self._model.outcomes_that_pass(
-                lambda points: _met(goal, self._model.observations(points, self._table[0]))
-            )
-        if mask.any() or passed.any():
-            return name, mask, passed
-        if nearest is not None:
-            raise _NeverReachedError(
-                f"{_the(name)} was never reached: the data came as near as "
-                f"{nearest(self._table).min():.3g} times its radius; collect more steps"
-            )
-        none = f"none of the {len(mask)} observations seen is a goal by {name}"
-        if self._world is not None:
-            wanted = self._states[_met(goal, self._states)]
-            if len(wanted) == 0:
-                raise ConfigurationError(f"{none}, and none of the map is: mend the function")
-            none += f": {self._nearest(wanted)}"
-        elif self._table[0].size <= _MOST_SHOWN:
-            flat = self._table.reshape(len(mask), -1)
-            spans = zip(flat.min(axis=0), flat.max(axis=0), strict=True)
-            none += f": they span {', '.join(f'{low:.3g} to {high:.3g}' for low, high in spans)}"
-        raise _NeverReachedError(f"{none}; collect more steps")
-
-    def _cell_of(self, observation: NDArray[Any]) -> str:
+    def _name_of(self, observation: NDArray[Any]) -> str:
         """The name of an observation: its cell (x, y), else its number if it is one."""
         state = self._state_of(observation)
         if self._world is None or state is None:
             return "goal" if observation.shape else str(observation)
         return ",".join(map(str, self._world.layout.cells[state].tolist()))
 
+    @cached_property
+    def _row(self) -> dict[bytes, int]:
+        """The row of each observation of the table, by its bytes."""
+        return {row.tobytes(): index for index, row in enumerate(self._table)}
+
+    @cached_property
+    def _states(self) -> NDArray[Any]:
+        """The observations (S, *shape) of all states of a grid world."""
+        return np.empty(0) if self._world is None else self._world.observations()
+
     def _state_of(self, observation: NDArray[Any]) -> int | None:
+        """The state of a grid world with an observation; None of others."""
         if self._world is None:
             return None
         equal = (self._states == observation).reshape(len(self._states), -1).all(axis=1)
@@ -370,7 +350,7 @@ class GoalFinder:
     def _distances(self, wanted: NDArray[Any], points: FloatArray) -> FloatArray:
         """Distance of points (n, z) to the nearest observation of those wanted."""
         # In the model's units, in which five steps change about one.
-        targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._model.projection
+        targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._points.projection
         return np.asarray(KDTree(targets).query(points)[0])
 
     def _nearest(self, wanted: NDArray[Any]) -> str:
@@ -382,18 +362,13 @@ class GoalFinder:
             distances = [self._world.layout.distances(state)[seen].min() for state in states]
             steps = int(min(distances))
             return f"the nearest state seen is {steps} step{'s' if steps > 1 else ''} away"
-        if self._model.exact:
+        if self._points.exact:
             flat = self._table.reshape(len(self._table), -1).astype(np.float64)
             others = wanted.reshape(len(wanted), -1)
             apart = min(float(np.abs(flat - one).sum(axis=1).min()) for one in others)
             return f"the nearest observation seen differs by {apart:g}"
-        apart = float(self._distances(wanted, self._model.points).min())
+        apart = float(self._distances(wanted, self._points.rows).min())
         return f"the data came as near as {apart:.2g} times what five steps change"
-
-
-def _the(name: str) -> str:
-    """A goal of this name, in a message."""
-    return "the goal" if name == "goal" else f"the goal {name}"
 
 
 def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> BoolArray:
@@ -408,12 +383,11 @@ def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> Boo
     return mask
 
 
-def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) -> TaskRewards:
+def task_rewards(experience: Experience, reward: Reward) -> TaskRewards:
     """One reward of any form on stored transitions.
 
     Args:
         experience: the transitions.
-        model: the model of them that is planned on.
         reward: a function, an array (n,), or an environment with its own reward, computed from
             observations where possible, and else by playing the episodes again.
 
@@ -438,7 +412,8 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
         name = _name_of(reward, experience)
         is_goal = isinstance(world, GridWorld) and world.reward == "sparse"
         if is_goal and _says_nothing(rewards, ends):
-            GoalFinder(buffer, model, reward).rewards([name])  # raises, and says how near
+            model = outcome_model(experience.points(), ridge=0.0)
+            goal_rewards([name], model, reward)  # raises, and says how near
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
     else:
