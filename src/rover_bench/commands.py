@@ -127,7 +127,7 @@ def _compare(
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
-    report = _run(partial(run_study, study, runs_dir=folder, out=folder), words, making)
+    report = _run(partial(run_study, study), words, making, runs_dir=folder, out=folder)
     say(_table(report), _legend(report))
     return _finish(report)
 
@@ -177,9 +177,8 @@ def _sweep(
     words = ["sweep", study.name if study.is_absolute() else str(study)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out is None or out.is_absolute() else ["--out", str(out)]
-    make = partial(rover_bench.run_study, loaded, runs_dir=runs_dir, out=out or study.parent)
-    make = partial(make, seeds=seeds or None, report_only=report_only)
-    return _finish(_run(make, words, making))
+    make = partial(rover_bench.run_study, loaded, seeds=seeds or None, report_only=report_only)
+    return _finish(_run(make, words, making, runs_dir=runs_dir, out=out or study.parent))
 
 
 @command()
@@ -265,10 +264,9 @@ def _reproduce(
     for one in REPRODUCTIONS if every else (name,):
         words = ["reproduce", one, "--scale", scale]
         words += ["--seeds", *map(str, seeds)] if seeds else []
-        make = partial(reproduce, one, scale, runs_dir=runs_dir, out=out)
-        make = partial(make, seeds=seeds or None, report_only=report_only)
+        make = partial(reproduce, one, scale, seeds=seeds or None, report_only=report_only)
         try:
-            report = _run(make, words, making)
+            report = _run(make, words, making, runs_dir=runs_dir, out=out)
             if _finish(report):
                 failed[one] = f"{len(report.failures)} runs failed"
         except RoverError as error:
@@ -360,7 +358,9 @@ def _say_now(line: str) -> None:
     sys.stdout.flush()  # into a file or pipe, too, where lines would otherwise come in thousands
 
 
-def _run(make: Callable[..., Report], words: Sequence[str], making: _Making) -> Report:
+def _run(
+    make: Callable[..., Report], words: Sequence[str], making: _Making, **places: Path
+) -> Report:
     """Report of `make`, with a line for every run; `words` are the command that pages name."""
     from rover_bench import EXECUTORS
 
@@ -375,6 +375,7 @@ def _run(make: Callable[..., Report], words: Sequence[str], making: _Making) -> 
             formats=making.formats,
             command=shell("rover", *words),
             say=_say_now,
+            **places,
         )
 
 

@@ -2,12 +2,11 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line import start
+from command_line import start, until
 from short_runs import assert_bits_of_local_runs, runs_of, short_study, sittings
 
 from rover_bench.study import Run
@@ -29,13 +28,6 @@ def slurm(*words: str) -> str:
     except OSError as error:
         pytest.fail(f"{error}; install Slurm, start munged, slurmctld and slurmd; see `sinfo`")
     return "" if done.returncode else done.stdout or "done"
-
-
-def until(is_so: Callable[[], bool], seconds: float = 300.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def in_mid_run(runs: Sequence[Run]) -> bool:
@@ -79,13 +71,13 @@ def test_a_sweep_loses_jobs_and_its_own_process_and_ends_in_the_same_bits(sweep,
     runs = runs_of(study, Path("runs"))
     parts = [runs[first : first + 8] for first in range(0, 40, 8)]
     first = sweep()
-    until(lambda: in_mid_run(parts[0]))
+    until(lambda: in_mid_run(parts[0]), 300.0)
     (array,) = arrays()
     assert slurm("scancel", f"{array}_0")
-    until(lambda: in_mid_run(parts[1]))
+    until(lambda: in_mid_run(parts[1]), 300.0)
     # As Slurm does before the time limit; scancel itself may wait for a job that ends at once.
     signal = subprocess.Popen(("scancel", "--signal=USR2", f"{array}_1"))
-    until(lambda: in_mid_run(parts[2]))
+    until(lambda: in_mid_run(parts[2]), 300.0)
     signal.kill()
     signal.wait()
     assert slurm("scontrol", "requeue", f"{array}_2")

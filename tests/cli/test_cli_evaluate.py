@@ -80,8 +80,9 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "rover/Maze-v0          A maze whose marked goal is 37 steps from the start"),
-        ("rover/MultiRooms-v0 --env rooms=2", "\nS........\n##.####.#\n"),
+        ("", "rover/Maze-v0 A maze whose marked goal is 37 steps from the start"),
+        ("", "rover/Maze-v0 108 128 37 (13, 12) 0.99 0.009261"),
+        ("rover/MultiRooms-v0 --env rooms=2", " S........ ##.####.# "),
         ("rover/MultiRooms-v0", "- slip: probability of a random action"),
         ("rover/Corridor-v0 --env start=random", "the farthest state – steps from the start –"),
         ("MountainCar-v0", "its states are unknown"),
@@ -92,13 +93,7 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
 )
 def test_environments_are_described(words, said, capsys):
     assert main(["envs", *words.split()]) == 0
-    assert said in capsys.readouterr().out
-
-
-def test_the_list_of_environments_has_their_sizes(capsys):
-    assert main(["envs"]) == 0
-    row = next(x for x in capsys.readouterr().out.splitlines() if "rover/Maze-v0" in x)
-    assert row.split() == ["rover/Maze-v0", "108", "128", "37", "(13,", "12)", "0.99", "0.009261"]
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_demo_explains_what_it_shows(capsys, monkeypatch):

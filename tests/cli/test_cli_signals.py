@@ -2,11 +2,10 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from command_line import TINY, python, shell, start
+from command_line import TINY, python, shell, start, until
 
 from rover.cli import main
 from rover.coverage.agent import Rover
@@ -97,18 +96,14 @@ def test_while_runs_are_compared_every_process_ends():
     # a session of its own, whose processes can be listed
     process = start("-m", "rover", *words, start_new_session=True)
     assert process.stdout.readline() == "random-fast, seed 0: starts, 100,000,000 steps\n"
-    deadline = time.monotonic() + 120
-    while not Path("out/random-fast/seed-0/config.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(Path("out/random-fast/seed-0/config.json").exists)
     process.terminate()
     out, err = process.communicate(timeout=60)
     assert out == "random-fast, seed 0: stopped\n"
     assert err == "rover: terminated; the same command goes on where it stopped\n"
     assert process.returncode == 143
-    while running_in(process.pid):  # helpers of Python's own end a moment after their parent
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    # helpers of Python's own end a moment after their parent
+    until(lambda: not running_in(process.pid))
     assert not Path("out/random-fast/seed-1").exists()
 
 

@@ -1,6 +1,8 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,14 @@ def start(*words: str, **options: Any) -> subprocess.Popen[str]:
     variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
     return subprocess.Popen([sys.executable, *words], env=variables, **options)
+
+
+def until(is_so: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Wait for what another process does."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -191,13 +191,9 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     rows.append(("state-action pairs tried", "{pairs_tried:,.0f} of {pairs_known:,.0f}"))
     if not summary["first_arrival"] is summary["uniform_first_arrival"] is None:
         rows.append(("first arrival at a reward", "step {first_arrival:,}", late))
-    if summary["states_total"] is not None:
-        covered = f"steps until {episodes} episodes first covered 95%"
-        rows += [
-            ("steps until every state was seen", "{steps_to_full_coverage:,}"),
-            (covered, "{steps_to_95_in_20_episodes:,}"),
-        ]
     rows += [
+        ("steps until every state was seen", "{steps_to_full_coverage:,}"),
+        (f"steps until {episodes} episodes first covered 95%", "{steps_to_95_in_20_episodes:,}"),
         (f"policy: mean coverage of {episodes} episodes", "{mean_coverage:.1%}"),
         ("policy: probability of at least 95%", "{p_coverage_95:.1%}"),
         ("policy: J/J* (1 is best)", "{optimality_ratio:.4f}"),
