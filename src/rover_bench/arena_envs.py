@@ -9,8 +9,7 @@ Importing this module registers:
 - ``arenas/PointMaze-v0``: gymnasium-robotics' PointMaze `size` (Medium or Large) from a fixed
   corner, seen as position and velocity, with nine forces held for four frames each, episodes of
   300 decisions.
-- ``arenas/MiniGrid-v0``: MiniGrid `base`, always with the layout of `layout_seed`, seen as the
-  whole grid.
+- ``arenas/MiniGrid-v0``: MiniGrid `base`, always with one layout, seen as the whole grid.
 
 The last two need the extra ``arenas``.
 """
@@ -49,14 +48,12 @@ class _Noise(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorA
 
 
 class _SameReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """Every episode begins as the one with seed `seed`."""
+    """Every episode begins as the one with seed 0."""
 
-    def __init__(
-        self, env: gym.Env[Any, Any], seed: int, options: dict[str, list[int]] | None = None
-    ) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self, seed=seed, options=options)
+    def __init__(self, env: gym.Env[Any, Any], options: dict[str, list[int]] | None = None) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, options=options)
         gym.Wrapper.__init__(self, env)
-        self._seed, self._options = seed, options
+        self._options = options
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -64,7 +61,7 @@ class _SameReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         """Begin an episode; its own seed is not used."""
         # Lists, as a spec of JSON has them; the maze wants arrays.
         options = {name: np.array(cell) for name, cell in (self._options or {}).items()}
-        return self.env.reset(seed=self._seed, options=options)
+        return self.env.reset(seed=0, options=options)
 
 
 def _noisy_mountain_car(noise: int = 0, **keywords: Any) -> gym.Env[Any, Any]:
@@ -81,7 +78,7 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
     # The goal lies in the opposite corner, and reaching it ends nothing.
     options = {"reset_cell": [1, 1], "goal_cell": [rows - 2, columns - 2]}
     env = gym.make(f"PointMaze_{size}-v3", max_episode_steps=1200, continuing_task=True, **keywords)
-    seen = FlattenObservation(FilterObservation(_SameReset(env, 0, options), ["observation"]))
+    seen = FlattenObservation(FilterObservation(_SameReset(env, options), ["observation"]))
     return DiscreteActions(seen, repeat=4)
 
 
@@ -92,15 +89,12 @@ def ant_u_maze() -> gym.Env[Any, Any]:
     gym.register_envs(gymnasium_robotics)
     # Its contact forces are left out, and reaching the goal ends nothing.
     env = gym.make("AntMaze_UMaze-v5", continuing_task=True, include_cfrc_ext_in_observation=False)
-    env = _SameReset(env, 0, {"reset_cell": [1, 1], "goal_cell": [3, 1]})
+    env = _SameReset(env, {"reset_cell": [1, 1], "goal_cell": [3, 1]})
     return FlattenObservation(FilterObservation(env, ["achieved_goal", "observation"]))
 
 
 def mini_grid(
-    base: str = "MiniGrid-Empty-8x8-v0",
-    layout_seed: int = 0,
-    limit: int | None = None,
-    **keywords: Any,
+    base: str = "MiniGrid-Empty-8x8-v0", limit: int | None = None, **keywords: Any
 ) -> gym.Env[Any, Any]:
     """A MiniGrid layout that does not change, seen as the whole grid; `limit`: enumerated."""
     import minigrid
@@ -108,7 +102,7 @@ def mini_grid(
 
     gym.register_envs(minigrid)
     env = gym.make(base, **keywords)
-    seen: gym.Env[Any, Any] = ImgObsWrapper(FullyObsWrapper(_SameReset(env, layout_seed)))
+    seen: gym.Env[Any, Any] = ImgObsWrapper(FullyObsWrapper(_SameReset(env)))
     return seen if limit is None else Enumerated(seen, limit)
 
 

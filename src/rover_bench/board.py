@@ -353,9 +353,7 @@ def _agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
     return lambda env, seed: made(env, seed=seed)
 
 
-def _run_world(
-    word: str, world: World, seed: int, steps: int, ends_at_goal: bool = False
-) -> Result:
+def _run_world(word: str, world: World, seed: int, steps: int, *, ends_at_goal: bool) -> Result:
     """One run of an agent on a world, measured."""
     # More threads would add in another order, and change the bits.
     torch.set_num_threads(1)

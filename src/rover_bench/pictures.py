@@ -94,7 +94,7 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
 
 
 def draw_steps_by_distance(
-    axes: Axes, points: Mapping[str, Mapping[int, Aggregate]], *, styles: Styles | None = None
+    axes: Axes, points: Mapping[str, Mapping[int, Aggregate]], *, styles: Styles
 ) -> None:
     """Steps to the first success over the distance of the goal: one line per start.
 

@@ -60,7 +60,12 @@ def run_study(
     if not report_only:
         check_writable(runs_dir)  # before any run costs time
         check_writable(out)
-        _check_page(study, out)
+        page = out / f"{study.name}.md"
+        # Pages that a study made have its provenance beside them; others are not written over.
+        if page.exists() and not (out / f"{study.csv}provenance.json").exists():
+            raise StorageError(
+                f"{page} was not made from a study: move it, or choose another folder for the page"
+            )
     finished, failed = execute(
         runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
     )
@@ -120,13 +125,3 @@ def reproduce(name: str, scale: str, **options: Any) -> Report:
     if choose("figure or table", name, REPRODUCTIONS) == "propositions":
         return check_propositions(scale=choose("scale", scale, SCALES), **options)
     return run_study(paper_study(name, scale), **options)
-
-
-def _check_page(study: Study, out: Path) -> None:
-    """Refuse to write over a page of somebody else's, which may well lie beside a study."""
-    # Pages that a study made have its provenance beside them.
-    page = out / f"{study.name}.md"
-    if page.exists() and not (out / f"{study.csv}provenance.json").exists():
-        raise StorageError(
-            f"{page} was not made from a study: move it, or choose another folder for the page"
-        )

@@ -55,7 +55,7 @@ class _TabularEnv(gym.Env[np.int64, np.int64]):
         return np.int64(self._state), reward, bool(self._dynamics.terminal[self._state]), False, {}
 
 
-def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> _TabularEnv:
+def deep_sea(size: int = 10, noise: bool = False) -> _TabularEnv:
     """The deep sea of bsuite (Osband et al. 2020): one of 2^N ways down leads to the treasure.
 
     Each step goes down a row, and to the left or the right. Which of the two actions is the right
@@ -66,12 +66,11 @@ def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> _Tab
     Args:
         size: N ≥ 2.
         noise: whether going right fails with probability 1 / N, and goes to the left.
-        mapping_seed: draws what the actions mean.
     """
     cells = [(row, column) for row in range(size) for column in range(row + 1)]
     index = {cell: state for state, cell in enumerate(cells)}
     treasure, end = len(cells), len(cells) + 1
-    goes_right = np.random.default_rng(mapping_seed).integers(2, size=(size, size))
+    goes_right = np.random.default_rng(0).integers(2, size=(size, size))
     entries: list[list[tuple[float, int, int]]] = [[], []]
     for (row, column), state in index.items():
         below = {right: (row + 1, max(0, column + (1 if right else -1))) for right in (0, 1)}
@@ -90,21 +89,15 @@ def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> _Tab
     return _TabularEnv(FiniteDynamics.from_outcomes(entries, start, terminal), treasure)
 
 
-def _random_mdp(
-    states: int = 60, actions: int = 4, outcomes: int = 3, draw_seed: int = 0
-) -> _TabularEnv:
-    """A problem whose pairs lead to a few states drawn at random, with probabilities drawn too.
+def _random_mdp() -> _TabularEnv:
+    """A problem of 60 states and four actions whose pairs lead to three states drawn at random.
 
-    A ring by the first action makes every state reachable.
-
-    Args:
-        states: S.
-        actions: A.
-        outcomes: of each pair, drawn without replacement, with Dirichlet(1, …, 1) probabilities.
-        draw_seed: draws the problem.
+    Their probabilities are Dirichlet(1, 1, 1). A ring by the first action makes every state
+    reachable.
     """
+    states, actions, outcomes = 60, 4, 3
     # The problem has its own seed: a run's seed must not change the world.
-    rng = np.random.default_rng(draw_seed)
+    rng = np.random.default_rng(0)
     entries: list[list[tuple[float, int, int]]] = [[] for _ in range(actions)]
     for state in range(states):
         entries[0].append((1.0, state, (state + 1) % states))

@@ -75,7 +75,7 @@ def entry_of(word: str = "random") -> Entry:
 @pytest.mark.parametrize("noise", [False, True])
 def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise):
     size = 6
-    dynamics = deep_sea(size, noise, mapping_seed=3).finite_mdp.dynamics
+    dynamics = deep_sea(size, noise).finite_mdp.dynamics
     treasure = size * (size + 1) // 2
     assert dynamics.n_states == treasure + 2
     assert dynamics.steps_to_states().max() == size

@@ -350,7 +350,7 @@ def _export(
     )
 
 
-def _show_result(result: TaskResult, folder: Path, title: str, *, unit: str = "step") -> None:
+def _show_result(result: TaskResult, folder: Path, title: str, *, unit: str) -> None:
     """Print the table of a run that learned a task, and where its files are."""
     late, summary = "not reached", result.summary
     unit = "updates" if unit == "update" else "environment steps"

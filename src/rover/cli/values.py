@@ -60,9 +60,7 @@ def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]
 # --- keywords of environments -------------------------------------------------------------------
 
 
-def read_env_kwargs(
-    env_id: str, words: Sequence[str], observation: str | None = None
-) -> dict[str, Any]:
+def read_env_kwargs(env_id: str, words: Sequence[str], observation: str | None) -> dict[str, Any]:
     """Keywords of an environment, of the types that it expects.
 
     The module in an id "module:Name-v0" is imported; `observation` is another way to say

@@ -113,9 +113,9 @@ def make_planes(
     observations: NDArray[Any],
     title: str,
     *,
-    values: tuple[str, FloatArray | IntArray] | None = None,
+    values: tuple[str, FloatArray | IntArray],
     uniform: tuple[NDArray[Any], IntArray] | None = None,
-    rollouts: NDArray[Any] | None = None,
+    rollouts: NDArray[Any] | None,
 ) -> Figure:
     """A row for each plane: states seen, states of random actions, and roll-outs over them.
 
@@ -123,11 +123,11 @@ def make_planes(
         planes: as of :func:`planes_of`.
         observations: (N, d) distinct states in the order of their first visit.
         title: of the figure.
-        values: what colours the states, its name and (N,); None: their order does.
+        values: what colours the states, its name and (N,).
         uniform: (M, d) states of random actions, and the same values of them (M,).
-        rollouts: (E, T + 1, d), NaN after the end of an episode.
+        rollouts: (E, T + 1, d), NaN after the end of an episode; None: without them.
     """
-    name, colours = values or ("order of the first visit", np.arange(len(observations)))
+    name, colours = values
     columns = 1 + (uniform is not None) + (rollouts is not None)
     figure = make_figure(4.3 * columns + 0.9, 0.4 + 3.6 * len(planes), title)
     grid = figure.subplots(len(planes), columns, squeeze=False, sharex="row", sharey="row")

@@ -150,13 +150,11 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def read_file(
-    path: str | os.PathLike[str], *, max_bytes: int = _MAX_TEXT_BYTES, n_bytes: int = -1
-) -> bytes:
+def read_file(path: str | os.PathLike[str], *, n_bytes: int = -1) -> bytes:
     """The content of a regular file, or its first `n_bytes`; symbolic links are followed.
 
     Raises:
-        ArtefactError: the file is missing, a folder or a device, or larger than `max_bytes`.
+        ArtefactError: the file is missing, a folder or a device, or larger than 256 MiB.
     """
     if not os.path.exists(path):
         raise ArtefactError(f"{path} does not exist; check the path")
@@ -165,9 +163,9 @@ def read_file(
     with _access(path, "read"), open(path, "rb") as file:
         # Asked of the file that is open, which nobody exchanges before it is read.
         size = os.fstat(file.fileno()).st_size
-        if n_bytes < 0 and size > max_bytes:
+        if n_bytes < 0 and size > _MAX_TEXT_BYTES:
             raise ArtefactError(
-                f"{path} has {format_bytes(size)}, more than the {format_bytes(max_bytes)} "
+                f"{path} has {format_bytes(size)}, more than the {format_bytes(_MAX_TEXT_BYTES)} "
                 "that are read of such a file; restore it from a copy"
             )
         return file.read(n_bytes)
