@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
@@ -15,7 +14,7 @@ from rover.baselines.apt import ParticleConfig, particle_rewards
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
 from rover.data import Batch
-from rover.features import Optimizer, info_nce_loss
+from rover.features import info_nce_loss
 
 
 class _CicConfig(ParticleConfig, frozen=True):
@@ -53,9 +52,7 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         self._output = make_mlp(hidden, width, generator=generator)
         self._skill = make_mlp(width, hidden, width, generator=generator)
         self._distances = RunningMoments(1)
-        self._optimizer = Optimizer(
-            "the CIC embedding", {"reward": self}, learning_rate=self.config.learning_rate
-        )
+        self._optimizer = self._adam(self.config.learning_rate)
 
     @staticmethod
     def skill_dim(config: _CicConfig) -> int:
@@ -70,9 +67,8 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         """Rewards; embeddings (p, k), counts (p,) and distances (p,) of the distinct transitions,
         and which of them each of the batch's is (n,)."""
         (index, next_index), counts, inverse = self._merged(batch.index, batch.next_index)
-        source, destination = self._first(self._encoder(batch.observations)).chunk(2, dim=1)
-        hidden = source.index_select(0, index) + destination.index_select(0, next_index)
-        embedded = self._output(F.relu(hidden))
+        encoded = self._encoder(batch.observations)
+        embedded = self._on_pairs(self._first, self._output, encoded, index, next_index)
         rewards, distances = particle_rewards(embedded, counts, self.config, self._distances)
         return rewards.index_select(0, inverse), (embedded, counts, distances, inverse)
 

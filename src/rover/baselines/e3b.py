@@ -14,7 +14,7 @@ from torch import Tensor
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import EpisodicReward, make_mlp
 from rover.data import Batch
-from rover.features import Optimizer, as_tensor
+from rover.features import as_tensor
 
 
 class _E3bConfig(BaseModel, extra="forbid", frozen=True):
@@ -40,9 +40,7 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
         width, hidden = self.config.feature_dim, self.config.hidden
         self._encoder = self._make_encoder(width, generator)
         self._head = make_mlp(2 * width, hidden, self.n_actions, generator=generator)
-        self._optimizer = Optimizer(
-            "the E3B features", {"reward": self}, learning_rate=self.config.learning_rate
-        )
+        self._optimizer = self._adam(self.config.learning_rate)
 
     def _begin(self) -> dict[str, Tensor]:
         """C⁻¹ of the ridge alone."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward, make_mlp
 from rover.data import Batch
-from rover.features import Optimizer, orthogonal_
+from rover.features import orthogonal_
 
 
 class IcmConfig(BaseModel, extra="forbid", frozen=True):
@@ -60,11 +60,7 @@ class IcmFeatures(IntrinsicReward[ConfigT]):
         )
         self._forward_output = make_mlp(hidden, width, generator=generator)
         self._inverse_output = make_mlp(hidden, n_actions, generator=generator)
-        self._optimizer = Optimizer(
-            f"the features of {type(self).__name__}",
-            {"reward": self},
-            learning_rate=self.config.learning_rate,
-        )
+        self._optimizer = self._adam(self.config.learning_rate)
 
     def _errors(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Losses of each distinct transition of a batch, from features (m, z) of its observations.
@@ -80,9 +76,9 @@ class IcmFeatures(IntrinsicReward[ConfigT]):
         hidden = self._forward_first(inputs).index_select(0, index)  # (p, h)
         predicted = self._forward_output(F.relu(hidden + self._action[actions]))  # (p, z)
         error = (predicted - inputs.index_select(0, next_index)).square().sum(dim=1)
-        source, destination = self._inverse_first(features).chunk(2, dim=1)  # (m, h) each
-        hidden = source.index_select(0, index) + destination.index_select(0, next_index)
-        logits = self._inverse_output(F.relu(hidden))  # (p, A)
+        logits = self._on_pairs(
+            self._inverse_first, self._inverse_output, features, index, next_index
+        )
         surprise = F.cross_entropy(logits, actions, reduction="none")
         return surprise, 0.5 * error, counts, inverse
 

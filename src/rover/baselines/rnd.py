@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
 from rover.data import Batch
-from rover.features import Optimizer
 
 _CLIP = 5.0
 _STD_FLOOR = 1e-8
@@ -43,9 +42,7 @@ class RndReward(IntrinsicReward[RndConfig]):
         self._target.requires_grad_(False)
         self._seen = RunningMoments(0 if self.observations.is_image else self.observations.size)
         self._seen_errors = RunningMoments(1)
-        self._optimizer = Optimizer(
-            "the RND predictor", {"reward": self}, learning_rate=self.config.learning_rate
-        )
+        self._optimizer = self._adam(self.config.learning_rate)
 
     def _network(self, generator: torch.Generator) -> nn.Module:
         hidden_sizes, width = self.config.hidden_sizes, self.config.feature_dim

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward, make_mlp
 from rover.data import Batch
-from rover.features import Optimizer, input_statistics
+from rover.features import input_statistics
 
 # Of logarithms of deviations: a likelihood that narrows without bound would explain what it has
 # seen and nothing else.
@@ -139,12 +139,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             f"reward._discriminator.{name}": config.discriminator_rate
             for name, _ in self._discriminator.named_parameters()
         }
-        self._optimizer = Optimizer(
-            "the SMM density and discriminator",
-            {"reward": self},
-            learning_rate=config.density_rate,
-            learning_rates=of_discriminator,
-        )
+        self._optimizer = self._adam(config.density_rate, of_discriminator)
         # A second random stream, stored in checkpoints, after the initial weights are drawn.
         seed = int(torch.randint(2**62, (), generator=generator))
         self._generator = torch.Generator().manual_seed(seed)

@@ -37,8 +37,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     A subclass makes its networks and statistics (:meth:`_build`), computes the reward
     (:meth:`_value`) and learns it (:meth:`_learn`). It is a torch module: an ``_optimizer`` of it
-    has all its tensors as state, and a subclass without one says itself what updates change
-    (:meth:`_tensors`).
+    (:meth:`_adam`) has all its tensors as state, and a subclass without one names the tensors that
+    updates change (:meth:`_tensors`).
 
     Args:
         config: settings.
@@ -96,6 +96,17 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that updates change, by the names of a state; not copied."""
         return self._optimizer.tensors()
+
+    def _adam(
+        self, learning_rate: float, learning_rates: Mapping[str, float] | None = None
+    ) -> Optimizer:
+        """Optimizer of the module as it is now; other step sizes by names, ``reward.`` before."""
+        return Optimizer(
+            f"the networks of {type(self).__name__}",
+            {"reward": self},
+            learning_rate=learning_rate,
+            learning_rates=learning_rates,
+        )
 
     @staticmethod
     def skill_dim(config: ConfigT) -> int:
@@ -186,6 +197,24 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
             return F.one_hot(observations, self.observations.size).to(torch.float32)
         flat = observations.flatten(1).to(torch.float32)
         return flat / 255.0 if observations.dtype == torch.uint8 else flat
+
+    @staticmethod
+    def _on_pairs(
+        first: nn.Module, output: nn.Module, features: Tensor, index: Tensor, next_index: Tensor
+    ) -> Tensor:
+        """A network with one hidden layer on pairs of features: (p, z) of p pairs.
+
+        Args:
+            first: from features to both halves of the hidden layer's input, side by side, so that
+                it sees each distinct observation once.
+            output: from the hidden layer.
+            features: (m, f).
+            index, next_index: (p,) rows of the features.
+        """
+        source, destination = first(features).chunk(2, dim=1)
+        hidden = source.index_select(0, index) + destination.index_select(0, next_index)
+        result: Tensor = output(F.relu(hidden))
+        return result
 
     @staticmethod
     def _arrivals(batch: Batch) -> Tensor:
