@@ -6,14 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.contexts.codes import fit_codes, relevant_numbers
-from rover.contexts.exploration_values import ExplorationValueModel, ridge_inverse
-
-RIDGE = 0.3
+from rover.contexts.exploration_values import LAMBDA, ExplorationValueModel, ridge_inverse
 
 
 def dense(features: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """G⁻¹ and w of features (n, m) in double precision."""
-    gram = RIDGE * np.eye(features.shape[1]) + features.T @ features
+    gram = LAMBDA * np.eye(features.shape[1]) + features.T @ features
     return np.linalg.inv(gram), np.linalg.solve(gram, features.T @ worth)
 
 
@@ -25,8 +23,8 @@ def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed, n):
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     known = features[: max(1, n // 2)]
     worth = rng.random(n)
-    inverses = np.stack([np.eye(6, dtype=np.float32) / np.float32(RIDGE)] * 2)
-    model = ExplorationValueModel(inverses, np.zeros((6, 2), np.float32), ridge=RIDGE, optimism=2.0)
+    inverses = np.stack([np.eye(6, dtype=np.float32) / np.float32(LAMBDA)] * 2)
+    model = ExplorationValueModel(None, inverses, np.zeros((6, 2), np.float32), optimism=2.0)
     means, sinks = model.means(known), model.sinks(known)
     for row, value in zip(features, worth, strict=True):
         model.learn(row, 1, float(value), known, means, sinks)
@@ -43,10 +41,10 @@ def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed, n):
 def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states():
     """One-hot features are the Dirac kernel: λ / (n + λ), and the mean is shrunk by as much."""
     tried = np.eye(3, dtype=np.float32)[[0, 0, 0, 1]]
-    inverse = ridge_inverse(tried, RIDGE)
+    inverse = ridge_inverse(tried, LAMBDA)
     weights = inverse @ (tried.T @ np.ones(4, np.float32))
-    model = ExplorationValueModel(inverse[None], weights[:, None], ridge=RIDGE, optimism=1.0)
-    expected = np.array([[RIDGE / (3 + RIDGE)], [RIDGE / (1 + RIDGE)], [1.0]])
+    model = ExplorationValueModel(None, inverse[None], weights[:, None], optimism=1.0)
+    expected = np.array([[LAMBDA / (3 + LAMBDA)], [LAMBDA / (1 + LAMBDA)], [1.0]])
     states = np.eye(3, dtype=np.float32)
     assert model.sinks(states) == pytest.approx(expected, abs=1e-6)
     assert model.means(states) == pytest.approx(1.0 - expected, abs=1e-6)
@@ -81,9 +79,9 @@ def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known()
         codes = fit_codes(apart, np.array(relevant, np.int64))
         features = codes(apart)
         assert np.square(features).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
-        inverse = ridge_inverse(features, RIDGE)
+        inverse = ridge_inverse(features, LAMBDA)
         weights = np.zeros((codes.dim, 1), np.float32)
-        model = ExplorationValueModel(inverse[None], weights, ridge=RIDGE, optimism=1.0)
+        model = ExplorationValueModel(None, inverse[None], weights, optimism=1.0)
         sinks.append(float(model.sinks(codes(together))[0, 0]))
     assert sinks[0] < 0.05
     assert sinks[1] > 0.5

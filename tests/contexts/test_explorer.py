@@ -164,8 +164,8 @@ def test_a_reset_forgets_the_episode(trained):
 def test_rooms_drawn_as_pictures_are_explored_and_left_as_those_of_cells(trained, tmp_path):
     explorer, buffer = explored(600, env=drawn())
     cells, seen = explored(600)
-    assert explorer.codes.side == 8
-    assert cells.codes.side == 0
+    assert explorer.model.codes.side == 8
+    assert cells.model.codes.side == 0
     # Walls, doors and the agent are told apart in either; what is seen by and by is as much.
     found = [len(np.unique(table.observations.rows, axis=0)) for table in (buffer, seen)]
     assert found[0] == pytest.approx(found[1], rel=0.2)

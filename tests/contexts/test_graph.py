@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.contexts.memory import MAX_TRIES, EpisodeGraph
+from rover.contexts.memory import MAX_TRIES, EpisodeMemory
 
 ONCE = np.array([1.0] + [0.0] * MAX_TRIES)
 """κ of a world in which a second try of the same tells nothing."""
@@ -15,7 +15,7 @@ ONCE = np.array([1.0] + [0.0] * MAX_TRIES)
 @settings(max_examples=25)
 def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(seed, n):
     rng = np.random.default_rng(seed)
-    graph = EpisodeGraph(3, discount=0.9)
+    graph = EpisodeMemory(3, discount=0.9)
     assert [graph.add_node() for _ in range(n)] == list(range(n))
     table = np.where(rng.random((n, 3)) < 0.6, rng.integers(n, size=(n, 3)), -1)
     for node, action in np.argwhere(table >= 0).tolist():
@@ -34,7 +34,7 @@ def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(seed
 
 
 def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
-    graph = EpisodeGraph(1, discount=0.5)
+    graph = EpisodeMemory(1, discount=0.5)
     for _ in range(3):
         graph.add_node()
     assert graph.add(0, 0, 1)
@@ -48,7 +48,7 @@ def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
 
 
 def test_an_nth_try_is_worth_its_share():
-    graph = EpisodeGraph(2, discount=0.9)
+    graph = EpisodeMemory(2, discount=0.9)
     graph.add_node()
     kept = np.linspace(1.0, 0.0, MAX_TRIES + 1)
     for n in range(MAX_TRIES + 3):

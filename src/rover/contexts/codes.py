@@ -10,6 +10,8 @@ the hand is unknown until it is tried, although either alone is known.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,61 +29,43 @@ MAX_FEATURES = 160
 """Features of the values, their principal directions: a step costs the square of their number."""
 MAX_RELEVANT = 5
 """Numbers in a joint value."""
-SPARE = 32
-"""Joint values that may be added after the fit."""
 
 
+@dataclass(frozen=True)
 class ObservationCodes:
     """Features φ(o), ‖φ‖ ≤ 1, of a kernel k(o, o') = φ(o)·φ(o') with k(o, o) = 1.
 
     Half of the kernel is linear in the values, one-hot, centred and projected, with a 1 before them
-    and scaled to one length; half is 1 where the joint values are the same. A new joint value is
-    given one of the spare features. Without one it leaves its half of ‖φ‖² out, which
+    and scaled to one length; half is 1 where the joint values are the same. A joint value without
+    a feature leaves its half of ‖φ‖² out, which
     :meth:`~rover.contexts.exploration_values.ExplorationValueModel.sinks` counts as unknown.
 
-    Args:
+    Attributes:
         numbers: of the flat observation that have a column, (c,).
         values: of those numbers, (c,).
         means: how often each number has that value, (c,).
         projection: of the centred values on the features that stand for them, (c, p).
         relevant: numbers whose joint value counts, (r,).
         joint: joint values (t, r) that have a feature.
-        spare: features for further joint values.
         side: pixels of the blocks that images are seen by; 0 for lists of numbers.
     """
 
-    def __init__(
-        self,
-        numbers: IntArray,
-        values: NDArray[Any],
-        means: Array32,
-        projection: Array32,
-        relevant: IntArray,
-        joint: NDArray[Any],
-        *,
-        spare: int = 0,
-        side: int = 0,
-    ) -> None:
-        self.numbers, self.values, self.means = numbers, values, means
-        self.projection, self.relevant, self.side = projection, relevant, side
-        self._columns = {row.tobytes(): column for column, row in enumerate(joint)}
-        self._width = len(joint) + spare
+    numbers: IntArray
+    values: NDArray[Any]
+    means: Array32
+    projection: Array32
+    relevant: IntArray
+    joint: NDArray[Any]
+    side: int = 0
 
     @property
     def dim(self) -> int:
         """Number of features."""
-        return 1 + len(self.projection.T) + self._width
+        return 1 + len(self.projection.T) + len(self.joint)
 
-    @property
-    def joint(self) -> NDArray[Any]:
-        """The joint values (t, r) that have a feature."""
-        found = np.frombuffer(b"".join(self._columns), self.values.dtype)
-        return found.reshape(len(self._columns), len(self.relevant)).copy()
-
-    def without_spare(self) -> ObservationCodes:
-        """The codes that no later joint value extends."""
-        parts = self.numbers, self.values, self.means, self.projection, self.relevant
-        return ObservationCodes(*parts, self.joint, side=self.side)
+    @cached_property
+    def _columns(self) -> dict[bytes, int]:
+        return {row.tobytes(): column for column, row in enumerate(self.joint)}
 
     def __call__(self, observations: NDArray[Any]) -> Array32:
         """φ (n, m) of observations (n, *shape)."""
@@ -97,11 +81,9 @@ class ObservationCodes:
         features[:, 1:first] = centred @ self.projection
         features /= math.sqrt(2.0) * np.sqrt(np.square(features).sum(axis=1, keepdims=True))
         for row, joint in zip(features, np.ascontiguousarray(flat[:, self.relevant]), strict=True):
-            key, n_known = joint.tobytes(), len(self._columns)
-            if key not in self._columns and n_known < self._width:
-                self._columns[key] = n_known
-            if key in self._columns:
-                row[first + self._columns[key]] = math.sqrt(0.5)
+            column = self._columns.get(joint.tobytes())
+            if column is not None:
+                row[first + column] = math.sqrt(0.5)
         return features
 
 
@@ -126,9 +108,7 @@ def fit_codes(flat: NDArray[Any], relevant: IntArray, *, side: int = 0) -> Obser
     found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
     projection = _principal((flat[:, columns] == found) - share[kept])
     means32 = share[kept].astype(np.float32)
-    return ObservationCodes(
-        columns, found, means32, projection, relevant, joint, spare=SPARE, side=side
-    )
+    return ObservationCodes(columns, found, means32, projection, relevant, joint, side)
 
 
 def _principal(centred: FloatArray) -> Array32:

@@ -11,16 +11,19 @@ observations at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import sger
 
-from rover.contexts.codes import Array32
+from rover.contexts.codes import Array32, ObservationCodes
 from rover.operators.support import FloatArray, IntArray
 
-RIDGE = 0.3
+LAMBDA = 0.3
 """λ of regressions."""
+OPTIMISM = 3.0
+"""Exploration value of a full sink; values are at most about as large."""
 
 
 def ridge_inverse(features: Array32, ridge: float) -> Array32:
@@ -67,7 +70,7 @@ class ActionRegressions:
         self._rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
         self._features = [features[before[rows]] for rows in self._rows]
         # Once: sweeps change the targets of a regression and not its inputs.
-        self.inverses = np.stack([ridge_inverse(phi, RIDGE) for phi in self._features])
+        self.inverses = np.stack([ridge_inverse(phi, LAMBDA) for phi in self._features])
 
     def iterated(
         self,
@@ -99,32 +102,23 @@ class ActionRegressions:
         return weights, targets
 
 
+@dataclass
 class ExplorationValueModel:
     """The regression of every action.
 
-    Args:
+    Attributes:
+        codes: features of observations.
         inverses: G_a⁻¹ (A, m, m).
         weights: w_a (m, A).
         ridge: λ > 0.
         optimism: what a full sink adds to a value.
     """
 
-    def __init__(
-        self, inverses: Array32, weights: Array32, *, ridge: float, optimism: float
-    ) -> None:
-        self.inverses, self.weights = inverses, weights
-        self.ridge, self.optimism = ridge, optimism
-
-    def first(self, m: int) -> ExplorationValueModel:
-        """A copy for the first `m` features, which no later try changes."""
-        return self.with_weights(self.weights[:m].copy(), self.inverses[:, :m, :m].copy())
-
-    def with_weights(
-        self, weights: Array32, inverses: Array32 | None = None
-    ) -> ExplorationValueModel:
-        """The regression with other weights (m, A), and other `inverses` (A, m, m) if given."""
-        inverses = self.inverses if inverses is None else inverses
-        return ExplorationValueModel(inverses, weights, ridge=self.ridge, optimism=self.optimism)
+    codes: ObservationCodes
+    inverses: Array32
+    weights: Array32
+    ridge: float = LAMBDA
+    optimism: float = OPTIMISM
 
     def means(self, features: Array32) -> Array32:
         """φᵀ w_a (n, A) of features (n, m)."""

@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rover.contexts.codes import Array32, ObservationCodes, fit_codes, relevant_numbers
 from rover.contexts.exploration_values import (
-    RIDGE,
     ActionRegressions,
     ExplorationValueModel,
     fold_in,
@@ -29,19 +29,19 @@ from rover.contexts.exploration_values import (
     ridge_inverse,
 )
 from rover.contexts.image_blocks import as_numbers, block_side
-from rover.contexts.memory import EPISODE_DISCOUNT, MAX_TRIES, EpisodeMemory
+from rover.contexts.memory import MAX_TRIES, EpisodeMemory
 from rover.data import Buffer
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.net import MOST_ROWS
 
-OPTIMISM = 3.0
-"""Exploration value of a full sink; values are at most about as large."""
 _FIRST_FIT, _GROWTH = 200, 1.5
 """Steps before the first regression, and the factor after which it is made anew."""
 _VALUE_SWEEPS = 4
 """Fitted value iterations of a regression."""
 _NOVELTY_RIDGE = 0.1
+"""Ridge of leverages."""
 _ONWARD = 0.9
+"""β, share of the next observation's value in a target."""
 _FEWEST_REPEATS = 5
 """Tries from which on their share of the first try's value is estimated."""
 
@@ -56,14 +56,12 @@ class ContextExplorer:
         buffer: the transitions.
 
     Attributes:
-        codes: features of observations; None before the first regression.
-        model: the regression.
+        model: the regression; None before the first one.
         memory: of the episode; None between two.
     """
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
-        self.codes: ObservationCodes | None = None
         self.model: ExplorationValueModel | None = None
         self.memory: EpisodeMemory | None = None
         self._tries: list[tuple[int, float]] = []
@@ -77,8 +75,8 @@ class ContextExplorer:
 
     def figures(self) -> dict[str, Any]:
         """Figures of the regression, for a metrics line."""
-        assert self.codes is not None
-        return {"contexts": True, "relevant_numbers": self.codes.relevant.tolist()}
+        assert self.model is not None
+        return {"contexts": True, "relevant_numbers": self.model.codes.relevant.tolist()}
 
     @property
     def kept(self) -> FloatArray:
@@ -104,11 +102,10 @@ class ContextExplorer:
 
     def _begin(self, observation: int) -> EpisodeMemory:
         """A memory of the episode that begins in an observation."""
-        self.memory = memory = EpisodeMemory(
-            self._buffer.n_actions, discount=EPISODE_DISCOUNT, codes=self.codes, model=self.model
-        )
-        if self.codes is not None:
-            self._episode = np.eye(self.codes.dim, dtype=np.float32) / np.float32(_NOVELTY_RIDGE)
+        self.memory = memory = EpisodeMemory(self._buffer.n_actions, self.model)
+        if self.model is not None:
+            n_features = len(self.model.weights)
+            self._episode = np.eye(n_features, dtype=np.float32) / np.float32(_NOVELTY_RIDGE)
         memory.node, _ = memory.see(self._buffer.observations.rows[observation])
         return memory
 
@@ -161,16 +158,15 @@ class ContextExplorer:
         side = block_side(observations)
         numbers = as_numbers(observations, side)
         relevant = relevant_numbers(numbers[before], actions, (x != y) | ends, buffer.n_actions)
-        self.codes = fit_codes(numbers, relevant, side=side)
-        features = self.codes.features(numbers)
-        self.model = self._regression(features, before, actions, after, within, ends)
+        codes = fit_codes(numbers, relevant, side=side)
+        self.model = self._regression(codes, numbers, before, actions, after, within, ends)
         if self.memory is not None:
-            seen = self.memory.renew(self.codes, self.model)
-            self._episode = ridge_inverse(seen, _NOVELTY_RIDGE)
+            self._episode = ridge_inverse(self.memory.renew(self.model), _NOVELTY_RIDGE)
 
     def _regression(
         self,
-        features: Array32,
+        codes: ObservationCodes,
+        numbers: NDArray[Any],
         before: IntArray,
         actions: IntArray,
         after: IntArray,
@@ -178,7 +174,7 @@ class ContextExplorer:
         ends: BoolArray,
     ) -> ExplorationValueModel:
         """The regression by fitted value iteration, and the leverage of arrivals."""
-        new = within > 0.0
+        features, new = codes.features(numbers), within > 0.0
         reached = np.column_stack([features[after], ends.astype(np.float32)])
         self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)
         # The leverage h of a member counts itself: h / (1 + h) is 1 − 1 / (1 + h) as online.
@@ -186,7 +182,7 @@ class ContextExplorer:
         rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
         regressions = ActionRegressions(features, before, actions, self._buffer.n_actions)
         weights = np.zeros((features.shape[1], self._buffer.n_actions), np.float32)
-        model = ExplorationValueModel(regressions.inverses, weights, ridge=RIDGE, optimism=OPTIMISM)
+        model = ExplorationValueModel(codes, regressions.inverses, weights)
         sinks = model.sinks(features)
         model.weights, _ = regressions.iterated(
             lambda weights: model.values(features @ weights, sinks).max(axis=1),

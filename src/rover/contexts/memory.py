@@ -8,12 +8,12 @@ n-th try of the same pair: 0 where observations are states, more where states lo
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.contexts.codes import Array32, ObservationCodes
+from rover.contexts.codes import Array32
 from rover.contexts.exploration_values import ExplorationValueModel
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.values import iterate
@@ -31,26 +31,41 @@ _RECENT = 0.5  # weight of the latest outcome: in an episode nothing is tried of
 _GRAPH_TOLERANCE = 1e-3
 
 
-class EpisodeGraph:
-    """Nodes, tries and outcomes of an episode.
+class EpisodeMemory:
+    """Observations of an episode as the nodes of a graph, and a plan that heads for new ones.
+
+    Exploration values are a regression over all episodes before.
 
     Args:
         n_actions: A.
+        model: exploration values of untried actions; None while there is no regression.
         discount: γ of the plan.
 
     Attributes:
         n: number of nodes.
+        node: the current one; −1 before the first.
     """
 
-    _tables: ClassVar[tuple[str, ...]] = ("_tries", "_to", "_shares")
-
-    def __init__(self, n_actions: int, *, discount: float) -> None:
-        self.n = 0
-        self._discount = discount
+    def __init__(
+        self,
+        n_actions: int,
+        model: ExplorationValueModel | None = None,
+        *,
+        discount: float = EPISODE_DISCOUNT,
+    ) -> None:
+        self.n, self.node, self._action = 0, -1, -1
+        self._model, self._discount = model, discount
+        self._plan: FloatArray | None = None  # Q (n, A)
+        self._numbers: dict[bytes, int] = {}
+        self._observations: list[NDArray[Any]] = []
         shape = (1, n_actions)
         self._tries: IntArray = np.zeros(shape, np.int64)
         self._to: IntArray = np.zeros((*shape, OUTCOMES), np.int64)
         self._shares: FloatArray = np.zeros((*shape, OUTCOMES))
+        self._features: Array32 = np.zeros(
+            (1, 0 if model is None else len(model.weights)), np.float32
+        )
+        self._means, self._sinks = np.zeros((2, *shape), np.float32)
 
     @property
     def tries(self) -> IntArray:
@@ -60,11 +75,50 @@ class EpisodeGraph:
     def add_node(self) -> int:
         """The number of a new node."""
         if self.n == len(self._tries):
-            for name in self._tables:  # as many rows of zeros behind
+            # As many rows of zeros behind.
+            for name in ("_tries", "_to", "_shares", "_features", "_means", "_sinks"):
                 table = getattr(self, name)
                 setattr(self, name, np.concatenate([table, np.zeros_like(table)]))
         self.n += 1
         return self.n - 1
+
+    def see(self, observation: NDArray[Any]) -> tuple[int, bool]:
+        """The node of an observation (*shape), and whether it is new to the episode."""
+        key = observation.tobytes()
+        node = self._numbers.get(key)
+        if node is not None:
+            return node, False
+        node = self._numbers[key] = self.add_node()
+        self._observations.append(observation.copy())
+        if self._model is not None:
+            self._set(self._model, slice(node, node + 1), observation[None])
+        return node, True
+
+    def renew(self, model: ExplorationValueModel) -> Array32:
+        """Take another regression; the features (n, m) of the nodes."""
+        self._model, self._plan = model, None
+        self._features = np.zeros((len(self._means), len(model.weights)), np.float32)
+        self._set(model, slice(self.n), np.stack(self._observations))
+        return self._features[: self.n]
+
+    def _set(self, model: ExplorationValueModel, nodes: slice, observations: NDArray[Any]) -> None:
+        self._features[nodes] = features = model.codes(observations)
+        self._means[nodes], self._sinks[nodes] = model.means(features), model.sinks(features)
+
+    def features(self, node: int) -> Array32:
+        """φ (m,) of a node."""
+        return np.asarray(self._features[node])
+
+    def exploration_values(self, node: int) -> FloatArray:
+        """Exploration values (A,) of the actions at a node."""
+        assert self._model is not None
+        return self._model.values(self._means[node], self._sinks[node])
+
+    def learn(self, node: int, action: int, target: float) -> None:
+        """Update the regression with the target of a try, and the values of all nodes."""
+        assert self._model is not None
+        known = (self._features[: self.n], self._means[: self.n], self._sinks[: self.n])
+        self._model.learn(self._features[node], action, target, *known)
 
     def add(self, node: int, action: int, successor: int | None) -> bool:
         """Add a try that led to a node, or to the episode's end; True if a plan changes."""
@@ -86,12 +140,7 @@ class EpisodeGraph:
         return bool(shares[slot] < 1.0)
 
     def values(self, exploration: FloatArray, kept: FloatArray) -> FloatArray:
-        """Q (n, A) of a plan.
-
-        Args:
-            exploration: q (n, A).
-            kept: κ (MAX_TRIES + 1,).
-        """
+        """Q (n, A) of a plan with exploration values q (n, A) and κ (MAX_TRIES + 1,)."""
         untried = exploration * kept[np.minimum(self.tries, MAX_TRIES)]
         # The first outcome is the only one in most pairs, and all of it in most episodes.
         width = 1 + int(np.flatnonzero(self._shares[: self.n].any(axis=(0, 1))).max(initial=0))
@@ -102,81 +151,6 @@ class EpisodeGraph:
             return np.asarray(np.maximum(untried, (shares * values[to]).sum(axis=2)))
 
         return iterate(backup, np.zeros(self.n), tolerance=_GRAPH_TOLERANCE).actions
-
-
-class EpisodeMemory(EpisodeGraph):
-    """Observations of an episode as the nodes of its graph, and a plan that heads for new ones.
-
-    Exploration values are a regression over all episodes before.
-
-    Args:
-        n_actions: A.
-        discount: γ of the plan.
-        codes: features of observations; None while there is no regression.
-        model: exploration values of untried actions; None: there is no plan yet.
-
-    Attributes:
-        node: the current one; −1 before the first.
-    """
-
-    _tables = (*EpisodeGraph._tables, "_features", "_means", "_sinks")
-
-    def __init__(
-        self,
-        n_actions: int,
-        *,
-        discount: float,
-        codes: ObservationCodes | None,
-        model: ExplorationValueModel | None,
-    ) -> None:
-        super().__init__(n_actions, discount=discount)
-        self.node = self._action = -1
-        self._codes, self._model = codes, model
-        self._plan: FloatArray | None = None  # Q (n, A)
-        self._numbers: dict[bytes, int] = {}
-        self._observations: list[NDArray[Any]] = []
-        self._features: Array32 = np.zeros((1, 0 if codes is None else codes.dim), np.float32)
-        self._means, self._sinks = np.zeros((2, 1, n_actions), np.float32)
-
-    def see(self, observation: NDArray[Any]) -> tuple[int, bool]:
-        """The node of an observation (*shape), and whether it is new to the episode."""
-        key = observation.tobytes()
-        node = self._numbers.get(key)
-        if node is not None:
-            return node, False
-        node = self._numbers[key] = self.add_node()
-        self._observations.append(observation.copy())
-        if self._codes is not None:
-            self._set(slice(node, node + 1), self._codes(observation[None]))
-        return node, True
-
-    def renew(self, codes: ObservationCodes, model: ExplorationValueModel) -> Array32:
-        """Take another regression; the features (n, m) of the nodes."""
-        self._codes, self._model, self._plan = codes, model, None
-        self._features = np.zeros((len(self._means), codes.dim), np.float32)
-        self._set(slice(self.n), codes(np.stack(self._observations)))
-        return self._features[: self.n]
-
-    def _set(self, nodes: slice, features: Array32) -> None:
-        assert self._model is not None
-        self._features[nodes] = features
-        self._means[nodes] = self._model.means(features)
-        self._sinks[nodes] = self._model.sinks(features)
-
-    def features(self, node: int) -> Array32:
-        """φ (m,) of a node."""
-        return np.asarray(self._features[node])
-
-    def exploration_values(self, node: int) -> FloatArray:
-        """Exploration values (A,) of the actions at a node."""
-        assert self._model is not None
-        return self._model.values(self._means[node], self._sinks[node])
-
-    def learn(self, node: int, action: int, target: float) -> None:
-        """Update the regression with the target of a try, and the values of all nodes."""
-        assert self._model is not None
-        known = (self._features[: self.n], self._means[: self.n], self._sinks[: self.n])
-        self._model.learn(self._features[node], action, target, *known)
 
     def move(self, action: int, node: int, *, is_new: bool, ends: bool = False) -> None:
         """Add an action that led from the current node to another, or ended the episode.

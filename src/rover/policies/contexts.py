@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.contexts.codes import ObservationCodes
-from rover.contexts.exploration_values import ActionRegressions, ExplorationValueModel
-from rover.contexts.explorer import OPTIMISM, ContextExplorer
+from rover.contexts.exploration_values import (
+    OPTIMISM,
+    ActionRegressions,
+    ExplorationValueModel,
+)
+from rover.contexts.explorer import ContextExplorer
 from rover.contexts.image_blocks import n_numbers
 from rover.contexts.memory import EPISODE_DISCOUNT, MAX_TRIES, EpisodeMemory
 from rover.data import Buffer
@@ -48,8 +53,7 @@ class ContextPolicy(Policy):
     Probabilities at an observation without an episode are those without a memory.
 
     Args:
-        codes: features of observations.
-        model: exploration values of features.
+        model: exploration values of observations.
         kept: κ of :mod:`rover.contexts.memory`.
         observation_shape: shape of one observation.
         discount: γ of plans.
@@ -61,7 +65,6 @@ class ContextPolicy(Policy):
 
     def __init__(
         self,
-        codes: ObservationCodes,
         model: ExplorationValueModel,
         kept: FloatArray,
         *,
@@ -71,7 +74,7 @@ class ContextPolicy(Policy):
         has_memory: bool = True,
     ) -> None:
         super().__init__(model.weights.shape[1], observation_shape)
-        self._codes, self._model, self._kept = codes, model, kept
+        self._model, self._kept = model, kept
         self.discount, self.temperature, self.has_memory = discount, temperature, has_memory
         self._memory: EpisodeMemory | None = None
 
@@ -83,20 +86,20 @@ class ContextPolicy(Policy):
             explorer: the explorer.
             shape: of one observation.
         """
-        if explorer.codes is None or explorer.model is None:
+        if explorer.model is None:
             return None
-        codes = explorer.codes.without_spare()
-        return cls(codes, explorer.model.first(codes.dim), explorer.kept, observation_shape=shape)
+        model = copy.deepcopy(explorer.model)  # which later tries change
+        return cls(model, explorer.kept, observation_shape=shape)
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory."""
-        features = self._codes(self._checked(observations).numpy())
+        features = self._model.codes(self._checked(observations).numpy())
         values = self._model.values(self._model.means(features), self._model.sinks(features))
         return torch.from_numpy(values / self.temperature)
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
         """A batch of observations (n, *shape) in the dtype of the codes, if it is one."""
-        dtype = torch.from_numpy(self._codes.values).dtype
+        dtype = torch.from_numpy(self._model.codes.values).dtype
         return cast_observations(super()._checked(observations), dtype)
 
     def with_memory(self, has_memory: bool) -> ContextPolicy:
@@ -125,7 +128,7 @@ class ContextPolicy(Policy):
         )
         # No more rows than these transitions have: a product's last bits may depend on its size.
         n_observations = 1 + int(max(inputs.max(), successors.max()))
-        features = self._codes(buffer.observations.rows[:n_observations])
+        features = self._model.codes(buffer.observations.rows[:n_observations])
         weights, targets = ActionRegressions(features, inputs, actions, self.n_actions).iterated(
             # Never below 0: where nothing is predicted the exploration value decides alone.
             lambda weights: np.maximum((features @ weights).max(axis=1), 0.0),
@@ -138,7 +141,7 @@ class ContextPolicy(Policy):
         # no more.
         scale = np.float32(OPTIMISM / max(float(targets.max()), 1e-6))
         changed = self.with_memory(True)
-        changed._model = self._model.with_weights(self._model.weights + scale * weights)
+        changed._model = replace(self._model, weights=self._model.weights + scale * weights)
         return changed
 
     def reset(self) -> None:
@@ -169,13 +172,11 @@ class ContextPolicy(Policy):
         return probs
 
     def _begin(self) -> EpisodeMemory:
-        return EpisodeMemory(
-            self.n_actions, discount=self.discount, codes=self._codes, model=self._model
-        )
+        return EpisodeMemory(self.n_actions, self._model, discount=self.discount)
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
-        codes, model = self._codes, self._model
+        model, codes = self._model, self._model.codes
         tables = {name: getattr(codes, name) for name in _OF_CODES}
         tables |= {"inverses": model.inverses, "weights": model.weights, "kept": self._kept}
         return {
@@ -210,11 +211,9 @@ class ContextPolicy(Policy):
             raise ValueError("its discount or temperature is out of range")
         tables = {name: table.numpy() for name, table in stored.items()}
         ridge, optimism = float(content["ridge"]), float(content["optimism"])
+        codes = ObservationCodes(**{name: tables[name] for name in _OF_CODES}, side=side)
         return cls(
-            ObservationCodes(**{k: tables[k] for k in _OF_CODES}, side=side),
-            ExplorationValueModel(
-                tables["inverses"], tables["weights"], ridge=ridge, optimism=optimism
-            ),
+            ExplorationValueModel(codes, tables["inverses"], tables["weights"], ridge, optimism),
             tables["kept"],
             observation_shape=shape,
             discount=discount,
