@@ -67,10 +67,9 @@ def test_an_arrival_is_the_first_reward_above_the_usual_one(rewards, ended, firs
     arrival = Arrival()
     for number, reward in enumerate(rewards, start=1):
         arrival.note(reward, number in ended)
-    assert arrival.is_sparse is is_sparse
-    assert arrival.step_within(10) == (first if is_sparse else None)
+    assert arrival.within(10) == (is_sparse, first if is_sparse else None)
     if is_sparse and first is not None:
-        assert arrival.step_within(first - 1) is None
+        assert arrival.within(first - 1) == (True, None)
 
 
 def summary_of(agent: str, env: gym.Env[Any, Any], steps: int, **settings: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import blocks
 from rover.data.buffer import Buffer
 from rover.envs import RewardFunction
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
@@ -94,29 +95,12 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
     """
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to label: the buffer is empty")
-    inputs, actions, successors = buffer.inputs, buffer.actions, buffer.successors
-    first, index = distinct_rows(inputs, actions, successors)
-    rewards, terminated = _evaluate(
-        reward,
-        buffer.observations.rows,
-        inputs[first],
-        buffer.taken(actions[first]),
-        successors[first],
-    )
-    return rewards[index], terminated[index]
-
-
-def _evaluate(
-    reward: RewardFunction,
-    table: NDArray[Any],
-    inputs: IntArray,
-    actions: NDArray[Any],
-    successors: IntArray,
-) -> tuple[FloatArray, BoolArray]:
-    """Rewards (d,) and terminations (d,) of d transitions between rows of `table`."""
-    rewards, terminated = np.empty(len(inputs)), np.empty(len(inputs), np.bool_)
-    for begin in range(0, len(inputs), _TRANSITIONS_AT_ONCE):
-        part = slice(begin, begin + _TRANSITIONS_AT_ONCE)
+    table = buffer.observations.rows
+    first, index = distinct_rows(buffer.inputs, buffer.actions, buffer.successors)
+    inputs, successors = buffer.inputs[first], buffer.successors[first]
+    actions = buffer.taken(buffer.actions[first])
+    rewards, terminated = np.empty(len(first)), np.empty(len(first), np.bool_)
+    for part in blocks(len(first), _TRANSITIONS_AT_ONCE):
         returned = reward(table[inputs[part]], actions[part], table[successors[part]])
         arrays = [np.asarray(one) for one in returned] if isinstance(returned, tuple) else []
         # Shapes too: a single number would be spread over all transitions without a word.
@@ -129,15 +113,14 @@ def _evaluate(
                 f"of two arrays: rewards, real numbers ({n},), and terminated, bool ({n},)"
             )
         rewards[part], terminated[part] = arrays
-    bad = np.flatnonzero(~np.isfinite(rewards))
-    if len(bad):
-        row = bad[0]
+    if not np.isfinite(rewards).all():
+        row = np.isfinite(rewards).argmin()
         raise NonFiniteError(
             f"the reward function returned {rewards[row]} for action {actions[row]} from "
             f"{_short(table[inputs[row]])} to {_short(table[successors[row]])}; rewards must be "
             "finite"
         )
-    return rewards, terminated
+    return rewards[index], terminated[index]
 
 
 def _short(observation: NDArray[Any]) -> str:

@@ -191,15 +191,15 @@ class Arrival:
         if is_there and self.first is None:
             self.first = self.n_steps
 
-    @property
-    def is_sparse(self) -> bool:
-        """True if at least half of the steps earned the same, so that an arrival is an event."""
-        return self.usual is not None and 2 * self.n_unusual <= self.n_steps
+    def within(self, n_steps: int) -> tuple[bool, int | None]:
+        """Sparsity of the rewards, and the first arrival if it is among so many steps.
 
-    def step_within(self, n_steps: int) -> int | None:
-        """The first arrival, if it is among so many steps and rewards are sparse."""
+        Rewards are sparse if at least half of the steps earned the same: arrivals are no events
+        elsewhere.
+        """
+        is_sparse = self.usual is not None and 2 * self.n_unusual <= self.n_steps
         is_early = self.first is not None and self.first <= n_steps
-        return self.first if is_early and self.is_sparse else None
+        return is_sparse, self.first if is_sparse and is_early else None
 
 
 class Collector:

@@ -107,45 +107,35 @@ def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
         outcomes: (n,) what it led to.
         episodes: (n,) the episode that it is of, ascending.
     """
-    n_comparisons = n_within = n_across = 0
-    repeats, returns, changed = [0, 0], [0, 0], set()
-    # By pair: the latest episode with its first outcome, the second one or None, and the last.
-    tries: dict[int, tuple[int, int, int | None, int]] = {}
-    rows = zip(pairs.tolist(), outcomes.tolist(), episodes.tolist(), strict=True)
-    for pair, outcome, episode in rows:
-        latest = tries.get(pair)
-        # The first episode of a pair has nothing to be compared with yet.
-        if latest is None:
-            tries[pair] = episode, outcome, None, outcome
-            continue
-        number, first, second, last = latest
-        if number == episode:
-            repeats[outcome != last] += 1
-            tries[pair] = episode, first, outcome if second is None else second, outcome
-            continue
-        returns[outcome != first] += 1
-        if outcome != first:
-            changed.add(pair)
-        # Only an episode that tried the pair twice can agree with itself.
-        if second is not None:
-            n_comparisons += 1
-            n_within += second == first != outcome
-            n_across += second != first == outcome
-        tries[pair] = episode, outcome, None, outcome
+    order = np.argsort(pairs, kind="stable")
+    pairs, outcomes, episodes = pairs[order], outcomes[order], episodes[order]
+    # The first try of a pair in each episode; the tries behind it are of the same episode.
+    is_first = np.ones(len(pairs), np.bool_)
+    is_first[1:] = (pairs[1:] != pairs[:-1]) | (episodes[1:] != episodes[:-1])
+    agree, again = outcomes[1:] == outcomes[:-1], ~is_first[1:]
+    first = np.flatnonzero(is_first)
+    follows = np.flatnonzero(pairs[first[1:]] == pairs[first[:-1]])  # by a later episode
+    before, after = first[follows], first[follows + 1]
+    returned = outcomes[before] == outcomes[after]
+    # Only an episode that tried the pair twice can agree with itself.
+    twice = again[before]
+    repeated = agree[before[twice]]
+    n_within = int((repeated & ~returned[twice]).sum())
+    n_across = int((~repeated & returned[twice]).sum())
     # Where both or neither agree nothing is said; without aliasing any other is a toss of a fair
     # coin.
-    n_different = n_within + n_across
     p_value = 1.0
-    if n_different:
-        p_value = float(binomtest(n_within, n_different, 0.5, alternative="greater").pvalue)
+    if n_within + n_across:
+        tosses = binomtest(n_within, n_within + n_across, 0.5, alternative="greater")
+        p_value = float(tosses.pvalue)
     return _Test(
-        n_comparisons=n_comparisons,
+        n_comparisons=int(twice.sum()),
         n_within=n_within,
         n_across=n_across,
         p_value=p_value,
-        repeats=(repeats[0], repeats[1]),
-        returns=(returns[0], returns[1]),
-        n_changed=len(changed),
+        repeats=(int((again & agree).sum()), int((again & ~agree).sum())),
+        returns=(int(returned.sum()), int((~returned).sum())),
+        n_changed=len(np.unique(pairs[before[~returned]])),
     )
 
 

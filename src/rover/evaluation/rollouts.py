@@ -103,11 +103,9 @@ class RolloutEvaluator:
         net_of: NDArray[Any] | None = None,
         rng: np.random.Generator,
     ) -> None:
-        self._env = env
-        self._horizon = horizon
-        self._n_episodes = n_episodes
-        self._max_steps = max_steps
-        self._n_sets = n_sets
+        self._env, self._horizon = env, horizon
+        self._n_episodes, self._n_sets = n_episodes, n_sets
+        self._max_steps = math.inf if max_steps is None else max_steps
         self._is_broken_off = net_of is not None
 
         def uniform(_: np.random.Generator) -> Probs:
@@ -118,8 +116,8 @@ class RolloutEvaluator:
         if net_of is None:
             # Visits that the net is made of lie in it by construction: the reference takes others.
             episodes = self._roll_out_set(uniform, rng)
-            self.reference_steps = sum(len(seen) - 1 for seen, _ in episodes)
             visits = self._visits(episodes)
+            self.reference_steps = len(visits) - len(episodes)
         else:
             visits = self.project(net_of)
         self.net = CellNet(visits, rng)
@@ -174,9 +172,8 @@ class RolloutEvaluator:
         self, sample_component: SampleComponent, rng: np.random.Generator
     ) -> list[Episode]:
         """A set of episodes, at most as many as `n_episodes` and about `max_steps` steps."""
-        most = math.inf if self._max_steps is None else self._max_steps
+        most, n_steps = self._max_steps, 0
         episodes: list[Episode] = []
-        n_steps = 0
         while len(episodes) < self._n_episodes:
             horizon = self._horizon
             # Sets that are paid for to the step end within an episode, all others with one.
@@ -230,7 +227,7 @@ def episode_coverage(
     Returns:
         ``episode_observations``, distinct ones in the mean over episodes; ``episode_objective``,
         the mean of ‖μ̂‖², the sum of the squared shares of an episode's steps that its distinct
-        observations have; ``episodes``, and ``n_steps`` of them all.
+        observations have; and ``n_steps`` of all episodes.
     """
     n_distinct: list[int] = []
     objectives: list[float] = []
@@ -249,7 +246,6 @@ def episode_coverage(
     return {
         "episode_observations": float(np.mean(n_distinct)),
         "episode_objective": float(np.mean(objectives)),
-        "episodes": len(n_distinct),
         "n_steps": n_steps,
     }
 

@@ -131,11 +131,11 @@ def data_coverage(
         labels = [*map(states_of, tables)]
     else:
         unit, labels = _labels(tables, repeats=repeats)
-    came = [one.arrival.step_within(n_steps) for one in collectors]
+    is_sparse, came = zip(*[one.arrival.within(n_steps) for one in collectors], strict=True)
     figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES) | {
         "visited_unit": unit,
         "compared_steps": n_steps,
-        "sparse_reward": run.arrival.is_sparse,
+        "sparse_reward": is_sparse[0],
         "first_arrival": came[0],
     }
     if references:

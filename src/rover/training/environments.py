@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -200,20 +201,18 @@ def _attributes(env: gym.Env[Any, Any]) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _comparable(value: Any) -> tuple[Any, ...] | None:
-    """A value in a form that can be compared; None of objects of other classes."""
-    match value:
-        case None | bool() | int() | float() | str() | np.generic():
-            return "value", value
-        case np.ndarray() if value.dtype.kind in "biuf":
-            return "array", value.tolist()
-        case list() | tuple():
-            parts = [_comparable(part) for part in value]
-            return None if None in parts else ("list", parts)
-        case dict():
-            entries = {str(key): _comparable(part) for key, part in value.items()}
-            return None if None in entries.values() else ("dict", entries)
-    return None
+def _comparable(value: Any) -> str | None:
+    """A value as JSON, which can be compared; None of objects of other classes."""
+
+    def plain(part: Any) -> Any:
+        if not (isinstance(part, np.generic | np.ndarray) and part.dtype.kind in "biuf"):
+            raise TypeError
+        return part.tolist()
+
+    try:
+        return json.dumps(value, default=plain, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 _STEPS_TOGETHER = 8
