@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -87,9 +86,6 @@ class PlanningRun(OnlineRun):
         plan.details = self._details
         return plan
 
-    def _package(self, module: nn.Module) -> nn.Module:
-        return module.eval()
-
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
         # Plans are not stored: the same transitions make them in the same bits.
@@ -97,7 +93,10 @@ class PlanningRun(OnlineRun):
 
 
 class Adaptation(PlanningRun):
-    """One run of adapting to a task, on the transitions of `experience` and the task's own."""
+    """One run of adapting to a task, on the transitions of `experience` and the task's own.
+
+    `places` are the ``evaluation_env`` and the ``run_dir`` of :class:`OnlineRun`.
+    """
 
     _plan: ValuePolicy
     _acting: TabulatedPolicy
@@ -108,11 +107,9 @@ class Adaptation(PlanningRun):
         run_config: RunConfig,
         experience: Experience,
         env: gym.Env[Any, Any],
-        *,
-        evaluation_env: gym.Env[Any, Any] | None = None,
-        run_dir: str | Path | None = None,
+        **places: Any,
     ) -> None:
-        super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
+        super().__init__(run_config, env, **places)
         check_same_spaces(experience.buffer, env)
         self._discount = self.config.learner.discount
         self._details = experience.policy_details(("task",), self._discount)

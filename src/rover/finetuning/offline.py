@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import nn
 
 from rover.data import Buffer, check_same_spaces, relabel
 from rover.envs import RewardFunction, reward_function
@@ -23,8 +22,7 @@ from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
 from rover.finetuning.run import TaskRun
 from rover.finetuning.tasks import check_rewarded, keeps_rewards
-from rover.learners import DiscreteCQL, DiscreteDDPG, PolicyNetwork, TwinCritics
-from rover.policies import GreedyPolicy, NetworkPolicy
+from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.storage import RunConfig
 
 
@@ -95,12 +93,6 @@ class OfflineTraining(TaskRun):
         return self._evaluate(
             {"critic_loss": metrics["critic_loss"], "q_mean": unit * metrics["q_mean"]}
         )
-
-    def _package(self, module: nn.Module) -> nn.Module:
-        if isinstance(module, PolicyNetwork):
-            return NetworkPolicy([module]).eval()
-        assert isinstance(module, TwinCritics)
-        return GreedyPolicy(module).eval()
 
     def _figures(self) -> dict[str, Any]:
         return {

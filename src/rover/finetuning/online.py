@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -26,7 +25,7 @@ from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import OnlineRun
-from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
+from rover.learners import DiscreteDDPG, DiscreteSAC
 from rover.policies import (
     CoveragePolicy,
     GreedyPolicy,
@@ -39,7 +38,10 @@ from rover.storage import RunConfig
 
 
 class Finetuning(OnlineRun):
-    """One run of an actor-critic learner on a task, from `policy` or, without one, from scratch."""
+    """One run of an actor-critic learner on a task, from `policy` or, without one, from scratch.
+
+    `places` are the ``evaluation_env`` and the ``run_dir`` of :class:`OnlineRun`.
+    """
 
     activity = "finetune"
     config_class = FinetuneConfig
@@ -56,11 +58,9 @@ class Finetuning(OnlineRun):
         run_config: RunConfig,
         policy: nn.Module | None,
         env: gym.Env[Any, Any],
-        *,
-        evaluation_env: gym.Env[Any, Any] | None = None,
-        run_dir: str | Path | None = None,
+        **places: Any,
     ) -> None:
-        super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
+        super().__init__(run_config, env, **places)
         config, freeze = self.config, run_config.freeze
         transfer = "policy" if run_config.transfer is None else run_config.transfer
         actor, encoder = _initialise_from(policy, env, transfer=transfer, freeze=freeze)
@@ -149,10 +149,7 @@ class Finetuning(OnlineRun):
         # The set is left behind: one of its policies was chosen, and alone has learned.
         if isinstance(module, _ComponentActor):
             module = module.policy.single(int(module.component))
-        if isinstance(module, PolicyNetwork):
-            details = self._start.details if isinstance(self._start, Policy) else {}
-            module = NetworkPolicy([module], None, details)
-        return module.eval()
+        return super()._package(module)
 
 
 class _ComponentActor(nn.Module):

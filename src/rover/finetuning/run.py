@@ -22,8 +22,9 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
+from rover.learners import PolicyNetwork, TwinCritics
 from rover.operators.support import FloatArray
-from rover.policies import Policy, TabulatedPolicy
+from rover.policies import GreedyPolicy, NetworkPolicy, Policy, TabulatedPolicy
 from rover.storage import RunConfig, restore_tensors
 from rover.training.environments import (
     evaluation_copy,
@@ -31,8 +32,7 @@ from rover.training.environments import (
     repeats_itself,
     warn_of_settings,
 )
-from rover.training.monitor import Log
-from rover.training.run import Callback, Run
+from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
 
 # Returns of one policy differ in their last digits by the order in which rewards are added.
@@ -98,6 +98,7 @@ class TaskRun(Run):
 
     _buffer: Buffer
     _learner: Any
+    _start: nn.Module | None = None  # what learning began with
     _batch_rng: np.random.Generator
 
     def __init__(
@@ -119,7 +120,7 @@ class TaskRun(Run):
         self.curve: list[Mapping[str, Any]] = []
         self.first_success: int | None = None  # step at which an episode first reached the goal
         self.is_rewarded = False  # whether there is anything yet to prefer a policy for
-        self._observations = observations_of(env)
+        self._spaces, self._observations = Spaces.of(env), observations_of(env)
         # Of the environment that learns: an evaluation environment of one's own may pay otherwise.
         self._best_return = best_return(env)
         self._evaluation_env = evaluation_env
@@ -131,33 +132,28 @@ class TaskRun(Run):
         self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
         self._warmup_end = 0  # the last step at which the policy is what learning started from
 
-    @abstractmethod
     def _package(self, module: nn.Module) -> nn.Module:
-        """A copy of a learner's policy, in evaluation mode.
+        """The policy of a learner's module as it is returned, in evaluation mode.
 
         A :class:`rover.policies.Policy` where it can be saved, else the user's module.
         """
+        if isinstance(module, PolicyNetwork):
+            details = self._start.details if isinstance(self._start, Policy) else {}
+            module = NetworkPolicy([module], None, details)
+        elif isinstance(module, TwinCritics):
+            module = GreedyPolicy(module)
+        if isinstance(module, Policy):
+            module.details = module.details | self._spaces.details
+        return module.eval()
 
-    def _as_returned(self, module: nn.Module) -> nn.Module:
-        actor = self._package(module)
-        if isinstance(actor, Policy):
-            actor.details = actor.details | Spaces.of(self._evaluation_env).details
-        return actor
-
-    def learn(
-        self,
-        *,
-        progress_bar: bool = False,
-        log: Sequence[Log] = (),
-        callback: Callback | None = None,
-    ) -> TaskResult:
-        """Finish the run, watched as by :meth:`finish`; returns what it has learned.
+    def learn(self, **watched: Any) -> TaskResult:
+        """Finish the run, `watched` as by :meth:`finish`; returns what it has learned.
 
         Warns:
             RoverWarning: the last policy earns less than the one that is returned; or no reward
                 was seen.
         """
-        self.finish(progress_bar=progress_bar, log=log, callback=callback)
+        self.finish(**watched)
         last = self.curve[-1]
         greatest, step, module = self._best
         if last["greedy_return"] < greatest:
@@ -176,7 +172,7 @@ class TaskRun(Run):
                 RoverWarning,
                 stacklevel=3,
             )
-        actor = self._as_returned(module)
+        actor = self._package(module)
         policy = actor if isinstance(actor, Policy) else None
         return TaskResult(actor, policy, tuple(self.curve), self.summary())
 
@@ -267,7 +263,7 @@ class TaskRun(Run):
         return module
 
     def _save_results(self, folder: Path) -> None:
-        policy = self._as_returned(self._best[2])
+        policy = self._package(self._best[2])
         if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
 
@@ -283,7 +279,6 @@ class OnlineRun(TaskRun):
     # The buffer first, which the collector replays the unfinished episode of.
     _parts: ClassVar[tuple[str, ...]] = ("_buffer", "_collector", "_learner")
     _acting: TabulatedPolicy | None = None
-    _start: nn.Module | None = None  # what learning began with
     _stop_after: int | None = None  # evaluations in a row with the best possible return
 
     def __init__(
@@ -294,7 +289,7 @@ class OnlineRun(TaskRun):
         evaluation_env: gym.Env[Any, Any] | None = None,
         run_dir: str | Path | None = None,
     ) -> None:
-        spaces = Spaces.of(env)
+        Spaces.of(env)  # refuses what cannot be learned on
         check_rewarded(env)
         # An evaluation in the middle of an episode would end it.
         self._is_copy = evaluation_env is None
@@ -302,7 +297,7 @@ class OnlineRun(TaskRun):
         super().__init__(run_config, env, evaluation_env, run_dir)
         self._env = env
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
-        self._buffer = Buffer.of(spaces, rewards=True)
+        self._buffer = Buffer.of(self._spaces, rewards=True)
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
         # Two streams: how often batches are drawn must not change how the agent acts.
         self._rng, self._batch_rng = np.random.default_rng([run_config.seed, 0]).spawn(2)
