@@ -90,7 +90,7 @@ def test_changing_worlds_are_told_from_those_that_stay():
     # States that are seen as such, and one layout in every episode, whatever its starts.
     assert not changes_with_episodes(random_walk(rooms(observation="map"), 2000))
     assert not changes_with_episodes(random_walk(rooms(contexts=1, observation="map"), 2000))
-    assert not changes_with_episodes(random_walk(rooms(horizon=1000), 900)), "no episode is over"
+    assert not changes_with_episodes(random_walk(rooms(horizon=2000), 1000)), "no episode is over"
 
 
 def test_an_explorer_is_a_function_of_the_buffer(trained):

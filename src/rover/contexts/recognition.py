@@ -19,12 +19,6 @@ _LARGEST_LIST, _LARGEST_IMAGE = 4096, 65_536
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
 
 
-def is_test_due(step: int) -> bool:
-    """True after 500, 750, 1,000, 1,500, 2,000, 3,000, … steps, when contexts are looked for."""
-    n, rest = divmod(step, _TESTED)
-    return rest == 0 and n > 1 and n // (n & -n) in (1, 3)
-
-
 def _is_small(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     return math.prod(shape) <= (_LARGEST_IMAGE if is_image(shape, dtype) else _LARGEST_LIST)
 
@@ -46,8 +40,12 @@ def changes_with_episodes(buffer: Buffer) -> bool:
 
     Only of observations that are whole numbers: a layout that is seen as such, or drawn. What an
     action led to is repeated within its episode, and not in the next one, where layouts change and
-    where states look alike; either way a plan belongs to its episode.
+    where states look alike; either way a plan belongs to its episode. False unless a test is due:
+    after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
     """
+    n, rest = divmod(len(buffer), _TESTED)
+    if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
+        return False
     table = buffer.observations
     if table.dtype.kind == "f" or not _is_small(table.shape, table.dtype):
         return False

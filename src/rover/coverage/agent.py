@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
 from rover.contexts.explorer import ContextExplorer
-from rover.contexts.recognition import changes_with_episodes, is_test_due
+from rover.contexts.recognition import changes_with_episodes
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.cover import Cover, target_weights
 from rover.coverage.exploration import LandmarkExplorer, StateExplorer
@@ -311,8 +311,7 @@ class Rover(Agent[RoverConfig]):
         config, step, representation = self.config, self.num_timesteps, self._representation
         if step < config.seed_steps:
             return None
-        if is_test_due(step):
-            self._recognise_contexts()
+        self._recognise_contexts()
         if isinstance(self._explorer, ContextExplorer):
             return self._update_of_contexts(self._explorer)
         figures: dict[str, Any] = {}
@@ -394,8 +393,10 @@ class Rover(Agent[RoverConfig]):
     def _update_of_contexts(self, explorer: ContextExplorer) -> dict[str, Any] | None:
         """The policy of the exploration values as they are now when due, and its figures."""
         self.measures.within_episodes = True
+        if self.num_timesteps % self._policy_spacing() > 0:
+            return None
         policy = ContextPolicy.of(explorer, self.buffer.observations.shape)
-        if policy is None or self.num_timesteps % self._policy_spacing() > 0:
+        if policy is None:
             return None
         self._policy = policy
         return explorer.figures()

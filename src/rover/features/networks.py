@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rover.arrays import evenly_spaced
 from rover.errors import ConfigurationError, NonFiniteError
 
 # A byte that large is an intensity, and not the number of a kind or a colour.
@@ -69,8 +70,7 @@ def input_statistics(
     stays as it is). Of (m, *shape) distinct observations 512 are used, evenly spaced.
     """
     # Enough for a median, and a partition of all would take longer than a hundred updates.
-    rows = np.linspace(0, len(observations) - 1, min(len(observations), 512)).astype(np.int64)
-    observations = observations[rows]
+    observations = observations[evenly_spaced(len(observations), 512)]
     middle = (len(observations) - 1) // 2
     center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
     if observations.dtype == np.uint8:
