@@ -59,10 +59,6 @@ class Eve(CountingAgent[_EveConfig]):
             return int(self._rng.integers(n_actions))
         return int(self._rng.choice(n_actions, p=self._probs[observation]))
 
-    def _observe(self, row: int, *, done: bool) -> None:
-        super()._observe(row, done=done)
-        self._counts.add(row)
-
     def _replan(self) -> tuple[FloatArray, dict[str, float]]:
         buffer, config = self.buffer, self.config
         with self.stopwatch("improve"):

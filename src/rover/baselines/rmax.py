@@ -18,7 +18,6 @@ from rover.baselines.shared.counting import CountingAgent, CountingConfig
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.counts import Counts
 from rover.planning.values import exploration_values
-from rover.policies import CoveragePolicy
 
 # exp of it is zero, and zero times it is not NaN, as it would be with −∞.
 _LOG_OF_ZERO = -1e3
@@ -42,9 +41,7 @@ class Rmax(CountingAgent[CountingConfig]):
     dashes = "dashed"
     config_class = CountingConfig
 
-    def _build(self) -> CoveragePolicy:
-        self._plan: FloatArray | None = None  # action values (S, A); None: disproved
-        return super()._build()
+    _plan: FloatArray | None = None  # action values (S, A); None: disproved
 
     def _act(self, observation: int) -> int:
         values = self._renew() if self._plan is None else self._plan
@@ -58,12 +55,11 @@ class Rmax(CountingAgent[CountingConfig]):
         """Discard the plan if the transition disproves it."""
         super()._observe(row, done=done)
         buffer = self.buffer
-        is_new = self._counts.add(row)
         pair = int(buffer.inputs[row]) * buffer.n_actions + int(buffer.actions[row])
         # At 2, 4, 8, … tries: often enough to follow the frequencies, and seldom enough to stay
         # cheap.
         has_doubled = self._counts.tries[pair].bit_count() == 1
-        if is_new or (has_doubled and self._counts.varies(pair)):
+        if self._is_new or (has_doubled and self._counts.varies(pair)):
             self._plan = None
 
     def _renew(self) -> FloatArray:

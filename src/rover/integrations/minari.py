@@ -410,9 +410,8 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
         where = f"episode {episode.id} of the Minari data set {dataset.id!r}"
         chosen = _numbered(np.asarray(episode.actions), own.actions, where)
         is_stored = own.observation is own.observed
-        stored = np.asarray(episode.observations) if is_stored else None
-        if stored is None:
-            stored = own.form.rows(episode.observations)
+        seen = episode.observations
+        stored = np.asarray(seen) if is_stored else own.form.rows(seen)
         observations = _checked(episode, stored, chosen, own.observation, own.n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
         if len(chosen) == 0:

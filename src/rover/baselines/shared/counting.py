@@ -36,6 +36,8 @@ class CountingAgent(Agent[ConfigT]):
     The buffer's distinct observations are the states. A subclass plans (:meth:`_replan`) and acts.
     """
 
+    _is_new = False  # the latest transition led where its pair never led before
+
     presets = {"fast": {}, "published": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
@@ -59,6 +61,7 @@ class CountingAgent(Agent[ConfigT]):
                 "another agent for continuous observations, or raise max_states if they are finite"
             )
         self._counts.extend()
+        self._is_new = self._counts.add(row)
 
     def _update(self) -> dict[str, Any] | None:
         """Plan again when due; figures if the policy was updated."""
