@@ -78,7 +78,8 @@ def board_page(entries: Sequence[Entry], picture: str | None = None) -> str:
         heads = ["agent", *(f"{world.name}{_UNITS[world.metric]}" for world in inside)]
         table = [[name, *(_cell(one, world) for world in inside)] for name, one in ranked.items()]
         lines += ["", f"**{group}**", "", markdown_table(heads, table)]
-    if any(_has_refused(entry, world) for entry in entries for world in worlds):
+    asked = {world.name: world.metric for world in worlds}
+    if any(one.figures[asked[one.world]] is None for entry in entries for one in entry.results):
         lines += [
             "",
             "–: the agent refused to learn in a world that it is not for, and has 0 there.",
@@ -262,10 +263,6 @@ def _scores(entry: Entry, world: World) -> NDArray[np.float64]:
     is_ratio = world.metric == "optimality_ratio"
     figures = [one.figures[world.metric] for one in entry.of(world.name)]
     return np.array([(1.0 / x if is_ratio else x) if x else 0.0 for x in figures])
-
-
-def _has_refused(entry: Entry, world: World) -> bool:
-    return any(one.figures[world.metric] is None for one in entry.of(world.name))
 
 
 def _mean_score(entry: Entry, worlds: Sequence[World]) -> Interval:

@@ -17,7 +17,7 @@ from rover.training.config import merge_settings, validate_settings
 from rover_bench import comparison, load_study, paper_study
 from rover_bench.execute import _TASK_CONFIGS
 from rover_bench.load import REPRODUCTIONS, SCALES
-from rover_bench.study import SCRATCH, Case, Study
+from rover_bench.study import SCRATCH, Case
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 NEED_EXTRA = (
@@ -30,13 +30,6 @@ COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 STUDIES = [name for name in REPRODUCTIONS if name != "propositions"]
 PAPER = [f"{name}:{scale}" for name in STUDIES for scale in SCALES]
-
-
-def committed(name: str) -> Study:
-    name, _, scale = name.partition(":")
-    if name in REPRODUCTIONS:
-        return paper_study(name, scale or "laptop")
-    return load_study(EXPERIMENTS / f"{name}.toml")
 
 
 def small(**changes: Any) -> dict[str, Any]:
@@ -61,7 +54,8 @@ def made(env: str, env_kwargs: str) -> gym.Env[Any, Any]:
 def test_committed_studies_load_and_name_settings_that_exist(name, monkeypatch):
     monkeypatch.syspath_prepend(str(EXPERIMENTS.parent))
     importlib.import_module("rover_bench.arena_envs")
-    study = committed(name)
+    name, _, scale = name.partition(":")
+    study = paper_study(name, scale) if scale else load_study(EXPERIMENTS / f"{name}.toml")
     assert study.tables
     for case in study.cases():
         if case.agent != SCRATCH:

@@ -1,5 +1,3 @@
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -221,24 +219,6 @@ def test_environments_without_a_reward_that_can_be_looked_up():
         reward_function(gym.make("rover/Maze-v0"))
 
 
-def arrays_of(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    problem = finite_dynamics(env)
-    arrays = map_arrays(env, problem.observations)
-    assert arrays["cells"].shape == (problem.dynamics.n_states, 2)
-    _check_moves(problem.dynamics, arrays)
-    return arrays
-
-
-def _check_moves(dynamics: Any, arrays: dict[str, Any]) -> None:
-    """Whatever an action's likeliest outcome changes is the cell that it points to."""
-    for matrix, move in zip(dynamics.transition, arrays["moves"], strict=True):
-        after = np.asarray(matrix.argmax(axis=1)).ravel()
-        moved = arrays["cells"][after] - arrays["cells"]
-        is_step = np.abs(moved).sum(axis=1) == 1  # not a wall, nor a fall from the cliff
-        assert (moved[is_step] == move).all()
-        assert is_step.any() == move.any()
-
-
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "free", "marks"),
     [
@@ -254,9 +234,19 @@ def _check_moves(dynamics: Any, arrays: dict[str, Any]) -> None:
     ],
 )
 def test_states_lie_where_the_environment_draws_them(env_id, kwargs, free, marks):
-    arrays = arrays_of(make_env(env_id, kwargs))
+    env = make_env(env_id, kwargs)
+    problem = finite_dynamics(env)
+    arrays = map_arrays(env, problem.observations)
+    assert arrays["cells"].shape == (problem.dynamics.n_states, 2)
     assert int(arrays["free"].sum()) == free
     assert {(x, y): chr(sign) for x, y, sign in arrays["marks"].tolist()} == marks
+    # Whatever an action's likeliest outcome changes is the cell that it points to.
+    for matrix, move in zip(problem.dynamics.transition, arrays["moves"], strict=True):
+        after = np.asarray(matrix.argmax(axis=1)).ravel()
+        moved = arrays["cells"][after] - arrays["cells"]
+        is_step = np.abs(moved).sum(axis=1) == 1  # not a wall, nor a fall from the cliff
+        assert (moved[is_step] == move).all()
+        assert is_step.any() == move.any()
 
 
 def test_other_environments_have_no_map():

@@ -147,7 +147,8 @@ def policy_form(space: spaces.Space[Any], observation: Any) -> Any:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("space", "n_actions"), ACTIONS, ids=lambda one: str(one)[:60])
 def test_actions_are_sent_as_their_space_has_them(space, n_actions, tmp_path):
-    env = Numbered(space)
+    env = Walk(spaces.Discrete(10), space)
+    env._looks = list(range(10))
     agent = rover.Rover(env, run_dir=tmp_path / "run", seed=0, measure_share=0.0).learn(150)
     assert agent.buffer.n_actions == n_actions
     policy, rng = rover.load_policy(tmp_path / "run/policy.safetensors"), np.random.default_rng(0)
@@ -157,14 +158,6 @@ def test_actions_are_sent_as_their_space_has_them(space, n_actions, tmp_path):
     assert all(space.contains(one) for one in actions)
     solved = rover.solve(tmp_path / "run", lambda x, a, y: (y == 7).astype(float), env=env)
     assert space.contains(solved.act(observation, rng))
-
-
-class Numbered(Walk):
-    """The same places by their number."""
-
-    def __init__(self, actions: spaces.Space[Any]) -> None:
-        super().__init__(spaces.Discrete(10), actions)
-        self._looks = list(range(10))
 
 
 @pytest.mark.parametrize(

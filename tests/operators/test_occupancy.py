@@ -12,7 +12,6 @@ from rover.operators import (
     DenseOperator,
     Dirac,
     SparseOperator,
-    TransitionCounts,
     exact_anchors,
     exact_support,
     fit_transition_model,
@@ -100,14 +99,6 @@ def test_jitter_is_announced_unless_rounding_explains_it():
 STARTS, WEIGHTS = np.array([0, 2]), np.array([1.0, 4.0])
 
 
-def random_counts(seed: int, n_states: int, *, terminal: bool) -> TransitionCounts:
-    rng = np.random.default_rng(seed)
-    n = 3 * n_states
-    ends = rng.random(n) < 0.3 if terminal else np.zeros(n, np.bool_)
-    inputs, actions = rng.integers(n_states, size=n), rng.integers(3, size=n)
-    return merge_transitions(inputs, actions, rng.integers(n_states, size=n), ends)
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -117,7 +108,10 @@ def random_counts(seed: int, n_states: int, *, terminal: bool) -> TransitionCoun
     ridge=st.floats(1e-6, 10.0),
 )
 def test_sparse_operator_equals_the_dense_one(seed, n_states, terminal, discount, ridge):
-    counts = random_counts(seed, n_states, terminal=terminal)
+    rng, n = np.random.default_rng(seed), 3 * n_states
+    ends = rng.random(n) < 0.3 if terminal else np.zeros(n, np.bool_)
+    columns = (rng.integers(high, size=n) for high in (n_states, 3, n_states))
+    counts = merge_transitions(*columns, ends)
     operator = SparseOperator.from_counts(counts, STARTS, WEIGHTS, n_actions=3, ridge=ridge)
     # The sparse form has every input among its states: here they are initial states of no weight.
     starts = np.concatenate([STARTS, counts.inputs])
@@ -130,7 +124,6 @@ def test_sparse_operator_equals_the_dense_one(seed, n_states, terminal, discount
     points = torch.eye(n_states).double()
     model = fit_transition_model(points, support, Dirac(), n_actions=3, ridge=ridge)
     dense = DenseOperator(model.transition, model.gram)
-    rng = np.random.default_rng(seed)
     probs = torch.from_numpy(rng.dirichlet(np.ones(3), operator.n_states))
     settings_ = {"discount": discount, "sink_norm": 0.4}
     mine = solve_occupancy(operator, probs, operator.start, **settings_)

@@ -29,13 +29,7 @@ from scipy.sparse.linalg import SuperLU, bicgstab, splu
 from torch import Tensor
 
 from rover.errors import NonFiniteError, SingularSolveError
-from rover.operators.support import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    TransitionCounts,
-    start_distribution,
-)
+from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
 
 _MOST_FILLED = 20.0
 """Numbers in LU factors, as a multiple of those in the matrix, from which on iterating is faster:
@@ -144,10 +138,13 @@ class SparseOperator:
         values = counts.counts / (pair_counts[pair_of_row] + ridge)
         pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
         arrivals = np.searchsorted(keys, 2 * counts.successors + counts.terminated)
+        # Every initial state is among the keys, as an ordinary one.
+        start, weights = np.zeros(len(keys)), start_weights / start_weights.sum()
+        np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
         observations = keys // 2
         return cls(
             csr_array((values, (pairs, arrivals)), shape=(len(keys) * n_actions, len(keys))),
-            torch.from_numpy(start_distribution(keys, starts, start_weights)),
+            torch.from_numpy(start),
             np.repeat((keys % 2).astype(np.float64), n_actions),
             observations if groups is None else groups[observations],
         )

@@ -168,7 +168,8 @@ def exact_support(
     frequency = np.zeros((n_pairs, n_anchors))
     share = counts.counts / pair_counts[pair_of_row]
     np.add.at(frequency, (pair_of_row, np.searchsorted(anchor_keys, keys)), share)
-    start = start_distribution(anchor_keys, starts, start_weights)
+    start, weights = np.zeros(n_anchors), start_weights / start_weights.sum()
+    np.add.at(start, np.searchsorted(anchor_keys, 2 * starts), weights)
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,
@@ -179,16 +180,6 @@ def exact_support(
         start=torch.from_numpy(start).to(device),
         exact=True,
     )
-
-
-def start_distribution(keys: IntArray, starts: IntArray, weights: FloatArray) -> FloatArray:
-    """`weights` (q,), normalised, at the places of the `starts` (q,) among the sorted `keys` (s,).
-
-    A key is 2·observation index, + 1 of a terminal state, which no start is.
-    """
-    start = np.zeros(len(keys))
-    np.add.at(start, np.searchsorted(keys, 2 * starts), weights / weights.sum())
-    return start
 
 
 def _farthest_point_anchors(

@@ -178,7 +178,10 @@ def make_sorted_lines(lines: Mapping[AgentStyle, NDArray[Any]], title: str, *, y
 
 def make_frames(frames: NDArray[Any], steps: IntArray, title: str) -> Figure:
     """A strip of images (k, *shape) with the step of each (k,)."""
-    shown = np.moveaxis(frames, 1, -1) if _is_channels_first(frames.shape[1:]) else frames
+    shape = frames.shape[1:]
+    # As torch has them, with the channels in front.
+    is_first = len(shape) == 3 and shape[0] < min(shape[1:]) and shape[2] not in (1, 3, 4)
+    shown = np.moveaxis(frames, 1, -1) if is_first else frames
     if shown.ndim == 4 and shown.shape[-1] not in (3, 4):
         shown = shown[..., -1]  # the latest of a stack, or the only channel
     brightest = float(shown.max()) or 1.0
@@ -194,8 +197,3 @@ def make_frames(frames: NDArray[Any], steps: IntArray, title: str) -> Figure:
         axes.set(xticks=[], yticks=[])
         label_axes(axes, title=f"step {step:,}")
     return figure
-
-
-def _is_channels_first(shape: tuple[int, ...]) -> bool:
-    """Tell whether images of this shape have their channels in front, as torch's."""
-    return len(shape) == 3 and shape[0] < min(shape[1:]) and shape[2] not in (1, 3, 4)
