@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rover import Rover
-from rover.coverage.plan import fit_planning_model, landmark_planning_model, start_distribution
+from rover.coverage.plan import estimated_starts, fit_planning_model, landmark_planning_model
 from rover.features import encoder_config, make_encoder
 from rover.operators import (
     Gaussian,
@@ -85,7 +85,7 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity):
     model = fit_planning_model(
         features,
         agent.buffer.counts(),
-        start_distribution(agent.buffer, unseen=True),
+        estimated_starts(agent.buffer, unseen=True),
         kernel,
         agent.config,
         agent._cover,

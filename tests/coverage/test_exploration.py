@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from rover import Rover
 from rover.coverage.exploration import StateExploration, StateExplorer
-from rover.coverage.plan import start_distribution
+from rover.coverage.plan import estimated_starts
 from rover.data import Buffer
 from rover.operators import merge_transitions
 from rover.planning.counts import Counts
@@ -165,15 +165,15 @@ def test_a_plan_made_from_a_stored_buffer_is_the_same(seed):
 
 def test_starts_that_were_seen_once_say_how_many_were_not():
     buffer = state_buffer(4, [(0, 0, 1, False), (1, 0, 2, True)])
-    states, weights = start_distribution(buffer, unseen=True)
+    states, weights = estimated_starts(buffer, unseen=True)
     assert (states.tolist(), weights.tolist()) == ([0], [1.0])  # one episode says nothing
     for start in (0, 3):
         buffer.add_start(start)
-    states, weights = start_distribution(buffer, unseen=True)
+    states, weights = estimated_starts(buffer, unseen=True)
     # seen once: 3, one episode of three; spread over the states 0 and 1 that were acted in
     assert states.tolist() == [0, 1, 3]
     np.testing.assert_allclose(weights, [2 / 3 * 2 / 3 + 1 / 6, 1 / 6, 2 / 3 * 1 / 3])
-    states, weights = start_distribution(buffer, unseen=False)
+    states, weights = estimated_starts(buffer, unseen=False)
     assert states.tolist() == [0, 3]
     np.testing.assert_allclose(weights, [2 / 3, 1 / 3])
 

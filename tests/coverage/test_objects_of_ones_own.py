@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import rover
 from rover import Rover
-from rover.coverage.plan import fit_planning_model, start_distribution
+from rover.coverage.plan import estimated_starts, fit_planning_model
 from rover.envs import finite_dynamics
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation import policy_occupancy
@@ -163,7 +163,7 @@ def test_exact_states_share_the_places_that_they_cover():
     model = fit_planning_model(
         agent._representation.features(),
         buffer.counts(),
-        start_distribution(buffer, unseen=True),
+        estimated_starts(buffer, unseen=True),
         agent._kernel,
         config,
         agent._cover,

@@ -28,9 +28,9 @@ from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
     PlanningModel,
     covered_landmarks,
+    estimated_starts,
     fit_planning_model,
     landmark_planning_model,
-    start_distribution,
 )
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
@@ -506,7 +506,7 @@ class Rover(Agent[RoverConfig]):
         return fit_planning_model(
             representation.features(),
             counts,
-            start_distribution(buffer, unseen=config.unseen_starts),
+            estimated_starts(buffer, unseen=config.unseen_starts),
             self._kernel,
             config,
             self._cover,

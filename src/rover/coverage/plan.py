@@ -56,7 +56,6 @@ class PlanningModel:
         target: (s,) occupancy that is wanted; None: as even as possible.
         n_pairs: number of distinct pairs (x, a) that it was made of.
         outcome_variance: of their outcomes, 0 of landmarks.
-        is_exact: whether observations share nothing.
         on_landmarks: whether the anchors are landmarks of a net, which are never the same twice.
         action_repeat: steps for which a row repeats its action.
     """
@@ -69,7 +68,6 @@ class PlanningModel:
     target: Tensor | None
     n_pairs: int
     outcome_variance: float
-    is_exact: bool
     on_landmarks: bool = False
     action_repeat: int = 1
 
@@ -125,7 +123,6 @@ def fit_planning_model(
             target=cover.target(groups[anchors // 2], anchors // 2, np.arange(len(anchors))),
             n_pairs=counts.n_pairs,
             outcome_variance=counts.outcome_variance,
-            is_exact=True,
         )
     assert config.max_exact_states is not None
     assert config.n_anchors is not None
@@ -156,7 +153,6 @@ def fit_planning_model(
         ),
         n_pairs=counts.n_pairs,
         outcome_variance=counts.outcome_variance,
-        is_exact=False,
     )
 
 
@@ -210,7 +206,6 @@ def landmark_planning_model(
         target=target,
         n_pairs=model.n_pairs,
         outcome_variance=0.0,
-        is_exact=False,
         on_landmarks=True,
         action_repeat=model.action_repeat,
     )
@@ -247,7 +242,7 @@ def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:
     return weights
 
 
-def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
+def estimated_starts(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
     """Estimated start distribution: states (q,) and their weights (q,), sum 1.
 
     Args:
