@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
-from rover.planning.dynamics_model import ACTION_REPEAT, DynamicsModel
+from rover.planning.dynamics import ACTION_REPEAT
+from rover.planning.dynamics_model import DynamicsModel
 from rover.planning.model import LandmarkModel
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -54,21 +55,21 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
     motion = grown.dynamics
     rng = np.random.default_rng(seed)
     balls = rng.uniform(-0.4, 0.4, (50, 2))
-    ends, terminates = motion.ends(balls / grown.scale)
-    held, _ = motion.ends(balls / grown.scale, ACTION_REPEAT)
-    for ball, end, last in zip(balls, ends, held, strict=True):
+    ends, terminates = motion.step(balls[None] / grown.scale)
+    held, _ = motion.ends(balls / grown.scale)
+    for row, ball in enumerate(balls):
         for action, force in enumerate(FORCES):
             there = moved(ball, force)
-            np.testing.assert_allclose(end[action] * grown.scale, there, atol=0.02)
+            np.testing.assert_allclose(ends[action, row] * grown.scale, there, atol=0.02)
             for _ in range(ACTION_REPEAT - 1):
                 there = moved(there, force)
-            np.testing.assert_allclose(last[action] * grown.scale, there, atol=0.06)
+            np.testing.assert_allclose(held[row, action] * grown.scale, there, atol=0.06)
     assert not terminates.any()
     # At the wall the law alone is wrong; where it was hit before, it is corrected.
     hits = np.flatnonzero(np.abs(buffer.observations.rows[buffer.successors, 0]) == 1.5)
     points, actions, changes = grown._moves(slice(0, len(buffer)))
     each = np.arange(len(hits))
-    corrected = motion.ends(points[hits])[0][each, actions[hits]] - points[hits]
+    corrected = motion.step(points[None, hits])[0][actions[hits], each] - points[hits]
     law = motion._displacements.predict(points[hits], motion._coefficients)[actions[hits], each]
     assert np.abs(corrected - changes[hits]).mean() < 0.75 * np.abs(law - changes[hits]).mean()
 

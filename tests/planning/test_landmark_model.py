@@ -16,7 +16,7 @@ from rover.coverage.exploration import LandmarkExplorer
 from rover.data import Buffer
 from rover.operators import SparseOperator, growing_steps, mirror_descend
 from rover.planning import model, net
-from rover.planning.dynamics_model import ACTION_REPEAT
+from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.model import LandmarkModel
 from rover.planning.net import Net, _lag_scale
 
@@ -145,16 +145,16 @@ def test_a_net_of_a_policy_is_its_own_and_bounded():
     _, coarse = wander(0, 300)
     coarse._largest = 10
     coarse.fit()
-    before = coarse.rows(steps=ACTION_REPEAT)
+    before = coarse.rows()
     for largest in (25, 10):
         finer = coarse.finer(largest)
-        rows = finer.rows(steps=ACTION_REPEAT)
+        rows = finer.rows()
         assert 10 // 2 < len(finer.net) <= largest
         mass = rows.onward.sum(axis=1) + rows.end + rows.sink
         np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
     assert len(coarse.finer(25).net) > len(coarse.net)
     # The explorer's places and rows are what they were.
-    np.testing.assert_array_equal(coarse.rows(steps=ACTION_REPEAT).ahead, before.ahead)
+    np.testing.assert_array_equal(coarse.rows().ahead, before.ahead)
 
 
 def test_a_plan_of_many_actions_has_fewer_landmarks():
@@ -172,7 +172,7 @@ def test_predictions_by_brute_force(seed):
     points = np.concatenate(
         [grown.cells.landmarks[:9], np.random.default_rng(seed).normal(size=(9, 2))]
     )
-    ends, terminates = motion.ends(points)
+    ends, terminates = motion.step(points[None])
     for row, point in enumerate(points):
         for action in range(N_ACTIONS):
             law = motion._displacements.predict(point[None], coefficients[action : action + 1])[
@@ -189,10 +189,10 @@ def test_predictions_by_brute_force(seed):
                 total += weight
                 missed += weight * (grown._changes[cell, action] / n - told)
             reached = np.clip(point + law + missed / total, motion.low, motion.high)
-            np.testing.assert_allclose(ends[row, action], reached, atol=1e-9)
+            np.testing.assert_allclose(ends[action, row], reached, atol=1e-9)
             assert motion.terminations is not None
             ended = motion.terminations(reached[None, None], np.eye(N_ACTIONS)[[action]])
-            np.testing.assert_allclose(terminates[row, action], ended[0, 0], atol=1e-9)
+            np.testing.assert_allclose(terminates[action, row], ended[0, 0], atol=1e-9)
 
 
 def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed():

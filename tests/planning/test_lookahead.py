@@ -7,7 +7,7 @@ import pytest
 from test_dynamics_model import rolled
 
 from rover.planning import lookahead
-from rover.planning.dynamics_model import ACTION_REPEAT
+from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.lookahead import most_novel_sequence
 
 DISCOUNT = 0.9
@@ -28,7 +28,7 @@ def worth_of(model, begin, actions):
     """What the docstring of the module says, one way at a time."""
     point, worth, alive, passed = begin[None], 0.0, 1.0, []
     for length, action in enumerate(actions):
-        ends, ended = model.dynamics.ends(point, ACTION_REPEAT)
+        ends, ended = model.dynamics.ends(point)
         point, ended = ends[:, action], float(ended[0, action])
         visited = np.array(passed).reshape(1, len(passed), len(begin))
         novelty = float(model.dynamics.novelty(point, visited, ACTION_REPEAT)[0])

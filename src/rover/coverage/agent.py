@@ -47,6 +47,7 @@ from rover.operators import (
 from rover.operators.support import SAMPLE
 from rover.planning.contact import ContactSearch
 from rover.planning.counts import Counts
+from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.invariants import Invariants
 from rover.planning.model import MAX_LANDMARKS, LandmarkModel
@@ -452,8 +453,7 @@ class Rover(Agent[RoverConfig]):
         plans: list[tuple[float, CoveragePolicy, Improvement]] = []
         for net in nets:
             with self.stopwatch("estimate"):
-                rows = net.rows(steps=net.action_repeat)
-                model = landmark_planning_model(net, rows, encoder, self._cover)
+                model = landmark_planning_model(net, net.rows(), encoder, self._cover)
             policy, plan = self._improve(model, encoder, Interpolation(), is_comparable=True)
             if not is_trusted:
                 return policy, plan
@@ -464,10 +464,10 @@ class Rover(Agent[RoverConfig]):
                 )
                 # On the landmarks and with the action repeat of the plan, as its own J.
                 of_plan = simulated_objective(
-                    visits[:: net.action_repeat],
+                    visits[::ACTION_REPEAT],
                     net.net,
                     *covered_landmarks(net, net.net, self._cover),
-                    discount=discount**net.action_repeat,
+                    discount=discount**ACTION_REPEAT,
                 )
             plan.figures["simulated_objective"] = objective
             plans.append((objective, policy, plan))

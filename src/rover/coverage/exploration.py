@@ -28,7 +28,8 @@ from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.contact import ContactSearch
 from rover.planning.counts import Counts
-from rover.planning.dynamics_model import ACTION_REPEAT, MISSED
+from rover.planning.dynamics import ACTION_REPEAT
+from rover.planning.dynamics_model import MISSED
 from rover.planning.lookahead import ActionSequence
 from rover.planning.model import LandmarkModel
 from rover.planning.values import Values, exploration_values

@@ -28,6 +28,7 @@ from rover.operators import (
     nystrom_support,
 )
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.model import LandmarkModel
 from rover.planning.net import MOST_ROWS, Net
 from rover.planning.rows import Rows
@@ -207,7 +208,7 @@ def landmark_planning_model(
         n_pairs=model.n_pairs,
         outcome_variance=0.0,
         on_landmarks=True,
-        action_repeat=model.action_repeat,
+        action_repeat=ACTION_REPEAT,
     )
 
 

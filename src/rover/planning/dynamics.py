@@ -17,6 +17,9 @@ from rover.planning.displacements import Displacements
 from rover.planning.invariants import Invariants
 from rover.planning.terminations import Terminations
 
+ACTION_REPEAT = 3
+"""Steps for which a plan repeats an action."""
+
 _AT_ONCE = 2048  # points that are predicted together
 
 
@@ -74,11 +77,11 @@ class Dynamics:
         """Mask (…) of predicted points (…, d) that were clipped, far from the data."""
         return np.asarray(((points <= self.low) | (points >= self.high)).any(axis=-1))
 
-    def ends(self, points: FloatArray, steps: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Ends (n, A, d) of every action, repeated for some steps, from points (n, d), and the
+    def ends(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Ends (n, A, d) of every action, repeated as in plans, from points (n, d), and the
         probability (n, A) that the episode ends before."""
         where, alive = points[None], np.ones((self.n_actions, len(points)))
-        for _ in range(steps):
+        for _ in range(ACTION_REPEAT):
             reached, ended = self.step(where)
             where = np.where((alive > 0.5)[:, :, None], reached, where)
             alive = alive * (1.0 - ended)

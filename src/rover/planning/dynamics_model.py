@@ -21,13 +21,10 @@ import torch
 from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
 from rover.planning.displacements import Displacements
-from rover.planning.dynamics import Dynamics
+from rover.planning.dynamics import ACTION_REPEAT, Dynamics
 from rover.planning.model_selection import unexplained
 from rover.planning.novelty import PairNovelty
 from rover.planning.terminations import Terminations
-
-ACTION_REPEAT = 3
-"""Steps for which a plan repeats an action."""
 
 MISSED = 0.3
 """Distance in a feature from which on a prediction is refuted."""

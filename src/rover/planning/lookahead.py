@@ -21,7 +21,8 @@ import numpy as np
 
 from rover.arrays import cell_factors
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.dynamics_model import ACTION_REPEAT, DynamicsModel
+from rover.planning.dynamics import ACTION_REPEAT
+from rover.planning.dynamics_model import DynamicsModel
 
 
 class Beam(NamedTuple):
@@ -83,7 +84,7 @@ def most_novel_sequence(
     point, value, alive = begin[None], np.zeros(1), np.ones(1)
     passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
     for length in range(BEAM.length):
-        ends, ended = dynamics.ends(point, ACTION_REPEAT)
+        ends, ended = dynamics.ends(point)
         reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
         sequence = np.repeat(np.arange(len(point)), n_actions)
         share = discount**length * alive[sequence]

@@ -23,7 +23,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
 from rover.operators.support import SAMPLE, FloatArray, IntArray
-from rover.planning.dynamics_model import ACTION_REPEAT, STALE, DynamicsModel
+from rover.planning.dynamics_model import STALE, DynamicsModel
 from rover.planning.lookahead import ActionSequence, most_novel_sequence
 from rover.planning.net import (
     COVERAGE_LAG,
@@ -77,13 +77,11 @@ class LandmarkModel:
         kept: (k,) features that are not noise.
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to coverage's; 0 for dimensions not covered.
-        action_repeat: steps for which a plan repeats an action.
         cells: the net of cells.
         net: the net of landmarks, made of the cells.
         dynamics: the dynamics model, and what is novel.
     """
 
-    action_repeat = ACTION_REPEAT
     _net_priced: Net | None = None
 
     def __init__(
@@ -229,9 +227,9 @@ class LandmarkModel:
             self._changes[:m] / tried[:, :, None],
         )
 
-    def rows(self, *, steps: int = 1) -> Rows:
-        """Rows of the landmarks of a plan, by the sums of the latest :meth:`fit`; `steps` as of
-        :meth:`_rows_at`."""
+    def rows(self) -> Rows:
+        """Rows of the landmarks of a plan, of repeated actions, by the sums of the latest
+        :meth:`fit`."""
         cells = self.cells.landmarks
         if self.net.add(cells[self._in_net :]) is None:
             self.net = Net.over(cells, self.net.radius, largest=self._largest)
@@ -240,7 +238,15 @@ class LandmarkModel:
         owner = self.net.nearest(self.points(begins), 1)[1][:, 0]
         start = np.bincount(owner, times / times.sum(), minlength=len(self.net))
         self._start = start.astype(np.float64)
-        return self._rows_at(self.net.landmarks, steps)
+        ahead, weights, index, end = self._reached(self.net.landmarks)
+        kept = 1.0 / (1.0 + _SINK)
+        return Rows(
+            onward=sparse_rows(index, kept * weights, len(self.net)),
+            end=kept * end,
+            sink=np.full(len(ahead), 1.0 - kept),
+            start=self._start,
+            ahead=ahead,
+        )
 
     def _affordable(self, largest: int) -> int:
         """Most landmarks of a plan, fewer where actions are many."""
@@ -256,25 +262,10 @@ class LandmarkModel:
         model._in_net = len(self.cells)
         return model
 
-    def _rows_at(self, points: FloatArray, steps: int) -> Rows:
-        """Rows of points (n, k) in units of the model, over the landmarks of the latest plan, of
-        actions that are repeated for some steps."""
-        ahead, weights, index, end = self._reached(points, steps)
-        kept = 1.0 / (1.0 + _SINK)
-        return Rows(
-            onward=sparse_rows(index, kept * weights, len(self.net)),
-            end=kept * end,
-            sink=np.full(len(ahead), 1.0 - kept),
-            start=self._start,
-            ahead=ahead,
-        )
-
-    def _reached(
-        self, points: FloatArray, steps: int
-    ) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
+    def _reached(self, points: FloatArray) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
         """Predicted ends (n·A, k) of actions that are repeated at points (n, k), their weights on
         landmarks (n·A, q), which landmarks these are, and the probability that the episode ends."""
-        ends, terminates = self.dynamics.ends(points, steps)
+        ends, terminates = self.dynamics.ends(points)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
         weights, index = self.on_landmarks(ahead)
         return ahead, weights * (1.0 - end)[:, None], index, end
@@ -285,7 +276,7 @@ class LandmarkModel:
         continues = self._rows is not None
         if self._rows is None or n >= self._n_fitted * (1.0 + STALE):
             self.fit()
-            self._rows = self.rows(steps=ACTION_REPEAT)
+            self._rows = self.rows()
             self._n_fitted = n
             continues &= net is self.net
         self._net_priced = self.net
@@ -302,7 +293,7 @@ class LandmarkModel:
         not in the plan yet it would be repeated until the plan is made anew.
         """
         points = self.points(np.array([observation]))
-        ahead, weights, index, end = self._reached(points, ACTION_REPEAT)
+        ahead, weights, index, end = self._reached(points)
         self.dynamics.visit(len(self.buffer))
         onward = (weights * values[index]).sum(axis=1) + end * float(self._start @ values)
         novelty = self.dynamics.novelty(ahead)

@@ -24,7 +24,7 @@ from scipy.spatial import KDTree
 
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.dynamics_model import ACTION_REPEAT
+from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.net import Net, nearest, neighbourhood, sparse_rows
 from rover.planning.outcomes import FINE_SPACING, MAX_SOLVED_LANDMARKS, SPACING
 from rover.planning.points import NEIGHBOURS
