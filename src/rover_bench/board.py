@@ -112,7 +112,8 @@ class _OurAgent:
         self._component = self._agent.policy.draw_component(rng)
 
     def act(self, observation: Any, rng: np.random.Generator) -> int:
-        return self._agent.policy.choose(observation, rng, self._component)
+        stored = self._agent.spaces.read(observation, "the environment")
+        return self._agent.policy.choose(stored, rng, self._component)
 
 
 # --- a suite -------------------------------------------------------------------------------------

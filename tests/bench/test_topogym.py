@@ -38,11 +38,13 @@ class Corridor(gym.Env):
 
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, world: str, seed: int, size: int = 5):
+    def __init__(self, world: str, seed: int, size: int = 5, is_board: bool = False):
         assert world in ("short", "long")
         self.layout = SimpleNamespace(free_cells=[(x, 0) for x in range(size)])
         self.size, self.goal = size, size - 1 - seed % 2
         self.observation_space = gym.spaces.Discrete(size)
+        if is_board:
+            self.observation_space = gym.spaces.Box(0, size, (2, 3), np.int64)
 
     def info(self):
         return {"position": (self.x, 0), "goal_reached": self.x == self.goal}
@@ -50,12 +52,15 @@ class Corridor(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.x = self.age = 0
-        return np.int64(0), self.info()
+        return self.seen(), self.info()
+
+    def seen(self):
+        return np.full(self.observation_space.shape, self.x, np.int64)[()]
 
     def step(self, action):
         self.x = int(np.clip(self.x + 2 * action - 1, 0, self.size - 1))
         self.age += 1
-        return np.int64(self.x), 0.0, False, self.age == 12, self.info()
+        return self.seen(), 0.0, False, self.age == 12, self.info()
 
 
 def corridor(**keywords):
@@ -95,6 +100,14 @@ def suite(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield
     del gym.registry["fake/Corridor-v0"]
+
+
+def test_policies_of_boards_are_followed():
+    env = corridor(world="short", seed=4000, is_board=True)
+    agent, rng = board._OurAgent("rover", env, seed=0), np.random.default_rng(0)
+    agent.learn(60)
+    agent.begin_episode(rng)
+    assert agent.act(env.reset()[0], rng) in (0, 1)
 
 
 def test_cells_that_a_tide_opens_for_a_time_are_not_counted():

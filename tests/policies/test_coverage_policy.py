@@ -123,7 +123,7 @@ def test_the_handed_over_policy_does_not_follow_later_training():
 
 
 @pytest.mark.parametrize("states", [[0, 2, 5], [0, 2, 2]])
-def test_a_single_exact_state_is_looked_up_as_many_are_compared(states):
+def test_exact_states_are_looked_up_as_their_kernel_compares_them(states):
     encoder = make_encoder(
         encoder_config(spaces.Box(-9.0, 9.0, (2,)), kind="identity"), torch.Generator()
     )
@@ -133,6 +133,9 @@ def test_a_single_exact_state_is_looked_up_as_many_are_compared(states):
     batch = np.array([[2.0, 0.0], [-0.0, 0.0], [5.0, 0.0], [7.0, 0.0]], np.float32)
     singly = np.concatenate([policy.probs(row[None]) for row in batch])
     np.testing.assert_array_equal(singly, policy.probs(batch))
+    compared = Dirac()(torch.from_numpy(batch).double(), basis) @ weights
+    expected = 0.9 * torch.softmax(compared, dim=1) + 0.05
+    np.testing.assert_allclose(singly, expected, rtol=1e-12)
     assert (singly[3] == 0.5).all()
 
 

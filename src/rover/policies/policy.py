@@ -410,19 +410,21 @@ class CoveragePolicy(Policy):
         return self.logits_from_features(self.features(observations))
 
     def _looked_up(self, features: Tensor) -> Tensor | None:
-        """Logits (1, A) of a single exact state by its features (1, z), else None.
+        """Logits (n, A) of exact states by their features (n, z); None of others.
 
-        To compare a state with all others at every step is dear in large worlds.
+        A table of n times all states would not fit into memory in large worlds.
         """
-        if len(features) != 1 or self.basis is None or not isinstance(self.kernel, Dirac):
+        if self.basis is None or not isinstance(self.kernel, Dirac):
             return None
         if self._rows is None:
             rows = (self.basis + 0.0).cpu().numpy()  # zeros of either sign are the same number
             self._rows = {row.tobytes(): index for index, row in enumerate(rows)}
         if len(self._rows) < len(self.basis):  # states that share their features
             return None
-        row = self._rows.get((features + 0.0).cpu().numpy().tobytes())
-        return self.weights.new_zeros(1, self.n_actions) if row is None else self.weights[[row]]
+        seen = (features + 0.0).detach().cpu().numpy()
+        index = [self._rows.get(row.tobytes(), -1) for row in seen]
+        unknown = self.weights.new_zeros(1, self.n_actions)  # all actions alike
+        return torch.cat([self.weights, unknown])[index]
 
     def logits_from_features(self, features: Tensor) -> Tensor:
         """Logits (n, A), float64, of features (n, z)."""
