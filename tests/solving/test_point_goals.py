@@ -51,6 +51,22 @@ def line(n: int = 4000) -> Buffer:
     return buffer
 
 
+def aimed(n: int = 2000) -> Buffer:
+    """A point on [0, 1] beside a target, which each episode of 100 steps draws."""
+    rng, buffer = np.random.default_rng(0), Buffer((2,), np.float64, 2)
+    for step in range(n):
+        if step % 100 == 0:
+            x, target = rng.random(2)
+            row = buffer.observations.intern(np.array([x, target]))
+            buffer.add_start(row)
+        action = int(rng.integers(2))
+        x = float(np.clip(x + (2 * action - 1) * rng.uniform(0.009, 0.011), 0.0, 1.0))
+        reached = buffer.observations.intern(np.array([x, target]))
+        buffer.add(row, action, reached, False, step % 100 == 99)
+        row = reached
+    return buffer
+
+
 def chain() -> Buffer:
     """Four states in a row, the last of which can be kept, and two that nothing leads to."""
     buffer = Buffer((), np.int64, 2)
@@ -81,6 +97,12 @@ def test_points_are_goals_on_landmarks(stay):
     assert above[0] > 0.9
     with pytest.raises(ConfigurationError, match=r"as near as .* times its radius"):
         rover.solve(line(), goal=PointGoal([3.0], columns=[0], radius=0.02))
+
+
+def test_targets_among_the_observations_are_named():
+    message = r"columns \[1\] of the observations .* as a target does"
+    with pytest.warns(RoverWarning, match=message):
+        rover.solve(aimed(), reward=lambda rows, *_: np.abs(rows[:, 0] - rows[:, 1]) < 0.02)
 
 
 def test_a_refused_goal_does_not_refuse_a_list():

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rover.data import Buffer
 from rover.envs import finite_dynamics
-from rover.errors import RoverError, RoverWarning
+from rover.errors import RoverError, RoverWarning, abridge
 from rover.evaluation.returns import played_episodes
 from rover.policies import Policy
 from rover.solving.experience import Experience
@@ -27,6 +28,30 @@ _STEPS, _EPISODES = 1000, 30
 _FEWEST_EPISODES = 3  # episodes that are compared
 _LEVEL = 0.01
 _SEED = 7  # of the episodes: both play the same ones
+
+
+def warn_of_targets(buffer: Buffer) -> None:
+    """Warn of numbers that never change within an episode, and differ between episodes.
+
+    Args:
+        buffer: of observation vectors.
+
+    Warns:
+        RoverWarning: a plan on landmarks has no values for a target that the data lacks.
+    """
+    table = buffer.observations.rows
+    is_kept = (table[buffer.inputs] == table[buffer.successors]).all(axis=0)
+    differs = (table[buffer.episode_starts] != table[buffer.episode_starts[0]]).any(axis=0)
+    targets = np.flatnonzero(is_kept & differs).tolist()
+    if targets:
+        warnings.warn(
+            f"columns {abridge(targets)} of the observations differ between episodes and never "
+            "change within one, as a target does: the plan may fail for targets that the data "
+            "lacks. Leave them out of the observations (rover.wrappers.GoalObservation does), and "
+            "give each as goal=rover.solving.PointGoal(...)",
+            RoverWarning,
+            stacklevel=3,
+        )
 
 
 def warn_if_worse_than_random(policy: Policy, experience: Experience, reward: Reward) -> None:

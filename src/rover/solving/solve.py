@@ -30,7 +30,7 @@ from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
-from rover.solving.judgement import warn_if_worse_than_random
+from rover.solving.judgement import warn_if_worse_than_random, warn_of_targets
 from rover.solving.sampled import sampled_policy
 from rover.solving.simulation import refined_plan
 from rover.solving.tasks import Goal, Reward, TaskRewards, goal_rewards, task_rewards
@@ -105,7 +105,8 @@ def solve(
         NonFiniteError: a reward that is NaN or infinite.
 
     Warns:
-        RoverWarning: a source whose world changes with every episode; or a plan for a reward that
+        RoverWarning: a source whose world changes with every episode; targets that are part of
+            the observations of a plan on landmarks; or a plan for a reward that
             is not refined by simulation, because a dynamics model explains too little: evaluate it
             before use; or a plan that earns less than uniformly random actions, by
             a thousand steps of each in a copy of the environment.
@@ -137,6 +138,8 @@ def solve(
         if sampled is not None:
             return sampled
     points = experience.points(selection)
+    if points.encoder is None and not points.exact:
+        warn_of_targets(experience.buffer)
     if reward is None:
         model = outcome_model(points, ridge=ridge)
         stays = goal_view(experience.env) is not None if stay is None else stay
