@@ -202,11 +202,11 @@ def _lifelong() -> None:
     contexts.leverage = lambda inverse, features: np.zeros(len(features), np.float32)
     plain = contexts.ContextExplorer._regression
 
-    def priced(self: Any, features: Any, before: Any, actions: Any, after: Any, *told: Any) -> Any:
-        within, ends = told
-        return plain(self, features, before, actions, after, 2.0 * within, ends)
+    def regression(self: Any, *arguments: Any) -> Any:
+        *tries, within, ends = arguments
+        return plain(self, *tries, 2.0 * within, ends)
 
-    contexts.ContextExplorer._regression = priced
+    contexts.ContextExplorer._regression = regression
 
 
 def _relevant() -> None:
