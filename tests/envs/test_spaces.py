@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import rover
 from rover.envs import Spaces, StoredObservations
-from rover.envs.spaces import described_space, description_of, lifted, stored_form
+from rover.envs.spaces import _description_of, described_space, lifted, stored_form
 from rover.errors import ConfigurationError, NonFiniteError
 
 GREY = spaces.Box(0, 255, (9, 12), np.uint8)
@@ -102,7 +102,7 @@ def test_observations_are_stored_and_described(space, shape, dtype):
     stored = stored_form(space).space
     spaces_of = Spaces.of(Walk(space, spaces.Discrete(2)))
     assert (spaces_of.shape, str(spaces_of.dtype)) == (shape, dtype)
-    again = described_space(description_of(space))
+    again = described_space(_description_of(space))
     space.seed(0)
     rows = []
     for _ in range(20):

@@ -68,8 +68,8 @@ class Spaces:
 
     Attributes:
         observed, acted: the environment's own spaces.
-        form: that observations are stored in.
         observation: the space of stored observations.
+        rows: makes stored observations (n, *shape) of n elements, as of :class:`StoredForm`.
         shape: of a stored observation; () of Discrete states.
         dtype: of stored observations: int64 of Discrete states, whatever dtype their space has.
         actions: (A, *action shape), what the numbers of actions stand for; None: themselves.
@@ -78,8 +78,8 @@ class Spaces:
 
     observed: gym.Space[Any]
     acted: gym.Space[Any]
-    form: StoredForm
     observation: spaces.Discrete | spaces.Box
+    rows: Callable[[Any], NDArray[Any]]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     actions: NDArray[Any] | None
@@ -111,16 +111,15 @@ class Spaces:
                 f"this is {kind}: give a gymnasium.Env, as gymnasium.make returns it"
             )
         observed, acted = env.observation_space, env.action_space
-        form, actions = stored_form(observed), action_set(acted)
+        (stored, rows), actions = stored_form(observed), action_set(acted)
         if actions is not None:
             n_actions = len(actions)
         elif isinstance(acted, spaces.Discrete) and acted.n <= MAX_ACTIONS:
             n_actions = int(acted.n)
         else:
             raise _unsupported("action", acted, _line_for_actions(acted))
-        stored = form.space
         dtype = np.dtype(np.int64 if isinstance(stored, spaces.Discrete) else stored.dtype)
-        return cls(observed, acted, form, stored, stored.shape or (), dtype, actions, n_actions)
+        return cls(observed, acted, stored, rows, stored.shape or (), dtype, actions, n_actions)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -130,7 +129,7 @@ class Spaces:
         """
         details = {} if self.actions is None else {"action_set": self.actions.tolist()}
         if self.observation is not self.observed:
-            details["observation_space"] = description_of(self.observed)
+            details["observation_space"] = _description_of(self.observed)
         return details
 
     def read(self, observation: Any, where: object) -> NDArray[Any]:
@@ -160,7 +159,7 @@ class Spaces:
             ) from None
         row: NDArray[Any] = fitting
         if self.observation is not self.observed:
-            row = self.form.rows(lifted(fitting))[0]
+            row = self.rows(lifted(fitting))[0]
         elif row.dtype != self.dtype:  # Discrete states of other integers
             row = row.astype(self.dtype)
         if row.dtype.kind == "f" and not np.isfinite(row).all():
@@ -581,13 +580,13 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
     )
 
 
-def description_of(space: gym.Space[Any]) -> dict[str, Any]:
+def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
     """A space of observations in JSON, which :func:`described_space` reads."""
     match space:
         case spaces.Dict():
-            return {"dict": [[name, description_of(part)] for name, part in space.spaces.items()]}
+            return {"dict": [[name, _description_of(part)] for name, part in space.spaces.items()]}
         case spaces.Tuple():
-            return {"tuple": [description_of(part) for part in space.spaces]}
+            return {"tuple": [_description_of(part) for part in space.spaces]}
         case spaces.Discrete():
             return {"discrete": [int(space.n), int(space.start)]}
         case spaces.MultiBinary():

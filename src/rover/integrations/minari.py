@@ -411,7 +411,7 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
         chosen = _numbered(np.asarray(episode.actions), own.actions, where)
         is_stored = own.observation is own.observed
         seen = episode.observations
-        stored = np.asarray(seen) if is_stored else own.form.rows(seen)
+        stored = np.asarray(seen) if is_stored else own.rows(seen)
         observations = _checked(episode, stored, chosen, own.observation, own.n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
         if len(chosen) == 0:
