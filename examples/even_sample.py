@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.envs import finite_dynamics
-from rover.evaluation.returns import FiniteTasks, expected_returns
+from rover.evaluation.regret import FiniteTasks, expected_returns
 
 GOAL, HORIZON, DISCOUNT, SWEEPS = 63, 200, 0.999, 3000
 

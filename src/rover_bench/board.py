@@ -31,11 +31,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rover.baselines import agent_class, agent_names, make_agent, preset_of
 from rover.data import RunningEpisode
-from rover.envs import FiniteMDP, Spaces, finite_dynamics, import_modules, make_env
+from rover.envs import FiniteMDP, Spaces, finite_dynamics, horizon_of, import_modules, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose
 from rover.evaluation import CellNet, FiniteEvaluator, Projection
 from rover.storage import fitting, read_json, write_json
-from rover.training.environments import discount_of, horizon_of
+from rover.training.environments import discount_of
 from rover_bench.executors import EXECUTORS
 from rover_bench.measure import provenance
 from rover_bench.topogym_envs import ExplorationRecord

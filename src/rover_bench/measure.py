@@ -23,7 +23,7 @@ from scipy.special import softmax
 
 from rover.baselines import agent_class
 from rover.data import Buffer
-from rover.envs import FiniteMDP, finite_dynamics, make_env
+from rover.envs import FiniteMDP, finite_dynamics, horizon_of, make_env
 from rover.errors import ArtefactError
 from rover.evaluation import (
     optimal_occupancy,
@@ -40,7 +40,6 @@ from rover.operators import (
 )
 from rover.plots import RunFiles
 from rover.policies import load_policy
-from rover.training.environments import horizon_of
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
 from rover_bench.metrics import METRICS

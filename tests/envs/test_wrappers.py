@@ -9,12 +9,12 @@ from rover.envs import (
     GridWorld,
     Spaces,
     finite_dynamics,
+    horizon_of,
     id_and_kwargs,
     make_env,
 )
 from rover.errors import ConfigurationError, RoverError
 from rover.evaluation import optimal_occupancy
-from rover.training.environments import horizon_of
 from rover.wrappers import DiscreteActions, Enumerated
 
 

@@ -11,9 +11,8 @@ from gymnasium import spaces
 import rover
 from rover.cli import main
 from rover.data import Buffer, Collector, RunningEpisode
-from rover.envs import Spaces, action_set
+from rover.envs import Spaces, action_set, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.training.environments import horizon_of
 from rover.wrappers import DiscreteActions
 
 

@@ -13,12 +13,10 @@ import rover
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
-from rover.evaluation import greedy_episodes
-from rover.evaluation.returns import expected_returns, goal_tasks
+from rover.evaluation import goal_regret, goal_states, greedy_episodes, reward_regret
+from rover.evaluation.regret import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
-from rover.solving import expected_values, goal_regret, goal_states, reward_regret
-from rover.solving.experience import Experience
-from rover.solving.judgement import warn_if_worse_than_random
+from rover.solving import expected_values
 from rover.solving.solve import warn_of_unseen
 from rover.training.agent import Agent
 
@@ -325,10 +323,8 @@ class Cued(gym.Env[Any, Any]):
 
 def test_a_plan_that_earns_less_than_random_actions_is_warned_of(monkeypatch):
     agent = rover.Rover(Cued(), seed=0, contexts=False).learn(300)
-    solved = rover.solve(agent, reward=agent.env)
     # Whatever makes plans fail: the action that costs, and never the one that was shown.
     monkeypatch.setattr(ValuePolicy, "tables", lambda self, seen: np.eye(3)[None, [0] * len(seen)])
-    experience = Experience.of(agent)
 
     def costly(seen: Any, actions: Any, reached: Any) -> Any:
         return -(actions == 0).astype(np.float64)
@@ -336,9 +332,7 @@ def test_a_plan_that_earns_less_than_random_actions_is_warned_of(monkeypatch):
     with pytest.warns(
         RoverWarning, match=r"actions: -3\.00 ± 0\.00 in 30 episodes, .* -1\.\d\d ± "
     ):
-        warn_if_worse_than_random(solved, experience, costly)
-    with pytest.warns(RoverWarning, match="less than uniformly random actions"):
         rover.solve(agent, reward=costly)
     with warnings.catch_warnings(action="error"):
-        warn_if_worse_than_random(solved, experience, lambda *arrays: -costly(*arrays))
-        warn_if_worse_than_random(solved, experience, np.zeros(300))
+        rover.solve(agent, reward=lambda *arrays: -costly(*arrays))
+        rover.solve(agent, reward=-costly(None, agent.buffer.actions, None))

@@ -26,7 +26,7 @@ from scipy.spatial import cKDTree
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
-from rover.envs import GridWorld, finite_dynamics
+from rover.envs import GridWorld, finite_dynamics, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError, abridge
 from rover.features import (
     Observations,
@@ -42,7 +42,6 @@ from rover.policies import CoveragePolicy, TabulatedPolicy
 from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
-from rover.training.environments import horizon_of
 
 # A bound beyond it is none: spaces write the largest float32 for an element without bounds.
 _UNBOUNDED = 1e6

@@ -85,7 +85,8 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
     policy = read_policy(path)
-    from rover.training.environments import horizon_of, warn_of_another_world
+    from rover.envs import horizon_of
+    from rover.training.environments import warn_of_another_world
     from rover.training.run_folder import load_run_buffer
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
@@ -194,8 +195,9 @@ def _task_figures(
     seed: int,
 ) -> dict[str, Any] | None:
     """Returns of a policy in the tasks that it was planned for; None if `env` has no such task."""
+    from rover.evaluation import goal_regret, reward_regret
     from rover.policies import ValuePolicy
-    from rover.solving import OWN_REWARD, goal_regret, reward_regret
+    from rover.solving import OWN_REWARD
 
     if not isinstance(policy, ValuePolicy):
         return None

@@ -232,7 +232,7 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     if (advice := _pairs_left(summary, agent.run_dir)) is not None:
         say(advice)
     if summary["left_out"] is not None:
-        from rover.training.environments import horizon_of
+        from rover.envs import horizon_of
 
         cost = _EVALUATED_SETS * _EVALUATION_EPISODES * horizon_of(agent.env, agent.buffer)
         say(

@@ -18,9 +18,9 @@ from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from rover.evaluation import Regret
     from rover.finetuning import Task
     from rover.policies import ContextPolicy, ValuePolicy
-    from rover.solving import Regret
 
 _MOST_ROWS = 12  # of a table of goals
 
@@ -73,16 +73,11 @@ def _solve(
         raise ConfigurationError(
             "give one of --task, --goals, --goal, --reward and --reward-from-env"
         )
+    from rover.cli.planned import draw_solution
+    from rover.evaluation import FunctionReward, goal_reward, reward_regret
     from rover.plots import write_pictures
     from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy, load_policy
-    from rover.solving import (
-        FunctionReward,
-        goal_reward,
-        reward_regret,
-        solve,
-        solve_in_contexts,
-    )
-    from rover.solving.pictures import draw_solution
+    from rover.solving import solve, solve_in_contexts
     from rover.solving.solve import warn_of_unseen
     from rover.training.run_folder import POLICY_FILE, finished_file
 
@@ -219,7 +214,7 @@ def say_task(task: dict[str, Any], episodes: int) -> None:
 
 def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
     """Print what a policy of goals is worth, exactly where the dynamics are known."""
-    from rover.solving import goal_regret
+    from rover.evaluation import goal_regret
 
     n_tasks = policy.n_components
     each = f"{1e3 * seconds / n_tasks:.1f} ms each"

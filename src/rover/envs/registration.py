@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import math
 import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
@@ -25,6 +26,11 @@ from rover.envs.enumeration import Enumerated
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
+
+if TYPE_CHECKING:
+    from rover.data import Buffer
+
+_DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 
 # id → keyword arguments; every id is a GridWorld
 ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -106,6 +112,36 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     else:
         x, y = goal
     return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
+
+
+def horizon_of(env: gym.Env[Any, Any], buffer: Buffer | None = None) -> int:
+    """Steps after which episodes of the environment are truncated; 200 without a limit.
+
+    More than a million steps are no limit.
+
+    Args:
+        env: the environment.
+        buffer: transitions of it. Attributes ``horizon`` and ``max_steps`` are names that an
+            environment may use for something else: one that is less than the longest episode of
+            the buffer is no limit.
+    """
+    longest = 0 if buffer is None else buffer.longest_episode
+    # Steps that end an episode, and how many of them a decision takes.
+    limits: list[tuple[Any, int]] = [(env.spec and env.spec.max_episode_steps, 1)]
+    repeat, horizon = 1, _MAX_HORIZON + 1
+    while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
+        # A limit below a wrapper that repeats actions counts steps, and a horizon counts decisions.
+        limits.append((getattr(env, "_max_episode_steps", None), repeat))
+        repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
+        env = env.env
+    for name in ("horizon", "max_steps"):
+        steps = getattr(env, name, None)
+        if isinstance(steps, int) and math.ceil(steps / repeat) >= max(longest, 1):
+            limits.append((steps, repeat))
+    for steps, per_decision in limits:
+        if isinstance(steps, int) and not isinstance(steps, bool):
+            horizon = min(horizon, math.ceil(steps / per_decision))
+    return horizon if horizon <= _MAX_HORIZON else _DEFAULT_HORIZON
 
 
 def goal_state(goal: str | Cell, env: gym.Env[Any, Any]) -> tuple[str, int]:

@@ -12,7 +12,14 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.returns import followed_episodes, greedy_episodes
+from rover.evaluation.regret import (
+    Regret,
+    goal_regret,
+    goal_states,
+    reward_regret,
+    steps_to_end,
+)
+from rover.evaluation.returns import FunctionReward, followed_episodes, goal_reward, greedy_episodes
 from rover.evaluation.rollouts import (
     RolloutEvaluator,
     covers_less,
@@ -31,8 +38,10 @@ from rover.evaluation.visits import (
 __all__ = [
     "CellNet",
     "FiniteEvaluator",
+    "FunctionReward",
     "Optimum",
     "Projection",
+    "Regret",
     "RolloutEvaluator",
     "aliasing_of",
     "compare_finite",
@@ -42,6 +51,9 @@ __all__ = [
     "episode_coverage",
     "first_steps",
     "followed_episodes",
+    "goal_regret",
+    "goal_reward",
+    "goal_states",
     "greedy_episodes",
     "mean_interval",
     "novel_moments",
@@ -49,9 +61,11 @@ __all__ = [
     "policy_occupancy",
     "random_references",
     "record_rollouts",
+    "reward_regret",
     "sample_steps_to_full_coverage",
     "sample_trajectories",
     "slow_planes",
     "stack_episodes",
+    "steps_to_end",
     "unseen_mass",
 ]

@@ -1,8 +1,9 @@
-"""Returns of episodes: expected and best ones where the dynamics are known, else sampled ones."""
+"""Returns of episodes that are played, of policies and of random actions."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,96 +11,72 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import vstack
 
-from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction, Spaces
+from rover.envs import RewardFunction, Spaces
 from rover.errors import RoverWarning
-from rover.evaluation.optimum import FloatArray
+from rover.evaluation.rollouts import Probs, draw, is_less
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rover.evaluation.rollouts import SampleComponent
+    from rover.policies import Policy
 
 MAX_EPISODE_STEPS, _UNLIMITED_STEPS = 100_000, 10_000
 """Steps after which an episode is cut, where the environment has a time limit and where not."""
 
+_STEPS, _EPISODES = 1000, 30
+"""Steps of an episode beside random actions, and of all after which no other begins; and most
+episodes."""
 
-class FiniteTasks(NamedTuple):
-    """K tasks on S states.
-
-    Attributes:
-        rewards: (A·S, K) expected reward of each action, row a·S + x.
-        terminal: (S, K) states in which the task ends.
-    """
-
-    rewards: FloatArray
-    terminal: NDArray[np.bool_]
+_FEWEST_EPISODES = 3  # beside random actions
+_SEED = 7  # of these episodes: a policy and random actions play the same ones
 
 
-def goal_tasks(dynamics: FiniteDynamics, goals: NDArray[np.int64]) -> FiniteTasks:
-    """The tasks to arrive at each of K states: −1 per step, 0 on arrival.
-
-    A state that ends the episode is never left, and goes on to cost −1 per step.
-    """
-    arrived = np.zeros((dynamics.n_states, len(goals)), np.bool_)
-    # One column a task: many goals cost one sparse product a step.
-    arrived[goals, np.arange(len(goals))] = True
-    rewards = vstack(dynamics.transition) @ (arrived.astype(np.float64) - 1.0)
-    return FiniteTasks(rewards, arrived)
-
-
-def reward_task(problem: FiniteMDP, reward: RewardFunction) -> FiniteTasks:
-    """The task of a reward function, evaluated on every transition that the dynamics have."""
-    dynamics, observations = problem.dynamics, problem.observations
-    terminal = dynamics.terminal.copy()
-    expected = []
-    for action, matrix in enumerate(dynamics.transition):
-        # The reward is asked once for each transition that can happen, not for S² pairs.
-        moves = matrix.tocoo()
-        going_on = ~dynamics.terminal[moves.row]
-        begin, end, share = moves.row[going_on], moves.col[going_on], moves.data[going_on]
-        actions = np.full(len(begin), action)
-        rewards, ends = reward(observations[begin], actions, observations[end])
-        # A task may end where the environment goes on; its values stop there all the same.
-        terminal[end[ends]] = True
-        sums = np.bincount(begin, share * rewards, minlength=dynamics.n_states)
-        expected.append(sums.astype(np.float64))
-    return FiniteTasks(np.concatenate(expected)[:, None], terminal[:, None])
-
-
-def expected_returns(
-    dynamics: FiniteDynamics,
-    tasks: FiniteTasks,
-    *,
-    horizon: int,
-    policies: FloatArray | None = None,
-    discount: float = 1.0,
-) -> FloatArray:
-    """Expected returns (K,) of episodes under K tasks, by backward induction.
-
-        V_k(x) = Σ_a π(a|x) ( r(x, a) + γ Σ_y P(y|x, a) [y not terminal] V_{k−1}(y) )
-
-    with the greatest action in place of π where no policies are given.
+class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment with the reward of a function, which may end its episodes, too.
 
     Args:
-        dynamics: the finite problem over S states.
-        tasks: rewards and ends.
-        horizon: steps after which an episode is truncated.
-        policies: (K, S, A) the stationary policy of each task; None: the best that there is.
-        discount: γ in (0, 1].
+        env: the environment, whose reward is replaced.
+        reward: as of :func:`rover.solve`, asked for one transition at a time.
     """
-    # Action by action below each other, so that one product serves all actions and all tasks.
-    transition = vstack(dynamics.transition)  # (A·S, S)
-    n_states, n_tasks = tasks.terminal.shape
-    probs = None if policies is None else policies.transpose(2, 1, 0)  # (A, S, K)
-    values = np.zeros((n_states, n_tasks))
-    for _ in range(horizon):
-        # All tasks at once: one sparse product per step of the horizon.
-        onward = discount * (transition @ np.where(tasks.terminal, 0.0, values))
-        action_values = (tasks.rewards + onward).reshape(-1, n_states, n_tasks)
-        values = action_values.max(axis=0) if probs is None else (probs * action_values).sum(axis=0)
-    return np.asarray(dynamics.start @ values)
+
+    def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
+        super().__init__(env)
+        self._function, self._spaces = reward, Spaces.of(env)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._seen, info = self.env.reset(**options)
+        return self._seen, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Make a step, which earns what the function says."""
+        # Copies: the environment may change its arrays, and the function what it is given.
+        begin, taken = self._read(), np.array([action])
+        self._seen, _, terminated, truncated, info = self.env.step(action)
+        returned = self._function(begin, taken, self._read())
+        rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
+        return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
+
+    def _read(self) -> NDArray[Any]:
+        row: NDArray[Any] = self._spaces.read(self._seen, "the environment")[None]
+        return row
+
+
+def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:
+    """The reward of a function of observations (n, *shape) that says which are goals (n,).
+
+    Arriving at one is worth 1 and ends the task.
+    """
+
+    def arrived(
+        _: NDArray[Any], actions: NDArray[Any], reached: NDArray[Any], /
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        ends = np.asarray(goal(reached))
+        return ends.astype(np.float64), ends
+
+    return arrived
 
 
 def greedy_episodes(
@@ -244,3 +221,50 @@ def played_episodes(
             earned += as_reward(reward, episode)
             n_steps, is_over = n_steps + 1, terminated or truncated
         yield PlayedEpisode(earned, n_steps, is_over)
+
+
+def warn_if_worse_than_random(policy: Policy, env: gym.Env[Any, Any]) -> None:
+    """Warn of a policy that earns less than uniformly random actions, by a thousand steps of each.
+
+    Args:
+        policy: for one task.
+        env: the task's environment, which nothing else steps.
+
+    Warns:
+        RoverWarning: by a one-sided test of Welch at the level 1%.
+    """
+    uniform = np.full((1, policy.n_actions), 1.0 / policy.n_actions)
+    ours = _sampled_returns(env, lambda seen: policy.tables(seen).mean(axis=0))
+    random = _sampled_returns(env, lambda _: uniform)
+    means = float(np.mean(ours)), float(np.mean(random))
+    errors = [float(np.std(one, ddof=1)) / math.sqrt(len(one)) for one in (ours, random)]
+    if is_less(means, errors, min(len(ours), len(random))):
+        warnings.warn(
+            f"the plan earns less than uniformly random actions: {means[0]:.2f} ± {errors[0]:.2f} "
+            f"in {len(ours)} episodes, random actions {means[1]:.2f} ± {errors[1]:.2f}. Collect "
+            "more steps; let observations show all that matters, such as the last few of them "
+            "(gymnasium.wrappers.FrameStackObservation); or learn the task (rover.finetune)",
+            RoverWarning,
+            stacklevel=3,
+        )
+
+
+def _sampled_returns(env: gym.Env[Any, Any], probs: Probs) -> list[float]:
+    """Returns of episodes of about a thousand steps together, three at least, each within 1,000."""
+    known: dict[bytes, NDArray[np.float64]] = {}  # episodes repeat some of their observations
+    rng = np.random.default_rng(_SEED)
+
+    def act(observation: NDArray[Any]) -> int:
+        key = observation.tobytes()
+        if key not in known:
+            known[key] = probs(observation[None])[0].cumsum()
+        return draw(known[key], rng)
+
+    returns: list[float] = []
+    n_steps = 0
+    for episode in played_episodes(env, lambda _: act, seed=_SEED, longest=_STEPS):
+        returns.append(episode.earned)
+        n_steps += episode.n_steps
+        if len(returns) == _EPISODES or (n_steps >= _STEPS and len(returns) >= _FEWEST_EPISODES):
+            break
+    return returns

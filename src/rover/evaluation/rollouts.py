@@ -54,16 +54,19 @@ def _roll_out(
     current, probs, terminated = running.observation, sample_component(rng), False
     observations = [current]
     for _ in range(horizon):
-        # One uniform number a step, whatever the policy: equal seeds give comparable episodes.
-        cumulative = probs(np.asarray(current)[None])[0].cumsum()
-        # Sums of probabilities miss 1 by rounding; the draw is taken from what they sum to.
-        draw = rng.random() * cumulative[-1]
-        action = int(np.searchsorted(cumulative[:-1], draw, side="right"))
+        action = draw(probs(np.asarray(current)[None])[0].cumsum(), rng)
         current, _, terminated, truncated = running.step(action)
         observations.append(current)
         if terminated or truncated:
             break
     return np.array(observations), terminated
+
+
+def draw(cumulative: NDArray[np.float64], rng: np.random.Generator) -> int:
+    """An action drawn by cumulative probabilities (A,)."""
+    # One uniform number a step, whatever the policy: equal seeds give comparable episodes. Sums of
+    # probabilities miss 1 by rounding; the draw is taken from what they sum to.
+    return int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], side="right"))
 
 
 class RolloutEvaluator:
@@ -205,10 +208,16 @@ def covers_less(figures: Mapping[str, Any], *, n_sets: int) -> bool:
     Welch's test of the mean cells of `n_sets` ≥ 2 sets of episodes of each, one-sided, at the level
     1%, with the fewest degrees of freedom that it can have.
     """
-    # n_sets − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
-    quantile = float(stats.t.ppf(1.0 - _LEVEL, n_sets - 1))
-    error = math.hypot(figures["cells_error"], figures["uniform_cells_error"])
-    return bool(figures["uniform_cells"] - figures["cells"] > quantile * error)
+    means = figures["cells"], figures["uniform_cells"]
+    return is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
+
+
+def is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:
+    """Evidence that the first of two means is less, by their standard errors and n ≥ 2 samples of
+    each, or more: Welch's test, one-sided, at the level 1%."""
+    # n − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
+    quantile = float(stats.t.ppf(1.0 - _LEVEL, n - 1))
+    return bool(means[1] - means[0] > quantile * math.hypot(*errors))
 
 
 def episode_coverage(

@@ -19,6 +19,7 @@ from rover.envs import (
     GOALS,
     GridWorld,
     finite_dynamics,
+    horizon_of,
     id_and_kwargs,
     make_env,
     resolve_goal,
@@ -26,8 +27,7 @@ from rover.envs import (
 )
 from rover.envs.registration import Cell
 from rover.errors import ConfigurationError, choose, whole_number
-from rover.evaluation.returns import expected_returns, reward_task
-from rover.training.environments import horizon_of
+from rover.evaluation.regret import expected_returns, reward_task
 
 # The step functions of wrappers that pass rewards on.
 _STEPS = (
@@ -146,7 +146,7 @@ def make_task(
 def best_return(env: gym.Env[Any, Any]) -> float | None:
     """The greatest expected undiscounted return of an episode, exactly; None where it is unknown.
 
-    Known where dynamics and rewards are (:func:`rover.evaluation.returns.expected_returns`).
+    Known where dynamics and rewards are (:func:`rover.evaluation.regret.expected_returns`).
     """
     if not keeps_rewards(env):
         return None

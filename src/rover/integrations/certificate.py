@@ -19,7 +19,7 @@ import numpy as np
 
 from rover.baselines import agent_class, agent_names
 from rover.data import Buffer, check_same_spaces
-from rover.envs import Spaces, finite_dynamics, known_id, make_env
+from rover.envs import Spaces, finite_dynamics, horizon_of, known_id, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, mean_interval, policy_occupancy
 from rover.evaluation.rollouts import MEASURED_SETS
@@ -27,7 +27,7 @@ from rover.policies import load_policy
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, flatten, read_run_config
 from rover.training.config import validate_settings
-from rover.training.environments import discount_of, horizon_of, repeats_itself
+from rover.training.environments import discount_of, repeats_itself
 from rover.training.run_folder import BUFFER_FILE, POLICY_FILE, load_run_buffer
 from rover.version import __version__
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import RunningEpisode
-from rover.envs import Spaces, finite_dynamics
+from rover.envs import Spaces, finite_dynamics, horizon_of
 from rover.errors import ConfigurationError
 from rover.evaluation import CellNet, FiniteEvaluator
 from rover.operators.support import FloatArray
 from rover.planning.net import Net
-from rover.training.environments import discount_of, evaluation_copy, horizon_of
+from rover.training.environments import discount_of, evaluation_copy
 
 # Seed of the uniform actions that a net's unit is taken from: figures of the environment alone.
 _SEEDS = 11

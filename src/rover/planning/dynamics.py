@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from rover.arrays import blocks
-from rover.operators.support import BoolArray, FloatArray
+from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.displacements import Displacements
 from rover.planning.invariants import Invariants
 from rover.planning.terminations import Terminations
@@ -63,15 +63,17 @@ class Dynamics:
         """Predicted points (A, n, d), as they come from the regression."""
         return points + self._displacements.predict(points, self._coefficients)
 
-    def arrive(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def arrive(
+        self, points: FloatArray, actions: IntArray | slice = slice(None)
+    ) -> tuple[FloatArray, FloatArray]:
         """Predicted points (A, n, d) that keep all relations and are near the data, and the
-        probability (A, n) that the episode ends there."""
+        probability (A, n) that the episode ends there: of all actions, or of some (A,)."""
         if self._relations is not None:
             points = self._relations.restore(points)
         reached = np.clip(points, self.low, self.high)
         if self.terminations is None:
             return reached, np.zeros(reached.shape[:2])
-        return reached, self.terminations(reached, self._controls)
+        return reached, self.terminations(reached, self._controls[actions])
 
     def is_beyond(self, points: FloatArray) -> BoolArray:
         """Mask (…) of predicted points (…, d) that were clipped, far from the data."""

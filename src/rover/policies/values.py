@@ -162,7 +162,7 @@ class ValuePolicy(Policy):
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
         near = self._near(points, self._tree)
         logits = self._preferences(self._at(points, near, components), components)
-        if self.contact_probability is not None and self.contact_probability.any():
+        if self.contact_probability is not None and self._has_contacts:
             logits = self._with_contacts(logits, near.read(self.contact_probability))
         if self.has_metric:
             # Each task has voters of its own: landmarks where its actions differ.
@@ -181,8 +181,7 @@ class ValuePolicy(Policy):
             return better / self.temperature
         # At temperature 0 equal actions share the probability: rounding to multiples of the tie
         # makes them exactly equal, and the next best too unlikely to be drawn.
-        largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
-        return (better / (_TIE * largest[:, None, None])).round()
+        return (better / self._ties[list(components)]).round()
 
     def _with_contacts(self, logits: Tensor, contact_probability: Tensor) -> Tensor:
         """Logits (c, n, A), uniform with the contact probability, of (n, A), of the best action."""
@@ -238,11 +237,22 @@ class ValuePolicy(Policy):
             for number, k in enumerate(components):
                 reached = (at.weights * self.values[k][at.rows]).sum(dim=1)
                 q[number] += near.read(self.remaining[k]) * reached.reshape(len(points), -1)
-        if self.has_metric:
+        if self.has_metric or self.reach == math.inf:
             return q
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(self._is_unseen(points)[:, None], nothing, q)
+
+    @cached_property
+    def _has_contacts(self) -> bool:
+        """True unless no contact is likely anywhere."""
+        return self.contact_probability is not None and bool(self.contact_probability.any())
+
+    @cached_property
+    def _ties(self) -> Tensor:
+        """Differences (K, 1, 1) of action values below which actions are equal."""
+        largest = self.table.detach().abs().amax(dim=(1, 2), keepdim=True)
+        return _TIE * largest.clamp(min=1e-12)
 
     @cached_property
     def _tree(self) -> KDTree:
@@ -265,8 +275,6 @@ class ValuePolicy(Policy):
 
     def _is_unseen(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""
-        if self.reach == math.inf:
-            return torch.zeros(len(points), dtype=torch.bool, device=points.device)
         return _nearest(self._tree, points, 1)[0][:, 0] > self.reach
 
     def action_values(

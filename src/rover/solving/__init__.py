@@ -1,15 +1,6 @@
 """Zero-shot planning: policies for any reward from the transitions that pretraining stored."""
 
 from rover.solving.contexts import solve_in_contexts
-from rover.solving.returns import (
-    FunctionReward,
-    Regret,
-    goal_regret,
-    goal_reward,
-    goal_states,
-    reward_regret,
-    steps_to_end,
-)
 from rover.solving.solve import (
     expected_values,
     solve,
@@ -18,17 +9,10 @@ from rover.solving.tasks import OWN_REWARD, Goal, PointGoal, Reward
 
 __all__ = [
     "OWN_REWARD",
-    "FunctionReward",
     "Goal",
     "PointGoal",
-    "Regret",
     "Reward",
     "expected_values",
-    "goal_regret",
-    "goal_reward",
-    "goal_states",
-    "reward_regret",
     "solve",
     "solve_in_contexts",
-    "steps_to_end",
 ]

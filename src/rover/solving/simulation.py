@@ -109,8 +109,10 @@ class Stage:
     ) -> None:
         self._dynamics, self._rewards, self._over = dynamics, rewards, ends & ~terminated
         self._discount, self._sink_value = discount, sink_value
-        kinds = [np.flatnonzero(terminated == kind) for kind in (False, True)]
-        self._kinds = [(rows, KDTree(dynamics.arrivals[rows])) for rows in kinds if len(rows)]
+        kinds = [(kind, np.flatnonzero(terminated == kind)) for kind in (False, True)]
+        self._kinds = [
+            (kind, rows, KDTree(dynamics.arrivals[rows])) for kind, rows in kinds if len(rows)
+        ]
         self._most = max(float(rewards.max()), 0.0) / (1.0 - discount)
 
     def is_best(self, value: float) -> bool:
@@ -118,14 +120,16 @@ class Stage:
         return value >= (1.0 - _LAST_DISCOUNT) * self._most > 0.0
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
-        """The transition that arrived nearest to each point (A, n, d), and ended alike, (A, n)."""
-        flat = points.reshape(-1, points.shape[2])
-        by_kind = [rows[nearest(tree, flat, 1)[1][:, 0]] for rows, tree in self._kinds]
-        chosen = np.where(ended.ravel() > 0.5, by_kind[-1], by_kind[0])
-        return np.asarray(chosen.reshape(ended.shape))
+        """The transition that arrived nearest to each point (m, n, d), and ended alike, (m, n)."""
+        chosen, has_ended = np.empty(ended.shape, np.int64), ended > 0.5
+        for kind, rows, tree in self._kinds:
+            alike = has_ended == kind if len(self._kinds) > 1 else np.ones_like(has_ended)
+            if alike.any():
+                chosen[alike] = rows[nearest(tree, points[alike], 1)[1][:, 0]]
+        return chosen
 
     def _arrive(self, where: FloatArray, ended: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Earnings and what remains (A, n) of arrivals (A, n, d), which end episodes (A, n)."""
+        """Earnings and what remains (m, n) of arrivals (m, n, d), which end episodes (m, n)."""
         row, lost = self._nearest(where, ended), self._dynamics.is_beyond(where)
         goes_on = (1.0 - ended) * ~self._over[row] * ~lost
         return np.where(lost, self._sink_value, self._rewards[row]), self._discount * goes_on
@@ -173,18 +177,20 @@ class Stage:
         while left > _LAST_DISCOUNT and len(points):
             # Logits are whole numbers: a draw below 1 chooses among equal actions alone.
             logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
-            best, each = (logits - rng.random(logits.shape)).argmax(axis=1), np.arange(len(points))
+            best = (logits - rng.random(logits.shape)).argmax(axis=1)
             # Predicted points, disturbed by the residual of the transition that arrived nearest.
-            where, ended = self._dynamics.step(points[None])
-            row = self._nearest(where, ended)
-            signs = rng.choice([-1.0, 1.0], size=(len(points), 1))
-            where, ended = self._dynamics.arrive(where + signs * self._dynamics.missed[row])
+            ends, terminates = self._dynamics.step(points[None])
+            taken = best, np.arange(len(points))
+            where, ended = ends[taken][:, None], terminates[taken][:, None]
+            signs = rng.choice([-1.0, 1.0], size=(len(points), 1, 1))
+            where += signs * self._dynamics.missed[self._nearest(where, ended)]
+            where, ended = self._dynamics.arrive(where, best)
             reward, onward = self._arrive(where, ended)
-            total += float(alive @ reward[best, each])
-            alive = alive * onward[best, each]
+            total += float(alive @ reward[:, 0])
+            alive = alive * onward[:, 0]
             left *= self._discount
             goes_on = alive > 0.5 * left
-            points, alive = where[best, each][goes_on], alive[goes_on]
+            points, alive = where[goes_on, 0], alive[goes_on]
             passed.append(points)
         return total / len(starts), np.concatenate(passed)
 

@@ -19,8 +19,10 @@ from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
 from rover.arrays import blocks
-from rover.envs import goal_view
-from rover.errors import ConfigurationError, RoverWarning
+from rover.data import Buffer
+from rover.envs import finite_dynamics, goal_view
+from rover.errors import ConfigurationError, RoverError, RoverWarning, abridge
+from rover.evaluation.returns import FunctionReward, warn_if_worse_than_random
 from rover.operators.support import FloatArray
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.model_selection import ModelSelection
@@ -30,10 +32,10 @@ from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
-from rover.solving.judgement import warn_if_worse_than_random, warn_of_targets
 from rover.solving.sampled import sampled_policy
 from rover.solving.simulation import refined_plan
 from rover.solving.tasks import Goal, Reward, TaskRewards, goal_rewards, task_rewards
+from rover.training.environments import evaluation_copy
 
 DISCOUNT = 0.99
 RIDGE = 0.02
@@ -139,7 +141,7 @@ def solve(
             return sampled
     points = experience.points(selection)
     if points.encoder is None and not points.exact:
-        warn_of_targets(experience.buffer)
+        _warn_of_targets(experience.buffer)
     if reward is None:
         model = outcome_model(points, ridge=ridge)
         stays = goal_view(experience.env) is not None if stay is None else stay
@@ -156,8 +158,50 @@ def solve(
         sink = _sink_values(tasks.rewards, discount, sink_value)
         plan = refined_plan(dynamics, tasks, discount=discount, sink_value=float(sink[0]))
         policy = _policy(points, plan.tables(), tasks, sink, experience, discount, temperature)
-    warn_if_worse_than_random(policy, experience, reward)
+    played = _copy_with(reward, experience.env)
+    if played is not None:
+        warn_if_worse_than_random(policy, played)
     return policy
+
+
+def _warn_of_targets(buffer: Buffer) -> None:
+    """Warn of numbers that never change within an episode, and differ between episodes.
+
+    Args:
+        buffer: of observation vectors.
+
+    Warns:
+        RoverWarning: a plan on landmarks has no values for a target that the data lacks.
+    """
+    table = buffer.observations.rows
+    is_kept = (table[buffer.inputs] == table[buffer.successors]).all(axis=0)
+    differs = (table[buffer.episode_starts] != table[buffer.episode_starts[0]]).any(axis=0)
+    targets = np.flatnonzero(is_kept & differs).tolist()
+    if targets:
+        warnings.warn(
+            f"columns {abridge(targets)} of the observations differ between episodes and never "
+            "change within one, as a target does: the plan may fail for targets that the data "
+            "lacks. Leave them out of the observations (rover.wrappers.GoalObservation does), and "
+            "give each as goal=rover.solving.PointGoal(...)",
+            RoverWarning,
+            stacklevel=3,
+        )
+
+
+def _copy_with(reward: Reward, env: gym.Env[Any, Any] | None) -> gym.Env[Any, Any] | None:
+    """A second instance of an environment in which a reward can be earned.
+
+    None where the dynamics are known, and an exact figure is cheaper; where there is no environment
+    or no other instance of it; and of rewards that are given as an array.
+    """
+    own = reward if isinstance(reward, gym.Env) else env
+    if own is None or not (own is reward or callable(reward)) or finite_dynamics(own) is not None:
+        return None
+    try:
+        copied: gym.Env[Any, Any] = evaluation_copy(own)
+    except RoverError:  # the source's environment may be in the middle of an episode
+        return None
+    return FunctionReward(copied, reward) if callable(reward) else copied
 
 
 def value_policy(

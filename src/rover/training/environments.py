@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,11 +16,11 @@ from gymnasium import spaces
 from rover.data import Buffer, RunningEpisode, as_reward, episode_seed
 from rover.data.checking import random_steps
 from rover.envs import (
-    DiscreteActions,
     FiniteMDP,
     GridWorld,
     Spaces,
     finite_dynamics,
+    horizon_of,
     id_and_kwargs,
     make_env,
 )
@@ -30,8 +29,6 @@ from rover.envs.finite_mdp import hiding_wrapper
 from rover.errors import ConfigurationError, RoverError, RoverWarning, abridge
 from rover.features import Observations
 from rover.training.config import DEFAULT_DISCOUNT
-
-_DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 
 _STEPS_REPEATED = 200
 """Steps of a recorded episode by which an instance is held against the run's."""
@@ -76,36 +73,6 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
             )
     for message in messages:
         warnings.warn(message, RoverWarning, stacklevel=3)
-
-
-def horizon_of(env: gym.Env[Any, Any], buffer: Buffer | None = None) -> int:
-    """Steps after which episodes of the environment are truncated; 200 without a limit.
-
-    More than a million steps are no limit.
-
-    Args:
-        env: the environment.
-        buffer: transitions of it. Attributes ``horizon`` and ``max_steps`` are names that an
-            environment may use for something else: one that is less than the longest episode of
-            the buffer is no limit.
-    """
-    longest = 0 if buffer is None else buffer.longest_episode
-    # Steps that end an episode, and how many of them a decision takes.
-    limits: list[tuple[Any, int]] = [(env.spec and env.spec.max_episode_steps, 1)]
-    repeat, horizon = 1, _MAX_HORIZON + 1
-    while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
-        # A limit below a wrapper that repeats actions counts steps, and a horizon counts decisions.
-        limits.append((getattr(env, "_max_episode_steps", None), repeat))
-        repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
-        env = env.env
-    for name in ("horizon", "max_steps"):
-        steps = getattr(env, name, None)
-        if isinstance(steps, int) and math.ceil(steps / repeat) >= max(longest, 1):
-            limits.append((steps, repeat))
-    for steps, per_decision in limits:
-        if isinstance(steps, int) and not isinstance(steps, bool):
-            horizon = min(horizon, math.ceil(steps / per_decision))
-    return horizon if horizon <= _MAX_HORIZON else _DEFAULT_HORIZON
 
 
 def discount_of(env: gym.Env[Any, Any]) -> float:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
-from rover.envs import FiniteMDP, map_arrays
+from rover.envs import FiniteMDP, horizon_of, map_arrays
 from rover.errors import RoverWarning
 from rover.evaluation import (
     FiniteEvaluator,
@@ -46,7 +46,6 @@ from rover.training.config import AgentConfig
 from rover.training.environments import (
     NoSecondInstanceError,
     evaluation_copy,
-    horizon_of,
     repeats_itself,
 )
 

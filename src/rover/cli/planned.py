@@ -1,7 +1,4 @@
-"""Pictures of a policy that was planned for rewards: on a map, or in a phase plane.
-
-Imported by name only: ``rover.solving`` itself needs no matplotlib.
-"""
+"""Figures of a policy that was planned for rewards: on a map, or in a phase plane."""
 
 from __future__ import annotations
 
@@ -15,12 +12,16 @@ from matplotlib.figure import Figure
 
 from rover import plots
 from rover.arrays import evenly_spaced
-from rover.envs import FiniteMDP, finite_dynamics, map_arrays
-from rover.evaluation import record_rollouts, sample_trajectories
+from rover.envs import FiniteMDP, finite_dynamics, horizon_of, map_arrays
+from rover.evaluation import (
+    goal_regret,
+    goal_states,
+    record_rollouts,
+    sample_trajectories,
+    steps_to_end,
+)
 from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
-from rover.solving.returns import goal_regret, goal_states, steps_to_end
-from rover.training.environments import horizon_of
 from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS
 from rover.training.run_folder import load_run_buffer
 
