@@ -33,7 +33,7 @@ class _Stick:
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self.arrive(1.2 * points + FORCES[:, None, None])
 
-    def arrive(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def arrive(self, points: FloatArray, _: Any = None) -> tuple[FloatArray, FloatArray]:
         return points, (np.abs(points[..., 0]) > 1.0).astype(float)
 
     def is_beyond(self, points: FloatArray) -> BoolArray:
