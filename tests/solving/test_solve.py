@@ -15,9 +15,9 @@ from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation import goal_regret, goal_states, greedy_episodes, reward_regret
 from rover.evaluation.regret import expected_returns, goal_tasks
+from rover.evaluation.returns import warn_of_unseen
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values
-from rover.solving.solve import warn_of_unseen
 from rover.training.agent import Agent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*too few for a policy update")

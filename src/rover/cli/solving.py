@@ -75,10 +75,10 @@ def _solve(
         )
     from rover.cli.planned import draw_solution
     from rover.evaluation import FunctionReward, goal_reward, reward_regret
+    from rover.evaluation.returns import warn_of_unseen
     from rover.plots import write_pictures
     from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy, load_policy
     from rover.solving import solve, solve_in_contexts
-    from rover.solving.solve import warn_of_unseen
     from rover.training.run_folder import POLICY_FILE, finished_file
 
     path, *others = paths

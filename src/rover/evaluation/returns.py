@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rover.evaluation.rollouts import SampleComponent
-    from rover.policies import Policy
+    from rover.policies import Policy, ValuePolicy
 
 MAX_EPISODE_STEPS, _UNLIMITED_STEPS = 100_000, 10_000
 """Steps after which an episode is cut, where the environment has a time limit and where not."""
@@ -30,6 +30,7 @@ _STEPS, _EPISODES = 1000, 30
 episodes."""
 
 _FEWEST_EPISODES = 3  # beside random actions
+_MAX_UNSEEN = 0.3  # share of decisions at unseen observations
 _SEED = 7  # of these episodes: a policy and random actions play the same ones
 
 
@@ -77,6 +78,26 @@ def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunc
         return ends.astype(np.float64), ends
 
     return arrived
+
+
+def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
+    """Warn that many decisions were made at observations that no distance relates to others.
+
+    Args:
+        share: of the decisions that were made at unseen observations.
+        policy: what decided.
+
+    Warns:
+        RoverWarning: more than three tenths, and every action is taken alike there.
+    """
+    if share > _MAX_UNSEEN and not policy.has_metric:
+        warnings.warn(
+            f"{share:.0%} of the decisions were made at observations that the data never had, "
+            "where every action is taken alike: pretrain for more steps, or show the environment's "
+            "state as a vector of floats, in which near observations are alike",
+            RoverWarning,
+            stacklevel=3,
+        )
 
 
 def greedy_episodes(

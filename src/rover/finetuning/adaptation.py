@@ -18,6 +18,7 @@ from scipy.spatial import KDTree
 from torch import nn
 
 from rover.data import check_same_spaces
+from rover.evaluation.returns import warn_of_unseen
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
@@ -25,7 +26,7 @@ from rover.planning.model_selection import ModelSelection
 from rover.planning.outcomes import SPACING, OutcomeModel, outcome_model
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
-from rover.solving.solve import value_policy, warn_of_unseen
+from rover.solving.solve import value_policy
 from rover.solving.tasks import TaskRewards
 from rover.storage import RunConfig
 

@@ -157,11 +157,11 @@ class ValuePolicy(Policy):
 
     def values_from_regressors(self, regressors: Tensor) -> Tensor:
         """Q (n, A) float64 at `regressors` (n, z), under the task of a policy for one."""
-        return self._action_values(regressors, [0])[0]
+        return self._action_values(regressors, self._near(regressors), [0])[0]
 
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
-        near = self._near(points, self._tree)
-        logits = self._preferences(self._at(points, near, components), components)
+        near = self._near(points)
+        logits = self._preferences(self._action_values(points, near, components), components)
         if self.contact_probability is not None and self._has_contacts:
             logits = self._with_contacts(logits, near.read(self.contact_probability))
         if self.has_metric:
@@ -201,7 +201,8 @@ class ValuePolicy(Policy):
         rows = torch.nonzero(is_silent | self._is_unseen(points))[:, 0]
         if len(rows) == 0:
             return logits
-        distances, chosen = _nearest(_tree(self.landmarks[voters]), points[rows], _VOTERS)
+        tree = KDTree(self.landmarks[voters].cpu().numpy())
+        distances, chosen = _nearest(tree, points[rows], _VOTERS)
         # Inverse distances (Shepard 1968): the nearest counts most, none is left out.
         weights = 1.0 / distances.clamp(min=1e-9)
         probs = torch.softmax(self._preferences(table[voters][None], [component])[0], dim=1)
@@ -219,11 +220,7 @@ class ValuePolicy(Policy):
             features = self.encoder(observations).double()
         return features @ self.projection
 
-    def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
-        """Q (c, n, A) at points (n, z) under several tasks."""
-        return self._at(points, self._near(points, self._tree), components)
-
-    def _at(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
+    def _action_values(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z), with the landmarks near them, under several tasks."""
         # The table holds what is earned before the action ends; the value of its end is added.
         q = torch.stack([near.read(self.table[k]) for k in components])
@@ -233,7 +230,7 @@ class ValuePolicy(Policy):
             assert self.remaining is not None
             change = near.read(self.displacements).reshape(len(points), self.n_actions, -1)
             # V alone is interpolated where the action ends: it is discontinuous, and so is Q.
-            at = self._near((points[:, None] + change).flatten(0, 1), self._planned_tree)
+            at = self._near((points[:, None] + change).flatten(0, 1), is_planned=True)
             for number, k in enumerate(components):
                 reached = (at.weights * self.values[k][at.rows]).sum(dim=1)
                 q[number] += near.read(self.remaining[k]) * reached.reshape(len(points), -1)
@@ -255,18 +252,15 @@ class ValuePolicy(Policy):
         return _TIE * largest.clamp(min=1e-12)
 
     @cached_property
-    def _tree(self) -> KDTree:
-        """All landmarks."""
-        return _tree(self.landmarks)
+    def _trees(self) -> tuple[KDTree, KDTree]:
+        """All landmarks, and the first u, which have values."""
+        landmarks = self.landmarks.cpu().numpy()
+        n_planned = len(landmarks) if self.values is None else self.values.shape[1]
+        return KDTree(landmarks), KDTree(landmarks[:n_planned])
 
-    @cached_property
-    def _planned_tree(self) -> KDTree:
-        """The landmarks with values: the first u."""
-        assert self.values is not None
-        return _tree(self.landmarks[: self.values.shape[1]])
-
-    def _near(self, points: Tensor, tree: KDTree) -> _Near:
-        """The landmarks of a tree near points (n, z)."""
+    def _near(self, points: Tensor, *, is_planned: bool = False) -> _Near:
+        """The landmarks near points (n, z), of all or of those with values."""
+        tree = self._trees[is_planned]
         if self.neighbours == 1:  # the nearest landmark stands for the point
             distances, rows = _nearest(tree, points, 1)
             return _Near(rows, torch.ones_like(distances))
@@ -275,7 +269,7 @@ class ValuePolicy(Policy):
 
     def _is_unseen(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""
-        return _nearest(self._tree, points, 1)[0][:, 0] > self.reach
+        return _nearest(self._trees[0], points, 1)[0][:, 0] > self.reach
 
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0
@@ -284,7 +278,8 @@ class ValuePolicy(Policy):
         self._check_component(component)
         batch = self._checked(self._stored(observations))
         with torch.no_grad():
-            return self._action_values(self.regressors(batch), [component])[0].numpy()
+            points = self.regressors(batch)
+            return self._action_values(points, self._near(points), [component])[0].numpy()
 
     def value(self, observations: NDArray[Any] | Tensor, component: int = 0) -> NDArray[np.float64]:
         """max_a Q(x, a) (n,) of a batch of observations, as of :meth:`probs`, under one task."""
@@ -295,7 +290,7 @@ class ValuePolicy(Policy):
         silent."""
         with torch.no_grad():
             points = self.regressors(as_tensor(observations))
-        distances, rows = _nearest(self._tree, points, 1)
+        distances, rows = _nearest(self._trees[0], points, 1)
         return torch.where(distances <= self.reach, rows, -1)[:, 0].numpy()
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
@@ -352,7 +347,7 @@ class ValuePolicy(Policy):
     def _softness(self) -> float:
         """Temperature at which the best actions are e⁴ times as likely as the next best."""
         with torch.no_grad():
-            q = self._action_values(self.landmarks, [0])[0]
+            q = self.values_from_regressors(self.landmarks)
         # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
         behind = q.amax(dim=1, keepdim=True) - q
         tied = behind <= _TIE * q.abs().amax().clamp(min=1e-12)
@@ -436,11 +431,6 @@ class ValuePolicy(Policy):
             temperature=float(content["temperature"]),
             encoder=encoder,
         ).requires_grad_(False)
-
-
-def _tree(landmarks: Tensor) -> KDTree:
-    """Landmarks (p, z), for queries of the nearest."""
-    return KDTree(landmarks.cpu().numpy())
 
 
 def _nearest(tree: KDTree, points: Tensor, k: int) -> tuple[Tensor, Tensor]:

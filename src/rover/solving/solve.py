@@ -40,7 +40,6 @@ from rover.training.environments import evaluation_copy
 DISCOUNT = 0.99
 RIDGE = 0.02
 _SOLVE_TOLERANCE = 1e-9
-_MAX_UNSEEN = 0.3
 _MOST_MISSED = 0.02  # largest unexplained share of refined dynamics for simulated rollouts
 
 
@@ -146,14 +145,12 @@ def solve(
         model = outcome_model(points, ridge=ridge)
         stays = goal_view(experience.env) is not None if stay is None else stay
         tasks = goal_rewards(wanted, model, experience.env, stays=stays)
-        return value_policy(model, tasks, experience, discount, sink_value, temperature=temperature)
+        return value_policy(model, tasks, experience, discount, sink_value, temperature)
     tasks = task_rewards(experience, reward)
     dynamics = _refined_dynamics(points, tasks.rewards)
     if dynamics is None:
         model = outcome_model(points, ridge=ridge)
-        policy = value_policy(
-            model, tasks, experience, discount, sink_value, temperature=temperature
-        )
+        policy = value_policy(model, tasks, experience, discount, sink_value, temperature)
     else:
         sink = _sink_values(tasks.rewards, discount, sink_value)
         plan = refined_plan(dynamics, tasks, discount=discount, sink_value=float(sink[0]))
@@ -210,7 +207,6 @@ def value_policy(
     experience: Experience,
     discount: float,
     sink_value: float | None = None,
-    *,
     temperature: float = 0.0,
 ) -> ValuePolicy:
     """The best policies of tasks on a model.
@@ -274,26 +270,6 @@ def _refined_dynamics(points: Points, rewards: FloatArray) -> RefinedDynamics | 
         stacklevel=3,
     )
     return None
-
-
-def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
-    """Warn that many decisions were made at observations that no distance relates to others.
-
-    Args:
-        share: of the decisions that were made at unseen observations.
-        policy: what decided.
-
-    Warns:
-        RoverWarning: more than three tenths, and every action is taken alike there.
-    """
-    if share > _MAX_UNSEEN and not policy.has_metric:
-        warnings.warn(
-            f"{share:.0%} of the decisions were made at observations that the data never had, "
-            "where every action is taken alike: pretrain for more steps, or show the environment's "
-            "state as a vector of floats, in which near observations are alike",
-            RoverWarning,
-            stacklevel=3,
-        )
 
 
 def expected_values(
