@@ -20,6 +20,7 @@ CPU milliseconds a step without the world's own, and the resident memory.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 import time
@@ -112,6 +113,7 @@ def megabytes() -> float:
 
 def topogym(world: str, seed: int, steps: int, *, to_goal: bool) -> dict[str, Any]:
     """Cost of a run in a world of TopoGym until nothing is left to find, or until its goal."""
+    gc.collect()  # of the worlds before, which hold themselves
     env = gym.make("rover_bench.topogym_envs:topogym/World-v0", world=world, seed=seed)
     record: ExplorationRecord = env.get_wrapper_attr("record")
 
