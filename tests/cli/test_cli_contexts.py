@@ -157,10 +157,10 @@ def test_a_task_is_adapted_to_and_a_stopped_run_ends_in_the_same_bits(
 
     evaluate = ContextAdaptation._returns
 
-    def stop(self: ContextAdaptation) -> Any:
+    def stop(self: ContextAdaptation, policy: Any) -> Any:
         if self.num_timesteps == 840:
             raise KeyboardInterrupt
-        return evaluate(self)
+        return evaluate(self, policy)
 
     monkeypatch.setattr(ContextAdaptation, "_returns", stop)
     assert main([*words, "--run-dir", "stopped"]) == 130
