@@ -54,7 +54,7 @@ class ContextPolicy(Policy):
 
     Args:
         model: exploration values of observations.
-        kept: κ of :mod:`rover.contexts.memory`.
+        kept: κ of ``rover.contexts.memory``.
         observation_shape: shape of one observation.
         discount: γ of plans.
         temperature: > 0, in units of values.
