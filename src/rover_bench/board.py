@@ -33,7 +33,8 @@ from rover.baselines import agent_class, agent_names, make_agent, preset_of
 from rover.data import RunningEpisode
 from rover.envs import FiniteMDP, Spaces, finite_dynamics, horizon_of, import_modules, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose
-from rover.evaluation import CellNet, FiniteEvaluator, Projection
+from rover.evaluation import CellNet, FiniteEvaluator
+from rover.evaluation.cells import Projection
 from rover.storage import fitting, read_json, write_json
 from rover.training.environments import discount_of
 from rover_bench.executors import EXECUTORS

@@ -25,12 +25,8 @@ from rover.baselines import agent_class
 from rover.data import Buffer
 from rover.envs import FiniteMDP, finite_dynamics, horizon_of, make_env
 from rover.errors import ArtefactError
-from rover.evaluation import (
-    optimal_occupancy,
-    policy_occupancy,
-    sample_steps_to_full_coverage,
-)
-from rover.evaluation.finite import TARGET_COVERAGE
+from rover.evaluation import optimal_occupancy, policy_occupancy
+from rover.evaluation.finite import TARGET_COVERAGE, sample_steps_to_full_coverage
 from rover.operators import (
     SparseOperator,
     exact_anchors,

@@ -14,7 +14,8 @@ from rover.contexts.recognition import changes_with_episodes
 from rover.data import Buffer, Collector
 from rover.envs import RandomRooms
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.evaluation import episode_coverage, policy_occupancy
+from rover.evaluation import policy_occupancy
+from rover.evaluation.rollouts import episode_coverage
 from rover.policies import ContextPolicy
 from rover.storage import read_sealed, write_sealed
 

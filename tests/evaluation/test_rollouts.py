@@ -14,16 +14,10 @@ from numpy.typing import NDArray
 from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.envs import GridWorld
-from rover.evaluation import (
-    CellNet,
-    Projection,
-    RolloutEvaluator,
-    aliasing_of,
-    covers_less,
-    record_rollouts,
-    unseen_mass,
-)
-from rover.evaluation.aliasing import _compare, _Test
+from rover.evaluation import CellNet, RolloutEvaluator, record_rollouts
+from rover.evaluation.aliasing import _compare, _Test, aliasing_of
+from rover.evaluation.cells import Projection, unseen_mass
+from rover.evaluation.rollouts import covers_less
 
 
 def always(probs: list[float]) -> Any:

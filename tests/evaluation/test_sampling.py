@@ -6,8 +6,8 @@ from finite_problems import finite, random_matrices
 from scipy.stats import chi2, ks_2samp
 
 from rover.envs import FiniteDynamics, GridWorld
-from rover.evaluation import sample_steps_to_full_coverage, sample_trajectories
-from rover.evaluation.finite import ENDED
+from rover.evaluation import sample_trajectories
+from rover.evaluation.finite import ENDED, sample_steps_to_full_coverage
 from rover.evaluation.finite import _ChainSampler as ChainSampler
 
 ARRAY = np.ndarray

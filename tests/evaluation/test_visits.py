@@ -11,8 +11,13 @@ from small_envs import image_place, numbered_place
 
 from rover.baselines import make_agent
 from rover.data import Arrival, Buffer
-from rover.evaluation import data_coverage, first_steps, novel_moments, random_references
-from rover.evaluation.visits import _arrivals
+from rover.evaluation.visits import (
+    _arrivals,
+    data_coverage,
+    first_steps,
+    novel_moments,
+    random_references,
+)
 
 
 def walk(successors: list[int], ends: set[int]) -> Buffer:

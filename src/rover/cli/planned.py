@@ -13,13 +13,8 @@ from matplotlib.figure import Figure
 from rover import plots
 from rover.arrays import evenly_spaced
 from rover.envs import FiniteMDP, finite_dynamics, horizon_of, map_arrays
-from rover.evaluation import (
-    goal_regret,
-    goal_states,
-    record_rollouts,
-    sample_trajectories,
-    steps_to_end,
-)
+from rover.evaluation import goal_regret, goal_states, record_rollouts, sample_trajectories
+from rover.evaluation.regret import steps_to_end
 from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
 from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS

@@ -74,8 +74,8 @@ def _solve(
             "give one of --task, --goals, --goal, --reward and --reward-from-env"
         )
     from rover.cli.planned import draw_solution
-    from rover.evaluation import FunctionReward, goal_reward, reward_regret
-    from rover.evaluation.returns import warn_of_unseen
+    from rover.evaluation import reward_regret
+    from rover.evaluation.returns import FunctionReward, goal_reward, warn_of_unseen
     from rover.plots import write_pictures
     from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy, load_policy
     from rover.solving import solve, solve_in_contexts
@@ -168,7 +168,7 @@ def _say_contexts(
     seed: int,
 ) -> None:
     """Print what a policy earns in fresh layouts, beside the one that it was made of."""
-    from rover.evaluation import followed_episodes
+    from rover.evaluation.returns import followed_episodes
 
     earned = [
         followed_episodes(env, one.sample_component, seed=seed, n_episodes=episodes)[0].mean()

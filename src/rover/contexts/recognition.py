@@ -11,7 +11,7 @@ import numpy as np
 from rover.contexts.image_blocks import is_image
 from rover.data import Buffer
 from rover.errors import ConfigurationError
-from rover.evaluation import aliasing_of
+from rover.evaluation.aliasing import aliasing_of
 
 _TESTED = 250
 _FEWEST_EPISODES = 3

@@ -66,15 +66,11 @@ def draw_transitions(
     *,
     window: int | None = None,
 ) -> IntArray:
-    """Rows (n,) of the buffer.
+    """Rows (n,) of a buffer of N ≥ 1 transitions, or all of the `window` of latest ones if `n` is
+    None.
 
-    Args:
-        buffer: N ≥ 1 transitions.
-        n: how many, ≥ 1; None: all of the window.
-        draw: "uniform", each transition alike; "episodes", first an episode and then one of its
-            transitions, of the finished episodes while there are any.
-        rng: source of randomness.
-        window: the latest transitions that are drawn from; None: all.
+    `draw` is "uniform", each transition alike; or "episodes", first an episode, of the finished
+    ones while there are any, and then one of its transitions.
     """
     size = len(buffer)
     first = 0 if window is None else max(0, size - window)
@@ -93,20 +89,14 @@ def draw_transitions(
 def sample_windows(
     buffer: Buffer, n: int, rng: np.random.Generator, *, n_steps: int = 1
 ) -> tuple[IntArray, IntArray]:
-    """Draw windows that never cross the end of an episode or a change of skill.
+    """Draw `n` windows that never cross the end of an episode or a change of skill.
 
     Every transition is the first of a window with equal probability; windows that meet an end are
-    shorter.
-
-    Args:
-        buffer: N ≥ 1 transitions.
-        n: number of windows, ≥ 1.
-        rng: source of randomness.
-        n_steps: k ≥ 1, the greatest length of a window.
+    shorter than k = `n_steps`.
 
     Returns:
-        rows (n, k) of the buffer, the last one of a short window repeated, and lengths (n,) in
-        1 … k.
+        rows (n, k) of the buffer, the last one of a short window repeated, and lengths (n,) in 1 …
+            k.
     """
     # The first transition is drawn, and not the window: windows near an end are as likely.
     size = len(buffer)
@@ -163,8 +153,7 @@ def n_step_batch(
 
     Args:
         buffer: the transitions.
-        rows: (n, k) of :func:`sample_windows`.
-        lengths: (n,) of the same.
+        rows: (n, k) of :func:`sample_windows`; `lengths` (n,) of the same.
         rewards: (n, k) of the transitions in `rows`; those beyond the end of a window are ignored.
         discount: γ in [0, 1].
 

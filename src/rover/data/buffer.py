@@ -59,11 +59,8 @@ class ObservationTable:
     def intern(self, observation: Any) -> int:
         """Index of `observation` (*shape), which becomes a new row if it was never seen.
 
-        It has the dtype and shape of the table. Zeros of either sign are the same number and share
-        a row.
-
-        Raises:
-            StorageError: the table would outgrow its memory limit.
+        Zeros of either sign are the same number and share a row. StorageError: the table would
+        outgrow its memory limit.
         """
         row = np.asarray(observation, self.dtype)
         if self.dtype.kind == "f":
@@ -297,10 +294,8 @@ class Buffer:
         return states, counts.astype(np.float64)
 
     def counts(self, rows: IntArray | slice | None = None) -> TransitionCounts:
-        """Distinct transitions with counts, sorted by (x, a, x', terminated).
-
-        Args:
-            rows: (n,) transitions to count, which may be there more than once; None: all.
+        """Distinct transitions with counts, sorted by (x, a, x', terminated), of `rows` (n,), which
+        may name one more than once; None: all.
         """
         if rows is not None:
             return merge_transitions(

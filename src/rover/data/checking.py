@@ -123,13 +123,9 @@ def random_steps(
     *,
     disturb: Callable[[int], object] | None = None,
 ) -> list[tuple[NDArray[Any], Any, bool]]:
-    """Observation, reward and end of an episode for each of some random steps and resets.
+    """Observation, reward and end of an episode for each of `n_steps` random steps and the resets.
 
-    Args:
-        env: the environment, which is reset first.
-        n_steps: steps to take, over as many episodes as that takes.
-        seed: of the resets and the actions.
-        disturb: called with the number of each step before it is made.
+    `disturb` is called with the number of each step before it is made.
     """
     rng, n_actions = np.random.default_rng(seed), Spaces.of(env).n_actions
     steps: list[tuple[NDArray[Any], Any, bool]] = []

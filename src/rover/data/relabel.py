@@ -82,16 +82,8 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
 
 
 def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray]:
-    """Rewards (n,) of the n transitions of a buffer, and whether the task ends with each (n,).
-
-    Args:
-        buffer: transitions; its own terminations do not enter.
-        reward: the task, called on distinct transitions, in several batches where they are many.
-
-    Raises:
-        ConfigurationError: an empty buffer, or a reward function that returns something else than
-            (n,) numbers and (n,) bool.
-        NonFiniteError: a reward that is NaN or infinite.
+    """Rewards (n,) of the n transitions of a buffer, and whether the task ends with each (n,): as
+    of :func:`relabel`, with the same errors.
     """
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to label: the buffer is empty")
@@ -129,15 +121,9 @@ def _short(observation: NDArray[Any]) -> str:
 
 
 def episode_bounds(buffer: Buffer) -> IntArray:
-    """First row, and the row behind the last, of each episode, in order, (m, 2).
-
-    An episode ends where it was terminated or truncated; the last one may be unfinished.
-
-    Args:
-        buffer: transitions of one environment.
-
-    Raises:
-        ConfigurationError: rows that do not follow one another, or other starts than theirs.
+    """First row, and the row behind the last, of each episode, in order, (m, 2); the last episode
+    may be unfinished. ConfigurationError: rows that do not follow one another, or other starts than
+    theirs.
     """
     done, starts = buffer.terminated | buffer.truncated, buffer.episode_starts
     bounds = _bounds(done, np.ones(len(buffer), np.bool_))

@@ -36,9 +36,7 @@ def episode_seed(seed: int, episode: int) -> int:
 
 def as_reward(reward: Any, where: object) -> float:
     """A reward that an environment returned, as a finite number; arrays of one number are one.
-
-    Raises:
-        NonFiniteError: it is NaN, infinite, or no single number.
+    NonFiniteError: it is NaN, infinite, or no single number.
     """
     if (n := np.size(reward)) > 1:
         raise NonFiniteError(
@@ -66,11 +64,7 @@ _OLD_INTERFACE = (
 
 
 def _parts(returned: Any, method: str, form: str) -> tuple[Any, ...]:
-    """The parts of what an environment returned, as many as `form` names.
-
-    Raises:
-        ConfigurationError: it is no tuple of so many parts.
-    """
+    """The parts of what an environment returned, as many as `form` names, or an error."""
     if not (isinstance(returned, tuple) and len(returned) == form.count(",") + 1):
         raise ConfigurationError(
             f"the environment's {method} did not return {form}: {_OLD_INTERFACE}"
@@ -161,13 +155,9 @@ class RunningEpisode:
 class Arrival:
     """First arrival at a reward, for reports alone: nothing that learns reads it.
 
-    A step arrives that earns more than the first step did; or, where each step costs, that ends its
-    episode by itself.
-
-    Attributes:
-        usual: reward of the first step; None before it, and where it is no number.
-        first: number of the step that arrived first, from 1; None before it.
-        n_steps, n_unusual: steps so far, and those with another reward than the usual one.
+    A step arrives that earns more than the first step did (`usual`; None before it, and where it is
+    no number); or, where each step costs, that ends its episode by itself. `first` is its number,
+    from 1; `n_unusual` of `n_steps` had another reward than the usual one.
     """
 
     usual: float | None = None
@@ -192,10 +182,8 @@ class Arrival:
             self.first = self.n_steps
 
     def within(self, n_steps: int) -> tuple[bool, int | None]:
-        """Sparsity of the rewards, and the first arrival if it is among so many steps.
-
-        Rewards are sparse if at least half of the steps earned the same: arrivals are no events
-        elsewhere.
+        """Sparsity of the rewards (at least half of the steps earned the same: elsewhere arrivals
+        are no events), and the first arrival if it is among so many steps.
         """
         is_sparse = self.usual is not None and 2 * self.n_unusual <= self.n_steps
         is_early = self.first is not None and self.first <= n_steps
@@ -234,10 +222,8 @@ class Collector:
         self.buffer.add_start(self.observation)
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
-        """Take `action`, record the transition, and reset if the episode is over.
-
-        Returns:
-            Whether the episode was over. The transition is the last one of the buffer.
+        """Take `action`, record the transition, and reset if the episode is over, which is
+        returned.
         """
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)

@@ -1,18 +1,13 @@
-"""A test for aliased observations: outcomes that follow the episode, and not the observation alone.
+"""Test for aliased observations: outcomes that follow the episode, and not the observation alone.
 
-If an observation says all that matters, what an action in it leads to is drawn anew each time,
-however often it was tried and in which episode. If different states look alike, it stays the same
-while the agent is where it was, or while the layout lasts, and differs in another episode.
-
-Two tests ask that. One compares the tries of each pair of an observation and an action with each
-other, so that nothing but aliasing can make it fail, and needs pairs that were tried twice in one
-episode and again in another. Who explores seldom does so. The other one compares all that is tried
-again within an episode with all that is tried again in another; since what comes back may be more
-certain than what does not, it needs outcomes that mostly repeat within, and mostly differ across.
-
-A third test asks whether outcomes follow the step before: where a state that changes within an
-episode is hidden, a pair that was reached in the same way leads to the same outcome more often than
-one that was reached in another way.
+Where observations are states the outcome of an action is drawn anew at each try, in whichever
+episode. Where different states look alike it stays the same while the agent is where it was, or
+while the layout lasts, and differs in another episode. Two tests ask that: one compares the tries
+of each pair (x, a) with each other, so that nothing but aliasing can make it fail, and needs pairs
+tried twice in one episode and again in another; the other compares all that is tried again within
+an episode with all that is tried again in another, and, since what comes back may be more certain,
+needs outcomes that mostly repeat within and mostly differ across. A third test asks whether
+outcomes follow the step before, as where a state that changes within an episode is hidden.
 """
 
 from __future__ import annotations
@@ -21,13 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binomtest, fisher_exact
+
+from rover.arrays import IntArray
 
 if TYPE_CHECKING:
     from rover.data import Buffer
-
-IntArray = NDArray[np.int64]
 
 # One run in ten thousand is said to be aliased although it is not.
 _LARGEST_P_VALUE = 1e-4
@@ -48,17 +42,14 @@ class _Test:
 
     Attributes:
         n_comparisons: tries that were compared.
-        n_within: of these, the tries that repeat an outcome of their own episode where the next
-            episode's does not.
-        n_across: the other way round; as many as `n_within` in the mean without aliasing.
+        n_within: those that repeat an outcome of their own episode where the next episode's does
+            not; `n_across` the other way round, as many in the mean without aliasing.
         p_value: probability of so many `n_within`, or more, without aliasing.
         repeats: later tries within an episode with the outcome of the one before, and with another.
-        returns: first tries in a later episode with the outcome of the first one in the last, and
-            with another.
-        n_changed: pairs with an outcome among the latter.
+        returns: first tries in a later episode with the first outcome of the last one, and with
+            another; `n_changed` pairs have one of the latter.
         history: outcomes that agree with an earlier try after the same step, where one after
-            another step does not; and the other way round.
-        follows_history: evidence that outcomes follow the step before.
+            another step does not; and the other way round. `follows_history` if that is evidence.
     """
 
     n_comparisons: int
@@ -96,16 +87,15 @@ class _Test:
 def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
     """Compare how outcomes agree within episodes to how they agree across them.
 
-    Let A and B be the outcomes of the first two tries of a pair (x, a) in one episode, and C of
-    its first try in the next episode that has any. Given A, both B and C are drawn from
-    P(· | x, a) where observations are states, whatever made the agent come back; so B = A ≠ C is
-    as likely as B ≠ A = C, and the number of the first among both has a binomial distribution.
-    Random outcomes alone never count as aliasing.
+    Let A and B be the outcomes of the first two tries of a pair (x, a) in one episode, and C of its
+    first try in the next episode that has any. Where observations are states B and C are, given A,
+    both drawn from P(· | x, a), whatever made the agent come back: B = A ≠ C is as likely as B ≠ A
+    = C, and the number of the first among both is binomial. Random outcomes alone never count as
+    aliasing.
 
     Args:
         pairs: (n,) the pair (x, a) of each transition, in the order in which they were made.
-        outcomes: (n,) what it led to.
-        episodes: (n,) the episode that it is of, ascending.
+        outcomes: (n,) what it led to; `episodes` (n,) the episode that it is of, ascending.
     """
     order = np.argsort(pairs, kind="stable")
     pairs, outcomes, episodes = pairs[order], outcomes[order], episodes[order]
@@ -122,21 +112,21 @@ def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:
     repeated = agree[before[twice]]
     n_within = int((repeated & ~returned[twice]).sum())
     n_across = int((~repeated & returned[twice]).sum())
-    # Where both or neither agree nothing is said; without aliasing any other is a toss of a fair
-    # coin.
-    p_value = 1.0
-    if n_within + n_across:
-        tosses = binomtest(n_within, n_within + n_across, 0.5, alternative="greater")
-        p_value = float(tosses.pvalue)
     return _Test(
         n_comparisons=int(twice.sum()),
         n_within=n_within,
         n_across=n_across,
-        p_value=p_value,
+        p_value=_p_value(n_within, n_across),
         repeats=(int((again & agree).sum()), int((again & ~agree).sum())),
         returns=(int(returned.sum()), int((~returned).sum())),
         n_changed=len(np.unique(pairs[before[~returned]])),
     )
+
+
+def _p_value(n_for: int, n_against: int) -> float:
+    """One-sided sign test: without aliasing each comparison is a toss of a fair coin."""
+    n = n_for + n_against
+    return float(binomtest(n_for, n, 0.5, alternative="greater").pvalue) if n else 1.0
 
 
 def aliasing_of(buffer: Buffer) -> _Test:
@@ -159,15 +149,10 @@ def _follow_history(
 ) -> tuple[tuple[int, int], bool]:
     """Compare outcomes after the same step with outcomes after another step.
 
-    Let A, B and C be the outcomes of three tries of a pair, where A and B were reached by the same
-    step and C by another one. Where observations are states all three are draws of one
-    distribution, so that B = A ≠ C is as likely as C = A ≠ B. The latest of the three is B as often
-    as C: who comes back because an outcome was new favours one of these orders, and each of them
-    must be evidence.
-
-    Args:
-        pairs, outcomes: as of :func:`_compare`.
-        before: (n,) the pair of the step before, −1 where an episode begins.
+    Of three tries of a pair, let A and B be reached by the same step and C by another one. Where
+    observations are states B = A ≠ C is as likely as C = A ≠ B. The latest of the three is B as
+    often as C: who comes back because an outcome was new favours one of these orders, so each must
+    be evidence. `before` (n,) is the pair of the step before, −1 where an episode begins.
 
     Returns:
         How often B alone agreed, and C alone; and whether that is evidence.
@@ -193,18 +178,14 @@ def _follow_history(
             first, same, other = _take(tries, twice[0]), _take(tries, twice[0]), latest
         alike[order] += same == first != other
         unlike[order] += other == first != same
-    p_values = [
-        float(binomtest(k, k + n, 0.5, alternative="greater").pvalue) if k + n else 1.0
-        for k, n in ((sum(alike), sum(unlike)), *zip(alike, unlike, strict=True))
-    ]
-    follows = p_values[0] < _LARGEST_P_VALUE and max(p_values[1:]) < _LARGEST_P_OF_ORDER
-    return (sum(alike), sum(unlike)), follows
+    history, in_orders = (sum(alike), sum(unlike)), map(_p_value, alike, unlike)
+    follows = _p_value(*history) < _LARGEST_P_VALUE and max(in_orders) < _LARGEST_P_OF_ORDER
+    return history, follows
 
 
 def _take(tries: dict[int, list[int]], way: int) -> int:
-    """Remove and return the first outcome of a way.
-
-    The first one: a hidden state lasts, and tries that follow one another agree whatever their way.
+    """Remove and return the first outcome of a way: a hidden state lasts, so that tries which
+    follow one another agree whatever their way.
     """
     outcome = tries[way].pop(0)
     if not tries[way]:

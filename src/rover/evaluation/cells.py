@@ -39,12 +39,8 @@ class Projection:
     """Observations as at most 32 numbers each: the space in which visits are compared.
 
     Vectors of up to 32 numbers and discrete observations stay as they are. Images and longer
-    vectors are flattened and projected on 16 random directions, which keeps distances in the mean
+    vectors are projected on 16 random directions drawn by `rng`, which keeps distances in the mean
     (Johnson & Lindenstrauss 1984) and, unlike learned features, is the same for every agent.
-
-    Args:
-        shape: of an observation; () for discrete ones.
-        rng: draws the directions.
     """
 
     def __init__(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
@@ -151,10 +147,8 @@ def _subset(rows: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[
 def _farthest_points(
     points: FloatArray, centres: FloatArray, most: float, radius: float
 ) -> tuple[FloatArray, float]:
-    """Add the farthest of `points` (n, d) to `centres` until none is farther than `radius`.
-
-    Returns:
-        All centres, at most `most` if fewer were given; the largest distance that is left.
+    """Add the farthest of `points` (n, d) to `centres` until there are `most` or none is farther
+    than `radius`; all centres, and the largest distance that is left.
     """
     distances, chosen = cdist(points, centres).min(axis=1), list(centres)
     while distances.max() > radius and len(chosen) < most:
@@ -164,12 +158,8 @@ def _farthest_points(
 
 
 def unseen_mass(labels: NDArray[Any]) -> float:
-    """Probability that the next of independent draws is none of those seen, in [0, 1].
-
-    Good and Turing's estimate (Good 1953): draws seen once over all draws.
-
-    Args:
-        labels: (n,) what was drawn, n ≥ 1.
+    """Probability that the next of independent draws is none of the labels (n,) seen, n ≥ 1, in [0,
+    1]: draws seen once over all draws (Good 1953).
     """
     # A draw that was seen once was unseen before it came: the share of such draws says how often
     # the next is one.

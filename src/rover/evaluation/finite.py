@@ -18,11 +18,10 @@ from scipy.sparse import block_diag, csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import entr
 
+from rover.arrays import IntArray
 from rover.envs import FiniteDynamics, FiniteMDP
 from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.evaluation.optimum import FloatArray, Optimum, optimal_occupancy
-
-IntArray = NDArray[np.int64]
 
 ENDED = -1
 """Marks the steps of a trajectory after its episode has terminated."""
@@ -72,14 +71,10 @@ def policy_occupancy(
 
 
 class _ChainSampler:
-    """Samples state sequences of a policy under known dynamics, many at a time.
+    """Samples state sequences of a policy (S, A) under known dynamics, many at a time.
 
-    A mixture of K policies, one drawn for each episode, is one policy on K copies of the states:
-    state x under the k-th policy has index k·S + x.
-
-    Args:
-        dynamics: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture; rows sum to 1.
+    A mixture (K, S, A), one drawn for each episode, is one policy on K copies of the states: state
+    x under the k-th policy has index k·S + x.
     """
 
     def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
@@ -273,10 +268,9 @@ class FiniteEvaluator:
         return objective / optimum
 
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
-        """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.
-
-        π(a|x) = Σ_k d_k(x) π_k(a|x) / Σ_k d_k(x); it has the mixture's occupancy only if the
-        components agree wherever they meet.
+        """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state: π(a|x)
+        = Σ_k d_k(x) π_k(a|x) / Σ_k d_k(x). It has the mixture's occupancy only if the components
+        agree wherever they meet.
         """
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
         dynamics, discount = self.problem.dynamics, self.discount
@@ -328,11 +322,9 @@ class FiniteEvaluator:
         }
 
     def repeated(self, policy_probs: FloatArray, rng: np.random.Generator) -> dict[str, float]:
-        """Coverage of `n_episodes` episodes, expected from 100 simulated sets of them.
-
-        Returns:
-            ``mean_coverage``, and ``p_coverage_95``, the probability of at least 95%, which has a
-            standard error of at most 0.05.
+        """Coverage of `n_episodes` episodes, expected from 100 simulated sets: ``mean_coverage``,
+        and ``p_coverage_95``, the probability of at least 95%, with a standard error of at most
+        0.05.
         """
         shares, _ = self.coverage(policy_probs, _N_REPEATS, rng)
         return {
@@ -359,11 +351,8 @@ class FiniteEvaluator:
     def report(
         self, policy_probs: FloatArray, rng: np.random.Generator
     ) -> tuple[dict[str, float], NDArray[np.int64]]:
-        """Measure a policy (S, A) or a mixture (K, S, A) by one set of episodes.
-
-        Returns:
-            The ``coverage`` of the episodes and the exact figures; and the states of the episodes
-            (n_episodes, horizon + 1), −1 after termination. Only the episodes draw from `rng`.
+        """Measure a policy (S, A) or a mixture (K, S, A) by one set of episodes: their ``coverage``
+        and the exact figures; and their states (n_episodes, horizon + 1), −1 after termination.
         """
         # One set of episodes, as a user would see them; its expectation is the costlier figure.
         shares, trajectories = self.coverage(policy_probs, 1, rng)
@@ -382,8 +371,7 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
 def _quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
     """``lower``, ``median`` and ``upper`` of `steps` (n,), and ``n_given_up``, which are −1 there.
 
-    A censored time counts as longer than all others, so the quartiles equal the uncensored
-    times' wherever these are known, and None elsewhere.
+    A censored time counts as longer than all others: a quartile that it reaches is None.
     """
     # Censored, not dropped: leaving out what was given up would flatter slow policies.
     ordered = np.where(steps < 0, np.inf, steps)

@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -35,11 +35,8 @@ _SEED = 7  # of these episodes: a policy and random actions play the same ones
 
 
 class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment with the reward of a function, which may end its episodes, too.
-
-    Args:
-        env: the environment, whose reward is replaced.
-        reward: as of :func:`rover.solve`, asked for one transition at a time.
+    """An environment with the reward of a function (as of :func:`rover.solve`, asked for one
+    transition at a time) in place of its own, which may end its episodes, too.
     """
 
     def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
@@ -66,9 +63,8 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:
-    """The reward of a function of observations (n, *shape) that says which are goals (n,).
-
-    Arriving at one is worth 1 and ends the task.
+    """The reward of a function of observations (n, *shape) that says which are goals (n,): arriving
+    at one is worth 1 and ends the task.
     """
 
     def arrived(
@@ -81,14 +77,8 @@ def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunc
 
 
 def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
-    """Warn that many decisions were made at observations that no distance relates to others.
-
-    Args:
-        share: of the decisions that were made at unseen observations.
-        policy: what decided.
-
-    Warns:
-        RoverWarning: more than three tenths, and every action is taken alike there.
+    """Warn if more than three tenths of a policy's decisions, the `share`, were made at
+    observations that no distance relates to others: every action is taken alike there.
     """
     if share > _MAX_UNSEEN and not policy.has_metric:
         warnings.warn(
@@ -145,14 +135,9 @@ def followed_episodes(
     seed: int,
     n_episodes: int,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Returns and decisions, as of :func:`greedy_episodes`, of a policy with a memory.
-
-    Args:
-        env, seed, n_episodes: as of :func:`greedy_episodes`.
-        sample_component: the policy of one episode, asked for each of its observations in order.
-
-    Warns:
-        RoverWarning: an episode that does not end; the returns are those so far.
+    """Returns and decisions, as of :func:`greedy_episodes`, of a policy with a memory:
+    `sample_component` draws that of one episode, which is asked for each of its observations in
+    order.
     """
 
     def begin(number: int) -> Callable[[NDArray[Any]], int]:
@@ -169,11 +154,8 @@ def _play(
     seed: int,
     n_episodes: int,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Returns of episodes and the observations of all decisions.
-
-    Args:
-        env, seed, n_episodes: as of :func:`greedy_episodes`.
-        begin: what acts in the episode of a number: an action for each observation (*shape).
+    """Returns of episodes and the observations of all decisions, by what `begin` makes of the
+    number of an episode: an action for each observation (*shape).
     """
     from rover.data import ObservationTable
 
@@ -191,10 +173,10 @@ def _play(
 
         return noting
 
-    played = played_episodes(env, begin_noting, seed=seed, longest=limit)
-    for number, episode in zip(range(n_episodes), played, strict=False):
-        returns[number] = episode.earned
-        if not episode.is_over:
+    played = _played(env, begin_noting, seed=seed, longest=limit)
+    for number, (earned, _, is_over) in zip(range(n_episodes), played, strict=False):
+        returns[number] = earned
+        if not is_over:
             # What was planned or learned is worth more than a figure of it: nothing is lost.
             warnings.warn(
                 f"an episode of the policy did not end within {limit:,} steps, so its return is "
@@ -208,28 +190,14 @@ def _play(
     return returns, table.rows[decisions]
 
 
-class PlayedEpisode(NamedTuple):
-    """The undiscounted return of an episode, its steps, and whether it ended."""
-
-    earned: float
-    n_steps: int
-    is_over: bool
-
-
-def played_episodes(
+def _played(
     env: gym.Env[Any, Any],
     begin: Callable[[int], Callable[[NDArray[Any]], int]],
     *,
     seed: int,
     longest: int,
-) -> Iterator[PlayedEpisode]:
-    """Play one episode after the other, as many as are asked for.
-
-    Args:
-        env, seed: as of :func:`greedy_episodes`.
-        begin: from the number of an episode to its policy, an action for an observation (*shape).
-        longest: steps after which an episode is left.
-    """
+) -> Iterator[tuple[float, int, bool]]:
+    """Undiscounted return of each episode, its steps, and whether it ended within the `longest`."""
     from rover.data import RunningEpisode, as_reward, episode_seed
 
     for number in itertools.count():
@@ -241,18 +209,12 @@ def played_episodes(
             observation, reward, terminated, truncated = episode.step(act(observation))
             earned += as_reward(reward, episode)
             n_steps, is_over = n_steps + 1, terminated or truncated
-        yield PlayedEpisode(earned, n_steps, is_over)
+        yield earned, n_steps, is_over
 
 
 def warn_if_worse_than_random(policy: Policy, env: gym.Env[Any, Any]) -> None:
-    """Warn of a policy that earns less than uniformly random actions, by a thousand steps of each.
-
-    Args:
-        policy: for one task.
-        env: the task's environment, which nothing else steps.
-
-    Warns:
-        RoverWarning: by a one-sided test of Welch at the level 1%.
+    """Warn of a policy for one task, whose environment nothing else steps, that earns less than
+    uniformly random actions: by a thousand steps of each, Welch's one-sided test at the level 1%.
     """
     uniform = np.full((1, policy.n_actions), 1.0 / policy.n_actions)
     ours = _sampled_returns(env, lambda seen: policy.tables(seen).mean(axis=0))
@@ -283,9 +245,9 @@ def _sampled_returns(env: gym.Env[Any, Any], probs: Probs) -> list[float]:
 
     returns: list[float] = []
     n_steps = 0
-    for episode in played_episodes(env, lambda _: act, seed=_SEED, longest=_STEPS):
-        returns.append(episode.earned)
-        n_steps += episode.n_steps
+    for earned, steps, _ in _played(env, lambda _: act, seed=_SEED, longest=_STEPS):
+        returns.append(earned)
+        n_steps += steps
         if len(returns) == _EPISODES or (n_steps >= _STEPS and len(returns) >= _FEWEST_EPISODES):
             break
     return returns

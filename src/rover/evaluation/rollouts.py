@@ -203,10 +203,8 @@ def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, floa
 
 
 def covers_less(figures: Mapping[str, Any], *, n_sets: int) -> bool:
-    """Evidence that a policy visits fewer cells than uniformly random actions do.
-
-    Welch's test of the mean cells of `n_sets` ≥ 2 sets of episodes of each, one-sided, at the level
-    1%, with the fewest degrees of freedom that it can have.
+    """Evidence that a policy visits fewer cells than uniformly random actions do, by the mean cells
+    of `n_sets` ≥ 2 sets of episodes of each (:func:`is_less`).
     """
     means = figures["cells"], figures["uniform_cells"]
     return is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
@@ -214,7 +212,8 @@ def covers_less(figures: Mapping[str, Any], *, n_sets: int) -> bool:
 
 def is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:
     """Evidence that the first of two means is less, by their standard errors and n ≥ 2 samples of
-    each, or more: Welch's test, one-sided, at the level 1%."""
+    each, or more: Welch's test, one-sided, at the level 1%, with its fewest degrees of freedom.
+    """
     # n − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
     quantile = float(stats.t.ppf(1.0 - _LEVEL, n - 1))
     return bool(means[1] - means[0] > quantile * math.hypot(*errors))
@@ -230,13 +229,13 @@ def episode_coverage(
 ) -> dict[str, Any]:
     """Coverage within an episode, where every episode has a context of its own.
 
-    Policies that are given the same `seed` meet the same contexts, as far as they come. No more
-    than `max_steps` environment steps are made, unless a single episode does.
+    Policies with the same `seed` meet the same contexts. No more than `max_steps` environment steps
+    are made, unless a single episode does.
 
     Returns:
         ``episode_observations``, distinct ones in the mean over episodes; ``episode_objective``,
-        the mean of ‖μ̂‖², the sum of the squared shares of an episode's steps that its distinct
-        observations have; and ``n_steps`` of all episodes.
+            the mean of ‖μ̂‖², the sum of the squared shares of an episode's steps that its distinct
+            observations have; and ``n_steps`` of all episodes.
     """
     n_distinct: list[int] = []
     objectives: list[float] = []
@@ -267,9 +266,8 @@ def record_rollouts(
     n_episodes: int,
     seed: int,
 ) -> FloatArray:
-    """Observations (E, T + 1, d) of `n_episodes` episodes of a policy, NaN after the end of each.
-
-    Observations are vectors; episodes are cut after `horizon` steps, and after 1,000.
+    """Observations (E, T + 1, d), vectors, of `n_episodes` episodes of a policy, cut after
+    `horizon` and 1,000 steps; NaN after the end of each.
     """
     rng, n_steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     episodes = [

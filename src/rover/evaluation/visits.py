@@ -14,14 +14,13 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import evenly_spaced, farthest_points
+from rover.arrays import IntArray, evenly_spaced, farthest_points
 from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
 from rover.evaluation.optimum import FloatArray
 
 if TYPE_CHECKING:
     from rover.data import Buffer, Collector
 
-IntArray = NDArray[np.int64]
 Unit = Literal["states", "observations", "cells"]
 _FIGURES = {"states": "states_seen", "observations": "observations", "cells": "data_cells"}
 
@@ -45,13 +44,8 @@ _REFERENCE_BYTES = 2**27
 def random_references(
     env: gym.Env[Any, Any], like: Buffer, *, n_steps: int, seed: int
 ) -> list[Collector]:
-    """Collect three runs of uniformly random actions.
-
-    Args:
-        env: the environment, which is stepped.
-        like: a buffer of the same environment.
-        n_steps: of each, fewer where observations are so large that 128 MiB do not hold them.
-        seed: of the episodes and actions.
+    """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
+    observations like those of the buffer are so large that 128 MiB do not hold them.
     """
     from rover.data import Collector  # brings torch, which the other figures do without
 
@@ -81,14 +75,8 @@ def _arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
 
 
 def first_steps(buffer: Buffer, labels: IntArray | None = None) -> IntArray:
-    """Step of the first visit of each distinct observation (N,), or of each label.
-
-    Args:
-        buffer: n transitions.
-        labels: (N,) state or cell of each distinct observation, from 0 on, −1 of none.
-
-    Returns:
-        (N,) or (largest label + 1,), n + 1 of a label without a visit.
+    """Step of the first visit of each distinct observation (N,), n + 1 of none; or of each of the
+    `labels` (N,) of observations, a state or cell from 0 on, −1 of none: (largest label + 1,).
     """
     steps, rows = _arrivals(buffer)
     places = rows if labels is None else labels[rows]
@@ -189,11 +177,8 @@ def _labels(tables: Sequence[NDArray[Any]], *, repeats: bool) -> tuple[Unit | No
 
 
 def tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
-    """State-action pairs that were tried, and all pairs of the observations that were left.
-
-    Args:
-        buffer: the transitions.
-        n_steps: the first ones, which count; None: all.
+    """State-action pairs that were tried in the first `n_steps` transitions, or all, and all pairs
+    of the observations that were left.
     """
     inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
     tried = np.unique(inputs * buffer.n_actions + actions)
@@ -223,9 +208,8 @@ def slow_planes(buffers: Sequence[Buffer]) -> list[FloatArray]:
 
 
 def novel_moments(rows: NDArray[Any], most: int) -> IntArray:
-    """Indices of up to `most` observations (N, *shape) that differ most, in order of their visit.
-
-    From the first one on, in a random projection.
+    """Indices of up to `most` observations (N, *shape) that differ most, from the first one on, in
+    a random projection; in order of their visit.
     """
     kept = evenly_spaced(len(rows), MAX_POINTS)
     points: FloatArray = Projection(rows.shape[1:], np.random.default_rng(0))(rows[kept])

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from torch import nn
 
-from rover.evaluation import followed_episodes
+from rover.evaluation.returns import followed_episodes
 from rover.finetuning.adaptation import PlanningRun
 from rover.operators.support import FloatArray
 from rover.policies import ContextPolicy

@@ -105,27 +105,22 @@ class CriticLearner(Generic[ConfigT]):
     def set_centering(
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]]
     ) -> None:
-        """Relate the input of every new network to the data: :meth:`Encoder.set_centering`.
-
-        A network that was given keeps its own.
+        """Relate the input of every new network to the data (:meth:`Encoder.set_centering`); a
+        network that was given keeps its own.
         """
         for encoder in self._new_encoders:
             encoder.set_centering(center, scale)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that training depends on as named tensors, copied.
-
-        The keys are the same before and after training. :meth:`load_state` in a learner of the
-        same settings and given networks continues with the same bits.
+        """Everything that training depends on as named tensors, copied; the keys are the same
+        before and after training. A learner of the same settings and given networks goes on with
+        the same bits.
         """
         return copied_tensors(self._tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned.
-
-        Raises:
-            ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing
-                has been changed then.
+        """Restore what :meth:`state` returned; where a tensor does not fit, ArtefactError, and
+        nothing has been changed.
         """
         restore_tensors(self._tensors(), state, owner="the learner")
         for cache in self._caches:  # of weights that are no longer there
@@ -210,15 +205,14 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
 
         Args:
             batch: where each window begins, its first action, and where the value is bootstrapped.
-            returns: (n,) n-step returns, any floating dtype.
-            discounts: (n,) γ^j, zero after termination (:func:`rover.data.n_step_batch`).
+            returns: (n,) n-step returns, any floating dtype; `discounts` (n,) γ^j, zero after
+                termination.
 
         Returns:
-            Figures of the update, before the step: ``critic_loss``, what is minimised, which is
-            ``td_loss``, the regression's, and ``conservative_weight`` times
-            ``conservative_loss``, all summed over both critics; ``q_mean``, the mean value of the
-            actions taken; ``target_mean``, the mean of y; and ``critic_grad_norm``, the Euclidean
-            norm of the gradient.
+            Figures before the step: ``critic_loss``, what is minimised, which is ``td_loss``, the
+                regression's, and ``conservative_weight`` times ``conservative_loss``, summed over
+                both critics; means ``q_mean`` of the actions taken and ``target_mean`` of y; and
+                ``critic_grad_norm``.
 
         Raises:
             NonFiniteError: a loss or gradient is not finite; no weight was changed.

@@ -23,21 +23,16 @@ def critic_targets(
     *,
     temperature: float = 0.0,
 ) -> Tensor:
-    """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')).
+    """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')), (n,), without gradient.
 
     With α > 0 the entropy enters through the value that is bootstrapped, and not on the j − 1 steps
     between: R is of rewards alone. Of a policy that is certain of the greatest value of critics
     that learn, these are the targets of double Q-learning (van Hasselt et al., 2016).
 
     Args:
-        returns: (n,) n-step returns R.
-        discounts: (n,) γ^j, zero after termination.
-        next_log_probs: (n, A) log π(·|x').
-        next_q: (2, n, A) target critics at x'.
+        returns: (n,) n-step returns R; `discounts` (n,) γ^j, zero after termination.
+        next_log_probs: (n, A) log π(·|x'); `next_q` (2, n, A) target critics at x'.
         temperature: α ≥ 0; 0: DDPG.
-
-    Returns:
-        (n,), without gradient.
     """
     soft_q = next_q.amin(dim=0)
     # CQL's greedy policy has log π = −∞, and 0 · −∞ is NaN: no entropy unless it is asked for.
@@ -53,12 +48,9 @@ def critic_loss(q: Tensor, targets: Tensor) -> Tensor:
 
 
 def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
-    """Σ_i w_i log Σ_a exp Q(x_i, a) less the mean of Q(x, a), summed over both critics.
-
-    Args:
-        q: (2, r, A) both critics.
-        taken: (2, n) their values of the actions in the data.
-        weights: (r,) share of the batch that each row of `q` stands for.
+    """Σ_i w_i log Σ_a exp Q(x_i, a) less the mean of Q(x, a), summed over both critics: of `q` (2,
+    r, A), whose rows stand for shares `weights` (r,) of the batch, and values `taken` (2, n) of the
+    actions in the data.
     """
     return (torch.logsumexp(q, dim=2) @ weights - taken.mean(dim=1)).sum()
 
@@ -71,13 +63,8 @@ def policy_entropy(log_probs: Tensor, weights: Tensor) -> Tensor:
 def actor_loss(
     log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
 ) -> Tensor:
-    """−Σ_i w_i (Σ_a π(a|x_i) min(Q1, Q2)(x_i, a) + c H(π(·|x_i))).
-
-    Args:
-        log_probs: (r, A) log π.
-        q: (2, r, A) both critics; no gradient flows into them.
-        weights: (r,) share of the batch that each row stands for.
-        entropy_coefficient: c.
+    """−Σ_i w_i (Σ_a π(a|x_i) min(Q1, Q2)(x_i, a) + c H(π(·|x_i))), of log π (r, A), both critics
+    `q` (2, r, A) without gradient, shares w (r,) of the batch, and the entropy coefficient c.
     """
     values = (log_probs.exp() * q.detach().amin(dim=0)).sum(dim=1)
     loss = -(values @ weights)

@@ -27,13 +27,9 @@ _HIDDEN_GAIN = math.sqrt(2.0)
 
 
 class PolicyNetworkConfig(BaseModel):
-    """Everything that shapes an actor or twin critics, as plain data that survives JSON.
-
-    Attributes:
-        encoder: the encoder below the head.
-        n_actions: A.
-        hidden_sizes: widths of the head's hidden layers.
-        skill_dim: width of the skill that conditions the network; 0: none.
+    """Everything that shapes an actor or twin critics, as plain data that survives JSON: the
+    encoder below the head, A, the widths of the head's hidden layers, and the width of the skill
+    that conditions the network, 0 for none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,9 +46,8 @@ class EvaluatedRows:
 
     Attributes:
         at: (r,) row of the batch's observations of each evaluated row; None: all of them, r = m.
-        at_next: (r,) the same for where the transitions lead.
-        row: (n,) evaluated row where each transition begins.
-        next_row: (n,) evaluated row where it leads.
+            `at_next` (r,): the same for where the transitions lead.
+        row: (n,) evaluated row where each transition begins; `next_row` (n,): where it leads.
         weights: (r,) float32, share of the batch that begins in each evaluated row.
     """
 
@@ -76,14 +71,11 @@ class EvaluatedRows:
 
 
 class _ParallelMLP(nn.Module):
-    """Perceptrons of one shape that share their input and are evaluated together.
+    """Perceptrons of one shape, `n_heads` of them, that share their input and are evaluated
+    together.
 
-    Args:
-        n_heads: H.
-        feature_dim: f, width of the features.
-        config: widths of the hidden layers, with ReLU, of the skill and of the result.
-        output_gain: gain of the last layer's orthogonal initial weights.
-        generator: source of the initial weights.
+    `config` has the widths of the hidden layers, with ReLU, of the skill and of the result; the
+    last layer's orthogonal initial weights have a gain of their own.
     """
 
     def __init__(
@@ -120,15 +112,8 @@ class _ParallelMLP(nn.Module):
     def forward(
         self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
     ) -> Tensor:
-        """Evaluate all heads.
-
-        Args:
-            features: (m, f).
-            index: (n,) int64, row of `features` of each result; None: every row once, n = m.
-            skills: (n, k) skill of each result; None without skills.
-
-        Returns:
-            (H, n, A).
+        """Evaluate all heads, (H, n, A), on `features` (m, f), the rows of them that `index` (n,)
+        names, or every row once, n = m; with skills (n, k) if there are any.
         """
         # The first layer is applied to the table or to the gathered rows, whichever is shorter.
         if index is not None and len(index) < len(features):
@@ -182,12 +167,8 @@ class _HeadedNetwork(nn.Module):
 
 
 class PolicyNetwork(_HeadedNetwork):
-    """π(a|x, z) = softmax_a of logits, one head on the features of an encoder.
-
-    Args:
-        config: what to build.
-        encoder: the encoder to stand on; None: a new one of ``config.encoder``.
-        generator: source of the initial weights.
+    """π(a|x, z) = softmax_a of logits, one head on the features of an encoder: the one given, or a
+    new one of ``config.encoder``.
     """
 
     n_heads = 1
@@ -195,21 +176,13 @@ class PolicyNetwork(_HeadedNetwork):
     head: _ParallelMLP
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
-        """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k).
-
-        Raises:
-            ConfigurationError: observations of the wrong shape or dtype.
-        """
+        """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k)."""
         logits: Tensor = self.head(self.encoder(observations).float(), None, skills)
         return logits.squeeze(0)
 
 
 class TwinCritics(_HeadedNetwork):
-    """Q1 and Q2 of all actions, two heads on the features of one encoder.
-
-    Args:
-        config, encoder, generator: as of :class:`PolicyNetwork`.
-    """
+    """Q1 and Q2 of all actions, two heads on one encoder, which is as of :class:`PolicyNetwork`."""
 
     n_heads = 2
     output_gain = 1.0
@@ -222,12 +195,11 @@ class TwinCritics(_HeadedNetwork):
 
 
 class RowCache:
-    """Cache of the outputs of a frozen network, by row of the buffer's table of observations.
+    """Cache of a frozen network's outputs, by row of the buffer's table of observations.
 
-    The last digits of a product of matrices depend on how many rows it has, so an output that was
-    computed in one batch is not what another batch would have given, and a run that is resumed with
-    an empty cache would go another way. Here every observation is evaluated by itself, cached or
-    not. All batches must come from one buffer.
+    The last digits of a product of matrices depend on how many rows it has, so a run that is
+    resumed with an empty cache would go another way than the one that filled it. Here every
+    observation is evaluated by itself, cached or not. All batches must come from one buffer.
 
     Args:
         function: observations (n, *shape) → (n, q), row by row and without anything to learn.
@@ -245,12 +217,8 @@ class RowCache:
 
     @torch.no_grad()
     def __call__(self, observations: Tensor, rows: Tensor | None) -> Tensor:
-        """The function (m, q) of `observations` (m, *shape), which are `rows` (m,) of a table.
-
-        Without rows nothing is cached, and the result is the same to the bit.
-
-        Warns:
-            RoverWarning: the memory is full.
+        """The function (m, q) of `observations` (m, *shape), which are `rows` (m,) of a table;
+        without rows nothing is cached. A RoverWarning says once that the memory is full.
         """
         outputs = []
         keys = [-1] * len(observations) if rows is None else rows.tolist()

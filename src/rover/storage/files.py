@@ -63,9 +63,8 @@ def _access(path: str | os.PathLike[str], verb: str = "write") -> Iterator[None]
 def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data` as the new content of `path`, atomically; a symbolic link is replaced.
 
-    Raises:
-        StorageError: the content could not be written. The previous file is as it was and no
-            temporary file is left.
+    StorageError: it could not be written; the previous file is as it was, with no temporary one
+    left.
     """
     path = Path(path)
     with _access(path):
@@ -152,9 +151,7 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 
 def read_file(path: str | os.PathLike[str], *, n_bytes: int = -1) -> bytes:
     """The content of a regular file, or its first `n_bytes`; symbolic links are followed.
-
-    Raises:
-        ArtefactError: the file is missing, a folder or a device, or larger than 256 MiB.
+    ArtefactError: it is missing, a folder or a device, or larger than 256 MiB.
     """
     if not os.path.exists(path):
         raise ArtefactError(f"{path} does not exist; check the path")
@@ -189,18 +186,12 @@ def refuse_links(folder: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def run_lock(folder: str | os.PathLike[str], *, patience: float = 0.0) -> Iterator[None]:
-    """Hold the folder of a run for this process inside a `with` block.
+    """Hold the folder of a run for this process inside a `with` block; another holder has
+    `patience` seconds to let go of it, before a StorageError that names it.
 
     The lock is one of the operating system on the file ``.lock`` in the folder, which stays there:
     the system takes the lock back however its holder ends, killed included. Processes forked while
     it is held, such as workers of vector environments, do not prolong it.
-
-    Args:
-        folder: of the run.
-        patience: seconds in which another holder may still let go of it.
-
-    Raises:
-        StorageError: another process holds the folder (the message names it).
     """
     folder = Path(folder)
     file = folder / ".lock"

@@ -118,9 +118,8 @@ def read_json(
 ) -> _Model | Any:
     """Read a JSON file, as plain values or as a pydantic `model`, up to format `newest_format`.
 
-    Raises:
-        ArtefactError: missing file, not JSON, one of a newer format, or content that does not fit
-            `model` (each field that does not fit is named).
+    ArtefactError: it is missing, no JSON, of a newer format, or does not fit `model`, field by
+    field.
     """
     text = read_file(path)
     value = parse_json(text, os.fspath(path))

@@ -53,9 +53,8 @@ def write_manifest(
     *,
     known: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write the manifest of the files among `names` that exist; a run with one is complete.
-
-    Digests that are `known` are not computed again.
+    """Write the manifest of the files among `names` that exist; a run with one is complete. Digests
+    that are `known` are not computed again.
     """
     there = [name for name in names if (folder / name).exists()]
     files = {name: known.get(name) or file_digest(folder / name) for name in there}
@@ -154,12 +153,7 @@ class RunConfig(BaseModel):
 def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
     """The configuration of the run in folder `path`, whose files are checked if it is complete.
 
-    Args:
-        path: the folder.
-        kind: of the run; None: any.
-
-    Raises:
-        ArtefactError: no run there, one of another kind or a newer version, or a file altered.
+    ArtefactError: no run there, one of another `kind` or a newer version, or a file altered.
     """
     folder = checked_path(path)
     file = folder / "config.json"

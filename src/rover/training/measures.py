@@ -28,18 +28,10 @@ from numpy.typing import NDArray
 from rover.data import Buffer, Collector
 from rover.envs import FiniteMDP, horizon_of, map_arrays
 from rover.errors import RoverWarning
-from rover.evaluation import (
-    FiniteEvaluator,
-    data_coverage,
-    episode_coverage,
-    first_steps,
-    policy_occupancy,
-    random_references,
-    sample_trajectories,
-)
+from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
-from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
-from rover.evaluation.visits import DATA_FIGURES
+from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, episode_coverage
+from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, random_references
 from rover.planning.model_selection import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig

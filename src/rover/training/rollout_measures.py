@@ -21,21 +21,10 @@ from numpy.typing import NDArray
 from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.evaluation import (
-    CellNet,
-    Projection,
-    RolloutEvaluator,
-    aliasing_of,
-    covers_less,
-    first_steps,
-    novel_moments,
-    slow_planes,
-    stack_episodes,
-    unseen_mass,
-)
-from rover.evaluation.cells import MAX_POINTS
-from rover.evaluation.rollouts import MEASURED_SETS
-from rover.evaluation.visits import tried_pairs
+from rover.evaluation.aliasing import aliasing_of
+from rover.evaluation.cells import MAX_POINTS, CellNet, Projection, unseen_mass
+from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, covers_less, stack_episodes
+from rover.evaluation.visits import first_steps, novel_moments, slow_planes, tried_pairs
 from rover.planning.model_selection import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
