@@ -11,14 +11,7 @@ from rover.cli.signals import stopped_by_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: words after ``rover``; by default the process's arguments.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command, the process's arguments by default, and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
 
     def command() -> int:

@@ -61,11 +61,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run_command(name: str, words: Sequence[str]) -> int | None:
-    """Run the command `name` with the words behind it; the exit code, None for 0.
-
-    Raises:
-        ConfigurationError: wrong, missing or unknown words.
-    """
+    """Run the command `name` with the words behind it; the exit code, None for 0."""
     function, configs = _COMMANDS[name]
     parser, flags = _make_parser(name, words)
     # argparse would only name unknown words; below they get a suggestion
@@ -226,10 +222,8 @@ def _suggest(
 def _read_settings(
     words: Sequence[str], presets: Mapping[str, BaseModel], flags: Collection[str]
 ) -> dict[str, Any]:
-    """Settings by their dotted names; configurations check the values.
-
-    `flags` belong to the command; no setting replaces them.
-    """
+    """Settings by their dotted names; configurations check the values. `flags` belong to the
+    command; no setting replaces them."""
     pairs = split_pairs("--set", words, "checkpoint_every=1000")
     fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
     for name in pairs:

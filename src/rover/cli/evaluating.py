@@ -211,12 +211,7 @@ def _task_figures(
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy of a run folder or policy file; its details say what it was trained on.
-
-    Raises:
-        ArtefactError: no run of `rover pretrain`, no policy in it yet, or a damaged file.
-        ConfigurationError: a policy that does not say which environment it is for.
-    """
+    """The policy of a run folder or policy file; its details say what it was trained on."""
     from rover.policies import load_policy
     from rover.training.run_folder import POLICY_FILE, finished_file
 

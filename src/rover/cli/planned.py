@@ -26,15 +26,10 @@ _DRAWN_EPISODES = 5
 def draw_solution(
     policy: ValuePolicy, env: gym.Env[Any, Any], run: Path
 ) -> Iterator[tuple[str, Figure]]:
-    """Draw the values, an episode and the steps to the end of a task, or the regret of goals.
+    """Draw the values, an episode and the steps to the end of a task, or the regret of goals, of a
+    policy of one task, or of several goals, in an environment with the task's reward.
 
-    Args:
-        policy: of one task, or of several goals.
-        env: the environment, with the task's reward.
-        run: folder of the pretraining run.
-
-    Yields:
-        Names and figures; none where states lie neither on a map nor in a phase plane.
+    Names and figures; none where states lie neither on a map nor in a phase plane.
     """
     problem, env_id = finite_dynamics(env), "" if env.spec is None else env.spec.id
     if problem is not None:

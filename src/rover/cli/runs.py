@@ -22,11 +22,8 @@ class Watching(NamedTuple):
 
 @contextmanager
 def watched(folder: Path, watching: Watching, *, unit: str = "step") -> Iterator[dict[str, Any]]:
-    """Arguments by which what learns inside a `with` block is watched.
-
-    A signal ends it with a line that says how far it came, in what the run counts (`unit`), and how
-    to go on.
-    """
+    """Arguments by which what learns inside a `with` block is watched; a signal ends it with a line
+    that says how far it came, in what the run counts (`unit`), and how to go on."""
     reached = 0  # steps at the latest record, which is all that an interrupted run has to say
 
     def note(record: Mapping[str, Any]) -> None:
@@ -46,11 +43,8 @@ def watched(folder: Path, watching: Watching, *, unit: str = "step") -> Iterator
 
 
 def free_folder(*parts: str) -> Path:
-    """The folder under runs/ named after `parts`, with a number behind it if that is taken.
-
-    Args:
-        parts: ids of environments, or words.
-    """
+    """The folder under runs/ named after `parts`, ids of environments or words, numbered if it is
+    taken."""
     name = "-".join(re.sub(r"[^\w.-]+", "-", part.rpartition(":")[2]) for part in parts)
     # Names of files have at most 255 bytes, and numbers and suffixes follow.
     name = name[:200]

@@ -49,8 +49,8 @@ def stopped_by_signals(command: Callable[[], int]) -> int:
 def advised(advice: Callable[[], str]) -> Iterator[Callable[[], None]]:
     """Tell an interrupted user, inside a `with` block, how far it came and how to go on.
 
-    What the block is given raises the exception of a signal again, if it was lost in a finaliser or
-    a library.
+    What the block is given raises the exception of a signal that a finaliser or a library lost
+    again.
     """
     _advice.append(advice)
     try:

@@ -38,7 +38,6 @@ def figures_table(
     """A table with a row for each figure; a figure that was not measured has none.
 
     Args:
-        title: of the table.
         columns: heading → figures by name, nested or not.
         rows: what the figure is, its format, such as ``"{coverage[mean]:.1%}"``, and what is said
             where it is None, so that the row is shown anyway.

@@ -61,11 +61,8 @@ def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]
 
 
 def read_env_kwargs(env_id: str, words: Sequence[str], observation: str | None) -> dict[str, Any]:
-    """Keywords of an environment, of the types that it expects.
-
-    The module in an id "module:Name-v0" is imported; `observation` is another way to say
-    observation=NAME.
-    """
+    """Keywords of an environment, of the types that it expects; `observation` is another way to say
+    observation=NAME. The module in an id "module:Name-v0" is imported."""
     # Only what the user typed may have a module imported, never an id from a file.
     module, colon, _ = env_id.rpartition(":")
     if colon:

@@ -295,8 +295,7 @@ class Buffer:
 
     def counts(self, rows: IntArray | slice | None = None) -> TransitionCounts:
         """Distinct transitions with counts, sorted by (x, a, x', terminated), of `rows` (n,), which
-        may name one more than once; None: all.
-        """
+        may name one more than once; None: all."""
         if rows is not None:
             return merge_transitions(
                 self.inputs[rows], self.actions[rows], self.successors[rows], self.terminated[rows]

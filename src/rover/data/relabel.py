@@ -83,8 +83,7 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
 
 def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray]:
     """Rewards (n,) of the n transitions of a buffer, and whether the task ends with each (n,): as
-    of :func:`relabel`, with the same errors.
-    """
+    of :func:`relabel`, with the same errors."""
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to label: the buffer is empty")
     table = buffer.observations.rows
@@ -123,8 +122,7 @@ def _short(observation: NDArray[Any]) -> str:
 def episode_bounds(buffer: Buffer) -> IntArray:
     """First row, and the row behind the last, of each episode, in order, (m, 2); the last episode
     may be unfinished. ConfigurationError: rows that do not follow one another, or other starts than
-    theirs.
-    """
+    theirs."""
     done, starts = buffer.terminated | buffer.truncated, buffer.episode_starts
     bounds = _bounds(done, np.ones(len(buffer), np.bool_))
     # A row begins where the one before it led, or where its episode did. Behind the last finished

@@ -36,8 +36,7 @@ def episode_seed(seed: int, episode: int) -> int:
 
 def as_reward(reward: Any, where: object) -> float:
     """A reward that an environment returned, as a finite number; arrays of one number are one.
-    NonFiniteError: it is NaN, infinite, or no single number.
-    """
+    NonFiniteError: it is NaN, infinite, or no single number."""
     if (n := np.size(reward)) > 1:
         raise NonFiniteError(
             f"{where}: the environment gave a vector of {n} rewards, one for each objective; make "
@@ -183,8 +182,7 @@ class Arrival:
 
     def within(self, n_steps: int) -> tuple[bool, int | None]:
         """Sparsity of the rewards (at least half of the steps earned the same: elsewhere arrivals
-        are no events), and the first arrival if it is among so many steps.
-        """
+        are no events), and the first arrival if it is among so many steps."""
         is_sparse = self.usual is not None and 2 * self.n_unusual <= self.n_steps
         is_early = self.first is not None and self.first <= n_steps
         return is_sparse, self.first if is_sparse and is_early else None
@@ -223,8 +221,7 @@ class Collector:
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over, which is
-        returned.
-        """
+        returned."""
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)
         kept_reward = None

@@ -83,13 +83,9 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
 
     def action(self, index: SupportsIndex) -> NDArray[Any]:
-        """The action with an index from 0 to A − 1, in the environment's own space.
-
-        Whoever takes it there holds it for `repeat` steps, as this wrapper does.
-
-        Args:
-            index: of the policy, or what Stable-Baselines3 predicts at one observation.
-        """
+        """The action with an index from 0 to A − 1, of the policy or of Stable-Baselines3, in the
+        environment's own space; whoever takes it there holds it for `repeat` steps, as this wrapper
+        does."""
         return np.array(self.actions[int(index)])
 
     def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:

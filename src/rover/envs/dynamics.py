@@ -58,10 +58,8 @@ class FiniteDynamics:
     def from_table(
         cls, successor: NDArray[np.int64], start: NDArray[np.float64], terminal: NDArray[np.bool_]
     ) -> FiniteDynamics:
-        """Deterministic dynamics of a table (S, A) of the states that actions lead to.
-
-        The rows of terminal states are not used: these keep their mass.
-        """
+        """Deterministic dynamics of a table (S, A) of the states that actions lead to; its rows of
+        terminal states, which keep their mass, are not used."""
         states, ones = np.arange(len(start)), np.ones(len(start))
         # A self-loop makes the rows of terminal states distributions too.
         targets = np.where(terminal[:, None], states[:, None], successor)
@@ -78,10 +76,8 @@ class FiniteDynamics:
         start: NDArray[np.float64],
         terminal: NDArray[np.bool_],
     ) -> FiniteDynamics:
-        """Dynamics of lists of (probability, state, next state), one for each action.
-
-        Outcomes of one pair that share a next state are summed; terminal states keep their mass.
-        """
+        """Dynamics of lists of (probability, state, next state), one for each action. Outcomes of
+        one pair that share a next state are summed; terminal states keep their mass."""
         loops = [(1.0, state, state) for state in np.flatnonzero(terminal).tolist()]
         tables = [np.array([*moves, *loops]) for moves in outcomes]
         matrices = (
@@ -151,15 +147,8 @@ class FiniteMDP:
     )
 
     def states_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """The state of each observation, by its bytes.
-
-        Args:
-            observations: (n, *observation shape), as the environment returned them or as a buffer
-                stores them.
-
-        Returns:
-            (n,) int64, −1 for an observation of no state.
-        """
+        """The state (n,) of each of the observations (n, *shape), as the environment returned them
+        or as a buffer stores them, by its bytes; −1 for an observation of no state."""
         # By dtype, since a buffer may store observations in another one than the environment's.
         state_of, dtype = self._state_of.get(observations.dtype), observations.dtype
         if state_of is None:

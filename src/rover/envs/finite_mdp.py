@@ -147,16 +147,9 @@ class RewardFunction(Protocol):
         next_observations: NDArray[Any],
         /,
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Rewards and terminations of n transitions, each a function of its own row alone.
-
-        Args:
-            observations: (n, *shape) where the transitions begin.
-            actions: (n,) int64 in 0..A−1.
-            next_observations: (n, *shape) where they lead.
-
-        Returns:
-            (n,) float64 rewards, finite, and (n,) bool, true where the task terminates on arrival.
-        """
+        """Rewards (n,) float64, finite, and terminations on arrival (n,) bool of n transitions,
+        each a function of its own row alone: from observations (n, *shape) by actions (n,) to next
+        ones."""
         ...
 
 

@@ -200,18 +200,8 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any] | int, dict[str, Any]]:
-        """Begin an episode.
-
-        Args:
-            seed: Seed of the environment's rng; None keeps the rng as it is.
-            options: ``{"start": (x, y)}`` or ``{"start": "random"}`` for this episode only.
-
-        Returns:
-            The observation, and ``{"state": int}``.
-
-        Raises:
-            ConfigurationError: The start is no cell, a wall, or outside the map.
-        """
+        """Begin an episode; ``options={"start": (x, y)}`` or ``{"start": "random"}`` is for it
+        only. ConfigurationError: the start is no cell, a wall, or outside the map."""
         super().reset(seed=seed)
         starts = self.start_states
         if options and "start" in options:
@@ -225,14 +215,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     def step(
         self, action: int | np.int64
     ) -> tuple[NDArray[Any] | int, float, bool, bool, dict[str, Any]]:
-        """Make one move.
-
-        Args:
-            action: 0 up, 1 down, 2 left, 3 right.
-
-        Returns:
-            The observation, reward, terminated, truncated, and ``{"state": int}``.
-        """
+        """Make one move: 0 up, 1 down, 2 left, 3 right."""
         # Nothing is checked here, at every step: gymnasium.make wraps the environment in checks of
         # its order of calls, and an agent draws its actions from the space.
         move = int(action)
@@ -248,11 +231,8 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         return observation, self._arrival_reward[state], terminated, truncated, {"state": state}
 
     def render(self) -> Any:
-        """A picture of the current state, goal included, in the render mode of the constructor.
-
-        Returns:
-            (rows, columns, 3) uint8; None without a mode.
-        """
+        """A picture (rows, columns, 3) uint8 of the current state, goal included; None without a
+        mode."""
         if self.render_mode is None:
             gym.logger.warn(
                 "render() was called without a render mode; make the environment with "

@@ -90,10 +90,7 @@ def _wrapped_env(
 
 def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     """Name, if it has one, and cell [x, y] of a goal, given by its name, as ``"x,y"`` or as (x, y).
-
-    Raises:
-        ConfigurationError: no such name, with the nearest known one, and no cell.
-    """
+    ConfigurationError: no such name, with the nearest known one, and no cell."""
     named = GOALS.get(env_id.rpartition(":")[2], {})
     if isinstance(goal, str):
         if goal in named:
@@ -115,15 +112,10 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
 
 
 def horizon_of(env: gym.Env[Any, Any], buffer: Buffer | None = None) -> int:
-    """Steps after which episodes of the environment are truncated; 200 without a limit.
+    """Steps after which episodes are truncated; 200 without a limit, or with one above a million.
 
-    More than a million steps are no limit.
-
-    Args:
-        env: the environment.
-        buffer: transitions of it. Attributes ``horizon`` and ``max_steps`` are names that an
-            environment may use for something else: one that is less than the longest episode of
-            the buffer is no limit.
+    Attributes ``horizon`` and ``max_steps`` are names that an environment may use for something
+    else: one that is less than the longest episode of the `buffer` is no limit.
     """
     longest = 0 if buffer is None else buffer.longest_episode
     # Steps that end an episode, and how many of them a decision takes.
@@ -145,11 +137,8 @@ def horizon_of(env: gym.Env[Any, Any], buffer: Buffer | None = None) -> int:
 
 
 def goal_state(goal: str | Cell, env: gym.Env[Any, Any]) -> tuple[str, int]:
-    """Name and state of a goal of a grid world, by its name or its cell.
-
-    Raises:
-        ConfigurationError: no such name, or the cell is a wall or outside the map.
-    """
+    """Name and state of a goal of a grid world, by its name or its cell. ConfigurationError: no
+    such name, or the cell is a wall or outside the map."""
     name = goal if isinstance(goal, str) else ",".join(map(str, goal))
     _, (x, y) = resolve_goal("" if env.spec is None else env.spec.id, name)
     world: Any = env.unwrapped
@@ -161,14 +150,8 @@ IMPORTED: dict[str, None] = {}
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import modules that register environments or agents, installed or in the current folder.
-
-    Args:
-        names: dotted; what the user asked for, and never what a file names.
-
-    Raises:
-        ConfigurationError: a module cannot be imported.
-    """
+    """Import modules that register environments or agents, installed or in the current folder:
+    their dotted names are what the user asked for, and never what a file names."""
     for name in names:
         # Programs begun by their name, unlike `python -m`, do not look into the current folder.
         if os.getcwd() not in sys.path:
@@ -186,13 +169,8 @@ def import_modules(names: Iterable[str]) -> None:
 def known_id(env_id: str | None, where: object = "that file", in_python: str = "") -> str:
     """The id of an environment that a file names, without its module; nothing is imported.
 
-    Args:
-        env_id: ``"Name-v0"`` or ``"module:Name-v0"``; None: the file names none.
-        where: the file, as a message names it.
-        in_python: advice on how to do without an id in Python.
-
-    Raises:
-        ConfigurationError: nothing that has been imported registers it, or there is no id.
+    `where` is the file, as a message names it, and `in_python` advice on how to do without an id.
+    ConfigurationError: nothing that has been imported registers it, or there is no id.
     """
     if env_id is None:
         raise ConfigurationError(
@@ -213,15 +191,11 @@ def known_id(env_id: str | None, where: object = "that file", in_python: str = "
 
 
 def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
-    """Make a registered environment.
+    """Make a registered environment; an id ``"module:Name-v0"`` imports the module that registers
+    it first.
 
-    Args:
-        env_id: a Gymnasium id; ``"module:Name-v0"`` imports the module that registers it first.
-        env_kwargs: keyword arguments of the environment.
-
-    Raises:
-        ConfigurationError: no such id (the message names the nearest one), the environment refuses
-            its keyword arguments, or there is no window for ``render_mode="human"``.
+    ConfigurationError: no such id (the message names the nearest one), the environment refuses its
+    keyword arguments, or there is no window for ``render_mode="human"``.
     """
     kwargs = dict(env_kwargs or {})
     # Whatever a constructor raises becomes one line that names the environment and its keywords.

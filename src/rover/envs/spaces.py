@@ -133,15 +133,9 @@ class Spaces:
         return details
 
     def read(self, observation: Any, where: object) -> NDArray[Any]:
-        """An observation (*shape), as it is stored: a copy.
+        """An observation (*shape), as it is stored: a copy. `where` is the step, for messages.
 
-        Args:
-            observation: as the environment returned it.
-            where: the step, for messages.
-
-        Raises:
-            ConfigurationError: it is not of the environment's space.
-            NonFiniteError: NaN or infinity.
+        ConfigurationError: it is not of the environment's space. NonFiniteError: NaN or infinity.
         """
         try:
             fitting = _fitting(observation, self.observed)
@@ -223,11 +217,7 @@ class StoredForm(NamedTuple):
 
 
 def stored_form(space: gym.Space[Any]) -> StoredForm:
-    """The form that elements of a space of observations are stored in.
-
-    Raises:
-        UnsupportedSpaceError: there is none.
-    """
+    """The form that elements of a space of observations are stored in, or UnsupportedSpaceError."""
     match space:
         case spaces.Discrete(n=n, start=start):
             states = space if start == 0 else spaces.Discrete(int(n))
@@ -288,13 +278,9 @@ def _is_bounded(low: NDArray[Any], high: NDArray[Any]) -> bool:
 
 
 class _Parts(NamedTuple):
-    """The numbers and images that a space is made of.
-
-    Attributes:
-        low, high: (d,) bounds of the numbers.
-        images: shapes of the images.
-        split: makes lists of numbers (n, k) and of images (n, height, width, channels) of a batch.
-    """
+    """The numbers and images that a space is made of: the bounds (d,) of the numbers, the shapes of
+    the images, and what makes lists of numbers (n, k) and of images (n, height, width, channels) of
+    a batch."""
 
     low: NDArray[Any]
     high: NDArray[Any]
@@ -608,11 +594,7 @@ def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
-    """The space of a description.
-
-    Raises:
-        ValueError, TypeError, KeyError, AssertionError: it is none.
-    """
+    """The space of a description; ValueError, TypeError, KeyError or AssertionError: it is none."""
     ((kind, content),) = description.items()
     match kind:
         case "dict":

@@ -34,12 +34,7 @@ SMALLEST_CELL, LARGEST_CELL = 5, 48
 
 
 class _ObservationMap(NamedTuple):
-    """From the states of a layout to observations.
-
-    Attributes:
-        space: of the observations.
-        encode: the observation of a state, in a fresh array.
-    """
+    """From the states of a layout to observations: their space, and a fresh array for a state."""
 
     space: gym.Space[Any]
     encode: Callable[[int], Any]
@@ -69,10 +64,8 @@ def _unit_vector(size: int, place: int) -> NDArray[np.float32]:
 
 
 def _pixels(layout: Layout) -> _ObservationMap:
-    """An 84×84 RGB image, uint8: the map centred on wall colour, the agent as a red square.
-
-    A cell has 84 // max(height, width) pixels a side.
-    """
+    """An 84×84 RGB image, uint8: the map centred on wall colour, 84 // max(height, width) pixels to
+    a cell's side, the agent as a red square."""
     height, width = layout.free.shape
     cell = _PIXELS_SIDE // max(height, width)
     if cell == 0:
@@ -111,17 +104,8 @@ OBSERVATIONS: Mapping[str, Callable[[Layout], _ObservationMap]] = MappingProxyTy
 def render_rgb(
     layout: Layout, state: int, *, goal_state: int | None = None, start_state: int | None = None
 ) -> NDArray[np.uint8]:
-    """Draw the map inside a border of wall: red agent, green goal, blue frame at the start.
-
-    Args:
-        layout: The map.
-        state: Where the agent is.
-        goal_state: The goal, or None for no goal.
-        start_state: The start, or None where it is drawn at random.
-
-    Returns:
-        (rows, columns, 3) uint8, between 5 and 48 pixels a cell.
-    """
+    """Draw the map inside a border of wall, (rows, columns, 3) uint8 with 5 to 48 pixels a cell:
+    red agent, green goal, and a blue frame at a start that is not random."""
     # The border adds a cell on each side; a cell is a whole number of pixels, so edges are sharp.
     fitted = _IMAGE_SIDE // (max(layout.free.shape) + 2)
     cell = min(max(fitted, SMALLEST_CELL), LARGEST_CELL)

@@ -185,8 +185,7 @@ def _follow_history(
 
 def _take(tries: dict[int, list[int]], way: int) -> int:
     """Remove and return the first outcome of a way: a hidden state lasts, so that tries which
-    follow one another agree whatever their way.
-    """
+    follow one another agree whatever their way."""
     outcome = tries[way].pop(0)
     if not tries[way]:
         del tries[way]

@@ -148,8 +148,7 @@ def _farthest_points(
     points: FloatArray, centres: FloatArray, most: float, radius: float
 ) -> tuple[FloatArray, float]:
     """Add the farthest of `points` (n, d) to `centres` until there are `most` or none is farther
-    than `radius`; all centres, and the largest distance that is left.
-    """
+    than `radius`; all centres, and the largest distance that is left."""
     distances, chosen = cdist(points, centres).min(axis=1), list(centres)
     while distances.max() > radius and len(chosen) < most:
         chosen.append(points[distances.argmax()])
@@ -159,8 +158,7 @@ def _farthest_points(
 
 def unseen_mass(labels: NDArray[Any]) -> float:
     """Probability that the next of independent draws is none of the labels (n,) seen, n ≥ 1, in [0,
-    1]: draws seen once over all draws (Good 1953).
-    """
+    1]: draws seen once over all draws (Good 1953)."""
     # A draw that was seen once was unseen before it came: the share of such draws says how often
     # the next is one.
     counts = np.unique(labels, return_counts=True)[1]

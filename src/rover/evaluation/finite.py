@@ -270,8 +270,7 @@ class FiniteEvaluator:
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state: π(a|x)
         = Σ_k d_k(x) π_k(a|x) / Σ_k d_k(x). It has the mixture's occupancy only if the components
-        agree wherever they meet.
-        """
+        agree wherever they meet."""
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
         dynamics, discount = self.problem.dynamics, self.discount
         each = [policy_occupancy(dynamics, table, discount=discount) for table in tables]
@@ -324,8 +323,7 @@ class FiniteEvaluator:
     def repeated(self, policy_probs: FloatArray, rng: np.random.Generator) -> dict[str, float]:
         """Coverage of `n_episodes` episodes, expected from 100 simulated sets: ``mean_coverage``,
         and ``p_coverage_95``, the probability of at least 95%, with a standard error of at most
-        0.05.
-        """
+        0.05."""
         shares, _ = self.coverage(policy_probs, _N_REPEATS, rng)
         return {
             "mean_coverage": float(shares.mean()),
@@ -352,8 +350,7 @@ class FiniteEvaluator:
         self, policy_probs: FloatArray, rng: np.random.Generator
     ) -> tuple[dict[str, float], NDArray[np.int64]]:
         """Measure a policy (S, A) or a mixture (K, S, A) by one set of episodes: their ``coverage``
-        and the exact figures; and their states (n_episodes, horizon + 1), −1 after termination.
-        """
+        and the exact figures; and their states (n_episodes, horizon + 1), −1 after termination."""
         # One set of episodes, as a user would see them; its expectation is the costlier figure.
         shares, trajectories = self.coverage(policy_probs, 1, rng)
         return {"coverage": float(shares[0]), **self.exact_figures(policy_probs)}, trajectories

@@ -40,8 +40,7 @@ class FiniteTasks(NamedTuple):
 
 def goal_tasks(dynamics: FiniteDynamics, goals: NDArray[np.int64]) -> FiniteTasks:
     """The tasks to arrive at each of K states: −1 per step, 0 on arrival. A state that ends the
-    episode is never left, and goes on to cost −1 per step.
-    """
+    episode is never left, and goes on to cost −1 per step."""
     arrived = np.zeros((dynamics.n_states, len(goals)), np.bool_)
     # One column a task: many goals cost one sparse product a step.
     arrived[goals, np.arange(len(goals))] = True

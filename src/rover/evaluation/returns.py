@@ -36,8 +36,7 @@ _SEED = 7  # of these episodes: a policy and random actions play the same ones
 
 class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
     """An environment with the reward of a function (as of :func:`rover.solve`, asked for one
-    transition at a time) in place of its own, which may end its episodes, too.
-    """
+    transition at a time) in place of its own, which may end its episodes, too."""
 
     def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
         super().__init__(env)
@@ -64,8 +63,7 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
 
 def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:
     """The reward of a function of observations (n, *shape) that says which are goals (n,): arriving
-    at one is worth 1 and ends the task.
-    """
+    at one is worth 1 and ends the task."""
 
     def arrived(
         _: NDArray[Any], actions: NDArray[Any], reached: NDArray[Any], /
@@ -78,8 +76,7 @@ def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunc
 
 def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
     """Warn if more than three tenths of a policy's decisions, the `share`, were made at
-    observations that no distance relates to others: every action is taken alike there.
-    """
+    observations that no distance relates to others: every action is taken alike there."""
     if share > _MAX_UNSEEN and not policy.has_metric:
         warnings.warn(
             f"{share:.0%} of the decisions were made at observations that the data never had, "
@@ -136,9 +133,8 @@ def followed_episodes(
     n_episodes: int,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Returns and decisions, as of :func:`greedy_episodes`, of a policy with a memory:
-    `sample_component` draws that of one episode, which is asked for each of its observations in
-    order.
-    """
+    `sample_component` draws the policy of one episode, asked for each of its observations in
+    order."""
 
     def begin(number: int) -> Callable[[NDArray[Any]], int]:
         probs = sample_component(np.random.default_rng([seed, number]))
@@ -155,8 +151,7 @@ def _play(
     n_episodes: int,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Returns of episodes and the observations of all decisions, by what `begin` makes of the
-    number of an episode: an action for each observation (*shape).
-    """
+    number of an episode: an action for each observation (*shape)."""
     from rover.data import ObservationTable
 
     own = Spaces.of(env)

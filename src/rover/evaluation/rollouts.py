@@ -204,16 +204,14 @@ def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, floa
 
 def covers_less(figures: Mapping[str, Any], *, n_sets: int) -> bool:
     """Evidence that a policy visits fewer cells than uniformly random actions do, by the mean cells
-    of `n_sets` ≥ 2 sets of episodes of each (:func:`is_less`).
-    """
+    of `n_sets` ≥ 2 sets of episodes of each (:func:`is_less`)."""
     means = figures["cells"], figures["uniform_cells"]
     return is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
 
 
 def is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:
     """Evidence that the first of two means is less, by their standard errors and n ≥ 2 samples of
-    each, or more: Welch's test, one-sided, at the level 1%, with its fewest degrees of freedom.
-    """
+    each, or more: Welch's test, one-sided, at the level 1%, with its fewest degrees of freedom."""
     # n − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
     quantile = float(stats.t.ppf(1.0 - _LEVEL, n - 1))
     return bool(means[1] - means[0] > quantile * math.hypot(*errors))
@@ -267,8 +265,7 @@ def record_rollouts(
     seed: int,
 ) -> FloatArray:
     """Observations (E, T + 1, d), vectors, of `n_episodes` episodes of a policy, cut after
-    `horizon` and 1,000 steps; NaN after the end of each.
-    """
+    `horizon` and 1,000 steps; NaN after the end of each."""
     rng, n_steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     episodes = [
         _roll_out(env, sample_component, horizon=n_steps, rng=rng)[0] for _ in range(n_episodes)

@@ -45,8 +45,7 @@ def random_references(
     env: gym.Env[Any, Any], like: Buffer, *, n_steps: int, seed: int
 ) -> list[Collector]:
     """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
-    observations like those of the buffer are so large that 128 MiB do not hold them.
-    """
+    observations like in the buffer are so large that 128 MiB do not hold them."""
     from rover.data import Collector  # brings torch, which the other figures do without
 
     table = like.observations
@@ -76,8 +75,7 @@ def _arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
 
 def first_steps(buffer: Buffer, labels: IntArray | None = None) -> IntArray:
     """Step of the first visit of each distinct observation (N,), n + 1 of none; or of each of the
-    `labels` (N,) of observations, a state or cell from 0 on, −1 of none: (largest label + 1,).
-    """
+    `labels` (N,) of observations, a state or cell from 0 on, −1 of none: (largest label + 1,)."""
     steps, rows = _arrivals(buffer)
     places = rows if labels is None else labels[rows]
     size = len(buffer.observations) if labels is None else labels.max(initial=-1) + 1
@@ -178,8 +176,7 @@ def _labels(tables: Sequence[NDArray[Any]], *, repeats: bool) -> tuple[Unit | No
 
 def tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
     """State-action pairs that were tried in the first `n_steps` transitions, or all, and all pairs
-    of the observations that were left.
-    """
+    of the observations that were left."""
     inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
     tried = np.unique(inputs * buffer.n_actions + actions)
     return len(tried), len(np.unique(inputs)) * buffer.n_actions
@@ -209,8 +206,7 @@ def slow_planes(buffers: Sequence[Buffer]) -> list[FloatArray]:
 
 def novel_moments(rows: NDArray[Any], most: int) -> IntArray:
     """Indices of up to `most` observations (N, *shape) that differ most, from the first one on, in
-    a random projection; in order of their visit.
-    """
+    a random projection; in order of their visit."""
     kept = evenly_spaced(len(rows), MAX_POINTS)
     points: FloatArray = Projection(rows.shape[1:], np.random.default_rng(0))(rows[kept])
     return np.sort(kept[farthest_points(points, most)])

@@ -32,19 +32,15 @@ def convolved(
     strides: Sequence[int],
     padding: int,
 ) -> Tensor:
-    """Feature maps of images after convolutions without bias, each followed by ReLU.
+    """Feature maps (n, o, height', width') float32 of images after convolutions without bias, each
+    followed by ReLU.
 
     Args:
         images: (n, height, width, c), uint8 or floating; their deviation (image − center) / scale
             is convolved.
-        center: (height, width, c) float32, the reference image in the same units.
-        scale: (height, width, c) float32, positive.
-        kernels: of each convolution (o, k, k, c), channels last.
-        strides: step of each window, at least 1.
+        center, scale: (height, width, c) float32, the reference image in the same units; positive.
+        kernels: of each convolution (o, k, k, c), channels last, with its stride ≥ 1.
         padding: zeros added on every side, before each convolution.
-
-    Returns:
-        (n, o, height', width') float32.
     """
     maps = _deviations(images, center, scale)
     for kernel, stride in zip(kernels, strides, strict=True):

@@ -50,14 +50,11 @@ def make_encoder(
     module: nn.Module | None = None,
     gain: float = DEFAULT_GAIN,
 ) -> Encoder:
-    """Build an encoder with freshly initialised weights.
+    """Build an encoder with initial weights drawn by `generator`: the same state gives the same
+    bits, however many threads torch uses.
 
-    Args:
-        config: what to build.
-        generator: source of the initial weights; the same state gives the same bits, however
-            many threads torch uses.
-        module: the torch module of a "custom" encoder, which its config does not describe.
-        gain: factor of the orthonormal weights that linear layers begin with.
+    `module` is the torch module of a "custom" encoder, which its config does not describe; `gain`
+    the factor of the orthonormal weights that linear layers begin with.
     """
     match config.kind:
         case "mlp":
@@ -73,12 +70,9 @@ def make_encoder(
 
 
 def slow_encoder(features: SlowFeatures, background: Tensor) -> Encoder:
-    """The encoder of slow features of uint8 images.
-
-    Args:
-        features: of what :func:`~rover.features.slow.coefficients` sees of an image.
-        background: (height, width, channels) uint8, the usual image.
-    """
+    """The encoder of slow features of uint8 images, of what the function
+    :func:`~rover.features.slow.coefficients` sees beside the usual image, `background` (height,
+    width, channels) uint8."""
     config = EncoderConfig(
         kind="slow",
         observation_shape=tuple(background.shape),

@@ -55,17 +55,10 @@ class RepresentationLoss(Protocol):
 
 
 class ActionPredictor(nn.Module):
-    """W ψ(x, a) with ψ(x, a) = φ(x) ⊗ e_a (paper, Step 1): one matrix for each action.
+    """W ψ(x, a) with ψ(x, a) = φ(x) ⊗ e_a (paper, Step 1), "linear": one matrix for each action.
 
-    That is "linear". Two matrices, U W ψ(x, a), are as linear and train several times faster;
-    "silu" is U SiLU(W ψ(x, a)), the authors' code of June 2026.
-
-    Args:
-        feature_dim: z.
-        n_actions: number of actions.
-        kind: "linear", "two_layer" or "silu".
-        width: number of rows of W, where there is U.
-        generator: source of the initial weights.
+    "two_layer", U W ψ(x, a), is as linear and trains several times faster; "silu" is U SiLU(W ψ(x,
+    a)), the authors' code of June 2026. W then has `width` rows.
     """
 
     def __init__(
@@ -101,16 +94,8 @@ class ActionPredictor(nn.Module):
         orthogonal_(self.output.data, generator=generator)
 
     def forward(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:
-        """Predict next features.
-
-        Args:
-            features: (m, z), features of distinct states.
-            input_index: (n,) int64, the row of ``features`` from which each transition starts.
-            actions: (n,) int64 in 0 … n_actions − 1.
-
-        Returns:
-            (n, z).
-        """
+        """Next features (n, z) from features (m, z) of distinct states, the rows `input_index` (n,)
+        from which transitions start, and actions (n,) int64 in 0 … n_actions − 1."""
         # All states under all actions: one product, and no more arithmetic than row by row once
         # most pairs occur in a batch.
         if features.shape[0] * self.n_actions <= 2 * input_index.shape[0]:
@@ -141,27 +126,21 @@ def info_nce_loss(
     *,
     temperature: float,
 ) -> Tensor:
-    """InfoNCE with negatives from the batch (paper, Step 1, eq. l_nce; Oord et al., 2018).
+    """InfoNCE with negatives from the batch (paper, Step 1, eq. l_nce; Oord et al., 2018), in nats.
 
-    With v̄ = v / ‖v‖₂, temperature τ, counts c_i and m_j the counts that lead to target j,
+    With v̄ = v / ‖v‖₂, temperature τ > 0, counts c_i and m_j the counts that lead to target j,
 
         s_ij = ⟨p̄_i, t̄_j⟩ / τ,
         L = − Σ_i c_i [ s_i,pos(i) − log Σ_j m_j exp(s_ij) ] / Σ_i c_i.
 
-    Σ_j m_j exp(s_ij) is the denominator over all Σ_j m_j targets of the batch before merging,
-    so value and gradient equal those for the batch with duplicates. τ = 1 is the
-    paper's loss.
+    Σ_j m_j exp(s_ij) is the denominator over all Σ_j m_j targets of the batch before merging, so
+    value and gradient equal those for the batch with duplicates. τ = 1 is the paper's loss.
 
     Args:
         predicted: (n, z), the predicted next features Wψ(x_i, a_i).
-        targets: (m, z), distinct next features, gradient stopped by the caller; one to which no
-            transition leads is no negative.
+        targets: (m, z), distinct next features, gradient stopped by the caller.
         positive: (n,) int64, the row of ``targets`` to which each transition leads.
         counts: (n,), positive, transitions that each row stands for.
-        temperature: τ > 0.
-
-    Returns:
-        Scalar loss, in nats.
     """
     target_counts = counts.new_zeros(len(targets)).index_add(0, positive, counts)
     # Cosines, so that no feature grows to lower the loss; the temperature alone sets how sharp the
@@ -179,23 +158,14 @@ def info_nce_loss(
 def self_predictive_loss(
     predicted: Tensor, targets: Tensor, counts: Tensor, *, normalized: bool = False
 ) -> Tensor:
-    """Squared error of latent self-prediction (Schwarzer et al., 2021; Tang et al., 2023).
+    """Squared error of latent self-prediction (Schwarzer et al., 2021; Tang et al., 2023), ≥ 0.
 
         L = Σ_i c_i ‖p_i − sg(t_i)‖² / Σ_i c_i
 
-    with the encoder itself, gradient stopped, as the source of targets. Of normalised vectors it
-    is the loss of BYOL, in [0, 4] (Grill et al., 2020; Guo et al., 2022), whose targets come from a
-    slowly moving average of the encoder; that and the predictor are what keeps the features from
-    collapsing, no negatives do.
-
-    Args:
-        predicted: (n, z).
-        targets: (n, z), features of each transition's next state; the gradient is stopped here.
-        counts: (n,), positive.
-        normalized: whether predictions and targets are divided by their L2 norms first.
-
-    Returns:
-        Scalar loss, non-negative.
+    of predictions and features of the next states (n, z) with counts (n,), with the encoder itself,
+    gradient stopped, as the source of targets. Of vectors `normalized` by their L2 norms it is the
+    loss of BYOL, in [0, 4] (Grill et al., 2020; Guo et al., 2022), whose targets come from a slowly
+    moving average of the encoder; that and the predictor keep the features from collapsing.
     """
     if normalized:
         predicted, targets = F.normalize(predicted, dim=-1), F.normalize(targets, dim=-1)

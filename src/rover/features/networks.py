@@ -47,12 +47,9 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
 
 
 def cast_observations(observations: Tensor, dtype: torch.dtype) -> Tensor:
-    """Observations in the dtype of their space, where that keeps whole numbers as they are.
-
-    Environments compute in float64, or return lists, where their space is float32: such digits may
-    go. Numbers that a space of whole numbers cannot hold, such as images divided by 255, are
-    returned unchanged.
-    """
+    """Observations in the dtype of their space; whole numbers that it cannot hold, such as images
+    divided by 255, unchanged. Environments compute in float64, or return lists, where their space
+    is float32: such digits may go."""
     if observations.dtype == dtype:
         return observations
     cast = observations.to(dtype)
@@ -94,11 +91,8 @@ def byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 @contextmanager
 def learning_mode() -> Iterator[None]:
-    """Record gradients inside, whatever mode of torch the caller is in.
-
-    Under ``torch.no_grad`` nothing would be trained, and no word said; what is built in
-    ``torch.inference_mode`` cannot be trained at all.
-    """
+    """Record gradients inside, whatever mode of torch the caller is in: under ``torch.no_grad``
+    nothing would be trained in silence, and what ``torch.inference_mode`` builds never can be."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
@@ -123,11 +117,7 @@ def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator
 
 def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
     """Inputs and outputs of each layer of a network with these widths, from input to output.
-
-    Raises:
-        ConfigurationError: together they have more than 2^28 weights, 1 GiB: a mistake, or a forged
-            file.
-    """
+    ConfigurationError: more than 2^28 weights, 1 GiB, a mistake or a forged file."""
     shapes = list(itertools.pairwise(sizes))
     n_weights = sum(itertools.starmap(mul, shapes))
     if n_weights > _MAX_WEIGHTS:
@@ -163,11 +153,8 @@ def make_linear(
 
 @contextmanager
 def _without_denormals() -> Iterator[None]:
-    """Take numbers too small for full precision, below 1e-38, for zero inside.
-
-    The moments of a weight that has no gradient any more end there, as of one-hot inputs whose
-    unit is dead, and a step on such numbers takes thirty times as long as on others.
-    """
+    """Take numbers below 1e-38 for zero inside: the moments of a weight that has no gradient any
+    more end there, and a step on such numbers takes thirty times as long as on others."""
     before = _LEAST_NORMAL * 0.5 == 0.0  # torch sets this mode, and does not tell it
     torch.set_flush_denormal(True)
     try:
@@ -177,10 +164,8 @@ def _without_denormals() -> Iterator[None]:
 
 
 def _memory(tensor: Tensor) -> Tensor:
-    """A tensor's numbers in the order in which they lie in memory, without gaps, as a view.
-
-    The fused kernel takes them so, and first copies a gradient that is not in C order, for nothing.
-    """
+    """A tensor's numbers in the order in which they lie in memory, as a view: the fused kernel
+    first copies what is not in C order, for nothing."""
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
@@ -243,11 +228,8 @@ class Optimizer:
                 column.append(tensor)
 
     def step(self, loss: Tensor) -> float:
-        """Take one step on a scalar loss and return its value before the step.
-
-        Raises:
-            NonFiniteError: the loss or its gradient is not finite; no weight was changed.
-        """
+        """Take one step on a scalar loss and return its value before the step. NonFiniteError: the
+        loss or its gradient is not finite; no weight was changed."""
         norm, value = self.backward(loss)[0].item(), loss.item()
         if not (math.isfinite(value) and math.isfinite(norm)):
             raise NonFiniteError(
@@ -259,18 +241,12 @@ class Optimizer:
         return value
 
     def backward(self, loss: Tensor, *others: Optimizer) -> Tensor:
-        """Write the gradient of a scalar loss, without a step.
+        """Write the gradient of a scalar loss, without a step, for the parameters of this optimiser
+        and of `others`; zero where the loss does not depend on them.
 
         For learners that check several losses before they change anything: the sum of losses that
-        share no parameters takes one pass for all. A parameter that the loss does not depend on
-        gets a gradient of zero.
-
-        Args:
-            loss: scalar.
-            others: whose parameters the loss depends on too.
-
-        Returns:
-            Euclidean norms of the gradient (1 + others,): of this one's parameters, and theirs.
+        share no parameters takes one pass. Returns the Euclidean norms of the gradients (1 +
+        others,).
         """
         groups = list(map(attrgetter("_learning"), (self, *others)))
         every = list(itertools.chain(*groups))

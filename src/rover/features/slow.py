@@ -72,16 +72,12 @@ def _cosines(length: int) -> Tensor:
 
 
 def coefficients(images: Tensor, background: Tensor) -> Tensor:
-    """Low frequencies and centroids of images (n, height, width, channels) uint8.
+    """Low frequencies and centroids (n, p) float64 of images (n, height, width, channels) uint8.
 
-    Args:
-        images: the images.
-        background: (height, width, channels) uint8, the usual image.
-
-    Returns:
-        (n, p) float64. For each channel its cosine coefficients, 64 for sides of at least 8 pixels,
-        grey levels counting from 0 to 255, and its centroid, row and column in pixels from the
-        middle, by squared differences from the background; the middle where there is none.
+    For each channel its cosine coefficients, 64 for sides of at least 8 pixels, grey levels
+    counting from 0 to 255, and its centroid, row and column in pixels from the middle, by squared
+    differences from the `background` (height, width, channels), the usual image; the middle where
+    there is none.
     """
     low, centroid = cosine_coefficients(images), centroids(images, background)
     return torch.cat([low, centroid], dim=2).flatten(1)
@@ -123,16 +119,8 @@ def _on_grid(values: Tensor, spacing: float) -> Tensor:
 
 
 class LaggedSums:
-    """Running sums over pairs (x, x') of vectors that lie a lag apart, and the actions between.
-
-    Args:
-        size: p, the length of the vectors.
-        n_actions: A.
-
-    Attributes:
-        n: number of pairs.
-        n_actions: A.
-    """
+    """Running sums over `n` pairs (x, x') of vectors of p = `size` numbers that lie a lag apart,
+    and the actions between."""
 
     def __init__(self, size: int, n_actions: int) -> None:
         self.n, self.n_actions = 0, n_actions
@@ -185,13 +173,10 @@ class LaggedSums:
 
 
 class SlowFeatures(NamedTuple):
-    """The linear map z = (x − mean) @ projection.
+    """The linear map z = (x − mean) @ projection, with mean (p,) and projection (p, d).
 
-    Attributes:
-        mean: (p,).
-        projection: (p, d).
-        moved: (d,) r, the share of their changes that actions account for; none where that is
-            little, and features are the slowest ones.
+    `moved` (d,) is r, the share of their changes that actions account for; none where that is
+    little, and features are the slowest ones.
     """
 
     mean: Tensor
@@ -199,12 +184,8 @@ class SlowFeatures(NamedTuple):
     moved: Tensor
 
     def with_speeds(self, frames: int, *, newest_first: bool) -> SlowFeatures:
-        """Features of stacked frames: the newest frame's, and their change since the one before.
-
-        Args:
-            frames: number of frames, at least 2, with p coefficients each.
-            newest_first: the order of the frames.
-        """
+        """Features of `frames` ≥ 2 stacked frames with p coefficients each, in either order: the
+        newest frame's, and their change since the one before."""
         p, d = self.projection.shape
         projection = torch.zeros(frames, p, 2 * d, dtype=torch.float64)
         newest, before = (0, 1) if newest_first else (frames - 1, frames - 2)
@@ -216,12 +197,8 @@ class SlowFeatures(NamedTuple):
 
 
 def slow_features(sums: LaggedSums, energy: Tensor) -> SlowFeatures:
-    """Coordinates that actions move, or the slowest features, from at least one pair.
-
-    Args:
-        sums: of vectors of p numbers.
-        energy: (p,) of bending.
-    """
+    """Coordinates that actions move, or the slowest features, from sums of at least one pair of
+    vectors of p numbers, with the energy of bending (p,)."""
     mean, covariance, changes = sums.covariances()
     projection, moved = _coordinates(sums, energy)
     if len(moved) == 0:

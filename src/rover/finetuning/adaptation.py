@@ -67,11 +67,9 @@ class PlanningRun(OnlineRun):
         """Plan on the task's first `n` transitions."""
 
     def _toss(self) -> None:
-        """Choose whether the next episode explores, after one that met a reward or followed it.
-
-        One in 1 + n explores after n that exploited: ever fewer, and without end, so that a better
-        reward than the first one is met sooner or later.
-        """
+        """Choose whether the next episode explores, after one that met a reward or followed it: one
+        in 1 + n after n that exploited, ever fewer and without end, so that a better reward is met
+        sooner or later."""
         self._n_exploited += 1
         self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
 

@@ -42,16 +42,10 @@ class TaskConfig(BaseModel):
     def make(
         cls, algorithm: str | None, preset: str = "fast", overrides: Mapping[str, Any] | None = None
     ) -> Self:
-        """The configuration of a preset with single settings changed.
+        """The configuration of a preset, ``"fast"`` or ``"paper"``, of the learner `algorithm`,
+        with single settings changed: by name, the learner's as a mapping or as ``"learner.NAME"``.
 
-        Args:
-            algorithm: the learner, one of :attr:`learners`.
-            preset: ``"fast"`` or ``"paper"``.
-            overrides: settings by name, the learner's as a mapping or as
-                ``"learner.NAME"``.
-
-        Raises:
-            ConfigurationError: unknown algorithm, preset or setting, or a value out of range.
+        ConfigurationError: unknown algorithm, preset or setting, or a value out of range.
         """
         algorithm = choose("algorithm", str(algorithm), tuple(cls.learners))
         choose("preset", preset, tuple(cls.presets))

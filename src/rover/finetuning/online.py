@@ -153,11 +153,8 @@ class Finetuning(OnlineRun):
 
 
 class _ComponentActor(nn.Module):
-    """One stationary policy of a set, as a module.
-
-    Attributes:
-        component: () int64, the number of the policy that acts; part of the learner's state.
-    """
+    """One stationary policy of a set, as a module; its number, `component` () int64, is part of the
+    learner's state."""
 
     component: Tensor
 
@@ -187,10 +184,8 @@ def _initialise_from(
     transfer: str,
     freeze: Collection[str] | None,
 ) -> tuple[nn.Module | None, Encoder | None]:
-    """The actor to begin with, and the encoder below new networks; None: new ones.
-
-    They are copies, whose parameters learn where they require gradients.
-    """
+    """The actor to begin with, and the encoder below new networks; None: new ones. They are copies,
+    whose parameters learn where they require gradients."""
     choose("transfer", transfer, ("policy", "encoder", "both"))
     for part in freeze or ():
         choose("part to freeze", part, ("policy", "encoder"))

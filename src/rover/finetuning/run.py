@@ -133,10 +133,8 @@ class TaskRun(Run):
         self._warmup_end = 0  # the last step at which the policy is what learning started from
 
     def _package(self, module: nn.Module) -> nn.Module:
-        """The policy of a learner's module as it is returned, in evaluation mode.
-
-        A :class:`rover.policies.Policy` where it can be saved, else the user's module.
-        """
+        """The policy of a learner's module as it is returned, in evaluation mode: a
+        :class:`rover.policies.Policy` where it can be saved, else the user's module."""
         if isinstance(module, PolicyNetwork):
             details = self._start.details if isinstance(self._start, Policy) else {}
             module = NetworkPolicy([module], None, details)
@@ -149,9 +147,8 @@ class TaskRun(Run):
     def learn(self, **watched: Any) -> TaskResult:
         """Finish the run, `watched` as by :meth:`finish`; returns what it has learned.
 
-        Warns:
-            RoverWarning: the last policy earns less than the one that is returned; or no reward
-                was seen.
+        A RoverWarning says that the last policy earns less than the one that is returned, or that
+        no reward was seen.
         """
         self.finish(**watched)
         last = self.curve[-1]
@@ -357,11 +354,8 @@ class OnlineRun(TaskRun):
         return self._measure() if is_due else None
 
     def _check_copy(self) -> None:
-        """Hold the copy that judges against the episode with the reward that is most unusual.
-
-        Raises:
-            ConfigurationError: it does not repeat it.
-        """
+        """Hold the copy that judges against the episode with the reward that is most unusual;
+        ConfigurationError: it does not repeat it."""
         rewards = self._buffer.rewards
         assert rewards is not None
         row = int(np.abs(rewards - np.median(rewards)).argmax())

@@ -80,12 +80,8 @@ class Task(BaseModel):
         return f"{name}-dense" if self.env_kwargs.get("reward") == "dense" else name
 
     def make_env(self) -> gym.Env[Any, Any]:
-        """The environment with the task's goal and reward.
-
-        Raises:
-            ConfigurationError: no such environment, or the goal cannot be reached in time.
-            ConfigurationError: the goal is a wall or outside the map.
-        """
+        """The environment with the task's goal and reward. ConfigurationError: no such environment,
+        a goal that is a wall or outside the map, or cannot be reached in time."""
         # Made without its goal first: another environment would refuse the word in its own way.
         without = {k: v for k, v in self.env_kwargs.items() if k not in ("goal", "reward")}
         has_goal = self.env_kwargs.get("goal") is not None
@@ -144,10 +140,8 @@ def make_task(
 
 
 def best_return(env: gym.Env[Any, Any]) -> float | None:
-    """The greatest expected undiscounted return of an episode, exactly; None where it is unknown.
-
-    Known where dynamics and rewards are (:func:`rover.evaluation.regret.expected_returns`).
-    """
+    """The greatest expected undiscounted return of an episode, exactly, where dynamics and rewards
+    are known (:func:`rover.evaluation.regret.expected_returns`); else None."""
     if not keeps_rewards(env):
         return None
     try:
@@ -183,12 +177,8 @@ def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
 
 
 def check_rewarded(env: gym.Env[Any, Any]) -> None:
-    """Check that an environment is not known to be without a reward.
-
-    Raises:
-        ConfigurationError: a grid world without a goal, which no wrapper gives a reward; the
-            message names the goals.
-    """
+    """Refuse a grid world without a goal, which no wrapper gives a reward: ConfigurationError,
+    whose message names the goals."""
     grid = env.unwrapped
     if isinstance(grid, GridWorld) and grid.goal_state is None and keeps_rewards(env):
         env_id = "" if env.spec is None else env.spec.id

@@ -197,7 +197,7 @@ def certify_path(path: str | Path, env_id: str | None = None, **options: Any) ->
 
     Returns:
         The certificate, with ``env_id``, ``env_kwargs``, and of a run the ``command`` that makes
-        its data again.
+            its data again.
 
     Raises:
         ArtefactError: a damaged file, or one of something else.
@@ -260,15 +260,9 @@ def _assignment(name: str, value: Any) -> str:
 
 
 def check_certificate(certificate: Mapping[str, Any], data: Buffer) -> None:
-    """Hold a certificate of data against the data.
-
-    Args:
-        certificate: of :func:`certify` without a policy, with ``env_id`` and ``env_kwargs``.
-        data: the transitions.
-
-    Raises:
-        ArtefactError: another format, other data, or figures that it does not have.
-    """
+    """Hold a certificate that :func:`certify` made without a policy, with ``env_id`` and
+    ``env_kwargs``, against the transitions. ArtefactError: another format, other data, or figures
+    that it does not have."""
     with fitting("the certificate cannot be checked"):
         env = make_env(known_id(certificate["env_id"]), certificate["env_kwargs"])
         options = {name: certificate[name] for name in ("discount", "episodes", "seed")}

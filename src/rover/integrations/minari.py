@@ -456,14 +456,9 @@ def _stored_ending(dataset: Any) -> dict[str, Any]:
 
 
 def _with_own_actions(own: Spaces, dataset: Any) -> Spaces:
-    """The spaces with the actions of a data set, where it has others than a Box's set.
-
-    Up to 256 different ones are the set. Of more, 256 that are farthest from each other stand for
-    those nearest to them.
-
-    Warns:
-        RoverWarning: actions are rounded, and by how much.
-    """
+    """The spaces with the actions of a data set, where it has others than a Box's set: up to 256
+    different ones; of more, 256 that are farthest from each other, with a RoverWarning by how much
+    those nearest to them are rounded."""
     if own.actions is None or own.actions.dtype.kind != "f":
         return own
     parts = [

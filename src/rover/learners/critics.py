@@ -106,22 +106,19 @@ class CriticLearner(Generic[ConfigT]):
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]]
     ) -> None:
         """Relate the input of every new network to the data (:meth:`Encoder.set_centering`); a
-        network that was given keeps its own.
-        """
+        network that was given keeps its own."""
         for encoder in self._new_encoders:
             encoder.set_centering(center, scale)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that training depends on as named tensors, copied; the keys are the same
         before and after training. A learner of the same settings and given networks goes on with
-        the same bits.
-        """
+        the same bits."""
         return copied_tensors(self._tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned; where a tensor does not fit, ArtefactError, and
-        nothing has been changed.
-        """
+        nothing has been changed."""
         restore_tensors(self._tensors(), state, owner="the learner")
         for cache in self._caches:  # of weights that are no longer there
             cache.clear()

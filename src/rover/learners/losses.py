@@ -50,8 +50,7 @@ def critic_loss(q: Tensor, targets: Tensor) -> Tensor:
 def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
     """Σ_i w_i log Σ_a exp Q(x_i, a) less the mean of Q(x, a), summed over both critics: of `q` (2,
     r, A), whose rows stand for shares `weights` (r,) of the batch, and values `taken` (2, n) of the
-    actions in the data.
-    """
+    actions in the data."""
     return (torch.logsumexp(q, dim=2) @ weights - taken.mean(dim=1)).sum()
 
 
@@ -64,8 +63,7 @@ def actor_loss(
     log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
 ) -> Tensor:
     """−Σ_i w_i (Σ_a π(a|x_i) min(Q1, Q2)(x_i, a) + c H(π(·|x_i))), of log π (r, A), both critics
-    `q` (2, r, A) without gradient, shares w (r,) of the batch, and the entropy coefficient c.
-    """
+    `q` (2, r, A) without gradient, shares w (r,) of the batch, and the entropy coefficient c."""
     values = (log_probs.exp() * q.detach().amin(dim=0)).sum(dim=1)
     loss = -(values @ weights)
     if entropy_coefficient > 0.0:

@@ -29,8 +29,7 @@ _HIDDEN_GAIN = math.sqrt(2.0)
 class PolicyNetworkConfig(BaseModel):
     """Everything that shapes an actor or twin critics, as plain data that survives JSON: the
     encoder below the head, A, the widths of the head's hidden layers, and the width of the skill
-    that conditions the network, 0 for none.
-    """
+    that conditions the network, 0 for none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -113,8 +112,7 @@ class _ParallelMLP(nn.Module):
         self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
     ) -> Tensor:
         """Evaluate all heads, (H, n, A), on `features` (m, f), the rows of them that `index` (n,)
-        names, or every row once, n = m; with skills (n, k) if there are any.
-        """
+        names, or every row once, n = m; with skills (n, k) if there are any."""
         # The first layer is applied to the table or to the gathered rows, whichever is shorter.
         if index is not None and len(index) < len(features):
             features, index = features[index], None
@@ -168,8 +166,7 @@ class _HeadedNetwork(nn.Module):
 
 class PolicyNetwork(_HeadedNetwork):
     """π(a|x, z) = softmax_a of logits, one head on the features of an encoder: the one given, or a
-    new one of ``config.encoder``.
-    """
+    new one of ``config.encoder``."""
 
     n_heads = 1
     output_gain = 0.01  # so small that a new policy is nearly uniform
@@ -218,8 +215,7 @@ class RowCache:
     @torch.no_grad()
     def __call__(self, observations: Tensor, rows: Tensor | None) -> Tensor:
         """The function (m, q) of `observations` (m, *shape), which are `rows` (m,) of a table;
-        without rows nothing is cached. A RoverWarning says once that the memory is full.
-        """
+        without rows nothing is cached. A RoverWarning says once that the memory is full."""
         outputs = []
         keys = [-1] * len(observations) if rows is None else rows.tolist()
         for number, row in enumerate(keys):

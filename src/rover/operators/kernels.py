@@ -178,9 +178,9 @@ _JITTERS = (1e-12, 1e-10, 1e-8)
 def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tensor:
     """Lower Cholesky factor (s, s) of a positive-definite `matrix` (s, s).
 
-    If rounding made the matrix indefinite, a jitter of 1e-12 to 1e-8 of its mean diagonal is added.
-    A :class:`RoverWarning` says so. A Gram matrix (`is_gram`) is semi-definite by
-    construction, so that nothing is said if the rounding of the factor explains it.
+    If rounding made it indefinite, a jitter of 1e-12 to 1e-8 of its mean diagonal is added, with a
+    :class:`RoverWarning` unless the matrix is a Gram matrix (`is_gram`), semi-definite by
+    construction, and the rounding of the factor explains it.
 
     Raises:
         SingularSolveError: not positive definite even with the largest jitter.

@@ -89,11 +89,8 @@ def merge_transitions(
     terminated: BoolArray | None = None,
     counts: FloatArray | None = None,
 ) -> TransitionCounts:
-    """Merge n transitions, given as index arrays (n,), into distinct ones with counts.
-
-    Rows come out sorted by (x, a, x', terminated), so the result does not depend on the order in
-    which the transitions were seen; `counts` (n,) are how often each was, once by default.
-    """
+    """Merge n transitions, given as index arrays (n,), into distinct ones with counts, sorted by
+    (x, a, x', terminated); `counts` (n,) are how often each was, once by default."""
     ends = np.zeros(len(inputs), np.bool_) if terminated is None else terminated
     first, index = distinct_rows(inputs, actions, successors, ends.astype(np.int64))
     sums = np.bincount(index, counts, minlength=len(first))
@@ -191,12 +188,12 @@ def _farthest_point_anchors(
     first: IntArray,
     min_distance: float,
 ) -> IntArray:
-    """Greedy farthest-point choice of at most `n_anchors` of the `candidates`.
+    """Greedy farthest-point choice of at most `n_anchors` of the `candidates`; those in `first` are
+    always anchors, and come first.
 
     Distance is the kernel's own, ‖φ(x) − φ(y)‖² = k(x,x) + k(y,y) − 2k(x,y); the choice is a
-    2-approximation of the best covering radius (Gonzalez 1985). It stops early when every
-    candidate is closer than `min_distance` to an anchor, which also bounds the conditioning.
-    Candidates in `first` are always anchors, and come first.
+    2-approximation of the best covering radius (Gonzalez 1985). It stops early when every candidate
+    is closer than `min_distance` to an anchor, which also bounds the conditioning.
     """
     chosen = list(dict.fromkeys(int(i) for i in first))
     pool = features[torch.from_numpy(candidates).to(features.device)]

@@ -50,14 +50,9 @@ _LABEL_GAP = 0.062
 
 @dataclass(frozen=True)
 class _Panel:
-    """Axes of one metric over the steps of a run.
-
-    Attributes:
-        title: of the panel.
-        y: label of the vertical axis; "{episodes}" stands for the episodes of a measurement.
-        form: of the vertical axis: shares from 0 to 1, counts from 0, a logarithm, or as it comes.
-        references: key of summary.json → what a line at its value is called.
-    """
+    """Axes of one metric over the steps of a run: their title and label, in which "{episodes}"
+    stands for the episodes of a measurement; the form of the vertical axis, shares from 0 to 1,
+    counts from 0, a logarithm, or as it comes; and reference lines, key of summary.json → name."""
 
     title: str
     y: str
@@ -123,13 +118,11 @@ class MeanCurve:
         return cls(grid, values.mean(axis=0), low, high, n_runs)
 
     def averaged(self, width: int) -> MeanCurve:
-        """The curve averaged over windows of steps, so that many of them can be told apart.
+        """The curve averaged over windows of `width` ≥ 1 steps, so that many of them can be told
+        apart.
 
-        Mean and ends of the interval are averaged alike over the steps in
-        (k · width, (k + 1) · width], and stand at the mean of these steps; step 0 stays as it is.
-
-        Args:
-            width: of a window, in environment steps, ≥ 1.
+        Mean and ends of the interval are averaged alike over the steps in (k · width, (k + 1) ·
+        width], and stand at the mean of these steps; step 0 stays as it is.
         """
         _, window = np.unique(np.ceil(self.steps / width), return_inverse=True)
 
@@ -256,11 +249,7 @@ _Box = tuple[float, float, float, float]
 def _name_reference(
     axes: Axes, value: float, style: AgentStyle, lines: Sequence[Line2D], taken: Sequence[_Box]
 ) -> _Box:
-    """The name of a horizontal line, where it covers no curve and no other name.
-
-    Returns:
-        The place of the name.
-    """
+    """Write the name of a horizontal line where it covers no curve and no other name; its place."""
     to_axes = axes.transData + axes.transAxes.inverted()
     level = float(to_axes.transform((0.0, value))[1])
     curves = [to_axes.transform(np.array(line.get_data()).T) for line in lines]
@@ -315,10 +304,8 @@ def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
 
 
 def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
-    """Each label once, below all axes or in a free one; reference lines come last.
-
-    Below, `columns` side by side, or as many as the figure is wide enough for.
-    """
+    """Each label once, below all axes or in a free one, reference lines last; below, `columns` side
+    by side, or as many as the figure is wide enough for."""
     handles: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:

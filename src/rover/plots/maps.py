@@ -168,10 +168,8 @@ def panel_size(
 
 
 def _draw_map(axes: Axes, grid: GridMap) -> None:
-    """Walls dark, floor light, one square per cell; (x, y) of a cell is its centre.
-
-    What stands in a cell is written there: a goal is a star.
-    """
+    """Walls dark, floor light, one square per cell; (x, y) of a cell is its centre, where its mark
+    is written: a goal is a star."""
     free, (height, width) = grid.free, grid.free.shape
     x, y, floor = np.arange(width), np.arange(height), ListedColormap([FLOOR_COLOUR])
     axes.pcolormesh(x, y, free, cmap=floor, edgecolors="#D6D3CB", linewidth=0.5, zorder=0)
@@ -187,11 +185,9 @@ def _draw_map(axes: Axes, grid: GridMap) -> None:
 
 
 def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineCollection:
-    """One stroke per step (E, H), coloured by time; paths are shifted so as not to hide each other.
-
-    The shifts within ±0.33 of a cell are the R2 low-discrepancy sequence (Roberts, 2018): evenly
-    spread for any number of paths, and the same every time.
-    """
+    """One stroke per step (E, H), coloured by time; paths are shifted so as not to hide each other,
+    within ±0.33 of a cell by the R2 low-discrepancy sequence (Roberts, 2018): evenly spread for any
+    number of paths, and the same every time."""
     episodes = np.arange(len(trajectories))[:, None]
     plastic = 1.32471795724474602596  # the real root of x³ = x + 1
     spread = (0.5 + episodes / np.array([plastic, plastic**2])) % 1.0  # (E, 2)
@@ -216,11 +212,8 @@ def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineColl
 
 
 def _draw_arrows(axes: Axes, policy_probs: FloatArray, grid: GridMap) -> None:
-    """In each cell one arrow per action, as long as it is probable beside the likeliest one.
-
-    A cross means indifference. Darker arrows are likelier, so that the main direction can be read
-    on large maps. Episodes end at marks, where a policy has no actions.
-    """
+    """In each cell one arrow per action, as long and dark as it is probable beside the likeliest
+    one; a cross means indifference. Episodes end at marks, where a policy has no actions."""
     cells, shown = grid.cells, policy_probs.copy()
     for mark in grid.marks[:, :2]:
         shown[(cells == mark).all(axis=1)] = 0.0

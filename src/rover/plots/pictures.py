@@ -358,10 +358,8 @@ def map_figure(
 
 
 def draw_snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
-    """Visits of each run's policies over pretraining, from the first to the last: a row per run.
-
-    The title of a map says after which step, and what share of the states the episodes visit.
-    """
+    """Visits of each run's policies over pretraining, a row per run; the title of a map says after
+    which step, and what share of the states the episodes visit."""
     (first, *_), most = runs.values(), max(len(r.arrays["snapshot_steps"]) for r in runs.values())
     columns = 2 if len(runs) == 1 and first.grid is not None and first.grid.is_wide else most
     panels: list[MapPanel | None] = []

@@ -44,8 +44,8 @@ class GridMap:
     """The map that states lie on.
 
     Attributes:
-        cells: (S, 2) as (x, y), y down the map.
-        free: (height, width), True where there is no wall.
+        cells: (S, 2) as (x, y), y down the map; `free` (height, width), True where there is no
+            wall.
         moves: (A, 2), where each action leads.
         marks: (n, 3), the (x, y) and the character of a goal or hole.
     """
@@ -92,10 +92,8 @@ class RunFiles:
     def read(cls, run_dir: str | Path) -> RunFiles:
         """Read the folder of a run, finished or not.
 
-        Raises:
-            ArtefactError: no run there, a damaged file, one of another run, or one from a newer
-                version.
-            StorageError: a file cannot be read, or a folder of the run is a symbolic link.
+        ArtefactError: no run there, a damaged file, one of another run, or from a newer version.
+        StorageError: a file cannot be read, or a folder of the run is a symbolic link.
         """
         path, config = Path(run_dir), read_run_config(run_dir)
         refuse_links(path)
@@ -177,11 +175,7 @@ class RunFiles:
 
     @property
     def best_return(self) -> float | None:
-        """The best possible return of the task; None where it is unknown.
-
-        Raises:
-            ArtefactError: it is no number.
-        """
+        """The best possible return of the task; None where it is unknown."""
         with fitting(f"{self.path / 'summary.json'} is damaged: its best possible return"):
             best = self.summary.get("best_possible_return")
             return None if best is None else float(best)
@@ -190,9 +184,7 @@ class RunFiles:
         """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.
 
         ``visited`` and ``uniform_visited`` are the curves of the data that a finished run left.
-
-        Raises:
-            ArtefactError: a record without a step, or with something that is no number.
+        ArtefactError: a record without a step, or with something that is no number.
         """
         if key in ("visited", "uniform_visited"):
             if key not in self.arrays:

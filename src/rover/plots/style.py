@@ -171,15 +171,8 @@ def label_axes(
     y: str | None = None,
     grid: bool = False,
 ) -> None:
-    """Title and axis labels in the sizes that all pictures share.
-
-    Args:
-        axes: drawn on.
-        title: above the axes.
-        x: below them.
-        y: to their left.
-        grid: a light grid below the data, and no frame at the top and on the right.
-    """
+    """Title and axis labels in the sizes that all pictures share; with `grid` a light grid below
+    the data, and no frame at the top and on the right."""
     if title:
         axes.set_title(title, fontsize=10.5, color=TEXT_COLOUR, pad=5)
     if x is not None:
@@ -209,10 +202,8 @@ def add_colour_bar(
     *,
     location: Literal["right", "bottom"] = "right",
 ) -> None:
-    """One colour bar for all `axes`, which share the colour scale of `drawn`.
-
-    The bar is opaque even where what was drawn is not.
-    """
+    """One colour bar, opaque even where what was drawn is not, for all `axes`, which share the
+    colour scale of `drawn`."""
     inches = (figure.bbox.height if location == "right" else figure.bbox.width) / figure.dpi
     # Of the scale, not of what was drawn: strokes are half transparent.
     opaque = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())

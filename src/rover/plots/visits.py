@@ -94,11 +94,8 @@ Plane = tuple[tuple[int, int], tuple[str, str]]
 def planes_of(
     env_id: str, *, dims: Sequence[int] | None = None, cover: Sequence[int] | None = None
 ) -> list[Plane]:
-    """The planes in which vectors are drawn.
-
-    They are `dims`; else the known pairs of the environment; else the first two dimensions that are
-    to be covered, or of all.
-    """
+    """The planes in which vectors are drawn: `dims`; else the known pairs of the environment; else
+    the first two dimensions that are to be covered, or of all."""
     if dims is None and env_id in PHASE_PLANES:
         return [((first, first + 1), (x, y)) for first, x, y in PHASE_PLANES[env_id]]
     if dims is None:
@@ -154,13 +151,7 @@ def make_planes(
 
 
 def make_sorted_lines(lines: Mapping[AgentStyle, NDArray[Any]], title: str, *, y: str) -> Figure:
-    """Values of states, each line sorted from its largest on, on a logarithmic scale.
-
-    Args:
-        lines: values (S,) for each style, without zeros.
-        title: of the figure.
-        y: what the values are.
-    """
+    """Values (S,) of states for each style, sorted from the largest on, on a logarithmic scale."""
     figure = make_figure(7.2, 4.0, title)
     axes = figure.subplots()
     for style, values in lines.items():

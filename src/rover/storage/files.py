@@ -151,8 +151,7 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 
 def read_file(path: str | os.PathLike[str], *, n_bytes: int = -1) -> bytes:
     """The content of a regular file, or its first `n_bytes`; symbolic links are followed.
-    ArtefactError: it is missing, a folder or a device, or larger than 256 MiB.
-    """
+    ArtefactError: it is missing, a folder or a device, or larger than 256 MiB."""
     if not os.path.exists(path):
         raise ArtefactError(f"{path} does not exist; check the path")
     if not os.path.isfile(path):  # opening a pipe would wait for its writer

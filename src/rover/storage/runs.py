@@ -54,8 +54,7 @@ def write_manifest(
     known: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the manifest of the files among `names` that exist; a run with one is complete. Digests
-    that are `known` are not computed again.
-    """
+    that are `known` are not computed again."""
     there = [name for name in names if (folder / name).exists()]
     files = {name: known.get(name) or file_digest(folder / name) for name in there}
     write_json(folder / _NAME, {"format": RUN_FORMAT, "files": files})

@@ -187,17 +187,8 @@ class RoverFeatures(BaseFeaturesExtractor):
 
 
 class _PretrainedLogits(BaseFeaturesExtractor):
-    """The logits of a pretrained policy, trainable, as a features extractor of width A.
-
-    Args:
-        observation_space: of the environment, as the library's policy sees it; its images are not
-            to be divided by 255.
-        pretrained: the policy that it starts from, copied; the other arguments are as in
-            :func:`rover_policy`.
-
-    Raises:
-        ConfigurationError: the policy does not fit the space.
-    """
+    """The logits of a pretrained policy, copied and trainable, as a features extractor of width A;
+    images are not to be divided by 255, and the other arguments are as in :func:`rover_policy`."""
 
     def __init__(
         self,
@@ -230,11 +221,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
         self.policy = policy
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Logits (n, A), float32, of preprocessed `observations` (n, …).
-
-        Raises:
-            NonFiniteError: they are not finite.
-        """
+        """Logits (n, A), float32, finite, of preprocessed `observations` (n, …)."""
         raw = self.recovery(observations)
         # A network's logits; for a mixture logarithms of the mean probabilities.
         if isinstance(self.policy, NetworkPolicy) and self.policy.n_components == 1:
@@ -256,12 +243,8 @@ class _PretrainedLogits(BaseFeaturesExtractor):
 class _RoverActorCriticPolicy(ActorCriticPolicy):
     """A pretrained actor with a new value network; :func:`rover_policy` makes its subclasses.
 
-    ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
-    argument of :func:`rover_policy`.
-
-    Raises:
-        ConfigurationError: another action space than the pretraining's, or other
-            ``policy_kwargs``, which would change what was pretrained.
+    ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; other ones, and another
+    action space than the pretraining's, are a ConfigurationError.
     """
 
     pretrained: ClassVar[PretrainedPolicy]
@@ -360,11 +343,7 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
 
 
 class _OfActionSet(CategoricalDistribution):
-    """A choice among the actions of a set, as the environment takes them.
-
-    Args:
-        actions: (A, *action shape).
-    """
+    """A choice among the actions (A, *action shape) of a set, as the environment takes them."""
 
     def __init__(self, actions: NDArray[Any]) -> None:
         super().__init__(len(actions))
