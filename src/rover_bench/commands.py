@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from rover.baselines import agent_names, preset_of
-from rover.cli.commands import command
-from rover.cli.signals import advised
+from rover.cli import advised
+from rover.cli.commands import command, read_env_kwargs
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError, RoverError
 from rover.training.config import validate_settings
 from rover.training.monitor import Log

@@ -13,8 +13,8 @@ from small_agents import lines_of
 from small_envs import ENVIRONMENTS
 from torch import Tensor, nn
 
+from rover.baselines import make_agent
 from rover.baselines.mepol import (
-    Mepol,
     _log_weights,
     _maximize_entropy,
     _MepolConfig,
@@ -128,7 +128,7 @@ def test_steps_beyond_the_trust_region_are_taken_back():
 
 def test_trajectories_end_with_their_episodes_or_at_the_horizon():
     env = GridWorld("S..G", goal="marked", horizon=30)
-    agent = Mepol(env, seed=3, **QUICK, horizon=12)
+    agent = make_agent("mepol", env, seed=3, **QUICK, horizon=12)
     lines = lines_of(agent, 300)
     ends = np.cumsum([line["batch_steps"] for line in lines])
     assert [line["step"] for line in lines] == ends.tolist()
@@ -144,7 +144,7 @@ def test_trajectories_end_with_their_episodes_or_at_the_horizon():
 @pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
 def test_grid_worlds_have_the_coordinates_of_their_cells(observation):
     env = GridWorld("S..\n.#.\n...", observation=observation, horizon=20)
-    agent = Mepol(env, **QUICK).learn(70)
+    agent = make_agent("mepol", env, **QUICK).learn(70)
     table, rows = agent.buffer.observations.rows, env.observations()
     cells = [
         env.layout.cells[next(s for s, row in enumerate(rows) if np.array_equal(row, seen))]
@@ -160,15 +160,15 @@ def test_grid_worlds_have_the_coordinates_of_their_cells(observation):
 def test_states_without_a_metric_are_refused():
     for name in ("numbers", "pixels", "lake"):
         with pytest.raises(ConfigurationError, match="needs distances between states"):
-            Mepol(ENVIRONMENTS[name](), **QUICK)
+            make_agent("mepol", ENVIRONMENTS[name](), **QUICK)
 
 
 def test_batches_with_too_few_states_are_refused_and_a_run_without_one_says_so():
     with pytest.warns(RoverWarning, match="5 steps were too few.* lower n_trajectories or horizon"):
-        Mepol(GridWorld("S.."), **QUICK).learn(5)
+        make_agent("mepol", GridWorld("S.."), **QUICK).learn(5)
     with pytest.raises(ConfigurationError, match="3 trajectories of at most 3 steps has too few"):
-        Mepol(GridWorld("S..", horizon=3), **QUICK)
+        make_agent("mepol", GridWorld("S..", horizon=3), **QUICK)
     short = GridWorld("S.G", goal="marked", horizon=30)
-    agent = Mepol(short, **{**QUICK, "n_trajectories": 1, "n_neighbors": 29})
+    agent = make_agent("mepol", short, **{**QUICK, "n_trajectories": 1, "n_neighbors": 29})
     with pytest.raises(ConfigurationError, match="29 nearest neighbours were asked for among"):
         agent.learn(300)

@@ -10,8 +10,9 @@ from scipy.optimize import minimize
 from small_agents import lines_of
 
 import rover
+from rover.baselines import make_agent
 from rover.baselines.eve import _most_entropic
-from rover.baselines.rmax import Rmax, _optimal, _optimistic_values
+from rover.baselines.rmax import _optimal, _optimistic_values
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
@@ -25,13 +26,16 @@ QUICK: dict[str, Any] = {"policy_every": 25, "checkpoint_every": 25, "evaluation
 def test_steps_until_every_state_was_seen(layout, steps):
     """The median over 20 seeds; that of three must come near."""
     settings: dict[str, Any] = {"policy_every": 500, "evaluation_episodes": 1}
-    agents = [Rmax(GridWorld(layout), seed=seed, **settings).learn(1000) for seed in range(3)]
+    agents = [
+        make_agent("rmax", GridWorld(layout), seed=seed, **settings).learn(1000)
+        for seed in range(3)
+    ]
     found = [agent.summary()["steps_to_full_coverage"] for agent in agents]
     assert np.median(found) == pytest.approx(steps, rel=0.12)
 
 
 def test_the_policy_is_the_plan_with_ties_uniform():
-    agent = Rmax(GridWorld("two_rooms"), seed=1, **QUICK)
+    agent = make_agent("rmax", GridWorld("two_rooms"), seed=1, **QUICK)
     agent.learn(25)
     table = agent.policy.probs(agent.buffer.observations.rows)
     tried = np.zeros(table.shape, np.bool_)
@@ -43,7 +47,7 @@ def test_the_policy_is_the_plan_with_ties_uniform():
 
 
 def test_a_world_that_is_known_is_walked_uniformly():
-    agent = Rmax(GridWorld("S...", horizon=20), seed=1, **QUICK)
+    agent = make_agent("rmax", GridWorld("S...", horizon=20), seed=1, **QUICK)
     lines = lines_of(agent, 150)
     assert lines[-1]["known_pairs"] == lines[-1]["pairs"] == 16
     assert np.bincount(4 * agent.buffer.inputs + agent.buffer.actions, minlength=16).min() >= 1

@@ -16,7 +16,7 @@ from rover.cli import main
 from rover.envs import registration
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.returns import followed_episodes
-from rover.finetuning.contexts import ContextAdaptation
+from rover.finetuning.adaptation import ContextAdaptation
 from rover.policies import ContextPolicy, load_policy
 
 WORLDS = """

@@ -13,8 +13,7 @@ import pytest
 from grid_runs import make_grid
 
 import rover
-from rover.baselines import agent_names
-from rover.baselines.random import Random
+from rover.baselines import agent_names, make_agent
 from rover.cli.commands import setting_rows
 from rover.cli.program import command_modules
 from rover.errors import RoverWarning
@@ -63,7 +62,9 @@ def test_every_figure_of_a_run_is_explained(known, tmp_path):
     if known:
         rover.Rover(make_grid(), policy_every=25, mirror_steps=5, **settings).learn(50)
     else:
-        Random("MountainCar-v0", policy_every=25, measure_share=1000, **settings).learn(50)
+        make_agent(
+            "random", "MountainCar-v0", policy_every=25, measure_share=1000, **settings
+        ).learn(50)
     explained = set(re.findall(r"`([a-z0-9_]+)`", (DOCS / "measures.md").read_text("utf-8")))
     summary = json.loads((folder / "summary.json").read_text())
     assert {*summary} <= explained

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from small_envs import image_place, numbered_place
 
 from rover.baselines import make_agent
-from rover.data import Arrival, Buffer
+from rover.data import Buffer
+from rover.data.rollout import _Arrival
 from rover.evaluation.visits import (
     _arrivals,
     data_coverage,
@@ -69,7 +70,7 @@ def test_first_visits_are_those_of_brute_force(successors, data):
     ],
 )
 def test_an_arrival_is_the_first_reward_above_the_usual_one(rewards, ended, first, is_sparse):
-    arrival = Arrival()
+    arrival = _Arrival()
     for number, reward in enumerate(rewards, start=1):
         arrival.note(reward, number in ended)
     assert arrival.within(10) == (is_sparse, first if is_sparse else None)

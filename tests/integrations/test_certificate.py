@@ -17,11 +17,11 @@ from rover.envs.gridworld import GridWorld
 from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import optimal_occupancy
 from rover.integrations.certificate import (
+    _data_digest,
     badge,
     certify,
     certify_path,
     check_certificate,
-    data_digest,
     one_line,
 )
 from rover.training.run_folder import load_run_buffer
@@ -65,7 +65,7 @@ def test_data_alone_has_the_shares_of_its_arrivals(run):
     shares = buffer.visits() / buffer.visits().sum()
     assert certificate["objective"] == float(shares @ shares)
     assert certificate["coverage"] is None
-    assert certificate["data_digest"] == data_digest(buffer)
+    assert certificate["data_digest"] == _data_digest(buffer)
     assert "seen; J " in one_line(certificate)
 
 
@@ -76,7 +76,7 @@ def test_the_command_of_a_run_makes_its_data_again(run, tmp_path):
     assert "policy_every=40" in words
     again = tmp_path / "again"
     assert answer([*words[1:], "--run-dir", str(again), "--no-progress"]) == 0
-    assert data_digest(load_run_buffer(again)) == certificate["data_digest"]
+    assert _data_digest(load_run_buffer(again)) == certificate["data_digest"]
     assert certify_path(again) == certificate
 
 

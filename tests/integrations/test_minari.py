@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rover
-from rover.baselines.random import Random
+from rover.baselines import make_agent
 from rover.data import Buffer, relabel
 from rover.envs import GridWorld, reward_function
 from rover.errors import (
@@ -35,7 +35,7 @@ MAP = "S..#..\n......\n...#.G"
 def collected(kind: str, steps: int = 130, *, start: str | None = None) -> Any:
     """A grid world and the buffer of random steps in it, which no test may change."""
     env = gym.make("rover/Grid-v0", layout=MAP, observation=kind, horizon=20, start=start)
-    return env, Random(env, seed=3, policy_every=min(steps, 100)).learn(steps).buffer
+    return env, make_agent("random", env, seed=3, policy_every=min(steps, 100)).learn(steps).buffer
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,9 @@ def run(tmp_path_factory):
     """A finished run that no test may change."""
     folder = tmp_path_factory.mktemp("minari") / "run"
     kwargs = {"layout": MAP, "observation": "onehot", "horizon": 20}
-    agent = Random("rover/Grid-v0", env_kwargs=kwargs, run_dir=folder, seed=3, policy_every=10)
+    agent = make_agent(
+        "random", "rover/Grid-v0", env_kwargs=kwargs, run_dir=folder, seed=3, policy_every=10
+    )
     agent.learn(130)
     return folder
 
@@ -91,7 +93,7 @@ def test_the_environment_is_recovered(tmp_path):
     file = tmp_path / "map.txt"
     file.write_text(MAP)
     env = gym.make("rover/Grid-v0", layout=str(file), observation="onehot", horizon=9, slip=0.1)
-    buffer = Random(env, policy_every=10).learn(30).buffer
+    buffer = make_agent("random", env, policy_every=10).learn(30).buffer
     dataset = export_minari(buffer, "maze-v0", env=env)
     file.unlink()  # the data set must not need it
     recovered = minari.load_dataset("maze-v0").recover_environment()
@@ -125,7 +127,7 @@ def test_a_task_labels_what_it_would_have_made():
 def test_transitions_that_cannot_be_exported(tmp_path):
     state_env, buffer = collected("state")
     other = gym.make("rover/Grid-v0", layout=MAP, observation="onehot")
-    Random(GridWorld(MAP), run_dir=tmp_path / "run", policy_every=10).learn(20)
+    make_agent("random", GridWorld(MAP), run_dir=tmp_path / "run", policy_every=10).learn(20)
     for source, env, words in (
         (buffer, other, r"another environment: .* and 4 actions"),
         (Buffer((), np.dtype(np.int64), 4), state_env, "no transition to export"),
@@ -234,7 +236,7 @@ def test_data_sets_that_are_refused(changes, space, error, message):
 
 def test_torques_are_stored_as_numbers_and_read_as_the_actions_of_their_set():
     env = gym.make("Pendulum-v1")
-    buffer = Random(env, seed=3).learn(50).buffer
+    buffer = make_agent("random", env, seed=3).learn(50).buffer
     dataset = export_minari(buffer, "torques-v0", env=env)
     actions = np.concatenate([episode.actions for episode in dataset.iterate_episodes()])
     assert np.array_equal(actions, buffer.taken(buffer.actions))
@@ -316,7 +318,9 @@ def test_the_environment_of_a_class_is_recovered(monkeypatch):
     spec = gym.envs.registration.EnvSpec("Registered-v0", GridWorldOfAClass)
     monkeypatch.setitem(gym.registry, "Registered-v0", spec)
     env = gym.make("Registered-v0")
-    dataset = export_minari(Random(env, policy_every=10).learn(30).buffer, "class-v0", env=env)
+    dataset = export_minari(
+        make_agent("random", env, policy_every=10).learn(30).buffer, "class-v0", env=env
+    )
     assert isinstance(dataset.recover_environment().unwrapped, GridWorldOfAClass)
 
 

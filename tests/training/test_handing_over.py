@@ -12,7 +12,6 @@ from same_files import assert_same
 from small_envs import ENVIRONMENTS, Place
 
 from rover import Rover, load_policy, make_agent
-from rover.baselines.random import Random
 from rover.cli.pretraining import show_agent
 from rover.coverage.improvement import Improvement
 from rover.errors import RoverWarning
@@ -51,7 +50,7 @@ class Stuck(Rover):
 def test_measuring_takes_its_share_of_the_steps(share, most):
     Counted.n_steps = 0
     env = Counted(gym.make("MountainCar-v0"))
-    agent = Random(env, measure_share=share, **QUICK).learn(3000)
+    agent = make_agent("random", env, measure_share=share, **QUICK).learn(3000)
     summary = agent.summary()
     # Beside roll-outs a bounded number of steps holds the copy against the environment.
     reference = 3 * 3000 if share else 0  # three runs of random actions, as long
@@ -64,7 +63,7 @@ def test_measuring_takes_its_share_of_the_steps(share, most):
 
 
 def test_exact_figures_take_no_steps():
-    summary = Random("FrozenLake-v1", **QUICK).learn(100).summary()
+    summary = make_agent("random", "FrozenLake-v1", **QUICK).learn(100).summary()
     assert summary["measured_steps"] == 0
     assert summary["left_out"] is None
     assert summary["worse_than_random"] is False  # it is random
@@ -177,16 +176,16 @@ def test_observations_that_hide_the_layout_are_said_to_be_aliased():
 
     hidden = Layouts(gym.spaces.Discrete(25), lambda x, y: 5 * y + x)
     with pytest.warns(RoverWarning, match="observations look aliased"):
-        summary = Random(hidden, **QUICK).learn(1000).summary()
+        summary = make_agent("random", hidden, **QUICK).learn(1000).summary()
     assert summary["aliased_observations"] is True
-    summary = Random(ENVIRONMENTS["numbers"](), **QUICK).learn(1000).summary()
+    summary = make_agent("random", ENVIRONMENTS["numbers"](), **QUICK).learn(1000).summary()
     assert summary["aliased_observations"] is False
 
 
 def test_nothing_to_cover_and_nothing_to_choose_are_warned_of():
     same = Place(gym.spaces.Discrete(25), lambda x, y: 3)
     with pytest.warns(RoverWarning, match="all 51 observations so far are the same"):
-        Random(same, **QUICK).learn(60)
+        make_agent("random", same, **QUICK).learn(60)
     single = ENVIRONMENTS["numbers"]()
     single.action_space = gym.spaces.Discrete(1)
     with pytest.warns(RoverWarning, match="a single action"):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rover import Rover
-from rover.baselines.random import Random
+from rover.baselines import agent_class, make_agent
 from rover.envs import GridWorld
 from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
@@ -55,7 +55,7 @@ def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_t
 
 @pytest.mark.slow
 def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(tmp_path):
-    agent = Random("MountainCar-v0", run_dir=tmp_path / "car", **MOUNTAIN).learn(1200)
+    agent = make_agent("random", "MountainCar-v0", run_dir=tmp_path / "car", **MOUNTAIN).learn(1200)
     summary, lines = agent.summary(), lines_of(tmp_path / "car")
     assert {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"} <= {*lines[0]}
     points = [line["step"] for line in lines if "cells" in line]
@@ -64,7 +64,7 @@ def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(tmp_
     assert summary["cell_radius"] > 0.0
     assert summary["mean_coverage"] is summary["uniform_coverage"] is None
     assert summary["starts_seen"] < 6
-    other = Random("MountainCar-v0", **{**MOUNTAIN, "seed": 1}).learn(100).summary()
+    other = make_agent("random", "MountainCar-v0", **{**MOUNTAIN, "seed": 1}).learn(100).summary()
     assert other["uniform_cells"] == summary["uniform_cells"]  # one net for every run
     assert other["cell_radius"] == summary["cell_radius"]
 
@@ -72,16 +72,20 @@ def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(tmp_
 def test_few_of_many_starts_are_warned_of_and_one_start_is_not():
     many = {"layout": "S" + 30 * ".", "start": "random", "horizon": 20}
     with pytest.warns(RoverWarning, match=r"4 episodes began in 4 .* 87% of further .* run more"):
-        agent = Random("rover/Grid-v0", env_kwargs=many, seed=0, policy_every=25).learn(79)
+        agent = make_agent(
+            "random", "rover/Grid-v0", env_kwargs=many, seed=0, policy_every=25
+        ).learn(79)
     assert agent.summary()["unseen_start_mass"] == pytest.approx(27 / 31)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RoverWarning)
-        Random(make_grid(), seed=0, policy_every=25).learn(60)
-        Random("MountainCar-v0", **MOUNTAIN).learn(60)  # a single episode says nothing of others
+        make_agent("random", make_grid(), seed=0, policy_every=25).learn(60)
+        make_agent("random", "MountainCar-v0", **MOUNTAIN).learn(
+            60
+        )  # a single episode says nothing of others
 
 
 def test_a_warning_with_other_figures_is_said_once_in_a_run():
-    class Anxious(Random):
+    class Anxious(agent_class("random")):  # type: ignore[misc]
         def _update(self) -> dict[str, Any]:
             row = torch.tensor([[1.0, 1.0, 1.0]]).double()
             matrix = row.T @ row
@@ -128,7 +132,7 @@ OUT_OF_REACH = [
 @pytest.mark.parametrize(("env", "message"), OUT_OF_REACH)
 def test_hidden_dynamics_and_states_out_of_reach_are_warned_of(env, message):
     with pytest.warns(RoverWarning, match=message):
-        Random(env, policy_every=50)
+        make_agent("random", env, policy_every=50)
 
 
 def test_what_can_be_reached_is_no_warning():
@@ -138,4 +142,4 @@ def test_what_can_be_reached_is_no_warning():
         GridWorld(ROOM, horizon=1, start="random"),
         nothing_known,
     ):
-        Random(env, policy_every=50)  # warnings are errors in these tests
+        make_agent("random", env, policy_every=50)  # warnings are errors in these tests

@@ -117,7 +117,7 @@ def test_the_earlier_checkpoint_leads_to_the_same_bits(copy_of_finished, finishe
     ("changes", "words"),
     [
         ({"format": 99, "version": "9.1"}, "format 99, written by rover 9.1; .*upgrade rover-rl"),
-        ({"agent": "smm"}, "holds a run of 'smm', which Rover cannot continue"),
+        ({"agent": "smm"}, "holds a run of 'smm', which ROVER cannot continue"),
         ({"settings": {"new_setting": 1}}, "does not fit this version of rover: new_setting"),
         ({"seed": 8}, "latest checkpoint is not of this run: it has another seed than config"),
     ],

@@ -127,7 +127,7 @@ class _AptReward(IcmFeatures[_AptConfig]):
         return {**figures, "particle_distance": float(self._distances.mean[0])}
 
 
-class Apt(BonusAgent):
+class _Apt(BonusAgent):
     """Active pretraining with a discrete DDPG learner."""
 
     name = "apt"

@@ -93,7 +93,7 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         }
 
 
-class Cic(BonusAgent):
+class _Cic(BonusAgent):
     """Contrastive intrinsic control with a discrete DDPG learner."""
 
     name = "cic"

@@ -76,7 +76,7 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
         return {"inverse_loss": loss}
 
 
-class E3b(BonusAgent):
+class _E3b(BonusAgent):
     """Elliptical episodic bonuses with a discrete DDPG learner."""
 
     name = "e3b"

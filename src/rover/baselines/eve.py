@@ -37,7 +37,7 @@ class _EveConfig(CountingConfig):
     iterations: int = Field(100, ge=1, description="iterations of the eigenvectors in a round")
 
 
-class Eve(CountingAgent[_EveConfig]):
+class _Eve(CountingAgent[_EveConfig]):
     """Plans the stationary distribution of most entropy on a deterministic model, by eigenvectors.
 
     It acts by its latest plan, uniformly where that has never been, and hands the plan over.

@@ -107,7 +107,7 @@ class _IcmReward(IcmFeatures[_IcmConfig]):
         return self._learn_features(*computed)
 
 
-class Icm(BonusAgent):
+class _Icm(BonusAgent):
     """Intrinsic curiosity module with a discrete DDPG learner."""
 
     name = "icm"

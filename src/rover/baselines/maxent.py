@@ -172,7 +172,7 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
         self._rewards.clear()
 
 
-class Maxent(BonusAgent):
+class _Maxent(BonusAgent):
     """Maximum entropy with a discrete DDPG learner; returns the mixture of all rounds' policies.
 
     A round ends every ``intrinsic.refit_every`` steps: its policy joins the mixture, and the

@@ -66,7 +66,7 @@ class _MepolConfig(AgentConfig):
     )
 
 
-class Mepol(Agent[_MepolConfig]):
+class _Mepol(Agent[_MepolConfig]):
     """On-policy search for the policy whose states have the greatest entropy.
 
     The policy acts as it is, without seed steps or ε-greedy actions, since the importance weights

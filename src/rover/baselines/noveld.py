@@ -52,7 +52,7 @@ class _NoveldReward(EpisodicReward[RndConfig], RndReward):
         return gain.clamp_min(0.0) * self._noted(batch)
 
 
-class Noveld(BonusAgent):
+class _Noveld(BonusAgent):
     """Novelty difference with a discrete DDPG learner."""
 
     name = "noveld"

@@ -22,7 +22,7 @@ class _RandomConfig(AgentConfig):
     checkpoint_every: int = Field(5000, ge=1, description="environment steps between checkpoints")
 
 
-class Random(Agent[_RandomConfig]):
+class _Random(Agent[_RandomConfig]):
     """Draws every action uniformly and learns nothing."""
 
     name = "random"

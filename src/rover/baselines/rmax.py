@@ -26,7 +26,7 @@ _TIE = 1e-9
 _TOLERANCE = 1e-13
 
 
-class Rmax(CountingAgent[CountingConfig]):
+class _Rmax(CountingAgent[CountingConfig]):
     """Plans to the nearest unknown state-action pair.
 
     A plan is renewed when it is disproved: a pair led where it never led before, or the number of

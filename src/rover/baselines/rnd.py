@@ -83,7 +83,7 @@ class RndReward(IntrinsicReward[RndConfig]):
         return scaled.index_select(0, batch.valued_index)
 
 
-class Rnd(BonusAgent):
+class _Rnd(BonusAgent):
     """Random network distillation with a discrete DDPG learner."""
 
     name = "rnd"

@@ -224,7 +224,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         self._generator.set_state(state["generator"])
 
 
-class Smm(BonusAgent):
+class _Smm(BonusAgent):
     """State marginal matching with a discrete DDPG learner."""
 
     name = "smm"

@@ -10,9 +10,8 @@ from typing import Any, cast
 import gymnasium as gym
 from rich.table import Table
 
-from rover.cli.commands import command
+from rover.cli.commands import command, read_env_kwargs
 from rover.cli.tables import NOTHING, make_table, say
-from rover.cli.values import read_env_kwargs
 from rover.envs import (
     ENVIRONMENTS,
     GOALS,

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
-from rover.cli.commands import command
+from rover.cli.commands import command, read_env_kwargs
 from rover.cli.runs import Watching, free_folder, watched
 from rover.cli.solving import say_goals
 from rover.cli.tables import figures_table, say, shell
-from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 from rover.evaluation.visits import N_REFERENCES
 from rover.training.config import merge_settings, validate_settings

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rover.cli.signals import advised
+from rover.cli import advised
 from rover.cli.tables import shell
 from rover.training.monitor import Log
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium as gym
 import numpy as np
 
-from rover.cli.commands import command
+from rover.cli.commands import command, read_task_of
 from rover.cli.runs import free_folder
 from rover.cli.tables import make_table, say, shell
-from rover.cli.values import read_task_of
 from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from rover.baselines import resume_agent
-from rover.cli.commands import command
+from rover.cli.commands import command, read_env_kwargs, read_task, read_task_of
 from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import show_agent
 from rover.cli.runs import Watching, free_folder, watched
 from rover.cli.tables import figures_table, say, shell
-from rover.cli.values import read_env_kwargs, read_task, read_task_of
 from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
 

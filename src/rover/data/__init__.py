@@ -4,10 +4,9 @@ from rover.data.batch import Batch, draw_transitions, gather, n_step_batch, samp
 from rover.data.buffer import Buffer, ObservationTable
 from rover.data.checking import check_env, check_same_spaces
 from rover.data.relabel import episode_bounds, label, relabel
-from rover.data.rollout import Arrival, Collector, RunningEpisode, as_reward, episode_seed
+from rover.data.rollout import Collector, RunningEpisode, as_reward, episode_seed
 
 __all__ = [
-    "Arrival",
     "Batch",
     "Buffer",
     "Collector",

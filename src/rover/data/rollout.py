@@ -151,7 +151,7 @@ class RunningEpisode:
 
 
 @dataclass
-class Arrival:
+class _Arrival:
     """First arrival at a reward, for reports alone: nothing that learns reads it.
 
     A step arrives that earns more than the first step did (`usual`; None before it, and where it is
@@ -208,7 +208,7 @@ class Collector:
     def __init__(self, env: gym.Env[Any, Any], buffer: Buffer, *, seed: int) -> None:
         self._env, self.buffer, self._seed = env, buffer, seed
         self.episode = self.observation = -1
-        self.arrival = Arrival()
+        self.arrival = _Arrival()
         self._running: RunningEpisode
 
     def start_episode(self) -> None:
@@ -253,7 +253,7 @@ class Collector:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
         buffer, self.episode = self.buffer, state["episode"]
-        self.arrival = Arrival(**state["arrival"])
+        self.arrival = _Arrival(**state["arrival"])
         rows = slice(len(buffer) - state["episode_steps"], len(buffer))
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)

@@ -4,12 +4,17 @@ The reward is seen only by interacting, as in fine-tuning; where actions lead is
 Until a reward is met the agent goes, by the shortest ways that the model knows, to what it has not
 visited in this task; then it plans for the rewards that it has seen. Both plans are value
 iterations on one model, which takes in every further transition.
+
+Where the world changes with every episode each one is followed by a policy with its memory, at
+first pretraining's. The rewards that were met are regressed on what was seen, as of
+:func:`rover.solving.solve_in_contexts`, and from the next episode on the policy goes for them, too.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -18,17 +23,22 @@ from scipy.spatial import KDTree
 from torch import nn
 
 from rover.data import check_same_spaces
-from rover.evaluation.returns import warn_of_unseen
+from rover.evaluation.returns import followed_episodes, warn_of_unseen
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.model_selection import ModelSelection
 from rover.planning.outcomes import SPACING, OutcomeModel, outcome_model
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
+from rover.policies.policy import Probs
+from rover.solving.contexts import check_rewards
 from rover.solving.experience import Experience
 from rover.solving.solve import value_policy
 from rover.solving.tasks import TaskRewards
 from rover.storage import RunConfig
+
+# Random numbers of the episodes, besides acting, drawing and evaluating.
+_EPISODE_STREAM = 6
 
 # Distance up to which a point counts as visited in continuous spaces.
 _NEAR = 2.0 * SPACING
@@ -43,7 +53,7 @@ _GROWTH = 0.05
 _UNTRIED = 0.1
 
 
-class PlanningRun(OnlineRun):
+class _PlanningRun(OnlineRun):
     """Base of the runs that act by plans and explore in ever fewer episodes.
 
     A subclass sets ``_plan``, the current plan for the task, a new object each time, by
@@ -91,7 +101,7 @@ class PlanningRun(OnlineRun):
         self._replan(self._n_planned)
 
 
-class Adaptation(PlanningRun):
+class Adaptation(_PlanningRun):
     """One run of adapting to a task, on the transitions of `experience` and the task's own.
 
     `places` are the ``evaluation_env`` and the ``run_dir`` of :class:`OnlineRun`.
@@ -99,7 +109,7 @@ class Adaptation(PlanningRun):
 
     _plan: ValuePolicy
     _acting: TabulatedPolicy
-    _plain_state = (*PlanningRun._plain_state, "_n_unseen")
+    _plain_state = (*_PlanningRun._plain_state, "_n_unseen")
 
     def __init__(
         self,
@@ -254,3 +264,90 @@ class Adaptation(PlanningRun):
 
     def _conclude(self) -> None:
         warn_of_unseen(self._unseen_share, self._plan)
+
+
+class ContextAdaptation(_PlanningRun):
+    """One run of adapting to a task in procedurally generated environments.
+
+    Args:
+        run_config, env, evaluation_env, run_dir: as of :class:`~rover.finetuning.run.OnlineRun`.
+        start: the policy of pretraining, which is kept in the run folder.
+    """
+
+    plan_class = ContextPolicy
+    _plan: ContextPolicy
+    _start: ContextPolicy
+
+    def __init__(
+        self,
+        run_config: RunConfig,
+        start: ContextPolicy,
+        env: gym.Env[Any, Any],
+        *,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        run_dir: str | Path | None = None,
+    ) -> None:
+        super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
+        start.check_fits(env)
+        self._start = self._plan = start
+        experience, discount = Experience(self._buffer, start), self.config.learner.discount
+        self._details = experience.policy_details(("task",), discount)
+
+    def _begin(self) -> dict[str, Any]:
+        self._collector.start_episode()
+        self._probs = self._episode()
+        return self._measure()
+
+    def _episode(self) -> Probs:
+        """Policy of the current episode, asked for each of its observations in order."""
+        # By the episode's number, so that a resumed run can follow it again from its beginning.
+        seed = self.run_config.seed, _EPISODE_STREAM, self._collector.episode
+        policy = self._start if self._explores else self._plan
+        return policy.sample_component(np.random.default_rng(seed))
+
+    def _choose(self) -> int:
+        seen = self._buffer.observations.rows[[self._collector.observation]]
+        return int(self._probs(seen).argmax())
+
+    def _learn(self, *, done: bool) -> None:
+        """Between episodes plan for what was earned, and toss whether the next one explores."""
+        assert self._buffer.rewards is not None
+        check_rewards(self._buffer.rewards[-1:])
+        if not done:
+            return
+        n = self.num_timesteps
+        if self.is_rewarded:
+            self._toss()
+            if n - self._n_planned >= self.config.learner.plan_every:
+                self._replan(n)
+        self._probs = self._episode()
+
+    def _replan(self, n: int) -> None:
+        if n == 0:
+            return  # no reward was met yet
+        rewards, ends = self._buffer.rewards, self._buffer.terminated[:n].astype(np.float64)
+        assert rewards is not None
+        with self.stopwatch("improve"):
+            self._plan = self._start.with_rewards(
+                self._buffer, rewards[:n], ends, self.config.learner.discount
+            )
+        self._plan.details = self._details
+        self._n_planned = n
+
+    def _returns(self, actor: nn.Module) -> FloatArray:
+        assert isinstance(actor, ContextPolicy)
+        returns, _ = followed_episodes(
+            self._evaluation_env,
+            actor.sample_component,
+            seed=self._evaluation_seed,
+            n_episodes=self._evaluation_episodes,
+        )
+        return returns
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_state(state)
+        # The memory of the episode follows from what it has shown.
+        self._probs = self._episode()
+        first = len(self._buffer) - self._collector.state()["episode_steps"]
+        for row in self._buffer.inputs[first:]:
+            self._probs(self._buffer.observations.rows[[row]])

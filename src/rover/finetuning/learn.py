@@ -218,8 +218,7 @@ def adapt(
             returned.
     """
     # Planning is imported by who adapts: fine-tuning does without.
-    from rover.finetuning.adaptation import Adaptation
-    from rover.finetuning.contexts import ContextAdaptation
+    from rover.finetuning.adaptation import Adaptation, ContextAdaptation
     from rover.solving.experience import Experience
 
     experience = Experience.of(source)
@@ -282,8 +281,7 @@ def resume_task(
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
-    from rover.finetuning.adaptation import Adaptation
-    from rover.finetuning.contexts import ContextAdaptation
+    from rover.finetuning.adaptation import Adaptation, ContextAdaptation
     from rover.finetuning.offline import OfflineTraining
     from rover.solving.experience import Experience
 

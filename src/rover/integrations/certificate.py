@@ -36,7 +36,6 @@ __all__ = [
     "certify",
     "certify_path",
     "check_certificate",
-    "data_digest",
     "one_line",
     "pretraining_command",
 ]
@@ -97,7 +96,7 @@ def certify(
         "episodes": episodes,
         "seed": seed,
         **dict.fromkeys(_FIGURES),
-        "data_digest": None if data is None else data_digest(data),
+        "data_digest": None if data is None else _data_digest(data),
     }
     if problem is None:
         return certificate | _sampled(policy, data, env, episodes, repeats, seed)
@@ -174,7 +173,7 @@ def _sampled(
     return figures
 
 
-def data_digest(data: Buffer) -> str:
+def _data_digest(data: Buffer) -> str:
     """SHA-256 of the transitions, whatever file they are in."""
     # Not of a file's bytes: a Minari data set and a buffer of the same transitions are one thing.
     digest = hashlib.sha256()

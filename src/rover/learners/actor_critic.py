@@ -22,7 +22,7 @@ from rover.learners.networks import EvaluatedRows, PolicyNetwork, RowCache
 ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
 
 
-class ActorCritic(CriticLearner[ActorConfigT], ABC):
+class _ActorCritic(CriticLearner[ActorConfigT], ABC):
     """Softmax actor, twin critics and slowly following target critics.
 
     Both gradients are taken at the same weights and applied in one step.
@@ -240,8 +240,8 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             return log_probs, F.log_softmax(head(features, rows.at_next, batch.skills)[0], dim=1)
 
 
-class DiscreteDDPG(ActorCritic[DDPGConfig]):
-    """Deep deterministic policy gradients for finite actions: see :class:`ActorCritic`.
+class DiscreteDDPG(_ActorCritic[DDPGConfig]):
+    """Deep deterministic policy gradients for finite actions, on the networks of ``_ActorCritic``.
 
     Critics: y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a), with the current actor and the target
     critics. Actor: maximises Σ_a π(a|x) min(Q1, Q2)(x, a) + c H(π(·|x)), exactly.
@@ -255,10 +255,10 @@ class DiscreteDDPG(ActorCritic[DDPGConfig]):
         return self.config.entropy_coefficient
 
 
-class DiscreteSAC(ActorCritic[SACConfig]):
+class DiscreteSAC(_ActorCritic[SACConfig]):
     """Soft actor-critic for finite actions (Haarnoja et al., 2018; Christodoulou, 2019).
 
-    See :class:`ActorCritic` for the networks and the step.
+    See ``_ActorCritic`` for the networks and the step.
 
     Critics: y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')), with the current actor
     and the target critics; in an n-step window the entropy enters through the bootstrapped value
@@ -295,7 +295,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
     def update(
         self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
     ) -> dict[str, float]:
-        """Take a step of :class:`ActorCritic`, and one of the temperature if the actor learns."""
+        """Take a step of :class:`_ActorCritic`, and one of the temperature if the actor learns."""
         # The temperature last: an update's losses and targets share one temperature.
         metrics = super().update(batch, returns, discounts, train_actor=train_actor)
         # While the actor stays, its entropy does, and α would only drift.

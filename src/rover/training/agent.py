@@ -180,7 +180,7 @@ class Agent(Run, Generic[ConfigT]):
         """Environment, preset, seed and steps of the agent."""
         env = self._env_id or self.env
         return (
-            f"<{type(self).__name__} on {env}, preset {self.preset}, seed {self.seed}, "
+            f"<{self.label} on {env}, preset {self.preset}, seed {self.seed}, "
             f"{self.num_timesteps:,} steps, {len(self.buffer.observations):,} observations>"
         )
 
@@ -309,10 +309,10 @@ class Agent(Run, Generic[ConfigT]):
         stored = read_run_config(run_dir, kind="pretrain")
         if stored.agent != cls.name:
             raise ArtefactError(
-                f"{run_dir} holds a run of {stored.agent!r}, which {cls.__name__} cannot continue"
+                f"{run_dir} holds a run of {stored.agent!r}, which {cls.label} cannot continue"
             )
         if env is None:
-            in_python = f"resume it with {cls.__name__}.resume(run_dir, env=...)"
+            in_python = "resume it with rover.resume_agent(run_dir, env=...)"
             env = make_env(known_id(stored.env_id, run_dir, in_python), stored.env_kwargs)
         # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
@@ -482,7 +482,7 @@ class Agent(Run, Generic[ConfigT]):
             raise ReplayMismatchError(
                 "the environment does not repeat the first episode of the run, although it repeats "
                 "itself: something was set after the run's own was made. Set it again and resume "
-                f"in Python, {type(self).__name__}.resume(run_dir, env=...)"
+                "in Python, rover.resume_agent(run_dir, env=...)"
             )
         self._collector.load_state(state["collector"])
 
