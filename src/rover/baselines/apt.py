@@ -43,17 +43,10 @@ def particle_rewards(
         r_i = log(1 + d̄_i / μ),   d̄_i = (1/k) Σ_j d_ij over the k nearest others
 
     Equal rows of the batch are merged: a point with count c stands for c particles at distance 0
-    from each other. Results equal those for the batch before merging.
-
-    Args:
-        points: (m, d), distinct points.
-        counts: (m,), particles at each of them.
-        config: k, whether a particle counts itself, and whether to divide by μ, as Liu and Abbeel
-            do; else μ = 1.
-        seen: the distances of all batches before this one, whose mean is μ; 1 if there are none.
-
-    Returns:
-        The rewards and the distances d̄, both (m,) float64 ≥ 0, without gradient.
+    from each other. Results equal those for the batch before merging: of distinct `points` (m, d)
+    with `counts` (m,) the rewards and the distances d̄, both (m,) float64 ≥ 0, without gradient. μ
+    is the mean of the distances `seen` in all batches before this one, 1 if there are none, or if
+    the `config` does not divide.
     """
     others = config.k - config.count_itself  # whose distance is 0 where it counts itself
     distances = _mean_neighbor_distances(points.detach(), counts, k=max(1, others))

@@ -95,16 +95,13 @@ def _deterministic_model(
 def _most_entropic(
     following: IntArray, *, beta: float, rounds: int, iterations: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Policy whose stationary distribution has the most entropy, on a deterministic model.
+    """Policy (S, A) whose stationary distribution (S,) has the most entropy, on a deterministic
+    model, and that distribution.
 
     Args:
         following: (S, A) the state that each action leads to; every state reaches every other.
-        beta: β of each round.
-        rounds: of posterior policy iteration; of a single one the objective is regularised.
-        iterations: of the eigenvectors in each round, at most.
-
-    Returns:
-        (S, A) action probabilities, and (S,) their stationary distribution on the model.
+        beta: β of each of the `rounds` of posterior policy iteration; of a single one the objective
+            is regularised. The eigenvectors have `iterations` in each, at most.
     """
     n_states, n_actions = following.shape
     prior = np.full((n_states, n_actions), 1.0 / n_actions)

@@ -63,12 +63,9 @@ class IcmFeatures(IntrinsicReward[ConfigT]):
         self._optimizer = self._adam(self.config.learning_rate)
 
     def _errors(self, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Losses of each distinct transition of a batch, from features (m, z) of its observations.
-
-        Returns:
-            −log softmax(g)_a and ½ ‖f − φ(x')‖², both (p,); how often each transition occurs (p,);
-            and which of them each of the batch's is, (n,).
-        """
+        """Losses of each distinct transition of a batch, from features (m, z) of its observations:
+        −log softmax(g)_a and ½ ‖f − φ(x')‖², both (p,); how often each transition occurs (p,); and
+        which of them each of the batch's is, (n,)."""
         transitions, counts, inverse = self._merged(batch.index, batch.actions, batch.next_index)
         index, actions, next_index = transitions
         inputs = features if self.config.forward_trains_features else features.detach()

@@ -133,12 +133,8 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
         self._rewards = RowCache(self._rewards_of)
 
     def refit(self, observations: Tensor, counts: NDArray[np.integer[Any]]) -> None:
-        """Estimate the density anew.
-
-        Args:
-            observations: (m, *shape), distinct raw observations.
-            counts: (m,), positive, how often each was visited.
-        """
+        """Estimate the density anew, of distinct raw observations (m, *shape) and how often each
+        was visited."""
         scale: FloatArray | float = 1.0
         if observations.dtype == torch.uint8:  # which are divided by 255 already
             scale = byte_scale(observations.numpy()).ravel().astype(np.float64) / 255.0

@@ -231,14 +231,11 @@ class _Mepol(Agent[_MepolConfig]):
 
 
 class _Neighbourhoods:
-    """The k ≥ 1 nearest others of each of n points (n, p), and what they estimate.
+    """The k ≥ 1 nearest others of each of n points (n, p), `indices` (n, k), and what they
+    estimate.
 
     The ball that reaches the k-th of them has the volume V_i = R_i^p π^(p/2) / Γ(p/2 + 1), with R_i
-    the Euclidean distance to it.
-
-    Attributes:
-        indices: (n, k) int64, the neighbours.
-        log_volumes: (n,) float64, ln V_i.
+    the Euclidean distance to it; `log_volumes` (n,) are ln V_i.
     """
 
     def __init__(self, points: FloatArray, n_neighbors: int) -> None:
@@ -262,14 +259,8 @@ class _Neighbourhoods:
         """Importance-weighted k-NN estimate of the state entropy in nats (Mutti et al., 2021).
 
         Ĥ = −Σ_i (W_i / k) ln(W_i / V_i) + ln k − ψ(k), with W_i = Σ_{j ∈ N_i} w_j over the k
-        nearest neighbours. Equal weights give the estimator of Kozachenko and Leonenko with ln n
-        for ψ(n).
-
-        Args:
-            log_weights: (n,), whose exponentials add up to 1.
-
-        Returns:
-            Scalar, differentiable in `log_weights`.
+        nearest neighbours; scalar, differentiable in ln w (n,), whose exponentials add up to 1.
+        Equal weights give the estimator of Kozachenko and Leonenko with ln n for ψ(n).
         """
         k = self.indices.shape[1]
         log_masses = self._log_masses(log_weights)
@@ -303,8 +294,6 @@ def _maximize_entropy(
         action_log_probs: ln π(a|x) of the batch's n steps under the current parameters, (n,).
         lengths: of the trajectories, one after the other, which add up to n.
         neighbourhoods: of the states that the steps arrived in.
-        config: the trust region δ, beyond which a step is taken back and tried at half the rate;
-            how many steps are taken, and taken back, before the search ends.
 
     Returns:
         Ĥ of the policy that collected the batch ("state_entropy_before") and of the one that was

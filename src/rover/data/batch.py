@@ -96,7 +96,7 @@ def sample_windows(
 
     Returns:
         rows (n, k) of the buffer, the last one of a short window repeated, and lengths (n,) in 1 …
-            k.
+        k.
     """
     # The first transition is drawn, and not the window: windows near an end are as likely.
     size = len(buffer)

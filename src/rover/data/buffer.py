@@ -179,13 +179,11 @@ class Buffer:
 
     @classmethod
     def merged(cls, buffers: Sequence[Buffer]) -> Buffer:
-        """The transitions of several buffers of one environment, one buffer after the other.
+        """The transitions of several buffers of one environment, one buffer after the other; else
+        ConfigurationError.
 
         The last episode of each counts as truncated, since nothing follows its last step; rewards
         and skills are left out.
-
-        Raises:
-            ConfigurationError: no buffer, or observations or actions that differ.
         """
         if not buffers:
             raise ConfigurationError("there is nothing to merge: give at least one buffer")
@@ -372,11 +370,9 @@ class Buffer:
     def load(cls, path: str | Path) -> Self:
         """Read a buffer from its file, the ``buffer.safetensors`` of a run.
 
-        Raises:
-            ArtefactError: missing, truncated, altered, foreign, of another kind, from a newer
-                version, or not the one that the run in its folder wrote; or without a single
-                transition.
-            StorageError: the operating system does not let it be read.
+        ArtefactError: it is missing, damaged, foreign, of another kind or a newer version, not the
+        one that the run in its folder wrote, or without a transition. StorageError: it cannot be
+        read.
         """
         stored = read_sealed(Path(path), kind="buffer")
         with fitting(f"{path} is not the buffer of a run; restore it from a copy"):

@@ -72,14 +72,10 @@ def _parts(returned: Any, method: str, form: str) -> tuple[Any, ...]:
 
 
 class RunningEpisode:
-    """One episode of an environment, which nothing else steps meanwhile.
+    """One episode of an environment, which is reset, and which nothing else steps meanwhile.
 
     Only the observations are read; the environment may change the actions that it is given.
-
-    Args:
-        env: the environment, which is reset.
-        seed: of the reset.
-        number: of the episode, for messages.
+    `number` is the episode's, for messages.
 
     Attributes:
         observation: the first one, as it is stored (:class:`rover.envs.Spaces`).
@@ -116,15 +112,11 @@ class RunningEpisode:
         return f"step {self.n_steps} of episode {self._number}"
 
     def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
-        """Take an action: observation, reward as it was returned, terminated, truncated.
+        """Take an action, by its number where they are not Discrete: observation, reward as it was
+        returned, terminated, truncated.
 
-        Args:
-            action: its number, in the environment's set of actions where they are not Discrete.
-
-        Raises:
-            ConfigurationError: another episode of the same environment has begun, or the
-                observation is not of its space.
-            NonFiniteError: NaN or infinity in the observation.
+        ConfigurationError: another episode of the same environment has begun, or the observation is
+        not of its space. NonFiniteError: NaN or infinity in it.
         """
         # Two agents on one environment would interleave their episodes without any error.
         if self._latest.get(self._key) is not self:
@@ -193,11 +185,6 @@ class Collector:
 
     The environment's reward is recorded only where the buffer has a column for it.
 
-    Args:
-        env: the environment.
-        buffer: where transitions are recorded.
-        seed: seed of the run.
-
     Attributes:
         buffer: the transitions.
         observation: index of the observation that the agent stands on.
@@ -248,10 +235,7 @@ class Collector:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
-
-        Raises:
-            ReplayMismatchError: the environment does not repeat itself from the same seed.
-        """
+        ReplayMismatchError: it does not repeat itself from the same seed."""
         buffer, self.episode = self.buffer, state["episode"]
         self.arrival = _Arrival(**state["arrival"])
         rows = slice(len(buffer) - state["episode_steps"], len(buffer))

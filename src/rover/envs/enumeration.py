@@ -53,11 +53,9 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     def finite_mdp(self) -> FiniteMDP:
         """The environment's exact dynamics.
 
-        Raises:
-            UnsupportedSpaceError: other spaces.
-            ConfigurationError: it cannot be copied, its episodes begin differently, an outcome is
-                random, one observation stands for different states, or there are more states than
-                `limit`.
+        UnsupportedSpaceError: other spaces. ConfigurationError: it cannot be copied, its episodes
+        begin differently, an outcome is random, one observation stands for different states, or
+        there are more than `limit`.
         """
         actions, observations = self.env.action_space, self.env.observation_space
         if not (

@@ -109,10 +109,9 @@ class Layout:
 def _parse_layout(text: str) -> Layout:
     """Read a map. Common indentation, blank lines around the map and trailing blanks are dropped.
 
-    Raises:
-        ConfigurationError: The map is ragged or larger than 1,000,000 cells, has an unknown
-            character, no start, more than one start or goal mark, or free cells that cannot be
-            reached from the start. The message names the cell as (x, y).
+    ConfigurationError, which names the cell as (x, y): the map is ragged or larger than 1,000,000
+    cells, has an unknown character, not exactly one start, several goal marks, or free cells that
+    cannot be reached from the start.
     """
     _check_size(1, len(text) // 2)  # before anything is made of it; half may be blanks
     # A byte-order mark, which some editors write, would be an unknown character of the first cell.

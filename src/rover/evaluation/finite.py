@@ -122,15 +122,9 @@ def sample_trajectories(
     horizon: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """State sequences (n_episodes, horizon + 1) of episodes; ENDED after termination.
-
-    Args:
-        dynamics: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, one drawn uniformly for each episode.
-        n_episodes: episodes.
-        horizon: episodes are truncated after so many steps.
-        rng: source of randomness.
-    """
+    """State sequences (n_episodes, horizon + 1) of episodes, truncated after `horizon` steps; ENDED
+    after termination. `policy_probs` are (S, A), or (K, S, A) for a mixture, one drawn uniformly
+    for each episode."""
     chain = _ChainSampler(dynamics, policy_probs)
     places, n_states = chain.sample_first(n_episodes, rng), len(dynamics.start)
     trajectories = np.full((horizon + 1, n_episodes), ENDED, np.int64)  # rows are written faster
@@ -146,12 +140,8 @@ def sample_trajectories(
 
 
 def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
-    """Share of the states that sets of episodes visit together, (R,) in [0, 1].
-
-    Args:
-        trajectories: (R, ...) states of R sets of episodes; ENDED after termination.
-        n_states: S.
-    """
+    """Share of the S states that R sets of episodes visit together, (R,) in [0, 1], of trajectories
+    (R, ...) that are ENDED after termination."""
     flat = trajectories.reshape(len(trajectories), -1)
     # One column more, which −1 falls into, in place of a mask of ended steps.
     seen = np.zeros((len(flat), n_states + 1), np.bool_)  # ENDED is the last column
@@ -169,20 +159,11 @@ def sample_steps_to_full_coverage(
     n_repeats: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Environment steps until the policy, resampled, has seen every state (paper, Fig. coverage).
+    """Environment steps (n_repeats,) until the policy, resampled, has seen every state (paper, Fig.
+    coverage); −1 where `max_steps` did not suffice.
 
-    States in which episodes begin are seen too; a reset is no environment step.
-
-    Args:
-        dynamics: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, one drawn uniformly for each episode.
-        horizon: episodes are truncated after so many steps.
-        max_steps: steps after which a repeat is given up.
-        n_repeats: independent repeats.
-        rng: source of randomness.
-
-    Returns:
-        (n_repeats,) steps, −1 where `max_steps` did not suffice.
+    States in which episodes begin are seen too; a reset is no environment step. `policy_probs` and
+    `horizon` are as of :func:`sample_trajectories`.
     """
     chain, n_states = _ChainSampler(dynamics, policy_probs), dynamics.n_states
     seen = np.zeros((n_repeats, n_states), np.bool_)

@@ -119,17 +119,12 @@ class Regret(NamedTuple):
 
 
 def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
-    """The regret of a policy of goals: −1 per step and 0 on arrival.
+    """The regret of a policy of goals that are single states: −1 per step and 0 on arrival.
 
     Where an episode ends elsewhere, each step that is left counts −1, so that a return is minus the
-    expected number of steps before arrival, at most the horizon.
-
-    Args:
-        policy: of :func:`rover.solve` with goals that are single states.
-        env: a finite environment with known dynamics; its reward is not looked at.
-
-    Raises:
-        ConfigurationError: dynamics that are not known, or goals that are no states of them.
+    expected number of steps before arrival, at most the horizon; the environment's own reward is
+    not looked at. ConfigurationError: dynamics that are not known, or goals that are no states of
+    them.
     """
     problem = _finite_problem(env)
     return _regret(policy, env, problem, goal_tasks(problem.dynamics, goal_states(policy, env)))
@@ -137,10 +132,7 @@ def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
 
 def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
     """The states (K,) of a finite environment that a policy's tasks are to arrive at.
-
-    Raises:
-        ConfigurationError: dynamics that are not known, or goals that are no states of them.
-    """
+    ConfigurationError: as of :func:`goal_regret`."""
     if isinstance(env.unwrapped, GridWorld):
         return np.array([goal_state(name, env)[1] for name in policy.tasks])
     landmarks = policy.landmarks_of(_finite_problem(env).observations)
@@ -167,15 +159,10 @@ def steps_to_end(policy: Policy, env: gym.Env[Any, Any], *, limit: int) -> Float
 def reward_regret(
     policy: Policy, env: gym.Env[Any, Any], reward: RewardFunction | None = None
 ) -> Regret:
-    """The regret of a policy under one reward, where the dynamics are known.
+    """The regret of a policy of a single component under one reward, where the dynamics are known:
+    a function that also says where the task ends, or the environment's own.
 
-    Args:
-        policy: one of a single component.
-        env: a finite environment with known dynamics.
-        reward: a function that also says where the task ends; None: the environment's own.
-
-    Raises:
-        ConfigurationError: dynamics that are not known, or an environment without a reward.
+    ConfigurationError: dynamics that are not known, or an environment without a reward.
     """
     problem = _finite_problem(env)
     tasks = reward_task(problem, reward_function(env) if reward is None else reward)

@@ -232,8 +232,8 @@ def episode_coverage(
 
     Returns:
         ``episode_observations``, distinct ones in the mean over episodes; ``episode_objective``,
-            the mean of ‖μ̂‖², the sum of the squared shares of an episode's steps that its distinct
-            observations have; and ``n_steps`` of all episodes.
+        the mean of ‖μ̂‖², the sum of the squared shares of an episode's steps that its distinct
+        observations have; and ``n_steps`` of all episodes.
     """
     n_distinct: list[int] = []
     objectives: list[float] = []

@@ -36,20 +36,17 @@ class RepresentationLoss(Protocol):
         next_index: Tensor,
         counts: Tensor,
     ) -> Tensor:
-        """Return the loss of a merged batch.
+        """Loss of a merged batch, a scalar that depends on the encoder, to be lowered.
 
         Args:
             predicted: (n, z), predicted next features W ψ(x, a) of each distinct transition, with
                 gradient to the predictor and the encoder.
             features: (m, z), features φ(x) of each distinct observation, with gradient;
                 ``features[next_index]`` is what ``predicted`` should be.
-            input_index: (n,) int64, the row of ``features`` from which each transition starts.
+            input_index, next_index: (n,) int64, the rows of ``features`` from which each transition
+                starts and to which it leads.
             actions: (n,) int64 in 0 … n_actions − 1.
-            next_index: (n,) int64, the row of ``features`` to which each transition leads.
             counts: (n,) float32, positive, the equal transitions that each row stands for.
-
-        Returns:
-            Scalar that depends on the encoder, to be lowered.
         """
         ...
 

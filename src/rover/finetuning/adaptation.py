@@ -267,12 +267,8 @@ class Adaptation(_PlanningRun):
 
 
 class ContextAdaptation(_PlanningRun):
-    """One run of adapting to a task in procedurally generated environments.
-
-    Args:
-        run_config, env, evaluation_env, run_dir: as of :class:`~rover.finetuning.run.OnlineRun`.
-        start: the policy of pretraining, which is kept in the run folder.
-    """
+    """One run of adapting to a task in procedurally generated environments, from the policy of
+    pretraining, `start`, which is kept in the run folder."""
 
     plan_class = ContextPolicy
     _plan: ContextPolicy

@@ -196,7 +196,7 @@ def certify_path(path: str | Path, env_id: str | None = None, **options: Any) ->
 
     Returns:
         The certificate, with ``env_id``, ``env_kwargs``, and of a run the ``command`` that makes
-            its data again.
+        its data again.
 
     Raises:
         ArtefactError: a damaged file, or one of something else.

@@ -23,29 +23,25 @@ ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
 
 
 class _ActorCritic(CriticLearner[ActorConfigT], ABC):
-    """Softmax actor, twin critics and slowly following target critics.
-
-    Both gradients are taken at the same weights and applied in one step.
+    """Softmax actor, twin critics and slowly following target critics; both gradients are taken at
+    the same weights and applied in one step.
 
     Vectors and states: actor and critics each have an input layer of their own, and the targets
     follow all of the critics. Images, and new networks on an encoder that was given: one encoder,
-    trained by the critics' loss alone, whose features the actor and the target critics read
-    without gradient, as in Yarats et al. (2022).
+    trained by the critics' loss alone, whose features the actor and the target critics read without
+    gradient, as in Yarats et al. (2022).
 
     Args:
-        encoder, n_actions, config, critic_encoder, generator: as of :class:`CriticLearner`.
-        skill_dim: width of the skill that conditions new networks; 0: none.
-        actor: a policy to start from instead of a new network: any module from raw observations
-            (n, *shape) to logits (n, A) of any floating dtype, such as
-            :class:`rover.CoveragePolicy`. It is copied and put in evaluation mode, so that
-            drop-out draws nothing and batch statistics stay; only parameters that require
-            gradients learn. Where it has ``regressors`` of observations that do not learn, and
-            ``logits_from_regressors``, those are computed once per observation of the buffer.
+        encoder, n_actions, config, skill_dim, critic_encoder, generator: as of
+            :class:`CriticLearner`.
+        actor: a policy to start from instead of a new network: any module from raw observations (n,
+            *shape) to logits (n, A) of any floating dtype, such as :class:`rover.CoveragePolicy`.
+            It is copied and put in evaluation mode, so that drop-out draws nothing and batch
+            statistics stay; only parameters that require gradients learn. Where it has
+            ``regressors`` of observations that do not learn, and ``logits_from_regressors``, those
+            are computed once per observation of the buffer.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
             ``"actor.weights"``; all others have the configuration's.
-
-    Attributes:
-        actor: the actor that learns.
     """
 
     is_soft: ClassVar[bool] = False
@@ -117,14 +113,9 @@ class _ActorCritic(CriticLearner[ActorConfigT], ABC):
         *,
         skills: Tensor | None = None,
     ) -> Tensor:
-        """Logits (m, A) of raw observations (m, *shape) and skills (m, k), with their graph.
-
-        Args:
-            observations: of the learner's space.
-            rows: (m,) which rows of the buffer's table the observations are; what does not learn
-                is then evaluated once for each of them.
-            skills: of a policy that has them.
-        """
+        """Logits (m, A) of raw observations (m, *shape), and of skills (m, k) if there are any,
+        with their graph. `rows` (m,) says which rows of the buffer's table they are: what does not
+        learn is then evaluated once for each of them."""
         actor: Any = self.actor
         logits: Tensor
         if self._network is not None:
@@ -138,9 +129,8 @@ class _ActorCritic(CriticLearner[ActorConfigT], ABC):
     def policy_module(self) -> nn.Module:
         """Copy the policy, in evaluation mode; no later update changes the copy.
 
-        For a new network: a :class:`rover.learners.PolicyNetwork` whose ``config`` (JSON) and
-        ``state_dict`` rebuild it, and whose parameters require no gradients. For an actor that was
-        given: a module of its class, with the gradients that it required.
+        A new network is a :class:`rover.learners.PolicyNetwork`, whose parameters require no
+        gradients; an actor that was given is of its class, with the gradients that it required.
         """
         # Copied with its buffers: the centring of the input is part of what a policy is.
         module = copy.deepcopy(self.actor).eval()
@@ -161,12 +151,11 @@ class _ActorCritic(CriticLearner[ActorConfigT], ABC):
                 shares with the critics goes on learning from them.
 
         Returns:
-            Figures of the update, before the step: ``critic_loss``, of both critics, summed;
-            ``actor_loss``, minus the objective of the actor; ``q_mean``, the mean value of the
-            actions taken; ``target_mean``, the mean of the targets y; ``policy_entropy``, the mean
-            over the batch in nats, in [0, log A]; ``critic_grad_norm`` and ``actor_grad_norm``,
-            Euclidean norms (0 of an actor that is not trained); and ``temperature``, the weight of
-            the entropy in the actor's objective: c of DDPG, α of SAC.
+            Figures before the step: ``critic_loss``, of both critics, summed; ``actor_loss``, minus
+            the actor's objective; means ``q_mean`` of the actions taken, ``target_mean`` of the
+            targets y, and ``policy_entropy`` over the batch in nats; ``critic_grad_norm`` and
+            ``actor_grad_norm`` (0 of an actor that is not trained); and ``temperature``, the weight
+            of the entropy.
 
         Raises:
             NonFiniteError: a loss or gradient is not finite; no weight was changed.

@@ -28,30 +28,22 @@ class CriticLearner(Generic[ConfigT]):
     """Twin critics on one encoder, and target critics θ' ← θ' + τ (θ − θ').
 
     For images, and for an encoder that does not learn, the target critics read the critics'
-    features; for anything else they have an encoder of their own.
-
-    Every distinct observation of a batch is encoded once, and the heads are evaluated once per
-    distinct observation if that is less work; the result equals the unmerged batch's. An
-    encoder with nothing to learn is evaluated once for each of ``batch.rows``; without rows it is
-    evaluated anew in every update, one observation after the other, which gives the same bits and
-    takes many times as long.
+    features; for anything else they have an encoder of their own. Every distinct observation of a
+    batch is encoded once, and the heads are evaluated once per distinct observation if that is less
+    work; the result equals the unmerged batch's. An encoder with nothing to learn is evaluated once
+    for each of ``batch.rows``; without rows one observation after the other in every update, which
+    gives the same bits and takes many times as long.
 
     Args:
-        encoder: what new encoders are
-            (:func:`rover.features.encoder_config`, ``architecture="learner"``).
-        n_actions: A.
-        config: settings.
+        encoder: what new encoders are (:func:`rover.features.encoder_config`,
+            ``architecture="learner"``).
         skill_dim: width of the skill that conditions the networks; 0: none.
-        critic_encoder: an encoder for the critics to stand on instead of a new one, in the place
-            of the first hidden layer. It is copied; if none of its parameters require gradients it
-            stays as it is, and else it learns with the critics.
-        shares_encoder: whether the target critics, and a new actor, read the critics' features;
-            for images they do in any case.
+        critic_encoder: an encoder for the critics to stand on instead of a new one, in the place of
+            the first hidden layer. It is copied, and learns with the critics if any of its
+            parameters requires gradients.
+        shares_encoder: whether the target critics, and a new actor, read the critics' features; for
+            images they do in any case.
         generator: source of the initial weights.
-
-    Attributes:
-        critics: the critics that learn.
-        target_critics: the critics that follow.
     """
 
     name: ClassVar[str]
@@ -207,9 +199,9 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
 
         Returns:
             Figures before the step: ``critic_loss``, what is minimised, which is ``td_loss``, the
-                regression's, and ``conservative_weight`` times ``conservative_loss``, summed over
-                both critics; means ``q_mean`` of the actions taken and ``target_mean`` of y; and
-                ``critic_grad_norm``.
+            regression's, and ``conservative_weight`` times ``conservative_loss``, summed over
+            both critics; means ``q_mean`` of the actions taken and ``target_mean`` of y; and
+            ``critic_grad_norm``.
 
         Raises:
             NonFiniteError: a loss or gradient is not finite; no weight was changed.

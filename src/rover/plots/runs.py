@@ -72,13 +72,8 @@ class GridMap:
 class RunFiles:
     """The content of a run folder: of pretraining, or of a task that was learned.
 
-    Attributes:
-        path: the folder.
-        config: of config.json.
-        summary: of summary.json; empty before the end of the run.
-        records: of metrics.jsonl; empty before the first policy update or measurement.
-        arrays: of the evaluation file; empty where there is none.
-        is_complete: whether the run wrote what it writes at its end.
+    `config` is of config.json, `summary` of summary.json and `records` of metrics.jsonl, empty
+    before they are written; `arrays` are of the evaluation file, empty where there is none.
     """
 
     path: Path

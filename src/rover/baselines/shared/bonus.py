@@ -97,12 +97,9 @@ class BonusAgent(Agent[BonusConfig[Any]]):
     def make_presets(
         *, published: Mapping[str, Any], fast: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """The presets "fast" and "published" of an agent, from settings of one form.
-
-        Args:
-            published: what the publications set beside the learner of the ROVER paper.
-            fast: what "fast" sets beside smaller learners, standardised rewards and entropy.
-        """
+        """The presets "published", of what the publications set beside the learner of the ROVER
+        paper, and "fast", of what it sets beside smaller learners, standardised rewards and
+        entropy."""
         large = {"learner": DDPGConfig.PUBLISHED, "intrinsic": {}}
         return {
             "fast": merge_settings({"intrinsic": {}, **_FAST}, fast),

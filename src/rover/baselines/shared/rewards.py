@@ -40,12 +40,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     (:meth:`_adam`) has all its tensors as state, and a subclass without one names the tensors that
     updates change (:meth:`_tensors`).
 
-    Args:
-        config: settings.
-        observations: what the observations are.
-        n_actions: A.
-        generator: source of the initial weights; the same state gives the same bits. Its device is
-            where the networks are to be made, torch's default device, and where batches are.
+    The same state of `generator` gives the same initial weights; its device is where the networks
+    are to be made, torch's default device, and where batches are.
     """
 
     _optimizer: Optimizer
@@ -122,23 +118,14 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         return np.stack([self.sample_skill(rng) for _ in range(n)])
 
     def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
-        """Take in a step as it is made; only an :class:`EpisodicReward` does.
-
-        Args:
-            index: number of the observation that was reached among all distinct ones.
-            observation: (*shape).
-            done: whether the episode ended there.
+        """Take in a step as it is made, by the number of the observation that was reached among all
+        distinct ones, and `done` if the episode ended there; only an :class:`EpisodicReward` does.
         """
 
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Reward of each transition, (n,) float32 without gradient, and learn from them.
-
-        Returns:
-            The rewards as they were before the step, and figures of the step.
-
-        Raises:
-            NonFiniteError: NaN or infinity among the rewards, or a loss that is not finite.
-        """
+        """Reward of each transition as it was before the step, (n,) float32 without gradient; and
+        figures of the step that learns from them. NonFiniteError: a reward or loss that is not
+        finite."""
         self._take_in(batch)
         rewards, computed = self._value(batch)
         figures = self._learn(batch, computed)
@@ -146,11 +133,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Tensor:
-        """Reward of each transition, (n,) float32; nothing is learned from them.
-
-        Raises:
-            NonFiniteError: NaN or infinity among the rewards.
-        """
+        """Reward of each transition, (n,) float32, finite; nothing is learned from them."""
         return self._checked(self._value(batch)[0])
 
     def _checked(self, rewards: Tensor) -> Tensor:
@@ -165,11 +148,8 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         return copied_tensors(self._tensors())
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned; what follows has the same bits.
-
-        Raises:
-            ArtefactError: the state does not fit; nothing has been changed then.
-        """
+        """Restore what :meth:`state` returned; what follows has the same bits. ArtefactError: the
+        state does not fit; nothing has been changed then."""
         restore_tensors(self._tensors(), state, owner=type(self).__name__)
 
     def _make_encoder(
@@ -202,14 +182,10 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     def _on_pairs(
         first: nn.Module, output: nn.Module, features: Tensor, index: Tensor, next_index: Tensor
     ) -> Tensor:
-        """A network with one hidden layer on pairs of features: (p, z) of p pairs.
+        """A network with one hidden layer on p pairs of rows of `features` (m, f): (p, z).
 
-        Args:
-            first: from features to both halves of the hidden layer's input, side by side, so that
-                it sees each distinct observation once.
-            output: from the hidden layer.
-            features: (m, f).
-            index, next_index: (p,) rows of the features.
+        `first` leads from features to both halves of the hidden layer's input, side by side, so
+        that it sees each distinct observation once, and `output` on from the hidden layer.
         """
         source, destination = first(features).chunk(2, dim=1)
         hidden = source.index_select(0, index) + destination.index_select(0, next_index)
@@ -226,12 +202,9 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     @staticmethod
     def _merged(*columns: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Merge equal rows of integers ≥ 0, given by columns (n,), so that networks see each once.
-
-        Returns:
-            The columns (p,) of the distinct rows, how often each occurs (p,), and which of them
-            each of the n rows is (n,).
-        """
+        """Merge equal rows of integers ≥ 0, given by columns (n,), so that networks see each once:
+        the columns (p,) of the distinct rows, how often each occurs (p,), and which of them each of
+        the n rows is (n,)."""
         distinct = distinct_rows(*(column.cpu().numpy() for column in columns))
         first, inverse = (torch.from_numpy(rows).to(columns[0].device) for rows in distinct)
         return [column[first] for column in columns], torch.bincount(inverse), inverse
@@ -286,13 +259,8 @@ class EpisodicReward(IntrinsicReward[ConfigT]):
 class RunningMoments(nn.Module):
     """Mean and variance per column over all weighted rows so far (Chan et al., 1979).
 
-    Args:
-        size: number of columns.
-
-    Attributes:
-        count: () float64, total weight so far.
-        mean: (size,) float64; 0 at first.
-        variance: (size,) float64, of the population, not the sample; 0 at first.
+    `count` () is the total weight, `mean` and `variance` (size,), of the population and not the
+    sample, are 0 at first; all float64.
     """
 
     count: Tensor
@@ -328,12 +296,8 @@ class RunningMoments(nn.Module):
 
 
 def make_mlp(*sizes: int, generator: torch.Generator) -> nn.Sequential:
-    """Linear layers with ReLU between them, orthogonal weights of gain √2 and zero bias.
-
-    Args:
-        sizes: widths from input to output, at least two.
-        generator: source of the initial weights.
-    """
+    """Linear layers of these widths with ReLU between them, orthogonal weights of gain √2 and zero
+    bias."""
     layers: list[nn.Module] = []
     for fan_in, fan_out in layer_shapes(*sizes):
         layer = make_linear(fan_in, fan_out, bias_std=0.0, generator=generator)
