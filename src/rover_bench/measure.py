@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 from scipy.special import softmax
 
+from rover.arrays import FloatArray
 from rover.baselines import agent_class
 from rover.data import Buffer
 from rover.envs import FiniteMDP, finite_dynamics, horizon_of, make_env
@@ -41,7 +41,6 @@ from rover.version import __version__
 from rover_bench.metrics import METRICS
 from rover_bench.study import Learning, Run
 
-FloatArray = NDArray[np.float64]
 _Curve = tuple[FloatArray, FloatArray]
 
 _REPEATS = 100

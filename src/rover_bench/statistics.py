@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from rover.arrays import FloatArray
 from rover.errors import ConfigurationError
-
-FloatArray = NDArray[np.float64]
 
 STATISTICS: Final[Mapping[str, Callable[[FloatArray], Any]]] = {
     "mean": lambda values: np.mean(values, axis=-1),

@@ -11,10 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rover import plots
-from rover.arrays import evenly_spaced
-from rover.envs import FiniteMDP, finite_dynamics, horizon_of, map_arrays
+from rover.arrays import FloatArray, evenly_spaced
+from rover.envs import FiniteDynamics, FiniteMDP, finite_dynamics, horizon_of, map_arrays
 from rover.evaluation import goal_regret, goal_states, record_rollouts, sample_trajectories
-from rover.evaluation.regret import steps_to_end
 from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
 from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS
@@ -87,9 +86,20 @@ def _draw_maps(
         ),
     )
     if dynamics.terminal.any():
-        steps = steps_to_end(policy, env, limit=horizon)
+        steps = _steps_to_end(dynamics, probs, limit=horizon)
         title = "steps to the end of the task"
         yield "steps", _draw(grid, plots.MapPanel(title, values=steps, starts=starts))
+
+
+def _steps_to_end(dynamics: FiniteDynamics, probs: FloatArray, *, limit: int) -> FloatArray:
+    """Expected steps (S,) from each state until the task ends, exactly, at most `limit`."""
+    going_on = 1.0 - dynamics.terminal
+    steps = np.zeros(dynamics.n_states)
+    for _ in range(limit):
+        # Steps behind a terminal state belong to the next episode.
+        onward = [matrix @ (steps * going_on) for matrix in dynamics.transition]
+        steps = going_on * (1.0 + (probs * np.stack(onward, axis=1)).sum(axis=1))
+    return steps
 
 
 def _draw(grid: plots.GridMap, *panels: plots.MapPanel, scale: Scale = "steps") -> Figure:

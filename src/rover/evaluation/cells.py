@@ -16,8 +16,7 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
-from rover.arrays import blocks
-from rover.evaluation.optimum import FloatArray
+from rover.arrays import FloatArray, blocks
 
 # Cells into which a net divides the visits that it is made of.
 _N_CELLS = 50

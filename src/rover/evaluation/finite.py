@@ -18,10 +18,10 @@ from scipy.sparse import block_diag, csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import entr
 
-from rover.arrays import IntArray
+from rover.arrays import FloatArray, IntArray
 from rover.envs import FiniteDynamics, FiniteMDP
 from rover.envs.dynamics import MAX_EVALUATED_STATES
-from rover.evaluation.optimum import FloatArray, Optimum, optimal_occupancy
+from rover.evaluation.optimum import Optimum, optimal_occupancy
 
 ENDED = -1
 """Marks the steps of a trajectory after its episode has terminated."""

@@ -20,13 +20,11 @@ from typing import Any
 
 import clarabel
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, vstack
 
+from rover.arrays import FloatArray
 from rover.envs import FiniteDynamics
 from rover.errors import SingularSolveError
-
-FloatArray = NDArray[np.float64]
 
 # Occupancy times number of states below which the interior point does not determine the policy.
 _UNVISITED = 1e-9

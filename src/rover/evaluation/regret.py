@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import vstack
 
+from rover.arrays import FloatArray
 from rover.envs import (
     FiniteDynamics,
     FiniteMDP,
@@ -20,7 +21,6 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError
-from rover.evaluation.optimum import FloatArray
 
 if TYPE_CHECKING:
     from rover.policies import Policy, ValuePolicy
@@ -141,19 +141,6 @@ def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64
         name = policy.tasks[int(equal.any(axis=1).argmin())] or "reward"
         raise ConfigurationError(f"the task {name} is to arrive at no single state of the dynamics")
     return np.asarray(equal.argmax(axis=1), np.int64)
-
-
-def steps_to_end(policy: Policy, env: gym.Env[Any, Any], *, limit: int) -> FloatArray:
-    """Expected steps (S,) from each state until the task ends, exactly, at most `limit`."""
-    problem = _finite_problem(env)
-    dynamics, probs = problem.dynamics, policy.probs(problem.observations)
-    going_on = 1.0 - dynamics.terminal
-    steps = np.zeros(dynamics.n_states)
-    for _ in range(limit):
-        # Steps behind a terminal state belong to the next episode.
-        onward = [matrix @ (steps * going_on) for matrix in dynamics.transition]
-        steps = going_on * (1.0 + (probs * np.stack(onward, axis=1)).sum(axis=1))
-    return np.asarray(steps)
 
 
 def reward_regret(

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rover.arrays import FloatArray
 from rover.envs import Spaces
 from rover.evaluation.cells import CellNet, Projection
 from rover.evaluation.finite import mean_interval
-from rover.evaluation.optimum import FloatArray
 
 MAX_ROLLOUT_STEPS = 1000
 

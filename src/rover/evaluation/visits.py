@@ -14,9 +14,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import IntArray, evenly_spaced, farthest_points
+from rover.arrays import FloatArray, IntArray, evenly_spaced, farthest_points
 from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
-from rover.evaluation.optimum import FloatArray
 
 if TYPE_CHECKING:
     from rover.data import Buffer, Collector

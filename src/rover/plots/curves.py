@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+from rover.arrays import FloatArray
 from rover.errors import ConfigurationError
-from rover.plots.runs import FloatArray, RunFiles, Runs
+from rover.plots.runs import RunFiles, Runs
 from rover.plots.style import (
     BLACK,
     LEGEND,

@@ -20,7 +20,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
+from rover.arrays import FloatArray, IntArray
+from rover.plots.runs import ENDED, GridMap
 from rover.plots.style import (
     BLUE,
     LEGEND,

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image
 from PIL.Image import Dither, Quantize
 
+from rover.arrays import IntArray
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots.curves import (
     MeanCurve,
@@ -24,8 +27,17 @@ from rover.plots.curves import (
 )
 from rover.plots.maps import MapPanel, Scale, draw_panels, panel_size
 from rover.plots.runs import ENDED, RunFiles
-from rover.plots.style import BEST, RANDOM, TICK_SIZE, AgentStyle, make_figure
-from rover.plots.visits import Plane, make_frames, make_planes, make_sorted_lines, planes_of
+from rover.plots.style import (
+    BEST,
+    LEGEND,
+    RANDOM,
+    TICK_SIZE,
+    AgentStyle,
+    count_axis,
+    label_axes,
+    make_figure,
+)
+from rover.plots.visits import Plane, make_planes, planes_of
 from rover.storage import check_writable, fitting, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
@@ -227,12 +239,52 @@ def _visits_figures(run: RunFiles, style: AgentStyle, dims: Sequence[int] | None
         names = "buffer_visits" if "buffer_visits" in arrays else "visits"
         lines = {style: arrays[names], RANDOM: arrays.get(f"uniform_{names}")}
         known = {one: values for one, values in lines.items() if values is not None}
-        yield "visits", make_sorted_lines(known, title, y="visits in the data (log scale)")
+        yield "visits", _sorted_lines(known, title, y="visits in the data (log scale)")
     elif "visits" in arrays:
         yield "visits", _plane_figure(run, title, dims)
     if "frames" in arrays:
-        strip = make_frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}")
+        strip = _frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}")
         yield "frames", strip
+
+
+def _sorted_lines(lines: Mapping[AgentStyle, NDArray[Any]], title: str, *, y: str) -> Figure:
+    """Values (S,) of states for each style, sorted from the largest on, on a logarithmic scale."""
+    figure = make_figure(7.2, 4.0, title)
+    axes = figure.subplots()
+    for style, values in lines.items():
+        ordered = np.sort(values[values > 0])[::-1]
+        label = f"{style.label}: {len(ordered):,}"
+        options: dict[str, Any] = {"linewidth": 1.8, "drawstyle": "steps-mid", "label": label}
+        axes.plot(np.arange(1, len(ordered) + 1), ordered, **style.line, **options)
+    axes.set_yscale("log")
+    axes.set_xlim(left=0)
+    count_axis(axes.xaxis, 8)
+    label_axes(axes, x="states, from the most to the least visited", y=y, grid=True)
+    axes.legend(title="visited states", title_fontsize=LEGEND["fontsize"], **LEGEND)
+    return figure
+
+
+def _frames(frames: NDArray[Any], steps: IntArray, title: str) -> Figure:
+    """A strip of images (k, *shape) with the step of each (k,)."""
+    shape = frames.shape[1:]
+    # As torch has them, with the channels in front.
+    is_first = len(shape) == 3 and shape[0] < min(shape[1:]) and shape[2] not in (1, 3, 4)
+    shown = np.moveaxis(frames, 1, -1) if is_first else frames
+    if shown.ndim == 4 and shown.shape[-1] not in (3, 4):
+        shown = shown[..., -1]  # the latest of a stack, or the only channel
+    brightest = float(shown.max()) or 1.0
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = make_figure(1.9 * columns + 0.2, 2.15 * rows + 0.4, title)
+    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axes in grid[len(shown) :]:
+        axes.set_axis_off()
+    for axes, image, step in zip(grid, shown, steps, strict=False):
+        # Of symbols, whose numbers are small, as of bytes: the largest is white.
+        axes.imshow(image / brightest, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+        axes.set(xticks=[], yticks=[])
+        label_axes(axes, title=f"step {step:,}")
+    return figure
 
 
 def _plane_hides(run: RunFiles) -> bool:
@@ -289,7 +341,7 @@ def _evaluation_figures(run: RunFiles, style: AgentStyle) -> Figures:
     known = {one: values for one, values in occupancies.items() if values is not None}
     if run.grid is None:
         y = "discounted occupancy (log scale)"
-        yield "occupancy", make_sorted_lines(known, title, y=y)
+        yield "occupancy", _sorted_lines(known, title, y=y)
         return
     trajectories = arrays["trajectories"]
     episodes, length = trajectories.shape

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import FloatArray, IntArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
     JsonLines,
@@ -23,9 +24,6 @@ from rover.storage import (
     read_sealed,
     refuse_links,
 )
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 ENDED: Final = -1
 """Marks the steps of a trajectory after its episode has ended."""

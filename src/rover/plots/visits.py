@@ -12,16 +12,14 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rover.plots.runs import FloatArray, IntArray
+from rover.arrays import FloatArray, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,
     LEGEND,
     SEQUENTIAL,
     VERMILLION,
-    AgentStyle,
     add_colour_bar,
-    count_axis,
     label_axes,
     make_figure,
 )
@@ -147,44 +145,4 @@ def make_planes(
             draw_phase_plane(axes, observations[:, pair], names=names, rollouts=paths)
             label_axes(axes, title=f"{len(rollouts)} episodes of the policy", y="")
         add_colour_bar(figure, points, [*row], name)
-    return figure
-
-
-def make_sorted_lines(lines: Mapping[AgentStyle, NDArray[Any]], title: str, *, y: str) -> Figure:
-    """Values (S,) of states for each style, sorted from the largest on, on a logarithmic scale."""
-    figure = make_figure(7.2, 4.0, title)
-    axes = figure.subplots()
-    for style, values in lines.items():
-        ordered = np.sort(values[values > 0])[::-1]
-        label = f"{style.label}: {len(ordered):,}"
-        options: dict[str, Any] = {"linewidth": 1.8, "drawstyle": "steps-mid", "label": label}
-        axes.plot(np.arange(1, len(ordered) + 1), ordered, **style.line, **options)
-    axes.set_yscale("log")
-    axes.set_xlim(left=0)
-    count_axis(axes.xaxis, 8)
-    label_axes(axes, x="states, from the most to the least visited", y=y, grid=True)
-    axes.legend(title="visited states", title_fontsize=LEGEND["fontsize"], **LEGEND)
-    return figure
-
-
-def make_frames(frames: NDArray[Any], steps: IntArray, title: str) -> Figure:
-    """A strip of images (k, *shape) with the step of each (k,)."""
-    shape = frames.shape[1:]
-    # As torch has them, with the channels in front.
-    is_first = len(shape) == 3 and shape[0] < min(shape[1:]) and shape[2] not in (1, 3, 4)
-    shown = np.moveaxis(frames, 1, -1) if is_first else frames
-    if shown.ndim == 4 and shown.shape[-1] not in (3, 4):
-        shown = shown[..., -1]  # the latest of a stack, or the only channel
-    brightest = float(shown.max()) or 1.0
-    columns = min(4, len(shown))
-    rows = -(-len(shown) // columns)
-    figure = make_figure(1.9 * columns + 0.2, 2.15 * rows + 0.4, title)
-    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axes in grid[len(shown) :]:
-        axes.set_axis_off()
-    for axes, image, step in zip(grid, shown, steps, strict=False):
-        # Of symbols, whose numbers are small, as of bytes: the largest is white.
-        axes.imshow(image / brightest, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-        axes.set(xticks=[], yticks=[])
-        label_axes(axes, title=f"step {step:,}")
     return figure
