@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from rover.data import Batch
 from rover.learners import DiscreteCQL, DiscreteSAC, PolicyNetwork
-from rover.learners.losses import critic_targets
+from rover.learners.critics import critic_targets
 
 
 def written_out(

@@ -1,4 +1,9 @@
-"""A softmax actor and twin critics: DDPG and SAC for finite actions."""
+"""A softmax actor and twin critics: DDPG and SAC for finite actions.
+
+Deterministic policy gradients (Lillicrap et al., 2016) carried over to finite actions; with the
+policy's entropy in values and objective this is soft actor-critic (Haarnoja et al., 2018;
+Christodoulou, 2019).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,6 @@ from rover.data import Batch
 from rover.features import Encoder, EncoderConfig, Optimizer
 from rover.learners.config import DDPGConfig, SACConfig
 from rover.learners.critics import CriticLearner
-from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
 from rover.learners.networks import EvaluatedRows, PolicyNetwork, RowCache
 
 ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
@@ -161,44 +165,34 @@ class _ActorCritic(CriticLearner[ActorConfigT], ABC):
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         # Values and policy, once for each distinct row; a transition's are read from them.
-        rows, features, q, taken = self._evaluate(batch)
+        rows, features, q, taken = evaluated = self._evaluate(batch)
         log_probs, next_log_probs = self._log_policy(batch, rows, features)  # (r, A)
         temperature = self.temperature
-        with torch.no_grad():
-            targets = critic_targets(
-                returns.float(),
-                discounts.float(),
-                next_log_probs.index_select(0, rows.next_row),
-                self._target_q(batch, rows, features),
-                temperature=temperature if self.is_soft else 0.0,
-            )
-
+        td, targets = self._td_loss(
+            evaluated,
+            batch,
+            returns,
+            discounts,
+            next_log_probs,
+            temperature=temperature if self.is_soft else 0.0,
+        )
         # Both at the weights before the step, so that neither sees what the other has just learned.
-        loss_of_critics = critic_loss(taken, targets)
-        loss_of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
-
-        # Neither loss depends on the other's parameters, so that one pass serves both.
-        if train_actor:
-            norms = self._critic_optimizer.backward(
-                loss_of_critics + loss_of_actor, self._actor_optimizer
-            )
-        else:
-            norms = self._critic_optimizer.backward(loss_of_critics)
+        of_actor = -((log_probs.exp() * q.detach().amin(dim=0)).sum(dim=1) @ rows.weights)
+        entropy = -((log_probs.exp() * log_probs).sum(dim=1) @ rows.weights)
+        if temperature > 0.0:
+            of_actor = of_actor - temperature * entropy
         figures = {
-            "critic_loss": loss_of_critics,
-            "actor_loss": loss_of_actor,
+            "critic_loss": td,
+            "actor_loss": of_actor,
             "q_mean": taken.mean(),
             "target_mean": targets.mean(),
-            "policy_entropy": policy_entropy(log_probs.detach(), rows.weights),
-            "critic_grad_norm": norms[0],
-            "actor_grad_norm": norms[1] if train_actor else torch.zeros((), dtype=torch.float32),
+            "policy_entropy": entropy,
         }
-        # All figures are finite before any weight moves, so that a failed update changes nothing.
-        metrics = self._finite_metrics(figures, returns)
-        self._critic_optimizer.apply()
+        # Neither loss depends on the other's parameters, so that one pass serves both.
         if train_actor:
-            self._actor_optimizer.apply()
-        self._follow()
+            metrics = self._step(td + of_actor, figures, returns, self._actor_optimizer)
+        else:
+            metrics = {**self._step(td, figures, returns), "actor_grad_norm": 0.0}
         return {**metrics, "temperature": temperature}
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,9 @@
-"""Twin critics with targets that follow them, and conservative Q-learning on them."""
+"""Twin critics with targets that follow them, and conservative Q-learning on them.
+
+Every expectation over a policy is a sum over the finite actions, so nothing is sampled. The least
+of two critics counters overestimation (Fujimoto et al., 2018). Without an actor, critics are kept
+low where there are no data by conservative Q-learning (Kumar et al., 2020).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,6 @@ from rover.data import Batch
 from rover.errors import NonFiniteError
 from rover.features import Encoder, EncoderConfig, Optimizer, make_encoder
 from rover.learners.config import CQLConfig, DDPGConfig, SACConfig
-from rover.learners.losses import conservative_loss, critic_loss, critic_targets
 from rover.learners.networks import EvaluatedRows, PolicyNetworkConfig, RowCache, TwinCritics
 from rover.storage import copied_tensors, restore_tensors
 
@@ -144,6 +148,44 @@ class CriticLearner(Generic[ConfigT]):
         q: Tensor = self.target_critics.heads(features, rows.at_next, batch.skills)
         return q.index_select(1, rows.next_row)
 
+    def _td_loss(
+        self,
+        evaluated: tuple[EvaluatedRows, Tensor, Tensor, Tensor],
+        batch: Batch,
+        returns: Tensor,
+        discounts: Tensor,
+        next_log_probs: Tensor,
+        *,
+        temperature: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """Mean of (Q − y)² over a batch's transitions, summed over both critics, and the targets y
+        (n,): `evaluated` as of :meth:`_evaluate`, log π (r, A) where transitions lead."""
+        rows, features, _, taken = evaluated
+        targets = critic_targets(
+            returns.float(),
+            discounts.float(),
+            next_log_probs.index_select(0, rows.next_row),
+            self._target_q(batch, rows, features),
+            temperature=temperature,
+        )
+        # torch takes the mean over both critics too: twice that is their sum.
+        return 2.0 * F.mse_loss(taken, targets.expand_as(taken)), targets
+
+    def _step(
+        self, loss: Tensor, figures: Mapping[str, Tensor], returns: Tensor, *others: Optimizer
+    ) -> dict[str, float]:
+        """Take one step down `loss`, of the critics and of the actor by its own optimizer, if that
+        is given, and of the targets; the figures as numbers, with the norms of the gradients."""
+        norms = self._critic_optimizer.backward(loss, *others)
+        names = ("critic_grad_norm", "actor_grad_norm")[: len(norms)]
+        # All figures are finite before any weight moves, so that a failed update changes nothing.
+        metrics = self._finite_metrics({**figures, **dict(zip(names, norms, strict=True))}, returns)
+        for optimizer in (self._critic_optimizer, *others):
+            optimizer.apply()
+        # After the step, with the weights that it made.
+        self._follow()
+        return metrics
+
     @torch.no_grad()
     def _follow(self) -> None:
         """Move the target critics, θ' ← θ' + τ (θ − θ')."""
@@ -207,37 +249,49 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         # Values once for each distinct row; a transition's are read from them.
-        rows, features, q, taken = self._evaluate(batch)
+        rows, features, q, taken = evaluated = self._evaluate(batch)
         with torch.no_grad():
             next_q = q
             if rows.at_next is not None:
                 next_q = self.critics.heads(features, rows.at_next, batch.skills)
             # A policy that is certain of the greatest value: all other logarithms are −∞.
             greedy = F.one_hot(next_q.amin(dim=0).argmax(dim=1), self.n_actions).float().log()
-            targets = critic_targets(
-                returns.float(),
-                discounts.float(),
-                greedy.index_select(0, rows.next_row),
-                self._target_q(batch, rows, features),
-            )
-
+        td, targets = self._td_loss(evaluated, batch, returns, discounts, greedy)
         # Kumar et al. (2020), eq. 4: what is pushed down everywhere is lifted where there are data.
-        td = critic_loss(taken, targets)
-        conservative = conservative_loss(q, taken, rows.weights)
+        conservative = (torch.logsumexp(q, dim=2) @ rows.weights - taken.mean(dim=1)).sum()
         loss = td + self.config.conservative_weight * conservative
-
-        (norm,) = self._critic_optimizer.backward(loss)
         figures = {
             "critic_loss": loss,
             "td_loss": td,
             "conservative_loss": conservative,
             "q_mean": taken.mean(),
             "target_mean": targets.mean(),
-            "critic_grad_norm": norm,
         }
-        # All figures are finite before any weight moves, so that a failed update changes nothing.
-        metrics = self._finite_metrics(figures, returns)
-        self._critic_optimizer.apply()
-        # After the step, with the weights that it made.
-        self._follow()
-        return metrics
+        return self._step(loss, figures, returns)
+
+
+@torch.no_grad()
+def critic_targets(
+    returns: Tensor,
+    discounts: Tensor,
+    next_log_probs: Tensor,
+    next_q: Tensor,
+    *,
+    temperature: float = 0.0,
+) -> Tensor:
+    """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')), (n,), without gradient.
+
+    With α > 0 the entropy enters through the value that is bootstrapped, and not on the j − 1 steps
+    between: R is of rewards alone. Of a policy that is certain of the greatest value of critics
+    that learn, these are the targets of double Q-learning (van Hasselt et al., 2016).
+
+    Args:
+        returns: (n,) n-step returns R; `discounts` (n,) γ^j, zero after termination.
+        next_log_probs: (n, A) log π(·|x'); `next_q` (2, n, A) target critics at x'.
+        temperature: α ≥ 0; 0: DDPG.
+    """
+    soft_q = next_q.amin(dim=0)
+    # CQL's greedy policy has log π = −∞, and 0 · −∞ is NaN: no entropy unless it is asked for.
+    if temperature > 0.0:
+        soft_q = soft_q - temperature * next_log_probs
+    return returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)
