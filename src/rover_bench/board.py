@@ -233,14 +233,8 @@ class Entry(_Strict):
 
     @classmethod
     def read(cls, path: str | Path, *, is_whole: bool = True) -> Entry:
-        """An entry of a suite that is known here, as it was written.
-
-        Args:
-            path: its file.
-            is_whole: whether every run of its scale must be there, or only the first of them.
-
-        Raises:
-            ArtefactError: it is not.
+        """An entry of a suite that is known here, as it was written, with every run of its scale,
+        or only the first of them if it need not be whole. ArtefactError: it is not.
         """
         with fitting(f"{path} is no entry of the board"):
             entry = cls.model_validate(read_json(path))
@@ -527,17 +521,11 @@ def run_entry(
     jobs: int = 2,
     say: Callable[[str], None] = lambda _: None,
 ) -> Entry:
-    """Run an agent on a suite.
+    """Run one of our agents, ``NAME[:PRESET]``, or a class of a user's, ``MODULE:CLASS``, which is
+    imported, on a suite at a scale, with `jobs` processes side by side.
 
-    With a path the entry is written after every run, and an unfinished one there is continued.
-
-    Args:
-        word: ``NAME[:PRESET]`` of one of ours, or ``MODULE:CLASS``, which is imported.
-        scale: of the suite.
-        suite: its name.
-        path: file of the entry; None: none is written.
-        jobs: processes side by side.
-        say: told of each run.
+    With a path the entry is written after every run, and an unfinished one there is continued;
+    `say` receives a line for each run.
 
     Raises:
         ConfigurationError: unknown agent, suite or scale, a world that cannot be made here, or an
@@ -641,14 +629,13 @@ def verify(
             file names is imported.
         seed: draws the runs; None: fresh.
         jobs: processes side by side.
-        say: told of each run.
+        say: receives a line for each run.
 
     Returns:
         Numbers of runs that were repeated, and that came out the same to the bit.
 
     Raises:
-        ArtefactError: the entry was altered, is not complete, or its figures are not those that
-            its agent has.
+        ArtefactError: the entry was altered, is not complete, or its agent has other figures.
         ConfigurationError: the agent is not one of rover's, and none was given.
     """
     entry = Entry.read(path)

@@ -33,15 +33,9 @@ _THRESHOLDS = np.linspace(0.0, 0.999, 200)
 
 
 def board_page(entries: Sequence[Entry], picture: str | None = None) -> str:
-    """Tables of entries of one suite and scale, as Markdown.
-
-    Args:
-        entries: at least one.
-        picture: address of the picture of :func:`board_figure`, shown above the tables.
-
-    Raises:
-        ConfigurationError: entries of several suites or scales, two of one agent, or an unfinished
-            one of a suite without goals.
+    """Tables of entries of one suite and scale, as Markdown, below the picture of
+    :func:`board_figure` at the address `picture`. ConfigurationError: entries of several suites or
+    scales, two of one agent, or an unfinished one of a suite without goals.
     """
     if _has_goals(entries[0]):
         return _goal_page(entries)
@@ -97,10 +91,7 @@ _RIGHT = "Share of worlds and seeds with a higher J*/J"
 
 def board_figure(entries: Sequence[Entry]) -> Figure:
     """Picture of entries on the worlds with an exact optimum: means, and profiles of all scores.
-
-    Raises:
-        ConfigurationError: entries of several suites or scales, two of one agent, an unfinished
-            one, or a suite without exact optima.
+    ConfigurationError: as of :func:`board_page`, or a suite without exact optima.
     """
     if _has_goals(entries[0]):
         raise ConfigurationError(f"suite {entries[0].suite} has no picture: leave out --picture")

@@ -68,21 +68,13 @@ def execute(
     log: Sequence[Log] = (),
     report_only: bool = False,
 ) -> tuple[list[Run], dict[Path, str]]:
-    """Bring every run to its end, and before them the pretrained runs that they start from.
+    """Bring every run to its end, `jobs` ≥ 1 of them side by side, and before them the pretrained
+    runs that they start from; runs that share a folder are made once.
 
-    Args:
-        runs: runs that share a folder are made once.
-        jobs: runs side by side, ≥ 1.
-        say: receives one line when a run begins and one when it ends.
-        executor: where runs are made.
-        log: what scalars of the runs are written for, in their folders.
-        report_only: only ask which runs are finished.
-
-    Returns:
-        The finished runs, and the folder of each run that failed → one sentence.
-
-    Raises:
-        ConfigurationError: `jobs` is not positive, or what `executor` or `log` names is not there.
+    `say` receives one line when a run begins and one when it ends; `report_only` only asks which
+    runs are finished. Returned are the finished runs, and the folder of each run that failed → one
+    sentence. ConfigurationError: `jobs` is not positive, or what `executor` or `log` names is not
+    there.
     """
     if jobs < 1:
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")

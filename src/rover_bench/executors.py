@@ -43,14 +43,9 @@ class LocalConfig(BaseModel):
     usual_jobs: ClassVar[int] = 2
 
     def open(self, jobs: int) -> Executor:
-        """The executor.
-
-        Args:
-            jobs: runs side by side, ≥ 1; a Ray cluster at an address takes what it has cores for.
-
-        Raises:
-            ConfigurationError: its package is not installed, or its cluster does not answer.
-            StorageError: the folder for Slurm's jobs is not the user's alone.
+        """The executor of `jobs` ≥ 1 runs side by side; a Ray cluster at an address takes what it
+        has cores for. ConfigurationError: its package is not installed, or its cluster does not
+        answer. StorageError: the folder for Slurm's jobs is not the user's alone.
         """
         return _Processes(jobs)
 

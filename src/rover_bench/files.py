@@ -44,13 +44,8 @@ _BARS: Final = {
 
 
 def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
-    """Write the page, the CSV files and the pictures of a study.
-
-    Returns:
-        The report with its :attr:`~Report.files`.
-
-    Raises:
-        StorageError: the files cannot be written; earlier ones are as they were.
+    """Write the page, the CSV files and the pictures of a study; the report with its
+    :attr:`~Report.files`. StorageError: they cannot be written; earlier ones are as they were.
     """
     check_writable(out)
     prefix = report.study.csv

@@ -80,13 +80,8 @@ def paper_study(name: str, scale: str) -> Study:
 
 
 def study_in(path: Path) -> Study:
-    """The study of a page, as it was when the page was written.
-
-    Args:
-        path: the page, NAME.md, or its folder, if that has no other.
-
-    Raises:
-        ArtefactError: there is none, or more than one.
+    """The study of a page, NAME.md, as it was when the page was written, or of its folder, if that
+    has no other. ArtefactError: there is none, or more than one.
     """
     folder = path if path.is_dir() else path.parent
     said = [read_json(file).get("study") for file in folder.glob("*provenance.json")]

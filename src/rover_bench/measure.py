@@ -47,19 +47,12 @@ _REPEATS = 100
 
 
 def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curve | None]:
-    """Measure a finished run.
+    """Measure a finished run; where it is to be `matched`, one of pretraining on its way too, as
+    far as its states are known (:func:`_matched_figures`).
 
-    Args:
-        run: the run.
-        matched: whether a run of pretraining is looked at on its way too, as far as its states are
-            known: :func:`_matched_figures`.
-
-    Returns:
-        Its figures by name, infinite where an event did not happen, without those that do not
-        apply; and for a run that learned a task steps (T,) and greedy returns (T,).
-
-    Raises:
-        ArtefactError: a file of the run is missing or damaged.
+    Returns its figures by name, infinite where an event did not happen, without those that do not
+    apply; and for a run that learned a task steps (T,) and greedy returns (T,). ArtefactError: a
+    file of the run is missing or damaged.
     """
     files = RunFiles.read(run.folder)
     summary = files.summary
@@ -161,16 +154,9 @@ def _missing(summary: Mapping[str, Any], *events: str) -> dict[str, float]:
 
 @lru_cache
 def finite_problem(environment: str) -> tuple[FiniteMDP, int] | None:
-    """The finite problem behind an environment, and the steps of its episodes.
-
-    Args:
-        environment: its id and keyword arguments as JSON, as :attr:`Case.problem` has them.
-
-    Returns:
-        None where its states are unknown.
-
-    Raises:
-        ConfigurationError: no such environment, or wrong keyword arguments.
+    """The finite problem behind an environment, its id and keyword arguments as JSON
+    (:attr:`Case.problem`), and the steps of its episodes; None where its states are unknown.
+    ConfigurationError: no such environment, or wrong keyword arguments.
     """
     env = make_env(*json.loads(environment))
     problem, horizon = finite_dynamics(env), horizon_of(env)
@@ -182,15 +168,11 @@ def finite_problem(environment: str) -> tuple[FiniteMDP, int] | None:
 
 
 def provenance(*, jobs: int) -> dict[str, Any]:
-    """Commit, machine and versions of this process: a line of a run's ``provenance.jsonl``.
+    """Commit, machine and versions of this process, with the runs allowed side by side: a line of a
+    run's ``provenance.jsonl``.
 
-    Args:
-        jobs: runs that are allowed side by side.
-
-    Returns:
-        began: UTC, ISO 8601. commit: of the source, with "+" if files of the source were changed
-        since; "unknown" outside a checkout. cpu: model of the processor. cores: that the process
-        may use. jobs. versions: of Python, rover and the packages that the figures depend on.
+    ``began`` is in UTC, ISO 8601; ``commit`` the source's, with "+" if files of it were changed
+    since, "unknown" outside a checkout; ``cores`` those that the process may use.
     """
     packages = ("torch", "numpy", "scipy", "gymnasium", "clarabel")
     # What a figure may depend on: the code, the arithmetic below it, and how busy the machine was.

@@ -96,15 +96,10 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
 def draw_steps_by_distance(
     axes: Axes, points: Mapping[str, Mapping[int, Aggregate]], *, styles: Styles
 ) -> None:
-    """Steps to the first success over the distance of the goal: one line per start.
+    """Steps to the first success, > 0, over the distance of the goal in steps: one line per start.
 
     A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    some of its runs had no success.
-
-    Args:
-        axes: drawn on.
-        points: start → distance of the goal in steps → steps to the first success, > 0.
-        styles: of agents by name; see :func:`assign_styles`.
+    some of its runs had no success. `styles` are of agents by name (:func:`assign_styles`).
     """
     # Neighbouring starts stand beside each other: at one distance their intervals would overlap.
     shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
@@ -134,16 +129,12 @@ def draw_steps_by_distance(
 
 
 def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
-    """Coverage of agents side by side: one panel per figure.
+    """Coverage of agents side by side in `environment`: one panel per figure, in the agents'
+    `styles`.
 
     A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
     runs. A hatched bar is a lower bound: some of its runs did not get there. Where an agent has
     fewer runs than another its number says how many.
-
-    Args:
-        bars: panel → agent → bar, at least one.
-        environment: what the title names.
-        styles: of agents by name; see :func:`assign_styles`.
     """
     n_agents = len({name for panel in bars.values() for name in panel})
     has_bounds = any(bar.n_censored for panel in bars.values() for bar in panel.values())

@@ -98,13 +98,9 @@ def _bootstrap(
 ) -> Interval:
     """A statistic with its interval by 9,999 samples of the stratified percentile bootstrap.
 
-    Args:
-        statistic: of one array (..., n_k) per stratum, over the last axes; (..., *shape).
-        strata: values of the runs in each stratum, (n_k,), all finite.
-        rng: draws the samples.
-
-    Returns:
-        Estimate and ends, (*shape,); NaN ends where no stratum has a second run.
+    It takes one array (..., n_k) per stratum, over the last axes, and makes (..., *shape) of them;
+    `strata` are the finite values of the runs in each. Estimate and ends are (*shape,), the ends
+    NaN where no stratum has a second run.
     """
     if not strata or not all(len(runs) and np.isfinite(runs).all() for runs in strata):
         raise ConfigurationError("statistics of runs need at least one finite score of every task")

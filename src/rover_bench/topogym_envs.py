@@ -124,16 +124,12 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
 def _world(
     world: str, seed: int, observation: Literal["vector", "egocentric"] = "vector"
 ) -> ExplorationRecord:
-    """A world of TopoGym.
+    """A world of TopoGym by its name, ``KIND-SIZE``, or ``KIND`` if it has one size.
 
-    Args:
-        world: its name, ``KIND-SIZE``, or ``KIND`` if it has one size.
-        seed: draws the layout; 4000 to 4002 are the published test split.
-        observation: ``"vector"``, (x, y) and the floor's texture, with moves to four sides; or
-            ``"egocentric"``, TopoGym's default, a view of 7 by 7 cells with turns and moves ahead.
-
-    Raises:
-        ConfigurationError: there is no such world, or TopoGym is not installed.
+    `seed` draws the layout; 4000 to 4002 are the published test split. `observation` is
+    ``"vector"``, (x, y) and the floor's texture, with moves to four sides; or ``"egocentric"``,
+    TopoGym's default, a view of 7 by 7 cells with turns and moves ahead. ConfigurationError: there
+    is no such world, or TopoGym is not installed.
     """
     try:
         import topogym  # registers its worlds

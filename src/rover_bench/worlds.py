@@ -17,12 +17,8 @@ from rover.envs import FiniteDynamics, FiniteMDP
 class _TabularEnv(gym.Env[np.int64, np.int64]):
     """An environment that steps a finite problem, and says which it is.
 
-    Observations are the numbers of states. An arrival in :attr:`treasure` is worth 1, everything
-    else nothing.
-
-    Args:
-        dynamics: the problem.
-        treasure: the state with the reward; None: no state has any.
+    Observations are the numbers of states. An arrival in the state :attr:`treasure`, if there is
+    one, is worth 1, everything else nothing.
     """
 
     def __init__(self, dynamics: FiniteDynamics, treasure: int | None = None) -> None:

@@ -115,23 +115,9 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
             two observations of the space to finite features (2, z).
     """
     observations = Observations.from_space(space)
-    # Two observations, to detect modules that drop the batch axis.
-    batch = as_tensor(np.zeros((2, *observations.shape), dtype=observations.dtype))
     name = f"the encoder {type(module).__name__}"
-    try:
-        with torch.no_grad():
-            features = copy.deepcopy(module)(batch)
-    except Exception as error:
-        order = ""
-        if len(observations.shape) == 3:
-            order = (
-                ". Images come as (n, height, width, channels), not scaled: begin its forward with "
-                "observations.permute(0, 3, 1, 2).float() / 255"
-            )
-        raise ConfigurationError(
-            f"{name} failed on observations of shape {tuple(batch.shape)} and dtype "
-            f"{observations.dtype}, as the environment returns them: {error}{order}"
-        ) from error
+    # Two observations, to detect modules that drop the batch axis.
+    features = tried(copy.deepcopy(module), name, (2, *observations.shape), observations.dtype)
     if not (
         isinstance(features, Tensor)
         and features.is_floating_point()
@@ -154,6 +140,25 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
         normalization="none",
     )
     return _CustomEncoder(config, module)
+
+
+def tried(module: nn.Module, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Answer of a module of the user's own to observations (n, *shape) of zeros, which do, whatever
+    the space. ConfigurationError: it failed."""
+    try:
+        with torch.no_grad():
+            return module(as_tensor(np.zeros(shape, dtype)))
+    except Exception as error:
+        order = ""
+        if len(shape) == 4:
+            order = (
+                ". Images come as (n, height, width, channels), not scaled: begin its forward with "
+                "observations.permute(0, 3, 1, 2).float() / 255"
+            )
+        raise ConfigurationError(
+            f"{name} failed on observations of shape {shape} and dtype {dtype}, as the environment "
+            f"returns them: {error}{order}"
+        ) from error
 
 
 class Encoder(nn.Module, ABC):

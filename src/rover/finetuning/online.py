@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from rover.envs import Spaces
 from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
+from rover.features.encoders import tried
 from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import OnlineRun
 from rover.learners import DiscreteDDPG, DiscreteSAC
@@ -244,21 +245,10 @@ def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
         return
     # The shapes of a user's own module are unknown: try it on an observation.
     own = Spaces.of(env)
-    shape, dtype, n_actions = own.shape, own.dtype, own.n_actions
-    # Zeros will do, whatever the space: only the shape of the answer counts.
-    try:
-        with torch.no_grad():
-            logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
-    except RuntimeError as error:
-        raise ConfigurationError(
-            f"the module failed on an observation of shape (1, {', '.join(map(str, shape))}) and "
-            f"dtype {dtype}, as the environment returns it: {error}. Images come with their "
-            "channels last and not scaled: begin its forward with observations.permute(0, 3, 1, 2)"
-            ".float() / 255"
-        ) from error
+    logits = tried(policy, "the module", (1, *own.shape), own.dtype)
     returned = tuple(getattr(logits, "shape", ()))
-    if returned != (1, n_actions) or not logits.is_floating_point():
+    if returned != (1, own.n_actions) or not logits.is_floating_point():
         raise ConfigurationError(
             f"the module returned {returned} for one observation; it must return floating-"
-            f"point logits of shape (n, {n_actions})"
+            f"point logits of shape (n, {own.n_actions})"
         )
