@@ -51,7 +51,6 @@ from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.invariants import Invariants
 from rover.planning.model import MAX_LANDMARKS, LandmarkModel
-from rover.planning.model_selection import ModelSelection
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.policy import Policy
 from rover.training.agent import Agent, FinalPolicy
@@ -161,20 +160,16 @@ class Rover(Agent[RoverConfig]):
         parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
         own = self._objects.get("kernel")
         self._kernel: Kernel = make_kernel(config.kernel, **parameters) if own is None else own
-        self._selection = ModelSelection(self.buffer)
         part = config.cover if config.cover != "custom" else self._objects["cover"]
-        self._cover = Cover(
-            self.buffer, self._selection, part, config.bandwidth, self._target_function()
-        )
+        self._cover = Cover(self.world, part, config.bandwidth, self._target_function())
         self._representation = Representation(
             encoder,
             unbounded_dimensions(space, encoder.config),
             self._objects.get("representation"),
             self._cover,
             config,
-            self.buffer,
+            self.world,
             self._kernel,
-            self._selection,
             generator=generator,
             rng=self._batch_rng,
         )
@@ -286,15 +281,20 @@ class Rover(Agent[RoverConfig]):
         kind = self.config.exploration
         if kind is not None:
             return kind == "states"
-        return self.config.kernel == "dirac" or self._selection.is_exact
+        return self.config.kernel == "dirac" or self.world.is_exact
 
     def _contact_search(self) -> ContactSearch | None:
         """The search for contacts of still features of vectors, by default all; None of others."""
         cover = self.config.cover
-        is_plain = not self._representation.learns and self.buffer.observations.rows.ndim == 2
-        if not is_plain or cover == "custom":
+        if not self._sees_numbers:
             return None
         return ContactSearch(self.buffer, None if cover is None else np.array(cover))
+
+    @property
+    def _sees_numbers(self) -> bool:
+        """True if points are the numbers of observation vectors, as they are."""
+        is_vector = self.buffer.observations.rows.ndim == 2
+        return is_vector and not self._representation.learns and self.config.cover != "custom"
 
     def _landmark_model(self) -> LandmarkModel:
         """The model of landmarks, which begins anew where their features have changed."""
@@ -336,7 +336,7 @@ class Rover(Agent[RoverConfig]):
         self._renew_exploration()
         if self._explorer is not None:
             self._explorer.forget_plan()
-        return figures | self._selection.figures()
+        return figures | self.world.selection.figures()
 
     def _plan_and_follow(self) -> dict[str, Any]:
         """Plan a policy and make it the latest one; figures of it."""
@@ -517,7 +517,7 @@ class Rover(Agent[RoverConfig]):
         )
 
     def _figures(self) -> dict[str, Any]:
-        names, latest = self._selection.figures(), self.measures.latest
+        names, latest = self.world.selection.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names} | {"contexts": self._has_contexts}
         if self._plan_figures is not None:
             figures["sink_mass"] = self._plan_figures["sink_mass"]
@@ -595,6 +595,9 @@ class Rover(Agent[RoverConfig]):
         if line < step:  # the landmarks of the exploration plan are not fitted anew
             self._landmarks = None
         policy, plan = self._plan()
+        made = self._landmarks
+        if made is not None and made is not landmarks and self._sees_numbers:
+            self.world.part(LandmarkModel, lambda: made)  # for plans for rewards
         self._landmarks, self._batch_rng.bit_generator.state = landmarks, drawn
         self._plan_figures = plan.figures
         return FinalPolicy(policy, step, 0.0)

@@ -17,8 +17,8 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Gaussian
 from rover.operators.kernels import require_finite
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.model_selection import ModelSelection
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
+from rover.planning.world import World
 
 NOISE_WIDTH = 1e6
 """Width of noise as a multiple of its range: no two values differ."""
@@ -28,8 +28,7 @@ class Cover:
     """The part of a buffer's observations that is to be covered, and its target distribution.
 
     Args:
-        buffer: the transitions.
-        selection: decides whether its states repeat.
+        world: of the buffer.
         part: dimensions of vector observations; a function from observations (n, *shape) to the
             part of each, (n, k); None: all.
         bandwidth: of the Gaussian that compares parts where states are not exact.
@@ -43,14 +42,12 @@ class Cover:
 
     def __init__(
         self,
-        buffer: Buffer,
-        selection: ModelSelection,
+        world: World,
         part: tuple[int, ...] | Callable[[NDArray[Any]], Any] | None,
         bandwidth: float | None,
         target: Callable[[NDArray[Any]], Any] | None = None,
     ) -> None:
-        self._buffer = buffer
-        self._selection = selection
+        self._world, self._buffer = world, world.buffer
         self._part = part
         self._bandwidth = bandwidth or DEFAULT_BANDWIDTH
         self._target = target
@@ -129,7 +126,7 @@ class Cover:
         if self.is_all:
             return None
         values = self.parts()
-        low, width = feature_units(self._buffer, values, repeats=self._selection.is_exact)
+        low, width = feature_units(self._buffer, values, repeats=self._world.is_exact)
         chosen = torch.from_numpy((values - low) / width)[torch.from_numpy(observations)]
         return Gaussian(self._bandwidth)(chosen, chosen)
 

@@ -18,7 +18,7 @@ from rover.coverage.cover import Cover, feature_units
 from rover.coverage.images import ImageFeatures, lasts_a_lag
 from rover.coverage.plan import NEGLIGIBLE
 from rover.coverage.trainer import RepresentationTrainer
-from rover.data import Buffer, draw_transitions
+from rover.data import draw_transitions
 from rover.errors import NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
@@ -30,8 +30,9 @@ from rover.features import (
 )
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.model_selection import ModelSelection, is_one_hot
+from rover.planning.model_selection import is_one_hot
 from rover.planning.net import FIRST_UNITS
+from rover.planning.world import World
 from rover.storage import copied_tensors, restore_tensors
 
 _MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
@@ -48,9 +49,8 @@ class Representation:
         loss: what trains it; None: the one that the configuration names.
         cover: the part of observations that is to be covered.
         config: resolved settings.
-        buffer: whose observations are represented.
+        world: of the buffer whose observations are represented.
         kernel: the kernel that Gram matrices are taken with.
-        selection: decides whether the buffer's states repeat.
         generator: initial weights.
         rng: draws the batches.
 
@@ -69,17 +69,15 @@ class Representation:
         loss: RepresentationLoss | None,
         cover: Cover,
         config: RoverConfig,
-        buffer: Buffer,
+        world: World,
         kernel: Kernel,
-        selection: ModelSelection,
         *,
         generator: torch.Generator,
         rng: np.random.Generator,
     ) -> None:
         self._config = config
-        self._buffer = buffer
+        self._world, self._buffer = world, world.buffer
         self._kernel = kernel
-        self._selection = selection
         self._rng = rng
         self._images: ImageFeatures | None = None
         self._are_states = False
@@ -89,7 +87,7 @@ class Representation:
         self._trainer: RepresentationTrainer | None = None
         if config.representation != "identity":
             self._trainer = RepresentationTrainer(
-                encoder, config, loss, n_actions=buffer.n_actions, generator=generator
+                encoder, config, loss, n_actions=self._buffer.n_actions, generator=generator
             )
         assert config.max_exact_states is not None
         keeps_gram = not isinstance(kernel, Dirac | Interpolation)
@@ -121,14 +119,14 @@ class Representation:
         buffer = self._buffer
         if self._config.exact_vectors and len(buffer):
             rows = buffer.observations.rows
-            are_states = self._selection.is_exact and not is_one_hot(rows[:_LOOKED_AT])
+            are_states = self._world.is_exact and not is_one_hot(rows[:_LOOKED_AT])
             if are_states == self._are_states:
                 return False
             self._are_states = are_states
             self.forget()
             return True
         is_slow = bool(self._config.slow_features) and len(buffer) >= FIRST_UNITS
-        is_slow = is_slow and not self._selection.is_exact and lasts_a_lag(buffer)
+        is_slow = is_slow and not self._world.is_exact and lasts_a_lag(buffer)
         if is_slow == (self._images is not None):
             return False
         self._images = ImageFeatures(buffer) if is_slow else None
@@ -206,12 +204,12 @@ class Representation:
         is_scaled = self.encoder.config.kind == "scale"
         if not is_scaled or len(buffer) < FIRST_UNITS:
             return
-        if isinstance(self._kernel, Interpolation) and not self._selection.is_exact:
+        if isinstance(self._kernel, Interpolation) and not self._world.is_exact:
             return
         buffers = dict(self.encoder.named_buffers())
-        values, repeats = rows.reshape(len(rows), -1).astype(np.float64), self._selection.is_exact
+        values, repeats = rows.reshape(len(rows), -1).astype(np.float64), self._world.is_exact
         low, width = feature_units(buffer, values, repeats=repeats)
-        at = self._unbounded if self._selection.is_exact else np.arange(len(low))
+        at = self._unbounded if self._world.is_exact else np.arange(len(low))
         buffers["low"][at] = torch.from_numpy(low[at])
         buffers["width"][at] = torch.from_numpy(width[at])
         self.forget()
@@ -249,7 +247,7 @@ class Representation:
         if self._are_states or isinstance(self._kernel, Dirac):
             return True
         if isinstance(self._kernel, Interpolation):
-            return self._selection.is_exact
+            return self._world.is_exact
         if not self._cover.is_all:  # a part may be shared though no features are
             return False
         total, most = 0.0, _MOST_SHARED * len(self.features())

@@ -27,8 +27,8 @@ from rover.evaluation.returns import followed_episodes, warn_of_unseen
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.model_selection import ModelSelection
-from rover.planning.outcomes import SPACING, OutcomeModel, outcome_model
+from rover.planning.outcomes import SPACING, OutcomeModel
+from rover.planning.world import World
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards
@@ -126,8 +126,7 @@ class Adaptation(_PlanningRun):
         self._all, columns = old.emptied(), old.state()
         self._all.load_state({name: columns[name] for name in self._all.state()})
         self._n_old = len(old)
-        self._experience = experience._replace(buffer=self._all)
-        self._selection = ModelSelection(self._all)
+        self._experience = experience._replace(world=World(self._all))
         self._rows: list[int] = []  # of the task's observations, in the table of all
         self._is_exact = True  # states repeat, so that plans are made in milliseconds
         table = self._buffer.observations
@@ -170,8 +169,8 @@ class Adaptation(_PlanningRun):
     def _replan(self, n: int) -> None:
         with self.stopwatch("improve"):
             self._take_in(n)
-            points = self._experience.points(self._selection)
-            model, self._is_exact = outcome_model(points, ridge=0.0), points.exact
+            points, model = self._experience.points(), self._experience.outcomes(0.0)
+            self._is_exact = points.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
             # unvisited. What was seen in pretraining comes first; once all of it is visited, the
             # unknown is the aim.
@@ -286,7 +285,7 @@ class ContextAdaptation(_PlanningRun):
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         start.check_fits(env)
         self._start = self._plan = start
-        experience, discount = Experience(self._buffer, start), self.config.learner.discount
+        experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
         self._details = experience.policy_details(("task",), discount)
 
     def _begin(self) -> dict[str, Any]:

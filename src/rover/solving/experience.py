@@ -17,9 +17,11 @@ from rover.envs.registration import id_and_kwargs, known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
-from rover.planning.model_selection import ModelSelection, repeats
+from rover.planning.model_selection import repeats
 from rover.planning.net import FIRST_UNITS
+from rover.planning.outcomes import OutcomeModel, outcome_model
 from rover.planning.points import Points, net_points, state_points
+from rover.planning.world import World
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
 from rover.training.agent import Agent
@@ -36,16 +38,21 @@ class Experience(NamedTuple):
     """The transitions that are planned on, and where they come from.
 
     Attributes:
-        buffer: the transitions.
+        world: of the transitions.
         policy: pretraining's final policy, or None.
         env: the environment, for goals by name or cell, or None.
         seed: of the run, or None.
     """
 
-    buffer: Buffer
+    world: World
     policy: Policy | None = None
     env: gym.Env[Any, Any] | None = None
     seed: int | None = None
+
+    @property
+    def buffer(self) -> Buffer:
+        """The transitions."""
+        return self.world.buffer
 
     @staticmethod
     def of(source: Source, env: gym.Env[Any, Any] | None = None) -> Experience:
@@ -70,11 +77,11 @@ class Experience(NamedTuple):
                     "runs of one environment"
                 )
             buffer = Buffer.merged([one.buffer for one in several])
-            return several[0]._replace(buffer=buffer)
+            return several[0]._replace(world=World(buffer))
         if isinstance(source, Buffer):
-            experience = Experience(source, env=env)
+            experience = Experience(World(source), env=env)
         elif isinstance(source, Agent):
-            experience = Experience(source.buffer, source.policy, env or source.env, source.seed)
+            experience = Experience(source.world, source.policy, env or source.env, source.seed)
         elif isinstance(source, str | Path):
             about = read_run_config(source, kind="pretrain")
             policy = load_policy(finished_file(source, POLICY_FILE))
@@ -83,7 +90,7 @@ class Experience(NamedTuple):
                 env = make_env(known_id(about.env_id), about.env_kwargs)
                 check_same_spaces(buffer, env)
                 warn_of_another_world(env, buffer, seed=about.seed)
-            experience = Experience(buffer, policy, env, about.seed)
+            experience = Experience(World(buffer), policy, env, about.seed)
         else:
             raise ConfigurationError(
                 f"a {type(source).__name__} holds no transitions to plan on: give an agent, a run "
@@ -104,16 +111,19 @@ class Experience(NamedTuple):
             own = own | Spaces.of(self.env).details
         return details | own | {"tasks": list(names), "planning_discount": discount}
 
-    def repeats(self, selection: ModelSelection | None = None) -> bool:
-        """True if observations themselves are planned on; `selection` as of :meth:`points`."""
+    @property
+    def repeats(self) -> bool:
+        """True if observations themselves are planned on."""
         # States of coarse steps come back, and walls between them show in transitions alone.
-        return (selection or ModelSelection(self.buffer)).is_exact or repeats(self.buffer)
+        return self.world.is_exact or repeats(self.buffer)
 
-    def points(self, selection: ModelSelection | None = None) -> Points:
-        """Points for the states themselves where they repeat, else for a net.
+    def outcomes(self, ridge: float) -> OutcomeModel:
+        """The model of outcomes with this ridge, of :meth:`points`, made once for all plans."""
+        name = OutcomeModel, ridge
+        return self.world.part(name, lambda: outcome_model(self.points(), ridge=ridge))
 
-        Args:
-            selection: of the buffer's model; None: it is made here.
+    def points(self) -> Points:
+        """Points for the states themselves where they repeat, else for a net, made once.
 
         Warns:
             RoverWarning: images that seldom repeat, too few to say what they are compared by: each
@@ -122,13 +132,16 @@ class Experience(NamedTuple):
         Raises:
             ConfigurationError: as of :func:`~rover.planning.points.net_points`.
         """
-        if self.repeats(selection):
+        return self.world.part(Points, self._points)
+
+    def _points(self) -> Points:
+        if self.repeats:
             return state_points(self.buffer)
         if len(self.buffer.observations.shape) < 2:
-            return net_points(self.buffer)
+            return net_points(self.world)
         encoder = self._encoder()
         if encoder is not None:
-            return net_points(self.buffer, encoder)
+            return net_points(self.world, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "

@@ -9,7 +9,7 @@ import torch
 
 from rover.operators.support import FloatArray
 from rover.planning.gated import FEWEST_MOVES, GatedSums
-from rover.planning.model_selection import ModelSelection, has_metric
+from rover.planning.model_selection import has_metric
 from rover.planning.net import FIRST_UNITS, time_units
 from rover.planning.sampled import Controls, Sampling
 from rover.policies import PointGoals, SampledPolicy
@@ -22,7 +22,7 @@ FetchReach's ten no goal is kept (docs/design/47-sampled.md)."""
 
 
 def sampled_policy(
-    experience: Experience, goals: str | Sequence[Goal], discount: float, selection: ModelSelection
+    experience: Experience, goals: str | Sequence[Goal], discount: float
 ) -> SampledPolicy | None:
     """The policy of goals that samples its plans; None where landmarks do, or goals are no points.
 
@@ -30,7 +30,6 @@ def sampled_policy(
         experience: the transitions.
         goals: as of :func:`rover.solve`.
         discount: γ in (0, 1).
-        selection: of the buffer's model.
 
     Raises:
         ConfigurationError, NonFiniteError: as of :func:`~rover.solving.tasks.as_point`.
@@ -39,7 +38,7 @@ def sampled_policy(
     table, shape = buffer.observations.rows, buffer.observations.shape
     if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
         return None
-    if not has_metric(table) or experience.repeats(selection):
+    if not has_metric(table) or experience.repeats:
         return None
     begins, ends = table[buffer.inputs], table[buffer.successors]
     units = time_units(
@@ -52,8 +51,14 @@ def sampled_policy(
     if not known or len(known) < len(points):
         return None
     targets, factors = (np.stack(part) for part in zip(*known, strict=True))
-    sums = GatedSums(buffer, np.flatnonzero(factors.any(axis=0)))
-    sums.extend(len(buffer))
+    covered = np.flatnonzero(factors.any(axis=0))
+
+    def taken_in() -> GatedSums:
+        sums = GatedSums(buffer, covered)
+        sums.extend(len(buffer))
+        return sums
+
+    sums = experience.world.part((GatedSums, *covered.tolist()), taken_in)
     if np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES:
         return None
     actions, scale, is_continuous = buffer.action_set, np.ones(buffer.controls.shape[1]), False

@@ -25,8 +25,7 @@ from rover.errors import ConfigurationError, RoverError, RoverWarning, abridge
 from rover.evaluation.returns import FunctionReward, warn_if_worse_than_random
 from rover.operators.support import FloatArray
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
-from rover.planning.model_selection import ModelSelection
-from rover.planning.outcomes import OutcomeModel, outcome_model
+from rover.planning.outcomes import OutcomeModel
 from rover.planning.points import NEIGHBOURS, Points
 from rover.planning.refined_dynamics import RefinedDynamics
 from rover.planning.values import iterate
@@ -133,23 +132,22 @@ def solve(
     if sink_value is not None and not math.isfinite(sink_value):
         raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
     wanted = [goal] if goal is not None else goals or ()
-    selection = ModelSelection(experience.buffer)
     if reward is None:
-        sampled = sampled_policy(experience, wanted, discount, selection)
+        sampled = sampled_policy(experience, wanted, discount)
         if sampled is not None:
             return sampled
-    points = experience.points(selection)
+    points = experience.points()
     if points.encoder is None and not points.exact:
         _warn_of_targets(experience.buffer)
     if reward is None:
-        model = outcome_model(points, ridge=ridge)
+        model = experience.outcomes(ridge)
         stays = goal_view(experience.env) is not None if stay is None else stay
         tasks = goal_rewards(wanted, model, experience.env, stays=stays)
         return value_policy(model, tasks, experience, discount, sink_value, temperature)
     tasks = task_rewards(experience, reward)
-    dynamics = _refined_dynamics(points, tasks.rewards)
+    dynamics = _refined_dynamics(experience, tasks.rewards)
     if dynamics is None:
-        model = outcome_model(points, ridge=ridge)
+        model = experience.outcomes(ridge)
         policy = value_policy(model, tasks, experience, discount, sink_value, temperature)
     else:
         sink = _sink_values(tasks.rewards, discount, sink_value)
@@ -249,8 +247,9 @@ def _policy(
     ).requires_grad_(False)
 
 
-def _refined_dynamics(points: Points, rewards: FloatArray) -> RefinedDynamics | None:
+def _refined_dynamics(experience: Experience, rewards: FloatArray) -> RefinedDynamics | None:
     """Dynamics for rollouts, if they explain almost all motion, and arrivals the rewards (n, 1)."""
+    points = experience.points()
     model = points.model
     if model is None or points.transitions is None or points.encoder is not None:
         return None
@@ -258,7 +257,7 @@ def _refined_dynamics(points: Points, rewards: FloatArray) -> RefinedDynamics | 
         return None
     missed = model.dynamics.unexplained
     if missed <= MOST_UNEXPLAINED:
-        dynamics = RefinedDynamics(model)
+        dynamics = experience.world.part(RefinedDynamics, lambda: RefinedDynamics(model))
         missed = dynamics.unexplained
         if missed <= _MOST_MISSED:
             return dynamics
@@ -297,7 +296,7 @@ def expected_values(
     experience = Experience.of(source, env)
     if experience.policy is None:
         raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
-    model, buffer = outcome_model(experience.points(), ridge=0.0), experience.buffer
+    model, buffer = experience.outcomes(0.0), experience.buffer
     table = np.concatenate([task_rewards(experience, one).rewards for one in rewards], axis=1)
     seen, points = buffer.observations.rows, model.points
     if not points.exact:

@@ -35,7 +35,7 @@ from rover.envs import (
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.outcomes import OutcomeModel, outcome_model
+from rover.planning.outcomes import OutcomeModel
 from rover.solving.experience import Experience
 
 
@@ -412,8 +412,7 @@ def task_rewards(experience: Experience, reward: Reward) -> TaskRewards:
         name = _name_of(reward, experience)
         is_goal = isinstance(world, GridWorld) and world.reward == "sparse"
         if is_goal and _says_nothing(rewards, ends):
-            model = outcome_model(experience.points(), ridge=0.0)
-            goal_rewards([name], model, reward)  # raises, and says how near
+            goal_rewards([name], experience.outcomes(0.0), reward)  # raises, and says how near
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
     else:

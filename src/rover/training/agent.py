@@ -32,6 +32,7 @@ from rover.errors import (
 )
 from rover.evaluation.visits import tried_pairs
 from rover.features import learning_mode
+from rover.planning.world import World
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_sealed
 from rover.training.config import (
@@ -106,6 +107,7 @@ class Agent(Run, Generic[ConfigT]):
         seed: the run's seed.
         spaces: its observations and actions, as they are stored.
         buffer: all transitions so far.
+        world: what is learned of the environment from them.
 
     Raises:
         ConfigurationError: unknown or contradictory settings.
@@ -156,6 +158,7 @@ class Agent(Run, Generic[ConfigT]):
             threads=self.config.threads,
         )
         self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim())
+        self.world = World(self.buffer)
         self._collector = Collector(self.env, self.buffer, seed=self.seed)
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
