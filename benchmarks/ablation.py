@@ -49,6 +49,7 @@ from rover.planning import (
     outcomes,
 )
 from rover.planning.net import FIRST_UNITS, units_due
+from rover.planning.world import World
 from rover.solving import simulation
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]
@@ -76,10 +77,10 @@ def _selection() -> None:
     """Held-out errors decide between exact states and a dynamics model."""
 
     def is_exact(self: Any) -> bool:
-        buffer = self._buffer
-        if not model_selection.has_metric(buffer.observations.rows[: 2 * model_selection._DECIDED]):
+        buffer = self.buffer
+        if not model_selection.has_metric(buffer.observations.rows[: 2 * model_selection.DECIDED]):
             return model_selection.repeats(buffer)
-        due = units_due(min(len(buffer), model_selection._DECIDED))
+        due = units_due(min(len(buffer), model_selection.DECIDED))
         if len(buffer) >= FIRST_UNITS and due != self._decided_on:
             self._decided_on = due
             begins, ends = buffer.inputs[:due], buffer.successors[:due]
@@ -90,7 +91,7 @@ def _selection() -> None:
             )
         return self._is_exact
 
-    model_selection.ModelSelection.is_exact = property(is_exact)
+    World.is_exact = property(is_exact)
 
 
 def _smooth() -> None:

@@ -11,7 +11,7 @@ from rover import Rover, solve
 from rover.data import Buffer
 from rover.planning.counts import Counts
 from rover.planning.lattice import Foretold, find_lattice
-from rover.planning.model_selection import ModelSelection
+from rover.planning.world import World
 
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
@@ -241,7 +241,7 @@ class Slides(gym.Env[Any, Any]):
 @pytest.mark.parametrize("kind", ["puzzle", "lights"])
 def test_boards_are_exact_states_without_an_encoder(kind):
     agent = Rover(Slides(kind), seed=1, measure_share=0.0, evaluation_episodes=1).learn(400)
-    assert ModelSelection(agent.buffer).is_exact
+    assert World(agent.buffer).is_exact
     assert not agent._representation.learns
     assert agent.policy.encoder.config.kind == "scale"
     assert isinstance(agent._explorer.model, Counts)

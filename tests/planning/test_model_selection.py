@@ -10,8 +10,9 @@ from walled_points import random_walk, walled_point
 
 from rover import Rover
 from rover.data import Buffer
-from rover.planning.model_selection import ModelSelection, held_out_errors
+from rover.planning.model_selection import held_out_errors
 from rover.planning.net import time_units
+from rover.planning.world import World
 
 
 def walk(kind: str, steps: int) -> Buffer:
@@ -72,7 +73,7 @@ class Line(gym.Env[Any, Any]):
     ],
 )
 def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
-    assert ModelSelection(walk(kind, steps)).is_exact == is_exact
+    assert World(walk(kind, steps)).is_exact == is_exact
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
 )
 def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exact):
     buffer, here = Buffer(shape, dtype, 2), 0
-    selection = ModelSelection(buffer)
+    selection = World(buffer)
     for step in range(12_000):
         number = step if step < 2500 else step % 30
         digits = np.array([number // 10**place % 10 for place in range(4)], dtype)
@@ -90,7 +91,7 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
         here = there
         if step == 2400:
             assert not selection.is_exact
-    assert selection.is_exact == ModelSelection(buffer).is_exact == is_exact
+    assert selection.is_exact == World(buffer).is_exact == is_exact
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
 )
 def test_worlds_that_repeat_in_part(env, is_exact):
     buffer = random_walk(env, 1000, 3)
-    selection = ModelSelection(buffer)
+    selection = World(buffer)
     figures = selection.figures()
     assert figures["exact_states"] == selection.is_exact == is_exact
     counts, neighbours = figures["counts_error"], figures["motion_error"]
@@ -116,8 +117,8 @@ def test_worlds_that_repeat_in_part(env, is_exact):
 
 def test_the_decision_follows_from_the_first_transitions_alone():
     whole, part = random_walk(walled_point(), 700, 1), random_walk(walled_point(), 100, 1)
-    watched, errors = ModelSelection(part), held_out_errors(part, 75)
-    assert watched.is_exact == ModelSelection(part).is_exact
+    watched, errors = World(part), held_out_errors(part, 75)
+    assert watched.is_exact == World(part).is_exact
     assert (watched.counts_error, watched.motion_error) == errors
     assert held_out_errors(whole, 75) == pytest.approx(errors)
 
@@ -155,3 +156,18 @@ def test_decision_and_errors_are_in_metrics_and_summary():
     for name in ("exact_states", "counts_error", "motion_error"):
         assert agent.summary()[name] == lines[-1][name]
     assert agent.summary()["exact_states"] is False
+
+
+def test_models_of_all_transitions_are_made_once_until_there_are_more():
+    buffer = random_walk(Line(1.0), 100, 3)
+    world, made = World(buffer), []
+
+    def make() -> int:
+        made.append(len(buffer))
+        return len(buffer)
+
+    assert [world.part("length", make), world.part("length", make)] == [100, 100]
+    assert world.part(("length", 2), make) == 100
+    buffer.add(0, 0, 0, False, False)
+    assert world.part("length", make) == 101
+    assert made == [100, 100, 101]

@@ -19,7 +19,6 @@ from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics_model import DynamicsModel
 from rover.planning.outcomes import _repeat, _unforeseen, outcome_model
 from rover.planning.points import Transitions, net_points
-from rover.planning.world import World
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
@@ -87,7 +86,7 @@ def test_a_plan_is_in_doubt_at_a_wall_alone():
 def test_values_of_a_drift(noise):
     """The way up is the better the nearer it is to its end, and noise is left out."""
     buffer = drift_buffer(4000, np.random.default_rng(0), noise)
-    assert net_points(World(buffer)).projection.shape == (1 + noise, 1)
+    assert net_points(buffer).projection.shape == (1 + noise, 1)
     policy = rover.solve(
         buffer,
         lambda o, a, n: (n[:, 0] >= 0.9).astype(float),
@@ -193,7 +192,7 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
         end = buffer.observations.intern(np.array([x + 0.01], np.float32))
         buffer.add_start(begin)
         buffer.add(begin, int(x < 0.5 and rng.random() < 0.5), end, False, True)
-    points = net_points(World(buffer))
+    points = net_points(buffer)
     model = outcome_model(points, ridge=0.02)
     where = model.landmarks[:, 0] / points.projection[0, 0]
     everywhere, left = model.sink.reshape(-1, 2).T
@@ -207,7 +206,7 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
 
 def test_held_outcomes_add_up_rewards_and_ends():
     buffer = drift_buffer(1000, np.random.default_rng(1))
-    model = outcome_model(net_points(World(buffer)), ridge=0.0)
+    model = outcome_model(net_points(buffer), ridge=0.0)
     ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
     earned, remaining = model.accumulate(ones, none, 0.9)
     np.testing.assert_allclose(earned, (1.0 - remaining) / 0.1)  # 1 + γ + … of the steps held

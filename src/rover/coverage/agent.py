@@ -286,15 +286,10 @@ class Rover(Agent[RoverConfig]):
     def _contact_search(self) -> ContactSearch | None:
         """The search for contacts of still features of vectors, by default all; None of others."""
         cover = self.config.cover
-        if not self._sees_numbers:
+        is_plain = not self._representation.learns and self.buffer.observations.rows.ndim == 2
+        if not is_plain or cover == "custom":
             return None
         return ContactSearch(self.buffer, None if cover is None else np.array(cover))
-
-    @property
-    def _sees_numbers(self) -> bool:
-        """True if points are the numbers of observation vectors, as they are."""
-        is_vector = self.buffer.observations.rows.ndim == 2
-        return is_vector and not self._representation.learns and self.config.cover != "custom"
 
     def _landmark_model(self) -> LandmarkModel:
         """The model of landmarks, which begins anew where their features have changed."""
@@ -336,7 +331,7 @@ class Rover(Agent[RoverConfig]):
         self._renew_exploration()
         if self._explorer is not None:
             self._explorer.forget_plan()
-        return figures | self.world.selection.figures()
+        return figures | self.world.figures()
 
     def _plan_and_follow(self) -> dict[str, Any]:
         """Plan a policy and make it the latest one; figures of it."""
@@ -517,7 +512,7 @@ class Rover(Agent[RoverConfig]):
         )
 
     def _figures(self) -> dict[str, Any]:
-        names, latest = self.world.selection.figures(), self.measures.latest
+        names, latest = self.world.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names} | {"contexts": self._has_contexts}
         if self._plan_figures is not None:
             figures["sink_mass"] = self._plan_figures["sink_mass"]
@@ -595,9 +590,6 @@ class Rover(Agent[RoverConfig]):
         if line < step:  # the landmarks of the exploration plan are not fitted anew
             self._landmarks = None
         policy, plan = self._plan()
-        made = self._landmarks
-        if made is not None and made is not landmarks and self._sees_numbers:
-            self.world.part(LandmarkModel, lambda: made)  # for plans for rewards
         self._landmarks, self._batch_rng.bit_generator.state = landmarks, drawn
         self._plan_figures = plan.figures
         return FinalPolicy(policy, step, 0.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array
 from torch import Tensor
 
 from rover.arrays import evenly_spaced
@@ -25,6 +25,7 @@ from rover.operators import (
     exact_anchors,
     exact_support,
     fit_transition_model,
+    merge_transitions,
     nystrom_support,
 )
 from rover.operators.support import FloatArray, IntArray
@@ -106,20 +107,19 @@ def fit_planning_model(
         gram: (N, N) kernel matrix of the features, or None.
     """
     if exact:
-        groups = cover.groups()
-        sparse = SparseOperator.from_counts(
+        groups, anchors = cover.groups(), exact_anchors(counts, starts[0])
+        operator = SparseOperator.from_counts(
             counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups
         )
-        anchors = exact_anchors(counts, starts[0])
         ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
         basis = features[torch.from_numpy(anchors // 2)[ordinary]]
         return PlanningModel(
-            operator=sparse,
-            start=sparse.start,
+            operator=operator,
+            start=operator.start,
             anchors=anchors,
             basis=basis,
             coefficients=lambda values: _interpolating(
-                sparse.action_values(values)[ordinary], basis, kernel
+                operator.action_values(values)[ordinary], basis, kernel
             ),
             target=cover.target(groups[anchors // 2], anchors // 2, np.arange(len(anchors))),
             n_pairs=counts.n_pairs,
@@ -171,39 +171,47 @@ def landmark_planning_model(
         encoder: a scaling one; its scales become the units of the model.
         cover: the target distribution.
     """
-    size, n_actions = len(model.net), len(rows.end) // len(model.net)
-    ends = np.flatnonzero(rows.end)
+    n_actions = len(rows.end) // len(model.net)
+    onward, ends = coo_array(rows.onward), np.flatnonzero(rows.end)
     weights, index = model.on_landmarks(rows.ahead[ends])
-    terminal, twin = np.unique(index, return_inverse=True)
-    n_states = size + len(terminal)
-    onward, shape = rows.onward.copy(), (n_states * n_actions, n_states)
-    onward.resize(shape)  # type: ignore[arg-type] # stubs
-    at = np.repeat(ends, index.shape[1]), size + twin.ravel()
-    ended = csr_array(((rows.end[ends, None] * weights).ravel(), at), shape=shape)
-    groups, target = covered_landmarks(model, model.net, cover)
-    groups = np.append(groups, groups[terminal])
-    if target is not None:
-        target = torch.cat([target, target.new_zeros(len(terminal))])
-    operator = SparseOperator(
-        csr_array(onward + ended),
-        torch.from_numpy(np.append(rows.start, np.zeros(len(terminal)))),
-        np.repeat([0.0, 1.0], [len(rows.end), len(terminal) * n_actions]),
-        groups,
+    pairs = np.concatenate([onward.coords[0], np.repeat(ends, index.shape[1])])
+    ended = (rows.end[ends, None] * weights).ravel()
+    # A row is a pair that was tried once, with a share of this try for each of its outcomes.
+    counts = merge_transitions(
+        pairs // n_actions,
+        pairs % n_actions,
+        np.concatenate([onward.coords[1], index.ravel()]),
+        np.arange(len(pairs)) >= onward.nnz,
+        np.concatenate([onward.data, ended]),
     )
+    starts = np.flatnonzero(rows.start)
+    anchors = exact_anchors(counts, starts)
+    groups, target = covered_landmarks(model, model.net, cover)
+    operator = SparseOperator.from_counts(
+        counts,
+        starts,
+        rows.start[starts],
+        n_actions=n_actions,
+        ridge=float(rows.sink[0]),
+        groups=groups,
+    )
+    ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
+    if target is not None:
+        target = torch.zeros(len(anchors)).double().index_copy(0, ordinary, target)
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]
     buffers = dict(encoder.named_buffers())
     buffers["low"].zero_()
     buffers["width"].fill_(_NOISE_WIDTH)
     buffers["width"][kept] = torch.from_numpy(model.scale[seen])
-    basis = torch.zeros(size, encoder.feature_dim, dtype=torch.float64)
+    basis = torch.zeros(len(model.net), encoder.feature_dim, dtype=torch.float64)
     basis[:, kept] = torch.from_numpy(model.net.landmarks[:, seen])
     return PlanningModel(
         operator=operator,
         start=operator.start,
-        anchors=np.append(2 * np.arange(size), 2 * terminal + 1),
+        anchors=anchors,
         basis=basis,
-        coefficients=lambda values: operator.action_values(values)[:size],
+        coefficients=lambda values: operator.action_values(values)[ordinary],
         target=target,
         n_pairs=model.n_pairs,
         outcome_variance=0.0,

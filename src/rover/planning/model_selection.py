@@ -18,69 +18,14 @@ from rover.data import Buffer
 from rover.operators.support import SAMPLE, FloatArray
 from rover.planning.displacements import Displacements
 from rover.planning.lattice import find_lattice
-from rover.planning.net import FIRST_UNITS, time_units, units_due
-
-_MOST_LEFT = 0.5
-"""Error of counts up to which states repeat, whatever the error of the dynamics model: outcomes of
-a state itself are certain, while a dynamics model that misses a wall promises a path through it."""
+from rover.planning.net import time_units
 
 MOST_NEW = 0.75
 """Distinct observations per move up to which observations without a metric are taken to repeat."""
 
-_TRUSTED = 0.1
-"""Error of a dynamics model above which whole numbers that hardly repeat are states: it predicts
-the moves of a car in whole pixels, and not the moves of a puzzle."""
-
 _FEW = 40  # observations that are too few to decide
-_DECIDED = 2000  # transitions after which the decision stays
-
-
-class ModelSelection:
-    """The decision between exact states and a dynamics model, on the first transitions of a buffer.
-
-    It is taken anew when there are half as many transitions more, up to 2,000, so that it follows
-    from the buffer alone, however often it was asked for. Vectors on a lattice are exact states,
-    and vectors of whole numbers unless a dynamics model explains nine tenths of their changes.
-    Observations without a metric, whose distances have no meaning, are exact states if a quarter of
-    the moves come back to known ones.
-
-    Args:
-        buffer: the transitions.
-
-    Attributes:
-        counts_error, motion_error: shares of moves in [0, 1] that counts and dynamics leave
-            unexplained; None where they were not compared.
-    """
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
-        self._decided_on = 0
-        self._is_exact = True
-        self.counts_error: float | None = None
-        self.motion_error: float | None = None
-
-    @property
-    def is_exact(self) -> bool:
-        """True if every observation stands for itself alone."""
-        buffer = self._buffer
-        if not has_metric(buffer.observations.rows[: 2 * _DECIDED]):
-            return repeats(buffer)
-        due = units_due(min(len(buffer), _DECIDED))
-        if len(buffer) >= FIRST_UNITS and due != self._decided_on:
-            self._decided_on = due
-            self.counts_error, self.motion_error = held_out_errors(buffer, due)
-            least = _TRUSTED if is_whole(buffer.observations.rows[: 2 * _DECIDED]) else 1.0
-            counted = self.counts_error <= max(self.motion_error, _MOST_LEFT)
-            self._is_exact = counted or self.motion_error > least or is_lattice(buffer, due)
-        return self._is_exact
-
-    def figures(self) -> dict[str, Any]:
-        """The decision and both errors, for metrics."""
-        return {
-            "exact_states": self.is_exact,
-            "counts_error": self.counts_error,
-            "motion_error": self.motion_error,
-        }
+DECIDED = 2000
+"""Transitions after which the decision stays."""
 
 
 def has_metric(table: NDArray[Any]) -> bool:
@@ -120,7 +65,7 @@ def repeats(buffer: Buffer) -> bool:
     Of pictures the first 2,000 transitions say so, as of observations with a metric. Others have
     nothing but their names, which in a large world come back late.
     """
-    n = min(len(buffer), _DECIDED) if buffer.observations.rows.ndim > 2 else len(buffer)
+    n = min(len(buffer), DECIDED) if buffer.observations.rows.ndim > 2 else len(buffer)
     if n == 0:
         return True
     inputs, successors = buffer.inputs[:n], buffer.successors[:n]

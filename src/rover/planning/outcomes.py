@@ -23,7 +23,6 @@ from scipy.spatial import KDTree
 from rover.arrays import evenly_spaced
 from rover.operators.kernels import gaussian_weights
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.counts import Counts
 from rover.planning.dynamics import Dynamics
 from rover.planning.dynamics_model import MOST_COMPARED
 from rover.planning.model_selection import is_lattice
@@ -162,7 +161,7 @@ def _state_model(points: Points, ridge: float) -> OutcomeModel:
     size, n = distinct.shape[1], len(buffer)
     outcome = outcome.reshape(-1)
     if ridge > 0.0:
-        ridge *= Counts(buffer).outcome_variance
+        ridge *= buffer.counts().outcome_variance
     here = np.arange(size)
     shares = csr_array((counts / tries[distinct[0]], (distinct[0], here)), shape=(n_pairs, size))
     sink = np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0)

@@ -24,7 +24,6 @@ from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import has_metric
 from rover.planning.net import FIRST_UNITS, nearest, time_units
-from rover.planning.world import World
 
 NEIGHBOURS = 8
 """Landmarks that a point between them is interpolated from."""
@@ -112,17 +111,16 @@ def _exact_units(buffer: Buffer) -> FloatArray:
     return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
 
 
-def net_points(world: World, encoder: Encoder | None = None) -> Points:
+def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
     """Observations that do not repeat, in units of time, with the landmark model of them.
 
     Args:
-        world: of the transitions.
+        buffer: the transitions.
         encoder: makes the features of its observations; None: observations as they are, flattened.
 
     Raises:
         ConfigurationError: too few transitions.
     """
-    buffer = world.buffer
     if len(buffer) < FIRST_UNITS:
         raise ConfigurationError(
             f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
@@ -131,13 +129,8 @@ def net_points(world: World, encoder: Encoder | None = None) -> Points:
     table = buffer.observations.rows
     flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
     features: FloatArray = flat.astype(np.float64)
-
-    def fitted() -> LandmarkModel:
-        model = LandmarkModel(buffer, lambda rows, _: (features[rows], None))
-        model.fit()
-        return model
-
-    model = fitted() if encoder is not None else world.part(LandmarkModel, fitted)
+    model = LandmarkModel(buffer, lambda rows, _: (features[rows], None))
+    model.fit()
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
     begins, ends = model.points(buffer.inputs), model.points(buffer.successors)

@@ -17,7 +17,6 @@ from rover.envs.registration import id_and_kwargs, known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
-from rover.planning.model_selection import repeats
 from rover.planning.net import FIRST_UNITS
 from rover.planning.outcomes import OutcomeModel, outcome_model
 from rover.planning.points import Points, net_points, state_points
@@ -111,12 +110,6 @@ class Experience(NamedTuple):
             own = own | Spaces.of(self.env).details
         return details | own | {"tasks": list(names), "planning_discount": discount}
 
-    @property
-    def repeats(self) -> bool:
-        """True if observations themselves are planned on."""
-        # States of coarse steps come back, and walls between them show in transitions alone.
-        return self.world.is_exact or repeats(self.buffer)
-
     def outcomes(self, ridge: float) -> OutcomeModel:
         """The model of outcomes with this ridge, of :meth:`points`, made once for all plans."""
         name = OutcomeModel, ridge
@@ -135,13 +128,13 @@ class Experience(NamedTuple):
         return self.world.part(Points, self._points)
 
     def _points(self) -> Points:
-        if self.repeats:
+        if self.world.repeats:
             return state_points(self.buffer)
         if len(self.buffer.observations.shape) < 2:
-            return net_points(self.world)
+            return net_points(self.buffer)
         encoder = self._encoder()
         if encoder is not None:
-            return net_points(self.world, encoder)
+            return net_points(self.buffer, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "

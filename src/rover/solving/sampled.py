@@ -38,7 +38,7 @@ def sampled_policy(
     table, shape = buffer.observations.rows, buffer.observations.shape
     if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
         return None
-    if not has_metric(table) or experience.repeats:
+    if not has_metric(table) or experience.world.repeats:
         return None
     begins, ends = table[buffer.inputs], table[buffer.successors]
     units = time_units(
