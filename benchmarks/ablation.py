@@ -196,8 +196,8 @@ def _lifelong() -> None:
 
     def arrival(self: Any, memory: Any, node: int, *, ends: bool) -> tuple[float, float]:
         within = 1.0 - 1.0 / contexts.fold_in(self._episode, memory.features(node))[1]
-        onward = 0.0 if ends else contexts._ONWARD * float(memory.exploration_values(node).max())
-        return within, within + onward
+        onward = 0.0 if ends else float(memory.exploration_values(node).max())
+        return within, within + self.settings.onward * onward
 
     contexts.ContextExplorer._arrival = arrival
     contexts.leverage = lambda inverse, features: np.zeros(len(features), np.float32)

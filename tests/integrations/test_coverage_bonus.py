@@ -16,6 +16,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rover.integrations.sb3 import AgentNovelty, CountNovelty, CoverageBonus, DensityNovelty
+from rover.planning.model import LANDMARKS
 
 RIGHT = 3
 
@@ -78,7 +79,8 @@ def test_a_density_is_the_sum_of_the_visits_near_by():
 
 
 def test_no_visit_is_lost_when_there_are_too_many_cells(monkeypatch):
-    monkeypatch.setattr("rover.integrations.sb3.bonus.MAX_CELLS", 10)
+    few = LANDMARKS._replace(most_cells=10)
+    monkeypatch.setattr("rover.integrations.sb3.bonus.LANDMARKS", few)
     novelty = DensityNovelty(units_after=60)
     walk = np.cumsum(np.random.default_rng(0).normal(size=(81, 2, 1)), axis=0)
     no, action = np.zeros(2, np.bool_), np.zeros(2, np.int64)

@@ -70,7 +70,7 @@ def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed, d, m):
 
 
 def place_model(buffer: Buffer) -> LandmarkModel:
-    largest = min(model.MAX_LANDMARKS, max(model.MAX_CELLS - 4, 1))
+    largest = min(model.LANDMARKS.most, max(model.LANDMARKS.most_cells - 4, 1))
     return LandmarkModel(
         buffer,
         lambda at, _: (buffer.observations.rows[at].astype(np.float64), None),
@@ -105,14 +105,14 @@ def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, Land
     return buffer, grown
 
 
-@given(SEEDS, st.integers(20, 300), st.sampled_from([model.MAX_CELLS, 12]), st.integers(7, 30))
+@given(SEEDS, st.integers(20, 300), st.sampled_from([2000, 12]), st.integers(7, 30))
 @settings(max_examples=12, deadline=None)
 def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
     seed, n_steps, largest, fit_every
 ):
     """To the bit: a run that was resumed makes it anew."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "MAX_CELLS", largest)
+        patch.setattr(model, "LANDMARKS", model.LANDMARKS._replace(most_cells=largest))
         buffer, grown = wander(seed, n_steps, fit_every=fit_every)
         stored = Buffer((2,), np.float64, N_ACTIONS)
         stored.load_state(buffer.state())

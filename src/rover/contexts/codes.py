@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,23 @@ from rover.operators.support import BoolArray, FloatArray, IntArray
 
 Array32 = NDArray[np.float32]
 
-MAX_COLUMNS = 600
-"""Number of distinguished values, the most variable ones."""
-MAX_FEATURES = 160
-"""Features of the values, their principal directions: a step costs the square of their number."""
-MAX_RELEVANT = 5
-"""Numbers in a joint value."""
+
+class Sizes(NamedTuple):
+    """Largest sizes of codes.
+
+    Attributes:
+        columns: distinguished values, the most variable ones.
+        features: of the values, their principal directions: a step costs the square of their
+            number.
+        relevant: numbers in a joint value.
+    """
+
+    columns: int = 600
+    features: int = 160
+    relevant: int = 5
+
+
+LARGEST = Sizes()
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def fit_codes(flat: NDArray[Any], relevant: IntArray, *, side: int = 0) -> Obser
         values.append(taken)
         means.append(counts / len(flat))
     share = np.concatenate([np.zeros(0), *means])
-    kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[:MAX_COLUMNS])
+    kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[: LARGEST.columns])
     joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
     columns = np.array(numbers, np.int64)[kept]
     found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
@@ -115,9 +126,9 @@ def _principal(centred: FloatArray) -> Array32:
     """Orthonormal directions (c, p) of the most variance of rows (n, c)."""
     covariance = centred.T @ centred
     n = len(covariance)
-    if n <= MAX_FEATURES:
+    if n <= LARGEST.features:
         return np.eye(n, dtype=np.float32)
-    vectors = eigh(covariance, subset_by_index=(n - MAX_FEATURES, n - 1))[1]
+    vectors = eigh(covariance, subset_by_index=(n - LARGEST.features, n - 1))[1]
     return np.asarray(vectors, np.float32)
 
 
@@ -148,7 +159,7 @@ def relevant_numbers(
         effect = effects[rows].astype(np.int64)
         cells = np.zeros(len(rows), np.int64)
         chosen: set[int] = set()
-        while len(rows) and len(chosen) < MAX_RELEVANT:
+        while len(rows) and len(chosen) < LARGEST.relevant:
             lost, n_cells = _description(cells, effect)
             best, best_gain, best_cells = -1, 0.0, cells
             for k, code in enumerate(codes):
@@ -164,7 +175,7 @@ def relevant_numbers(
             chosen.add(best)
             gains[best] += best_gain
             cells = np.unique(best_cells, return_inverse=True)[1]
-    order = np.argsort(-gains, kind="stable")[:MAX_RELEVANT]
+    order = np.argsort(-gains, kind="stable")[: LARGEST.relevant]
     return np.asarray(varying[order[gains[order] > 0.0]], np.int64)
 
 

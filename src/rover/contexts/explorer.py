@@ -15,7 +15,7 @@ fitted value iteration with the exploration value q as its fixed point.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,21 +29,30 @@ from rover.contexts.exploration_values import (
     ridge_inverse,
 )
 from rover.contexts.image_blocks import as_numbers, block_side
-from rover.contexts.memory import MAX_TRIES, EpisodeMemory
+from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.net import MOST_ROWS
 
-_FIRST_FIT, _GROWTH = 200, 1.5
-"""Steps before the first regression, and the factor after which it is made anew."""
-_VALUE_SWEEPS = 4
-"""Fitted value iterations of a regression."""
-_NOVELTY_RIDGE = 0.1
-"""Ridge of leverages."""
-_ONWARD = 0.9
-"""β, share of the next observation's value in a target."""
-_FEWEST_REPEATS = 5
-"""Tries from which on their share of the first try's value is estimated."""
+
+class ContextExploration(NamedTuple):
+    """Settings of exploration in contexts.
+
+    Attributes:
+        first_fit: steps before the first regression.
+        growth: factor of the steps after which it is made anew.
+        sweeps: fitted value iterations of a regression.
+        novelty_ridge: of leverages.
+        onward: β, share of the next observation's value in a target.
+        fewest_repeats: tries from which on their share of the first try's value is estimated.
+    """
+
+    first_fit: int = 200
+    growth: float = 1.5
+    sweeps: int = 4
+    novelty_ridge: float = 0.1
+    onward: float = 0.9
+    fewest_repeats: int = 5
 
 
 class ContextExplorer:
@@ -60,16 +69,18 @@ class ContextExplorer:
         memory: of the episode; None between two.
     """
 
+    settings = ContextExploration()
+
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self.model: ExplorationValueModel | None = None
         self.memory: EpisodeMemory | None = None
         self._tries: list[tuple[int, float]] = []
         """First tries of each episode: row, and the novelty of the arrival within the episode."""
-        self._repeats: FloatArray = np.zeros((MAX_TRIES + 1, 3))
+        self._repeats: FloatArray = np.zeros((GRAPH.most_tries + 1, 3))
         """Number, sum of targets and sum of exploration values of n-th tries."""
         self._n_seen = 0
-        self._due = float(_FIRST_FIT)
+        self._due = float(self.settings.first_fit)
         while self._n_seen < len(buffer):
             self._take_in()
 
@@ -80,11 +91,11 @@ class ContextExplorer:
 
     @property
     def kept(self) -> FloatArray:
-        """κ (MAX_TRIES + 1,): targets of n-th tries of a pair, over their exploration values."""
+        """κ (n + 1,), n = 5: targets of n-th tries of a pair, over their exploration values."""
         number, targets, predicted = self._repeats.T
         measured = targets / np.maximum(predicted, 1e-6)
-        unknown = 1.0 / (1.0 + np.arange(MAX_TRIES + 1))
-        kept = np.where(number >= _FEWEST_REPEATS, measured, unknown)
+        unknown = 1.0 / (1.0 + np.arange(GRAPH.most_tries + 1))
+        kept = np.where(number >= self.settings.fewest_repeats, measured, unknown)
         kept[0] = 1.0
         return np.asarray(np.minimum.accumulate(kept.clip(0.0, 1.0)))
 
@@ -105,7 +116,8 @@ class ContextExplorer:
         self.memory = memory = EpisodeMemory(self._buffer.n_actions, self.model)
         if self.model is not None:
             n_features = len(self.model.weights)
-            self._episode = np.eye(n_features, dtype=np.float32) / np.float32(_NOVELTY_RIDGE)
+            ridge = np.float32(self.settings.novelty_ridge)
+            self._episode = np.eye(n_features, dtype=np.float32) / ridge
         memory.node, _ = memory.see(self._buffer.observations.rows[observation])
         return memory
 
@@ -116,7 +128,7 @@ class ContextExplorer:
         memory = self.memory or self._begin(int(buffer.inputs[row]))
         node = memory.node
         reached, is_new = memory.see(buffer.observations.rows[buffer.successors[row]])
-        n_tries = min(int(memory.tries[node, action]), MAX_TRIES)
+        n_tries = min(int(memory.tries[node, action]), GRAPH.most_tries)
         target = within = float(is_new or ends)
         if self.model is not None:
             if is_new or ends:
@@ -131,7 +143,7 @@ class ContextExplorer:
         if ends or buffer.truncated[row]:
             self.memory = None
         if self._n_seen >= self._due:
-            self._due = self._n_seen * _GROWTH
+            self._due = self._n_seen * self.settings.growth
             self._fit()
 
     def _arrival(self, memory: EpisodeMemory, node: int, *, ends: bool) -> tuple[float, float]:
@@ -141,7 +153,7 @@ class ContextExplorer:
         marked = np.append(features, np.float32(ends))
         target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked)[1])
         if not ends:
-            target += _ONWARD * float(memory.exploration_values(node).max())
+            target += self.settings.onward * float(memory.exploration_values(node).max())
         return within, target
 
     def _fit(self) -> None:
@@ -161,7 +173,8 @@ class ContextExplorer:
         codes = fit_codes(numbers, relevant, side=side)
         self.model = self._regression(codes, numbers, before, actions, after, within, ends)
         if self.memory is not None:
-            self._episode = ridge_inverse(self.memory.renew(self.model), _NOVELTY_RIDGE)
+            features = self.memory.renew(self.model)
+            self._episode = ridge_inverse(features, self.settings.novelty_ridge)
 
     def _regression(
         self,
@@ -176,7 +189,7 @@ class ContextExplorer:
         """The regression by fitted value iteration, and the leverage of arrivals."""
         features, new = codes.features(numbers), within > 0.0
         reached = np.column_stack([features[after], ends.astype(np.float32)])
-        self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)
+        self._arrivals = ridge_inverse(reached[new], self.settings.novelty_ridge)
         # The leverage h of a member counts itself: h / (1 + h) is 1 − 1 / (1 + h) as online.
         lifelong = leverage(self._arrivals, reached)
         rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
@@ -187,8 +200,8 @@ class ContextExplorer:
         model.weights, _ = regressions.iterated(
             lambda weights: model.values(features @ weights, sinks).max(axis=1),
             rewards,
-            _ONWARD * (new & ~ends),
+            self.settings.onward * (new & ~ends),
             after,
-            sweeps=_VALUE_SWEEPS,
+            sweeps=self.settings.sweeps,
         )
         return model

@@ -8,7 +8,7 @@ n-th try of the same pair: 0 where observations are states, more where states lo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,29 @@ from rover.contexts.exploration_values import ExplorationValueModel
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.values import iterate
 
-EPISODE_DISCOUNT = 0.97
-"""γ of plans on an episode's graph."""
-MAX_TRIES = 5
-"""Tries of a pair from which on they count as alike."""
-OUTCOMES = 4
-"""Different outcomes of a pair that are stored."""
 TIE = 1e-9
 """Value up to which two actions are equal."""
 
-_RECENT = 0.5  # weight of the latest outcome: in an episode nothing is tried often
-_GRAPH_TOLERANCE = 1e-3
+
+class Graph(NamedTuple):
+    """Settings of an episode's graph and of the plan on it.
+
+    Attributes:
+        discount: γ of the plan.
+        most_tries: of a pair, from which on they count as alike.
+        outcomes: different ones of a pair that are stored.
+        recent: weight of the latest outcome: in an episode nothing is tried often.
+        tolerance: of value iteration.
+    """
+
+    discount: float = 0.97
+    most_tries: int = 5
+    outcomes: int = 4
+    recent: float = 0.5
+    tolerance: float = 1e-3
+
+
+GRAPH = Graph()
 
 
 class EpisodeMemory:
@@ -51,7 +63,7 @@ class EpisodeMemory:
         n_actions: int,
         model: ExplorationValueModel | None = None,
         *,
-        discount: float = EPISODE_DISCOUNT,
+        discount: float = GRAPH.discount,
     ) -> None:
         self.n, self.node, self._action = 0, -1, -1
         self._model, self._discount = model, discount
@@ -60,8 +72,8 @@ class EpisodeMemory:
         self._observations: list[NDArray[Any]] = []
         shape = (1, n_actions)
         self._tries: IntArray = np.zeros(shape, np.int64)
-        self._to: IntArray = np.zeros((*shape, OUTCOMES), np.int64)
-        self._shares: FloatArray = np.zeros((*shape, OUTCOMES))
+        self._to: IntArray = np.zeros((*shape, GRAPH.outcomes), np.int64)
+        self._shares: FloatArray = np.zeros((*shape, GRAPH.outcomes))
         self._features: Array32 = np.zeros(
             (1, 0 if model is None else len(model.weights)), np.float32
         )
@@ -130,18 +142,18 @@ class EpisodeMemory:
         if self._tries[node, action] == 1:
             to[0], shares[0] = successor, 1.0
             return True
-        shares *= 1.0 - _RECENT
+        shares *= 1.0 - GRAPH.recent
         same = np.flatnonzero((to == successor) & (shares > 0.0))
         slot = int(same[0]) if len(same) else int(shares.argmin())
         if not len(same):
             to[slot], shares[slot] = successor, 0.0
-        shares[slot] += _RECENT
+        shares[slot] += GRAPH.recent
         shares /= shares.sum()
         return bool(shares[slot] < 1.0)
 
     def values(self, exploration: FloatArray, kept: FloatArray) -> FloatArray:
-        """Q (n, A) of a plan with exploration values q (n, A) and κ (MAX_TRIES + 1,)."""
-        untried = exploration * kept[np.minimum(self.tries, MAX_TRIES)]
+        """Q (n, A) of a plan with exploration values q (n, A) and κ (n + 1,) of n-th tries."""
+        untried = exploration * kept[np.minimum(self.tries, GRAPH.most_tries)]
         # The first outcome is the only one in most pairs, and all of it in most episodes.
         width = 1 + int(np.flatnonzero(self._shares[: self.n].any(axis=(0, 1))).max(initial=0))
         to = np.ascontiguousarray(self._to[: self.n, :, :width])
@@ -150,7 +162,7 @@ class EpisodeMemory:
         def backup(values: FloatArray) -> FloatArray:
             return np.asarray(np.maximum(untried, (shares * values[to]).sum(axis=2)))
 
-        return iterate(backup, np.zeros(self.n), tolerance=_GRAPH_TOLERANCE).actions
+        return iterate(backup, np.zeros(self.n), tolerance=GRAPH.tolerance).actions
 
     def move(self, action: int, node: int, *, is_new: bool, ends: bool = False) -> None:
         """Add an action that led from the current node to another, or ended the episode.
@@ -169,7 +181,7 @@ class EpisodeMemory:
         Without a regression it is the one that was tried least.
 
         Args:
-            kept: κ (MAX_TRIES + 1,).
+            kept: κ (n + 1,) of n-th tries.
             rng: draws one of equal actions.
         """
         if self._model is None:

@@ -50,7 +50,7 @@ from rover.planning.counts import Counts
 from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.invariants import Invariants
-from rover.planning.model import MAX_LANDMARKS, LandmarkModel
+from rover.planning.model import LANDMARKS, LandmarkModel
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.policy import Policy
 from rover.training.agent import Agent, FinalPolicy
@@ -298,7 +298,7 @@ class Rover(Agent[RoverConfig]):
             self._landmarks = LandmarkModel(
                 self.buffer,
                 self._representation.points,
-                largest=min(self.config.n_anchors, MAX_LANDMARKS),
+                largest=min(self.config.n_anchors, LANDMARKS.most),
             )
         return self._landmarks
 

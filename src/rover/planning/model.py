@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,22 +41,34 @@ from rover.planning.net import (
 from rover.planning.rows import NoveltyRows, Rows
 from rover.planning.terminations import terminations_due
 
-LANDMARK_RADIUS = 0.3
-"""Radius of the landmarks of plans, at first, and 3/2 of the radius of cells."""
 
-MAX_CELLS, MAX_LANDMARKS = 2000, 600
-"""Most cells, and most landmarks of a plan that is made every few steps; more make the radius
-grow."""
+class Landmarks(NamedTuple):
+    """Settings of cells and landmarks.
 
-_MOST_PREDICTED, _FEWEST_LANDMARKS = 8000, 100
-"""Ends of actions at landmarks that a plan is made of, at most, but for few landmarks."""
+    Attributes:
+        radius: of the landmarks of plans, at first, and 3/2 of the radius of cells.
+        most_cells: more make the radius grow.
+        most: landmarks of a plan that is made every few steps; more make the radius grow.
+        most_predicted, fewest: ends of actions that a plan is made of, at most, but for so few
+            landmarks.
+        sink: λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass.
+        near: landmarks that a point between them is interpolated from.
+        fine_growth: of the radius of landmarks which are made anew each time.
+        unmoved: share of a usual change below which a state stays what it was.
+    """
 
-_SINK = 1e-4
-"""λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass."""
+    radius: float = 0.3
+    most_cells: int = 2000
+    most: int = 600
+    most_predicted: int = 8000
+    fewest: int = 100
+    sink: float = 1e-4
+    near: int = 4
+    fine_growth: float = 1.1
+    unmoved: float = 0.1
 
-_NEAR = 4  # landmarks that a point between them is interpolated from
-_FINE_GROWTH = 1.1  # of the radius of landmarks which are made anew each time
-_UNMOVED = 0.1  # share of a usual change below which a state stays what it was
+
+LANDMARKS = Landmarks()
 
 
 class LandmarkModel:
@@ -89,7 +102,7 @@ class LandmarkModel:
         buffer: Buffer,
         points: Callable[[IntArray, int], tuple[FloatArray, IntArray | None]],
         *,
-        largest: int = MAX_LANDMARKS,
+        largest: int = LANDMARKS.most,
     ) -> None:
         self.buffer = buffer
         self._largest = self._affordable(largest)
@@ -118,7 +131,7 @@ class LandmarkModel:
         due = units_due(n)
         if due != self._units_from:
             self._take_units(due)
-            self._begin(LANDMARK_RADIUS / 1.5)
+            self._begin(LANDMARKS.radius / 1.5)
             self._n_ends = 0
         self.dynamics.extend(n)
         self._see_ends(n)
@@ -193,12 +206,12 @@ class LandmarkModel:
     def _begin(self, radius: float) -> None:
         """Empty sums at cells of a radius."""
         d, n_actions = len(self.kept), self.buffer.n_actions
-        self.cells, self._n = Net(np.empty((0, d)), radius, MAX_CELLS), 0
-        self.net = Net(np.empty((0, d)), max(LANDMARK_RADIUS, radius), self._largest)
+        self.cells, self._n = Net(np.empty((0, d)), radius, LANDMARKS.most_cells), 0
+        self.net = Net(np.empty((0, d)), max(LANDMARKS.radius, radius), self._largest)
         self._in_net = 0
-        self._tries = np.zeros((MAX_CELLS, n_actions))
-        self._begins = np.zeros((MAX_CELLS, n_actions, d))
-        self._changes = np.zeros((MAX_CELLS, n_actions, d))
+        self._tries = np.zeros((LANDMARKS.most_cells, n_actions))
+        self._begins = np.zeros((LANDMARKS.most_cells, n_actions, d))
+        self._changes = np.zeros((LANDMARKS.most_cells, n_actions, d))
 
     def _add(self, rows: slice) -> bool:
         """Add transitions to the sums, unless that makes too many cells."""
@@ -239,7 +252,7 @@ class LandmarkModel:
         start = np.bincount(owner, times / times.sum(), minlength=len(self.net))
         self._start = start.astype(np.float64)
         ahead, weights, index, end = self._reached(self.net.landmarks)
-        kept = 1.0 / (1.0 + _SINK)
+        kept = 1.0 / (1.0 + LANDMARKS.sink)
         return Rows(
             onward=sparse_rows(index, kept * weights, len(self.net)),
             end=kept * end,
@@ -250,15 +263,16 @@ class LandmarkModel:
 
     def _affordable(self, largest: int) -> int:
         """Most landmarks of a plan, fewer where actions are many."""
-        return min(largest, max(_FEWEST_LANDMARKS, _MOST_PREDICTED // self.buffer.n_actions))
+        affordable = LANDMARKS.most_predicted // self.buffer.n_actions
+        return min(largest, max(LANDMARKS.fewest, affordable))
 
     def finer(self, largest: int) -> LandmarkModel:
         """The same model on a net of its own, of at most so many landmarks, for rows that are asked
         for seldom; of it nothing is to be fitted."""
         model = copy.copy(self)
-        radius = max(LANDMARK_RADIUS, self.cells.radius)
-        largest = self._affordable(largest)
-        model.net = Net.over(self.cells.landmarks, radius, largest=largest, growth=_FINE_GROWTH)
+        radius = max(LANDMARKS.radius, self.cells.radius)
+        largest, growth = self._affordable(largest), LANDMARKS.fine_growth
+        model.net = Net.over(self.cells.landmarks, radius, largest=largest, growth=growth)
         model._in_net = len(self.cells)
         return model
 
@@ -317,7 +331,7 @@ class LandmarkModel:
             if done or buffer.successors[row] != here:
                 break
             change = self._moves(slice(row, row + 1))[2]
-            if np.linalg.norm(change) > _UNMOVED * self._usual:
+            if np.linalg.norm(change) > LANDMARKS.unmoved * self._usual:
                 break
             here = int(buffer.inputs[row])
             times[buffer.actions[row]] += n  # more than it was tried
@@ -363,5 +377,5 @@ class LandmarkModel:
 
     def on_landmarks(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
         """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the landmarks near them (n, q)."""
-        index, distance, offset = neighbourhood(self.net.tree, points, _NEAR)
+        index, distance, offset = neighbourhood(self.net.tree, points, LANDMARKS.near)
         return interpolation_weights(distance, offset, exact=True), index

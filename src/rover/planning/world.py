@@ -1,4 +1,4 @@
-"""What is learned of an environment from the transitions of a buffer.
+"""Models of an environment, learned from the transitions of a buffer.
 
 Exploration, coverage and plans for rewards ask one object whether states repeat, and share what
 takes long to make of all transitions.

@@ -20,7 +20,7 @@ from rover.contexts.exploration_values import (
 )
 from rover.contexts.explorer import ContextExplorer
 from rover.contexts.image_blocks import n_numbers
-from rover.contexts.memory import EPISODE_DISCOUNT, MAX_TRIES, EpisodeMemory
+from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
 from rover.features.networks import cast_observations
 from rover.operators.support import FloatArray
@@ -36,7 +36,7 @@ _FORMS = {
     "joint": "{dtype} joint relevant",
     "inverses": "torch.float32 actions features features",
     "weights": "torch.float32 features actions",
-    "kept": f"torch.float64 {MAX_TRIES + 1}",
+    "kept": f"torch.float64 {GRAPH.most_tries + 1}",
 }
 _TEMPERATURE = 0.1
 """Temperature of the policy without a memory, in units of exploration values."""
@@ -69,7 +69,7 @@ class ContextPolicy(Policy):
         kept: FloatArray,
         *,
         observation_shape: tuple[int, ...],
-        discount: float = EPISODE_DISCOUNT,
+        discount: float = GRAPH.discount,
         temperature: float = _TEMPERATURE,
         has_memory: bool = True,
     ) -> None:

@@ -22,7 +22,7 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, choos
 from rover.features import Observations, learning_mode
 from rover.integrations.sb3.policies import check_positive
 from rover.operators.support import FloatArray
-from rover.planning.model import LANDMARK_RADIUS, MAX_CELLS
+from rover.planning.model import LANDMARKS
 from rover.planning.model_selection import MOST_NEW
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, GROWTH, Net, time_units
 from rover.training.config import merge_settings, validate_settings
@@ -115,7 +115,7 @@ class DensityNovelty:
         self._first: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
         self._units: FloatArray | None = None
         self._net: Net  # there as soon as there are units
-        self._visits: FloatArray = np.zeros(MAX_CELLS)
+        self._visits: FloatArray = np.zeros(LANDMARKS.most_cells)
 
     def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
         """Bonus (n,) in (0, 1]."""
@@ -142,7 +142,7 @@ class DensityNovelty:
         size = begins.shape[2]
         begins, ends = begins.reshape(-1, size), ends.reshape(-1, size)
         self._units = time_units(begins, ends, done.ravel() > 0.0, COVERAGE_LAG)
-        self._net = Net(np.empty((0, size)), LANDMARK_RADIUS / 1.5, MAX_CELLS)
+        self._net = Net(np.empty((0, size)), LANDMARKS.radius / 1.5, LANDMARKS.most_cells)
         self._first = []
         self._add(ends / self._units)
 
@@ -153,11 +153,11 @@ class DensityNovelty:
         if owners is None:  # too many cells: all visits so far move to coarser ones
             visits = np.concatenate([self._visits[: len(self._net)], visits])
             points = np.concatenate([self._net.landmarks, points])
-            self._net = Net.over(points, GROWTH * self._net.radius, largest=MAX_CELLS)
+            self._net = Net.over(points, GROWTH * self._net.radius, largest=LANDMARKS.most_cells)
             self._visits[:] = 0.0
             owners = self._net.add(points)
         assert owners is not None
-        self._visits += np.bincount(owners, visits, minlength=MAX_CELLS)
+        self._visits += np.bincount(owners, visits, minlength=LANDMARKS.most_cells)
 
 
 def _reward_settings(name: str, settings: Mapping[str, Any]) -> Any:
