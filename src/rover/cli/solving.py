@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from rover.cli.commands import command, read_task_of
 from rover.cli.runs import free_folder
@@ -74,7 +75,7 @@ def _solve(
         )
     from rover.cli.planned import draw_solution
     from rover.evaluation import reward_regret
-    from rover.evaluation.returns import FunctionReward, goal_reward, warn_of_unseen
+    from rover.evaluation.returns import FunctionReward, warn_of_unseen
     from rover.plots import write_pictures
     from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy, load_policy
     from rover.solving import solve, solve_in_contexts
@@ -110,7 +111,7 @@ def _solve(
     file = folder / "policy.safetensors"
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
-    function = reward if goal is None else goal_reward(goal)
+    function = reward if goal is None else _goal_reward(goal)
     played = env if function is None else FunctionReward(env, function)
     if goals is None:
         say(f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step")
@@ -155,6 +156,19 @@ def _asked(
     # Without a goal a grid world pays nothing, and any policy would be optimal.
     check_rewarded(env)
     return wanted.name, {"reward": env}
+
+
+def _goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:
+    """The reward of a function of observations (n, *shape) that says which are goals (n,): arriving
+    at one is worth 1 and ends the task."""
+
+    def arrived(
+        _: NDArray[Any], actions: NDArray[Any], reached: NDArray[Any], /
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        ends = np.asarray(goal(reached))
+        return ends.astype(np.float64), ends
+
+    return arrived
 
 
 def _say_contexts(

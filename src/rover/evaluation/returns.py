@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.envs import RewardFunction, Spaces
+from rover.envs import Spaces
 from rover.errors import RoverWarning
 from rover.evaluation.rollouts import Probs, draw, is_less
 
@@ -59,19 +59,6 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
     def _read(self) -> NDArray[Any]:
         row: NDArray[Any] = self._spaces.read(self._seen, "the environment")[None]
         return row
-
-
-def goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:
-    """The reward of a function of observations (n, *shape) that says which are goals (n,): arriving
-    at one is worth 1 and ends the task."""
-
-    def arrived(
-        _: NDArray[Any], actions: NDArray[Any], reached: NDArray[Any], /
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        ends = np.asarray(goal(reached))
-        return ends.astype(np.float64), ends
-
-    return arrived
 
 
 def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
