@@ -146,7 +146,7 @@ def test_a_run_says_what_its_id_does_not_hold_and_is_resumed_in_its_own_world_al
         warnings.simplefilter("always")
         rover.finetune(None, env, total_timesteps=60, run_dir=tmp_path / "task")
     assert any("task=0, step_size=0.25 was set after" in str(one.message) for one in caught)
-    with pytest.raises(ReplayMismatchError, match=r"Rover\.resume\(run_dir, env=\.\.\.\)"):
+    with pytest.raises(ReplayMismatchError, match=r"resume_agent\(run_dir, env=\.\.\.\)"):
         rover.Rover.resume(tmp_path / "run")
     with warnings.catch_warnings(action="error"):
         assert rover.Rover.resume(tmp_path / "run", env=env).num_timesteps == 200

@@ -595,30 +595,10 @@ class Rover(Agent[RoverConfig]):
         return FinalPolicy(policy, step, 0.0)
 
     def _choose(self) -> None:
-        """Choose the policy that covers most of an episode: with memory, without, or random."""
+        """Choose among the policy of all transitions and its alternatives."""
         if not isinstance(self._policy, ContextPolicy):
             self._final = self._last_plan()
-            super()._choose()
-            return
-        measures, step = self.measures, self.num_timesteps
-        measures.begin_end()
-        choices = self._alternatives(step)
-        trials = measures.try_out_within(
-            [self._policy, *(choice.policy for choice in choices)], step=step
-        )
-        if not trials:
-            return
-        best = max(range(len(trials)), key=lambda k: trials[k].spread)
-        measures.accept(trials[best])
-        if best > 0:
-            self._final = choices[best - 1]
-        if best == len(choices):
-            warnings.warn(
-                f"the policy of step {step} covers less of an episode than uniformly random "
-                f"actions do: {self._final} is returned instead. Run more steps",
-                RoverWarning,
-                stacklevel=5,
-            )
+        super()._choose()
 
     def _agent_state(self) -> dict[str, Any]:
         warm, best, chosen, policy = self._warm_start, self._best, self._final, self._policy

@@ -418,7 +418,8 @@ class Agent(Run, Generic[ConfigT]):
                     best, self._final = trial, choice
                     instead = f"{choice} is returned instead"
             if latest.worse_than_random:
-                seen = f"{latest.spread:.0f} visited cells, random actions {uniform.spread:.0f}"
+                of = "observations of an episode" if measures.within_episodes else "visited cells"
+                seen = f"{latest.spread:.0f} {of}, random actions {uniform.spread:.0f}"
                 if latest.spread < 0.0:  # −J
                     seen = f"J = {-latest.spread:.3g}, random actions {-uniform.spread:.3g}"
                 warnings.warn(

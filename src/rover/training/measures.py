@@ -30,7 +30,7 @@ from rover.envs import FiniteMDP, horizon_of, map_arrays
 from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
-from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, episode_coverage
+from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, SampleComponent, episode_coverage
 from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, random_references
 from rover.planning.model_selection import repeats
 from rover.policies.policy import Policy
@@ -57,6 +57,9 @@ ROUNDING = 1e-9
 MAX_SNAPSHOTS, _RECORDED_SNAPSHOTS = 12, 4
 """Snapshots on the way, and in the files of a finished run."""
 _RECORDED_TRAJECTORIES = 50
+
+_COMPARED_WITHIN = 3
+"""Policies that are compared within episodes: with memory, without, and uniform actions."""
 
 REFERENCE_SEED = 7
 """Seed of the episodes of random actions: one for all runs, so that cells can be compared."""
@@ -143,6 +146,7 @@ class Measures(ABC):
         self._worse_than_random: bool | None = None
         self._aliased: bool | None = None
         self._episodes: Sequence[NDArray[Any]] = ()
+        self._uniform_within: dict[str, Any] | None = None  # of uniform actions, at an end
         self._data_figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES)
         self._data_arrays: dict[str, NDArray[Any]] = {}
         self._references: list[Collector] = []
@@ -228,54 +232,57 @@ class Measures(ABC):
     def begin_end(self) -> None:
         """Forget what was measured at an earlier end of the run, which goes on since."""
         self._steps_at_the_end, self._left_out = 0, self._not_judged
-        self._episodes, self._worse_than_random = (), None
+        self._episodes, self._worse_than_random, self._uniform_within = (), None, None
 
-    @abstractmethod
     def try_out(self, policy: Policy | None, step: int) -> Trial | None:
         """Measure a candidate for the final policy; None: uniform actions, beside another one.
 
         None where it cannot be measured, or no steps are left for that.
         """
+        if self.within_episodes:
+            return self._try_out_within(policy, step)
+        return self._try_out(policy, step)
 
-    def try_out_within(self, policies: Sequence[Policy], *, step: int) -> list[Trial]:
-        """Measure policies, the last one uniform, within the same episodes.
+    @abstractmethod
+    def _try_out(self, policy: Policy | None, step: int) -> Trial | None:
+        """The same where contexts do not change with episodes."""
 
-        The spread of each is the distinct observations of an episode in the mean. Empty where
-        nothing can be measured, or no steps are left for that.
+    def _try_out_within(self, policy: Policy | None, step: int) -> Trial | None:
+        """The same by coverage within the same episodes, after uniform actions in them.
+
+        The spread is the distinct observations of an episode in the mean.
         """
         env, horizon = self._rollout_env, self._rollout_horizon
         if env is None:
-            return []
-        # Shared alike: policies are compared on the same contexts, as many of each.
-        allowed = self._allowed(step, at_the_end=True) // len(policies)
-        if allowed < horizon:
-            needed = len(policies) * horizon
+            return None
+        if self._uniform_within is None:
+            # Shared alike: policies are compared on the same contexts, as many of each.
+            self._share_within = self._allowed(step, at_the_end=True) // _COMPARED_WITHIN
+        if self._share_within < horizon:
+            needed = _COMPARED_WITHIN * horizon
             self._left_out = (
-                f"the policy was not measured: {max(0, allowed):,} steps of roll-outs for each of "
-                f"{len(policies)} policies are fewer than an episode's {horizon:,}. Run more "
-                f"steps, or set measure_share={math.ceil(100 * needed / step) / 100:g}"
+                f"the policy was not measured: {max(0, self._share_within):,} steps of roll-outs "
+                f"for each of {_COMPARED_WITHIN} policies are fewer than an episode's "
+                f"{horizon:,}. Run more steps, or set "
+                f"measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
-            return []
-        seed = (self._seed, REPEATS_STREAM, step)
-        measured = [
-            episode_coverage(
-                env, policy.sample_component, horizon=horizon, max_steps=allowed, seed=seed
-            )
-            for policy in policies
-        ]
-        self._steps_at_the_end += sum(one["n_steps"] for one in measured)
-        uniform = measured[-1]
-        beside = {f"uniform_{name}": uniform[name] for name in _EPISODE_FIGURES}
+            return None
+
+        def measured(component: SampleComponent) -> dict[str, Any]:
+            seed, limit = (self._seed, REPEATS_STREAM, step), self._share_within
+            found = episode_coverage(env, component, horizon=horizon, max_steps=limit, seed=seed)
+            self._steps_at_the_end += found["n_steps"]
+            return {name: found[name] for name in _EPISODE_FIGURES}
+
+        if self._uniform_within is None:
+            n = self._buffer.n_actions
+            self._uniform_within = measured(lambda _: lambda seen: np.full((len(seen), n), 1.0 / n))
+        uniform = self._uniform_within
+        figures = uniform if policy is None else measured(policy.sample_component)
         # In ‖μ̂‖² of a few episodes the shortest one outweighs the rest.
-        by_chance = uniform["episode_observations"]
-        return [
-            Trial(
-                one["episode_observations"],
-                {**self._evaluated, **{name: one[name] for name in _EPISODE_FIGURES}, **beside},
-                one["episode_observations"] < by_chance,
-            )
-            for one in measured
-        ]
+        spread, by_chance = (one["episode_observations"] for one in (figures, uniform))
+        beside = {f"uniform_{name}": value for name, value in uniform.items()}
+        return Trial(spread, {**self._evaluated, **figures, **beside}, spread < by_chance)
 
     def _allowed(self, step: int, *, at_the_end: bool) -> int:
         """Environment steps that roll-outs may make after `step` steps of the run."""
@@ -441,8 +448,7 @@ class ExactMeasures(Measures):
             self._evaluated = self.evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
         return figures, 0
 
-    def try_out(self, policy: Policy | None, step: int) -> Trial:
-        """Measure a candidate for the final policy; None: uniform actions."""
+    def _try_out(self, policy: Policy | None, step: int) -> Trial:
         evaluator = self.evaluator
         tables = evaluator.uniform_policy if policy is None else policy.tables(self._observations)
         figures: dict[str, Any] = evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))

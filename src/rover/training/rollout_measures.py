@@ -133,10 +133,7 @@ class RolloutMeasures(Measures):
         super().begin_end()
         self._evaluator_of_end = self._judge = self._aliasing = None
 
-    def try_out(self, policy: Policy | None, step: int) -> Trial | None:
-        """Measure a candidate for the final policy; None: uniformly random actions."""
-        if self.within_episodes:
-            return None
+    def _try_out(self, policy: Policy | None, step: int) -> Trial | None:
         trial = self._roll_out(policy, step)
         if self._judge is None:
             self._judge = self._judge_of(policy, is_rolled_out=trial is not None)
