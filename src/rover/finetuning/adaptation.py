@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -267,7 +266,7 @@ class Adaptation(_PlanningRun):
 
 class ContextAdaptation(_PlanningRun):
     """One run of adapting to a task in procedurally generated environments, from the policy of
-    pretraining, `start`, which is kept in the run folder."""
+    pretraining, `start`, which is kept in the run folder; `places` as of :class:`Adaptation`."""
 
     plan_class = ContextPolicy
     _plan: ContextPolicy
@@ -278,11 +277,9 @@ class ContextAdaptation(_PlanningRun):
         run_config: RunConfig,
         start: ContextPolicy,
         env: gym.Env[Any, Any],
-        *,
-        evaluation_env: gym.Env[Any, Any] | None = None,
-        run_dir: str | Path | None = None,
+        **places: Any,
     ) -> None:
-        super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
+        super().__init__(run_config, env, **places)
         start.check_fits(env)
         self._start = self._plan = start
         experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
