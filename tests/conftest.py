@@ -1,12 +1,14 @@
 """The examples of property-based tests follow from the tests alone, so that a run can be repeated.
 
-`pytest --hypothesis-profile default` draws others.
+`pytest --hypothesis-profile default` draws others. How long an example takes says how busy the
+machine is, and fails no test.
 """
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("default"), derandomize=True)
 settings.load_profile("repeatable")
 
 

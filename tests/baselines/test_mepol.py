@@ -49,7 +49,7 @@ def brute_force(points: np.ndarray, weights: np.ndarray, k: int) -> tuple[float,
     return entropy + math.log(k) - digamma(k), divergence
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32),
     n=st.integers(4, 30),

@@ -55,7 +55,7 @@ def test_the_reward_of_apt_is_brute_force_over_the_whole_batch(preset):
     k=st.integers(1, 9),
     seed=st.integers(0, 10_000),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_distances_are_those_of_the_expanded_batch(m, d, k, seed):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(m, d)) + 100.0

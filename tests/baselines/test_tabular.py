@@ -85,7 +85,7 @@ def value_iteration(buffer: Buffer, discount: float) -> np.ndarray:
     return q
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     n_states=st.integers(1, 7),

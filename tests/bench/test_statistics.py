@@ -71,7 +71,7 @@ def test_one_seed_has_no_interval_and_one_rng_gives_one_answer():
     assert interquartile_mean(runs, rng()) != interquartile_mean(runs, np.random.default_rng(9))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(RUNS, RUNS), min_size=1, max_size=3))
 def test_pairs_are_counted_by_task_and_the_middle_half_is_that_of_all_runs_together(tasks):
     x, y = ([pair[side] for pair in tasks] for side in (0, 1))
@@ -91,7 +91,7 @@ def test_pairs_are_counted_by_task_and_the_middle_half_is_that_of_all_runs_toget
         assert (share <= ends[1] + 1e-12).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(FINITE, min_size=1, max_size=9))
 def test_estimates_lie_in_their_intervals_and_among_the_runs(values):
     found = Aggregate(tuple(values))

@@ -36,7 +36,7 @@ def test_sizes_starts_and_farthest_states_of_the_paper(name, n_states, start, di
     assert layout.marked_goal == ((7, 13) if name == "maze" else None)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):
     rows, start = case
@@ -107,7 +107,7 @@ def test_every_state_is_seen_differently_and_always_the_same(name, kind):
     assert len(np.unique(np.reshape(seen, (layout.n_states, -1)), axis=0)) == layout.n_states
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(connected_maps())
 def test_images_of_random_maps_differ_only_in_the_agent(case):
     rows, _ = case

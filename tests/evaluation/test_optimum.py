@@ -61,7 +61,7 @@ def least_linear_cost(dynamics: FiniteDynamics, cost: FloatArray, discount: floa
         actions = np.where(better, ahead.argmin(0), actions)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_states=st.integers(2, 12),
@@ -81,7 +81,7 @@ def test_optimum_is_certified_by_convexity(seed, n_states, n_actions, discount):
     assert exact @ exact == pytest.approx(optimum.objective, rel=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), n_states=st.integers(1, 10))
 def test_occupancy_is_the_discounted_series(seed, n_states):
     free = random_problem(seed, n_states, 3)

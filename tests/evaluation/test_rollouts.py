@@ -92,7 +92,7 @@ def normal(seed: int, n: int = 1500, width: int = 2) -> Array:
 
 
 @given(st.integers(0, 1000), st.floats(1e-4, 1e4), st.floats(-10.0, 10.0))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_units_do_not_matter(seed, scale, offset):
     uniform, visits = normal(seed, 200), 2.0 * normal(seed + 1, 300)
     units = np.array([scale, 3.0])
@@ -158,7 +158,7 @@ def test_images_are_told_apart_by_what_is_drawn_in_them():
 
 
 @given(st.integers(0, 1000), st.integers(1, 30))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_unseen_mass_is_unbiased(seed, n):
     """Its mean over sets of n draws is the mass unseen after n − 1 (Good 1953)."""
     rng = np.random.default_rng(seed)

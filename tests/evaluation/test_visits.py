@@ -36,7 +36,7 @@ def walk(successors: list[int], ends: set[int]) -> Buffer:
     return buffer
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 9), min_size=10, max_size=60), st.data())
 def test_first_visits_are_those_of_brute_force(successors, data):
     ends = data.draw(st.sets(st.integers(0, len(successors) - 1), max_size=4))

@@ -21,7 +21,7 @@ def _images(
     return images, base.float()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     shape=st.tuples(

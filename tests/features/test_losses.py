@@ -18,7 +18,7 @@ def _plain_info_nce(predicted: Tensor, targets: Tensor, temperature: float) -> T
     return -logits.log_softmax(dim=1).diagonal().mean()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 100_000),
     n=st.integers(1, 12),

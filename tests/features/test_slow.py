@@ -56,7 +56,7 @@ def _rotation(size: int, rng: np.random.Generator) -> Array:
 
 
 @given(SEEDS, st.sampled_from([(20, 31, 2), (5, 9, 1), (48, 48, 3)]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_coefficients_are_the_low_frequencies_and_centroids(seed, shape):
     rng = np.random.default_rng(seed)
     pictures = rng.integers(0, 256, (3, *shape), np.uint8)
@@ -80,7 +80,7 @@ def test_a_picture_without_a_foreground_has_its_centroid_in_the_middle():
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
     rng = np.random.default_rng(seed)
     pictures = rng.integers(0, 256, (60, 12, 17, 2), np.uint8)
@@ -97,7 +97,7 @@ def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
 
 
 @given(SEEDS, st.integers(1, 5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_running_sums_are_those_from_scratch(seed, parts):
     rng = np.random.default_rng(seed)
     before, after = 1000.0 + rng.normal(size=(2, 90, 4))
@@ -122,7 +122,7 @@ def test_running_sums_are_those_from_scratch(seed, parts):
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_without_actions_the_slowest_functions_are_taken(seed):
     rng = np.random.default_rng(seed)
     kept = np.array([0.995, 0.98, 0.95, 0.5, 0.0])

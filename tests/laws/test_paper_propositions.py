@@ -12,7 +12,7 @@ from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.operators import Dirac, SparseOperator, solve_occupancy
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n_states=st.integers(2, 9), seed=st.integers(0, 2**32 - 1))
 def test_distance_to_uniform_is_the_objective_up_to_a_constant(n_states, seed):
     """Proposition "tabular equivalence": MMD²(d, u) = ‖μ_d‖² − 1/N with the Dirac kernel."""

@@ -202,7 +202,7 @@ def table_of(n: int, seed: int = 1) -> Tensor:
 ROW_BYTES = 4 * 17
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=40, unique=True), min_size=1),
     st.integers(0, 30),

@@ -53,7 +53,7 @@ def both(seed, size, n_actions, n_terminal):
     st.integers(0, 3),
     st.floats(0.1, 0.999),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_occupancy_and_gradient_are_those_of_dense_matrices(
     seed, size, n_actions, n_terminal, discount
 ):

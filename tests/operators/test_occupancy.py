@@ -99,7 +99,7 @@ def test_jitter_is_announced_unless_rounding_explains_it():
 STARTS, WEIGHTS = np.array([0, 2]), np.array([1.0, 4.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_states=st.integers(3, 15),

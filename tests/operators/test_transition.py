@@ -142,7 +142,7 @@ def test_exact_support_holds_the_empirical_frequencies(rows):
     assert float(support.start.sum()) == 1.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.floats(0.0, 0.5))
 def test_anchors_cover_what_was_reached_and_keep_apart(seed, n_anchors, apart):
     rng = np.random.default_rng(seed)
@@ -227,7 +227,7 @@ def test_gram_matrix_is_the_definition_pair_by_pair(kernel):
     assert Dirac()(rows, rows).tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 20), which=st.integers(0, len(ALL) - 1))
 def test_gram_matrices_are_symmetric_and_positive(seed, n, which):
     x = points(seed, n)
@@ -238,7 +238,7 @@ def test_gram_matrices_are_symmetric_and_positive(seed, n, which):
     assert float(eigenvalues.min()) >= -1e-12 * float(eigenvalues.max())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), offset=st.floats(-1e6, 1e6))
 def test_distances_keep_their_digits_far_from_the_origin(seed, offset):
     x, y = points(seed, 7), points(seed + 1, 5)

@@ -29,7 +29,7 @@ class Settings(pydantic.BaseModel):
 
 
 _SHARED_FOLDER = settings(
-    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

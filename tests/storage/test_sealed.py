@@ -36,7 +36,7 @@ _ARRAY_DTYPES = st.one_of(
     npst.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
 )
 _SHARED_FOLDER = settings(
-    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 _ARRAYS = npst.arrays(_ARRAY_DTYPES, npst.array_shapes(min_dims=0, max_side=4, min_side=0))
 _LEAVES = (
