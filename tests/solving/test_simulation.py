@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 import rover
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.operators.support import BoolArray, FloatArray
+from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.refined_dynamics import RefinedDynamics
+from rover.solving.experience import Experience
 from rover.solving.simulation import Stage, best_plan
 
 GAMMA = 0.95
@@ -32,6 +33,9 @@ class _Stick:
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self.arrive(1.2 * points + FORCES[:, None, None])
+
+    def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
+        return self.arrive((1.2 * points + FORCES[actions, None])[:, None])
 
     def arrive(self, points: FloatArray, _: Any = None) -> tuple[FloatArray, FloatArray]:
         return points, (np.abs(points[..., 0]) > 1.0).astype(float)
@@ -130,8 +134,11 @@ def test_a_law_that_misses_much_is_worth_less() -> None:
     assert bad < 0.9 * good
 
 
-def line(rng: np.random.Generator, forced: float) -> Buffer:
-    """A point on [0, 1] that moves by 0.01, as its action says in a share of the steps only."""
+def line(rng: np.random.Generator, forced: float, wall: float = 1.0) -> Buffer:
+    """A point on [0, 1] that moves by 0.01, as its action says in a share of the steps only.
+
+    It does not pass a wall from the left.
+    """
     buffer = Buffer((1,), np.float64, 2)
     for _ in range(20):
         x = rng.random()
@@ -140,7 +147,8 @@ def line(rng: np.random.Generator, forced: float) -> Buffer:
         for step in range(100):
             action = int(rng.random() < (step // 25) % 2)
             sign = 2 * action - 1 if rng.random() < forced else rng.choice([-1.0, 1.0])
-            x = float(np.clip(x + sign * rng.uniform(0.009, 0.011), 0.0, 1.0))
+            most = wall if x <= wall else 1.0
+            x = float(np.clip(x + sign * rng.uniform(0.009, 0.011), 0.0, most))
             reached = buffer.observations.intern(np.array([x]))
             buffer.add(row, action, reached, False, step == 99)
             row = reached
@@ -155,3 +163,22 @@ def test_a_plan_that_is_not_simulated_says_so() -> None:
         rover.solve(line(np.random.default_rng(0), 0.0), reward, discount=0.9)
     policy = rover.solve(line(np.random.default_rng(0), 1.0), reward, discount=0.9)
     assert policy.probs(np.linspace(0.2, 0.8, 5)[:, None])[:, 1].min() > 0.99
+
+
+def test_contacts_are_simulated_where_they_were_met() -> None:
+    """With the action that met them alone, and not far from them."""
+    buffer = line(np.random.default_rng(0), 1.0, wall=0.5)
+    model = Experience.of(buffer).points().model
+    assert model is not None
+    dynamics = RefinedDynamics(model)
+    at, right, left = (
+        np.array([[0.5], [0.3], [0.7]]) / model.scale,
+        np.ones(3, int),
+        np.zeros(3, int),
+    )
+    free = dynamics.step(at[None])[0]
+    followed = dynamics.follow(at, right)[0][:, 0] * model.scale
+    assert free[1, 0] * model.scale > 0.505, "the law passes the wall"
+    assert followed[:, 0] == pytest.approx([0.5, 0.31, 0.71], abs=3e-3)
+    assert (dynamics.follow(at, left)[0][:, 0] == free[0]).all()
+    assert (np.abs(dynamics.missed) * model.scale).max() < 0.006

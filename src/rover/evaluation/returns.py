@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 MAX_EPISODE_STEPS, _UNLIMITED_STEPS = 100_000, 10_000
 """Steps after which an episode is cut, where the environment has a time limit and where not."""
 
-_STEPS, _EPISODES = 1000, 30
-"""Steps of an episode beside random actions, and of all after which no other begins; and most
-episodes."""
+_STEPS, _FEWEST_EPISODES, _EPISODES = 1000, 3, 30
+"""Steps beside random actions after which no other episode begins, and fewest and most episodes:
+each is cut after an equal share of the steps."""
 
-_FEWEST_EPISODES = 3  # beside random actions
 _MAX_UNSEEN = 0.3  # share of decisions at unseen observations
 _SEED = 7  # of these episodes: a policy and random actions play the same ones
 
@@ -215,7 +214,7 @@ def warn_if_worse_than_random(policy: Policy, env: gym.Env[Any, Any]) -> None:
 
 
 def _sampled_returns(env: gym.Env[Any, Any], probs: Probs) -> list[float]:
-    """Returns of episodes of about a thousand steps together, three at least, each within 1,000."""
+    """Returns of episodes of about a thousand steps together, three at least, each within 333."""
     known: dict[bytes, NDArray[np.float64]] = {}  # episodes repeat some of their observations
     rng = np.random.default_rng(_SEED)
 
@@ -227,7 +226,9 @@ def _sampled_returns(env: gym.Env[Any, Any], probs: Probs) -> list[float]:
 
     returns: list[float] = []
     n_steps = 0
-    for earned, steps, _ in _played(env, lambda _: act, seed=_SEED, longest=_STEPS):
+    for earned, steps, _ in _played(
+        env, lambda _: act, seed=_SEED, longest=_STEPS // _FEWEST_EPISODES
+    ):
         returns.append(earned)
         n_steps += steps
         if len(returns) == _EPISODES or (n_steps >= _STEPS and len(returns) >= _FEWEST_EPISODES):

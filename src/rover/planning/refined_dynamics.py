@@ -10,16 +10,21 @@ ten times the usual bound.
 from __future__ import annotations
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from rover.arrays import evenly_spaced
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.displacements import USUAL_FIT, Displacements
 from rover.planning.dynamics import Dynamics
 from rover.planning.dynamics_model import MOST_COMPARED
 from rover.planning.invariants import Invariants
 from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import unexplained
+from rover.planning.net import nearest
 
 _FIT = USUAL_FIT._replace(n_waves=8 * USUAL_FIT.n_waves, far=10.0 * USUAL_FIT.far, searches=2)
+_CONTACT = 0.5  # length of a residual, in median changes, beyond which a contact was met
+_APART = 1e6  # distance between actions, more than between any points
 
 
 class RefinedDynamics(Dynamics):
@@ -33,7 +38,7 @@ class RefinedDynamics(Dynamics):
         model: the landmark model.
         rows: (n,) of the transitions that it was made of.
         begins, arrivals: (n, d) points at which they begin and end.
-        missed: (n, d) residual of each arrival, left out.
+        missed: (n, d) residual of each arrival, left out; 0 of contacts.
         unexplained: share of the motion that the model leaves unexplained, each left out.
     """
 
@@ -57,3 +62,20 @@ class RefinedDynamics(Dynamics):
         self.missed = self._displacements.left_out(self.begins, taken, changes)
         moves = changes.any(axis=1)
         self.unexplained = unexplained(self.missed[moves], changes[moves])
+        missed, moved = (np.linalg.norm(each, axis=1) for each in (self.missed, changes))
+        is_contact = missed > _CONTACT * np.median(moved)
+        self._contacts = np.where(is_contact[:, None], self.missed, 0.0)
+        self.missed = self.missed - self._contacts
+        self._begun = KDTree(self._tries(self.begins, buffer.actions[self.rows]))
+
+    def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
+        """End (n, 1, d) of an action (n,) from points (n, d), and the probability (n, 1) that the
+        episode ends. Where the nearest transition with the action met a contact, so does this."""
+        reached = self._reached(points[None])[actions, np.arange(len(points))]
+        rows = nearest(self._begun, self._tries(points, actions), 1)[1][:, 0]
+        return self.arrive((reached + self._contacts[rows])[:, None], actions)
+
+    @staticmethod
+    def _tries(points: FloatArray, actions: IntArray) -> FloatArray:
+        """Points (n, d) and actions (n,) as points (n, d + 1): each action far from others."""
+        return np.column_stack([points, _APART * actions])

@@ -52,12 +52,18 @@ class _Near(NamedTuple):
         weights: (n, k), sum 1.
     """
 
-    rows: Tensor
-    weights: Tensor
+    rows: NDArray[np.int64]
+    weights: NDArray[np.float64]
 
     def read(self, table: Tensor) -> Tensor:
         """Rows (n, …) of a table of landmarks (p, …) at the points, flattened."""
-        return (self.weights[:, None] @ table[self.rows].flatten(2))[:, 0]
+        weights = torch.from_numpy(self.weights).to(table.device)
+        return (weights[:, None] @ table[torch.from_numpy(self.rows)].flatten(2))[:, 0]
+
+    def read_constant(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same of a table that is not learned."""
+        rows = table.reshape(len(table), -1)[self.rows]
+        return np.asarray((self.weights[:, None] @ rows)[:, 0])
 
 
 class ValuePolicy(Policy):
@@ -197,7 +203,9 @@ class ValuePolicy(Policy):
         voters = (table != table[:, :1]).any(dim=1)
         if not voters.any():
             return logits
-        is_silent = (table[near.rows[:, 0]] == self.sink_values[component]).all(dim=1)
+        is_silent = (table[torch.from_numpy(near.rows[:, 0])] == self.sink_values[component]).all(
+            dim=1
+        )
         rows = torch.nonzero(is_silent | self._is_unseen(points))[:, 0]
         if len(rows) == 0:
             return logits
@@ -226,14 +234,15 @@ class ValuePolicy(Policy):
         q = torch.stack([near.read(self.table[k]) for k in components])
         if self.displacements is not None:
             # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
-            assert self.values is not None
-            assert self.remaining is not None
-            change = near.read(self.displacements).reshape(len(points), self.n_actions, -1)
+            displacements, remaining, values = self._constants
+            change = near.read_constant(displacements).reshape(len(points), self.n_actions, -1)
             # V alone is interpolated where the action ends: it is discontinuous, and so is Q.
-            at = self._near((points[:, None] + change).flatten(0, 1), is_planned=True)
+            ends = points.detach().cpu().numpy()[:, None] + change
+            at = self._near(ends.reshape(-1, ends.shape[2]), is_planned=True)
             for number, k in enumerate(components):
-                reached = (at.weights * self.values[k][at.rows]).sum(dim=1)
-                q[number] += near.read(self.remaining[k]) * reached.reshape(len(points), -1)
+                reached = (at.weights * values[k][at.rows]).sum(axis=1).reshape(len(points), -1)
+                onward = near.read_constant(remaining[k]) * reached
+                q[number] += torch.from_numpy(onward).to(q.device)
         if self.has_metric or self.reach == math.inf:
             return q
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
@@ -258,14 +267,21 @@ class ValuePolicy(Policy):
         n_planned = len(landmarks) if self.values is None else self.values.shape[1]
         return KDTree(landmarks), KDTree(landmarks[:n_planned])
 
-    def _near(self, points: Tensor, *, is_planned: bool = False) -> _Near:
+    @cached_property
+    def _constants(self) -> tuple[NDArray[np.float64], ...]:
+        """Displacements, remaining shares and values, which are not learned."""
+        tables = (self.displacements, self.remaining, self.values)
+        return tuple(table.cpu().numpy() for table in tables if table is not None)
+
+    def _near(self, points: Tensor | NDArray[np.float64], *, is_planned: bool = False) -> _Near:
         """The landmarks near points (n, z), of all or of those with values."""
         tree = self._trees[is_planned]
+        if isinstance(points, Tensor):
+            points = _checked(points)
         if self.neighbours == 1:  # the nearest landmark stands for the point
-            distances, rows = _nearest(tree, points, 1)
-            return _Near(rows, torch.ones_like(distances))
-        index, weights = between(tree, _checked(points), self.neighbours)
-        return _Near(torch.from_numpy(index).to(points.device), points.new_tensor(weights))
+            rows = np.asarray(tree.query(points, k=[1])[1])
+            return _Near(rows, np.ones(rows.shape))
+        return _Near(*between(tree, points, self.neighbours))
 
     def _is_unseen(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""

@@ -35,7 +35,7 @@ from rover.solving.tasks import TaskRewards
 
 _ROUNDS, _PATIENCE, _STARTS = 30, 6, 20
 _LAST_DISCOUNT = 0.01  # discount at which a simulated rollout ends
-_BETTER = 0.01  # share of a return by which looking less far ahead must be better
+_BETTER = 0.01  # share of a return by which a plan must be better
 _SPREAD = 0.1  # share of an end that is spread over the landmarks near by
 _SIMULATION_TOLERANCE = 1e-5
 
@@ -179,9 +179,7 @@ class Stage:
             logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
             best = (logits - rng.random(logits.shape)).argmax(axis=1)
             # Predicted points, disturbed by the residual of the transition that arrived nearest.
-            ends, terminates = self._dynamics.step(points[None])
-            taken = best, np.arange(len(points))
-            where, ended = ends[taken][:, None], terminates[taken][:, None]
+            where, ended = self._dynamics.follow(points, best)
             signs = rng.choice([-1.0, 1.0], size=(len(points), 1, 1))
             where += signs * self._dynamics.missed[self._nearest(where, ended)]
             where, ended = self._dynamics.arrive(where, best)
@@ -201,6 +199,7 @@ def best_plan(
     begins: FloatArray,
     starts: FloatArray,
     rng: np.random.Generator,
+    least: float = -math.inf,
 ) -> tuple[Plan, float]:
     """The plan with the best simulated return in a sequence of refinements, and this return.
 
@@ -212,6 +211,7 @@ def best_plan(
         begins: (n, d) of transitions.
         starts: (k, d) of episodes.
         rng: draws the disturbances.
+        least: return that a plan must exceed for planning to go on.
     """
     new = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
     plan: Plan | None = None
@@ -220,8 +220,10 @@ def best_plan(
         plan = stage.plan(new, action_repeat, plan)
         value, passed = stage.simulate(plan.policy(), starts, rng)
         since += 1
+        if value > least:
+            least, since = value + _BETTER * abs(value), 0
         if best is None or value > best[1]:
-            best, since = (plan, value), 0
+            best = plan, value
         apart = nearest(KDTree(plan.landmarks), passed, 1)[0][:, 0]
         if since == _PATIENCE or apart.max() <= spacing:
             since, spacing = 0, spacing / 2.0
@@ -234,8 +236,13 @@ def best_plan(
 
 
 def refined_plan(
-    dynamics: RefinedDynamics, tasks: TaskRewards, *, discount: float, sink_value: float
-) -> Plan:
+    dynamics: RefinedDynamics,
+    tasks: TaskRewards,
+    *,
+    discount: float,
+    sink_value: float,
+    other: ValuePolicy | None,
+) -> Plan | None:
     """The best plan for one reward, with actions repeated for three steps or one.
 
     Args:
@@ -243,6 +250,7 @@ def refined_plan(
         tasks: a single one on them.
         discount: γ in (0, 1).
         sink_value: of what lies beyond the data.
+        other: a policy of another plan. None is returned if its simulated return is larger.
     """
     model, rows, rng = dynamics.model, dynamics.rows, np.random.default_rng(0)
     stage = Stage(
@@ -256,7 +264,10 @@ def refined_plan(
     starts = model.points(model.buffer.starts()[0])
     starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
     plan, value = best_plan(stage, ACTION_REPEAT, dynamics.begins, starts, rng)
-    if stage.is_best(value):
-        return plan
-    shorter, its_value = best_plan(stage, 1, dynamics.begins, starts, rng)
-    return shorter if its_value > value + _BETTER * abs(value) else plan
+    if not stage.is_best(value):
+        least = value + _BETTER * abs(value)
+        shorter, its_value = best_plan(stage, 1, dynamics.begins, starts, rng, least)
+        if its_value > least:
+            plan, value = shorter, its_value
+    is_worse = other is not None and stage.simulate(other, starts, rng)[0] > value
+    return None if is_worse else plan

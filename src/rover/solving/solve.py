@@ -145,14 +145,7 @@ def solve(
         tasks = goal_rewards(wanted, model, experience.env, stays=stays)
         return value_policy(model, tasks, experience, discount, sink_value, temperature)
     tasks = task_rewards(experience, reward)
-    dynamics = _refined_dynamics(experience, tasks.rewards)
-    if dynamics is None:
-        model = experience.outcomes(ridge)
-        policy = value_policy(model, tasks, experience, discount, sink_value, temperature)
-    else:
-        sink = _sink_values(tasks.rewards, discount, sink_value)
-        plan = refined_plan(dynamics, tasks, discount=discount, sink_value=float(sink[0]))
-        policy = _policy(points, plan.tables(), tasks, sink, experience, discount, temperature)
+    policy = _plan_for_reward(experience, tasks, discount, sink_value, ridge, temperature)
     played = _copy_with(reward, experience.env)
     if played is not None:
         warn_if_worse_than_random(policy, played)
@@ -247,28 +240,60 @@ def _policy(
     ).requires_grad_(False)
 
 
-def _refined_dynamics(experience: Experience, rewards: FloatArray) -> RefinedDynamics | None:
-    """Dynamics for rollouts, if they explain almost all motion, and arrivals the rewards (n, 1)."""
+def _plan_for_reward(
+    experience: Experience,
+    tasks: TaskRewards,
+    discount: float,
+    sink_value: float | None,
+    ridge: float,
+    temperature: float,
+) -> ValuePolicy:
+    """The policy for one reward, refined by simulation where that is better.
+
+    Dynamics for rollouts must explain the motion, and arrivals the reward. Where they leave more
+    than 2% unexplained, the plan that is not refined is simulated beside the one that is.
+    """
+    dynamics, missed = _refined_dynamics(experience, tasks.rewards)
+    policy = None
+    if dynamics is None or missed > _MOST_MISSED:
+        model = experience.outcomes(ridge)
+        policy = value_policy(model, tasks, experience, discount, sink_value, temperature)
+    if dynamics is not None:
+        sink = _sink_values(tasks.rewards, discount, sink_value)
+        plan = refined_plan(
+            dynamics, tasks, discount=discount, sink_value=float(sink[0]), other=policy
+        )
+        if plan is not None:
+            own = experience.points(), plan.tables(), tasks, sink, experience
+            return _policy(*own, discount, temperature)
+    assert policy is not None
+    if missed > 0.0:
+        warnings.warn(
+            f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was "
+            "not refined by simulation and its value estimate may be optimistic: evaluate it "
+            "before use, and collect more steps if it fails",
+            RoverWarning,
+            stacklevel=3,
+        )
+    return policy
+
+
+def _refined_dynamics(
+    experience: Experience, rewards: FloatArray
+) -> tuple[RefinedDynamics | None, float]:
+    """Dynamics for rollouts, if they explain nearly all motion, and arrivals the rewards (n, 1);
+    and the share that they leave unexplained, 0 where no dynamics model is asked."""
     points = experience.points()
     model = points.model
     if model is None or points.transitions is None or points.encoder is not None:
-        return None
+        return None, 0.0
     if points.transitions.gain_by_arrival(rewards)[0] < 0.0:
-        return None
+        return None, 0.0
     missed = model.dynamics.unexplained
-    if missed <= MOST_UNEXPLAINED:
-        dynamics = experience.world.part(RefinedDynamics, lambda: RefinedDynamics(model))
-        missed = dynamics.unexplained
-        if missed <= _MOST_MISSED:
-            return dynamics
-    warnings.warn(
-        f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was not "
-        "refined by simulation and its value estimate may be optimistic: evaluate it before use, "
-        "and collect more steps if it fails",
-        RoverWarning,
-        stacklevel=3,
-    )
-    return None
+    if missed > MOST_UNEXPLAINED:
+        return None, missed
+    dynamics = experience.world.part(RefinedDynamics, lambda: RefinedDynamics(model))
+    return dynamics, dynamics.unexplained
 
 
 def expected_values(
