@@ -15,6 +15,7 @@ from rover.coverage.plan import estimated_starts, fit_planning_model, landmark_p
 from rover.features import encoder_config, make_encoder
 from rover.operators import (
     Gaussian,
+    Interpolation,
     SparseOperator,
     exact_anchors,
     merge_transitions,
@@ -22,6 +23,7 @@ from rover.operators import (
 )
 from rover.planning.net import Net
 from rover.planning.rows import Rows
+from rover.policies import CoveragePolicy
 
 
 def test_states_that_are_alike_are_not_exact():
@@ -128,7 +130,8 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
     encoder = make_encoder(
         encoder_config(spaces.Box(0.0, 1.0, (1,), np.float64), kind="scale"), torch.Generator()
     )
-    planned = landmark_planning_model(places, rows, encoder, SimpleNamespace(has_target=False))
+    places.rows = lambda: rows
+    planned = landmark_planning_model(places, encoder, SimpleNamespace(has_target=False))
     anchors = exact_anchors(counts, start), planned.anchors
     one, other = (
         solve_occupancy(
@@ -148,3 +151,25 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
     np.testing.assert_allclose(*occupied, atol=1e-10)
     values = torch.from_numpy(rng.normal(size=n))
     assert planned.coefficients(values[torch.from_numpy(planned.anchors // 2)]).shape == (n, 2)
+
+
+@pytest.fixture(scope="module")
+def car():
+    return Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
+
+
+def test_the_net_is_finer_where_the_dynamics_model_explains_the_motion(car, monkeypatch):
+    assert 40 < len(car._plan()[0].basis) <= 100
+    monkeypatch.setattr("rover.coverage.agent.MOST_UNEXPLAINED", -1.0)
+    assert len(car._plan()[0].basis) <= 40
+
+
+def test_a_policy_on_landmarks_is_what_was_planned_there(car):
+    encoder = car._representation.policy_parts()[0]
+    model = landmark_planning_model(car._landmarks.finer(40), encoder, car._cover)
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=len(model.anchors)))
+    ordinary = torch.from_numpy(model.anchors % 2 == 0)
+    wanted = model.operator.action_values(values)[ordinary]
+    policy = CoveragePolicy(encoder, Interpolation(), model.basis, model.coefficients(values))
+    at_landmarks = policy.logits_from_features(model.basis)
+    assert torch.allclose(at_landmarks, wanted, atol=1e-9)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from operator import itemgetter
 from typing import Any, cast
 
 import gymnasium as gym
@@ -18,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rover.arrays import evenly_spaced
 from rover.contexts.explorer import ContextExplorer
 from rover.contexts.recognition import changes_with_episodes
 from rover.coverage.config import PRESETS, RoverConfig
@@ -27,14 +25,12 @@ from rover.coverage.exploration import LandmarkExplorer, StateExplorer
 from rover.coverage.improvement import Improvement, WarmStart, improve
 from rover.coverage.plan import (
     PlanningModel,
-    covered_landmarks,
     estimated_starts,
     fit_planning_model,
     landmark_planning_model,
 )
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
-from rover.coverage.simulation import at_points, simulate, simulated_objective
 from rover.data import draw_transitions
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning, SingularSolveError
@@ -44,12 +40,9 @@ from rover.operators import (
     Kernel,
     make_kernel,
 )
-from rover.operators.support import SAMPLE
 from rover.planning.contact import ContactSearch
 from rover.planning.counts import Counts
-from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
-from rover.planning.invariants import Invariants
 from rover.planning.model import LANDMARKS, LandmarkModel
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.policy import Policy
@@ -68,9 +61,8 @@ _SOFTENED = 0.5
 _LANDMARKS_SHARE = 0.2
 """Share of all steps between two policies on landmarks, which do not collect."""
 
-_FINER, _MOST_OPTIMISTIC = 2.5, 2.0
-"""Most landmarks of a fine net, as a multiple of `n_anchors`. Largest simulated J of its plan, as a
-multiple of the plan's own J."""
+_FINER = 2.5
+"""Most landmarks of a fine net, as a multiple of `n_anchors`."""
 
 
 class Rover(Agent[RoverConfig]):
@@ -426,49 +418,17 @@ class Rover(Agent[RoverConfig]):
         raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
     def _plan_on_landmarks(self, encoder: Encoder) -> tuple[CoveragePolicy, Improvement]:
-        """Plan on a fine net, or on a coarser one if its J is lower in simulated rollouts.
-
-        Where the dynamics model is not trusted there is the coarser plan alone."""
-        most, discount = self.config.n_anchors, self.config.discount
+        """Plan on a net, a finer one where the dynamics model explains almost all motion."""
+        most = self.config.n_anchors
         assert most is not None
-        assert discount is not None
         with self.stopwatch("estimate"):
             landmarks = self._landmark_model()
             landmarks.forget()
             landmarks.fit()
-            nets = [landmarks.finer(most)]
-        is_trusted = landmarks.dynamics.unexplained <= MOST_UNEXPLAINED
-        if is_trusted:
-            with self.stopwatch("estimate"):
-                some = evenly_spaced(len(self.buffer), 4 * SAMPLE)
-                invariants = Invariants(landmarks.points(self.buffer.successors[some]))
-                fine = landmarks.finer(round(_FINER * most))
-                covered = covered_landmarks(landmarks, landmarks.cells, self._cover)
-                nets = [fine, *(net for net in nets if len(net.net) != len(fine.net))]
-        plans: list[tuple[float, CoveragePolicy, Improvement]] = []
-        for net in nets:
-            with self.stopwatch("estimate"):
-                model = landmark_planning_model(net, net.rows(), encoder, self._cover)
-            policy, plan = self._improve(model, encoder, Interpolation(), is_comparable=True)
-            if not is_trusted:
-                return policy, plan
-            with self.stopwatch("improve"):
-                visits = simulate(net, at_points(policy, net), invariants, discount=discount)
-                objective = simulated_objective(
-                    visits, landmarks.cells, *covered, discount=discount
-                )
-                # On the landmarks and with the action repeat of the plan, as its own J.
-                of_plan = simulated_objective(
-                    visits[::ACTION_REPEAT],
-                    net.net,
-                    *covered_landmarks(net, net.net, self._cover),
-                    discount=discount**ACTION_REPEAT,
-                )
-            plan.figures["simulated_objective"] = objective
-            plans.append((objective, policy, plan))
-            if of_plan <= _MOST_OPTIMISTIC * plan.figures["model_objective"]:
-                break
-        return min(plans, key=itemgetter(0))[1:]
+            if landmarks.dynamics.unexplained <= MOST_UNEXPLAINED:
+                most = round(_FINER * most)
+            model = landmark_planning_model(landmarks.finer(most), encoder, self._cover)
+        return self._improve(model, encoder, Interpolation(), is_comparable=True)
 
     def _improve(
         self, model: PlanningModel, encoder: Encoder, kernel: Kernel, *, is_comparable: bool

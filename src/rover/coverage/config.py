@@ -103,8 +103,8 @@ class RoverConfig(AgentConfig):
         None,
         ge=2,
         description="most landmarks of a policy in continuous spaces: of the landmark model "
-        "(None: 800; 2.5 times as many in a first plan, where its dynamics model is "
-        "trusted), or Nyström anchors (None: 200)",
+        "(None: 800; 2.5 times as many where its dynamics model explains the motion), or Nyström "
+        "anchors (None: 200)",
     )
     anchor_spacing: float = Field(
         0.05, ge=0, lt=2, description="squared kernel distance below which no anchor is added"

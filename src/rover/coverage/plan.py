@@ -31,8 +31,7 @@ from rover.operators import (
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.model import LandmarkModel
-from rover.planning.net import MOST_ROWS, Net
-from rover.planning.rows import Rows
+from rover.planning.net import MOST_ROWS
 
 NEGLIGIBLE = 1e-8
 """Similarity whose effect on a policy is far below the tolerance of the descent."""
@@ -157,21 +156,19 @@ def fit_planning_model(
     )
 
 
-def landmark_planning_model(
-    model: LandmarkModel, rows: Rows, encoder: Encoder, cover: Cover
-) -> PlanningModel:
+def landmark_planning_model(model: LandmarkModel, encoder: Encoder, cover: Cover) -> PlanningModel:
     """The planning model of continuous states: rows on the landmarks of a net.
 
     An episode ends in a terminal state, which is occupied for one step: a twin of each landmark
     near which episodes end, and covered with it.
 
     Args:
-        model: the model.
-        rows: of its landmarks, made of the data so far, of repeated actions.
+        model: the model, with the landmarks that are planned on.
         encoder: a scaling one; its scales become the units of the model.
         cover: the target distribution.
     """
-    n_actions = len(rows.end) // len(model.net)
+    rows, net = model.rows(), model.net
+    n_actions = len(rows.end) // len(net)
     onward, ends = coo_array(rows.onward), np.flatnonzero(rows.end)
     weights, index = model.on_landmarks(rows.ahead[ends])
     pairs = np.concatenate([onward.coords[0], np.repeat(ends, index.shape[1])])
@@ -186,7 +183,7 @@ def landmark_planning_model(
     )
     starts = np.flatnonzero(rows.start)
     anchors = exact_anchors(counts, starts)
-    groups, target = covered_landmarks(model, model.net, cover)
+    groups = model.coverage_groups(net.landmarks)
     operator = SparseOperator.from_counts(
         counts,
         starts,
@@ -196,16 +193,19 @@ def landmark_planning_model(
         groups=groups,
     )
     ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
-    if target is not None:
-        target = torch.zeros(len(anchors)).double().index_copy(0, ordinary, target)
+    target = None
+    if cover.has_target:
+        some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
+        owner = net.nearest(model.points(some), 1)[1][:, 0]
+        target = cover.target(groups[anchors // 2], some, ordinary.numpy()[owner])
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]
     buffers = dict(encoder.named_buffers())
     buffers["low"].zero_()
     buffers["width"].fill_(_NOISE_WIDTH)
     buffers["width"][kept] = torch.from_numpy(model.scale[seen])
-    basis = torch.zeros(len(model.net), encoder.feature_dim, dtype=torch.float64)
-    basis[:, kept] = torch.from_numpy(model.net.landmarks[:, seen])
+    basis = torch.zeros(len(net), encoder.feature_dim, dtype=torch.float64)
+    basis[:, kept] = torch.from_numpy(net.landmarks[:, seen])
     return PlanningModel(
         operator=operator,
         start=operator.start,
@@ -218,23 +218,6 @@ def landmark_planning_model(
         on_landmarks=True,
         action_repeat=ACTION_REPEAT,
     )
-
-
-def covered_landmarks(
-    model: LandmarkModel, net: Net, cover: Cover
-) -> tuple[IntArray, Tensor | None]:
-    """Group (m,) that each landmark of a net is covered with, and the target (m,), if there is one.
-
-    Args:
-        model: of the net's units.
-        net: its landmarks.
-        cover: the target distribution.
-    """
-    groups = model.coverage_groups(net.landmarks)
-    if not cover.has_target:
-        return groups, None
-    some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
-    return groups, cover.target(groups, some, net.nearest(model.points(some), 1)[1][:, 0])
 
 
 def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:

@@ -11,6 +11,8 @@ where it goes (:mod:`rover.planning.gated`, :mod:`rover.planning.sampled`).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,13 +23,28 @@ from rover.operators.support import IntArray
 from rover.planning.gated import FEWEST_MOVES, GatedModel, GatedSums
 from rover.planning.sampled import Controls, SampledPlan, Sampling
 
-_FIRST, _EVERY = 200, 100  # transitions of the first model, and between models
-_SIZE = 600  # random features
 _SAMPLING = Sampling(horizon=12, n_sequences=48, n_elites=6, spread=0.7)
-_LEAST, _SHARE = 0.3, 0.2  # value of a move to a known cell; weight of its visits
-_CONTACT_CELL = 2.0  # side of a cell, in moves
 _CODES = 2**16
 _CONTACT_SEED = 0
+
+
+class ContactExploration(NamedTuple):
+    """Settings of exploration towards contact.
+
+    Attributes:
+        first, every: transitions of the first model, and between models.
+        size: random features.
+        least: value of a move to a known cell.
+        share: weight of the visits of a cell.
+        side: of a cell, in moves.
+    """
+
+    first: int = 200
+    every: int = 100
+    size: int = 600
+    least: float = 0.3
+    share: float = 0.2
+    side: float = 2.0
 
 
 class ContactSearch:
@@ -38,9 +55,11 @@ class ContactSearch:
         covered: (c,) features that are to move; None: all that rest anywhere.
     """
 
+    settings = ContactExploration()
+
     def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
         self._buffer = buffer
-        self._sums = GatedSums(buffer, covered, size=_SIZE, is_sharp=False)
+        self._sums = GatedSums(buffer, covered, size=self.settings.size, is_sharp=False)
         self._controls = Controls.among(buffer.controls)
         self._n_fitted = 0
         self._model: GatedModel | None = None
@@ -57,8 +76,8 @@ class ContactSearch:
         While all that is covered is still, and moved too seldom for a model, it is drawn: a plan
         for novelty of what does not move leads nowhere.
         """
-        due = len(self._buffer) // _EVERY * _EVERY
-        if due < _FIRST:
+        due = len(self._buffer) // self.settings.every * self.settings.every
+        if due < self.settings.first:
             return None
         if due != self._n_fitted:
             self._fit(due)
@@ -89,8 +108,8 @@ class ContactSearch:
         self._model = sums.model()
         ends, moves = sums.moves()
         self._gated = torch.from_numpy(sums.gated)
-        self._side = torch.from_numpy(_CONTACT_CELL * np.sqrt((moves**2).mean(axis=0))).float()
-        self._side.clamp_(min=1e-6)
+        self._side = torch.from_numpy(np.sqrt((moves**2).mean(axis=0))).float()
+        self._side.mul_(self.settings.side).clamp_(min=1e-6)
         codes = self._codes(torch.from_numpy(ends).float())
         self._visits = torch.bincount(codes, minlength=_CODES).float()
         if self._plan is not None:
@@ -103,4 +122,5 @@ class ContactSearch:
 
     def _value(self, points: Tensor, chance: Tensor) -> Tensor:
         visits = self._visits[self._codes(points[:, self._gated])]
-        return chance * (_LEAST + (1.0 + _SHARE * visits) ** -0.5)
+        settings = self.settings
+        return chance * (settings.least + (1.0 + settings.share * visits) ** -0.5)

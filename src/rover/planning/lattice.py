@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,29 @@ from numpy.typing import NDArray
 from rover.data import Buffer
 from rover.operators.support import FloatArray, IntArray
 
-_EXPLAINED = 0.8
-"""Share of moves that a coordinate's displacements explain, at least: walls and seams are rarer."""
-
-_FEWEST_MOVES = 8  # moves from which displacements are taken
-_FEWEST_WALLS = 8  # places of one parity, no state among them, that are taken for a pattern
-_DIGITS = 6  # to which the steps of coordinates are compared
-_APART = 1e-3  # of a step, by which a coordinate may be off the lattice, for rounding
 _Place = tuple[int, ...]
+
+
+class LatticeSettings(NamedTuple):
+    """Settings of the search for a lattice; shares and numbers are the least.
+
+    Attributes:
+        explained: share of moves that a coordinate's displacements explain: walls and seams are
+            rarer.
+        moves: from which displacements are taken.
+        walls: places of one parity, no state among them, that are taken for a pattern.
+        digits: to which the steps of coordinates are compared.
+        apart: share of a step by which a coordinate may be off the lattice, for rounding.
+    """
+
+    explained: float = 0.8
+    moves: int = 8
+    walls: int = 8
+    digits: int = 6
+    apart: float = 1e-3
+
+
+SETTINGS = LatticeSettings()
 
 
 @dataclass(frozen=True)
@@ -72,11 +87,11 @@ def find_lattice(
         n_actions: A.
     """
     is_named = bool(((rows == 0) | (rows == 1)).all())  # zeros and ones have no displacements
-    if is_named or len(inputs) < _FEWEST_MOVES:
+    if is_named or len(inputs) < SETTINGS.moves:
         return None
     values = rows.astype(np.float64)
     changes = values[successors] - values[inputs]
-    quantum = np.maximum(np.abs(changes).max(axis=0), 1e-300) * 10.0**-_DIGITS
+    quantum = np.maximum(np.abs(changes).max(axis=0), 1e-300) * 10.0**-SETTINGS.digits
     rounded = np.rint(changes / quantum).astype(np.int64)
     steps = np.zeros((n_actions, rows.shape[1]))
     at_stake, explained = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
@@ -92,10 +107,12 @@ def find_lattice(
     ratios, unit = steps / size, size * quantum
     with np.errstate(invalid="ignore"):
         places = (values - values[0]) / unit
-        slack = np.minimum(_APART * (1.0 + np.abs(places)).max(axis=0), 0.1)
+        slack = np.minimum(SETTINGS.apart * (1.0 + np.abs(places)).max(axis=0), 0.1)
         is_even = (np.abs(places - np.rint(places)) <= slack).all(axis=0)
-        is_even &= (np.abs(ratios - np.rint(ratios)) <= _APART).all(axis=0)
-    used = np.flatnonzero(is_even & steps.any(axis=0) & (explained >= _EXPLAINED * at_stake))
+        is_even &= (np.abs(ratios - np.rint(ratios)) <= SETTINGS.apart).all(axis=0)
+    used = np.flatnonzero(
+        is_even & steps.any(axis=0) & (explained >= SETTINGS.explained * at_stake)
+    )
     if len(used) == 0:
         return None
     known: list[_Place | None] = [
@@ -187,7 +204,7 @@ class Foretold:
         for pair in self._waiting.get(end, ()):
             self._doubt(pair)
         self._n_missed[_parity(end)] += 1
-        if self._n_missed[_parity(end)] == _FEWEST_WALLS:
+        if self._n_missed[_parity(end)] == SETTINGS.walls:
             self._weigh()
 
     def _weigh(self) -> None:
@@ -198,7 +215,7 @@ class Foretold:
 
     def _is_likely(self, end: _Place) -> bool:
         """False if a pair failed to reach the place, or only walls of its parity are known."""
-        of_walls = self._n_missed[_parity(end)] >= _FEWEST_WALLS
+        of_walls = self._n_missed[_parity(end)] >= SETTINGS.walls
         return end not in self._missed and (_parity(end) in self._inhabited or not of_walls)
 
     def _learn(self) -> None:

@@ -38,13 +38,31 @@ FINE_SPACING = 0.1
 MAX_SOLVED_LANDMARKS = 20_000
 """Most landmarks, where more would be needed spacings grow."""
 
-_AWAY = 3.0  # spacings after which an action has left its landmark
 _PASSED = np.arange(1, 5)[:, None, None] / 4.0  # shares of a repeated action's displacement
-_MOST_REPEATS = 20
-_USUAL_LEAK = 1.0 / 60.0
-_MET = 0.5  # contact probability from which on a wall is met
-_SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for half
-_NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
+
+
+class Outcomes(NamedTuple):
+    """Settings of the model of outcomes.
+
+    Attributes:
+        away: spacings after which a repeated action has left its landmark.
+        most_repeats: steps for which it is repeated.
+        usual_leak: share of its mass that a pair in the first quarter loses.
+        met: contact probability from which on a wall is met.
+        support_width: distance, in units of what five steps change, at which a transition counts
+            for half.
+        nearest_ridge: of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47.
+    """
+
+    away: float = 3.0
+    most_repeats: int = 20
+    usual_leak: float = 1.0 / 60.0
+    met: float = 0.5
+    support_width: float = 0.3
+    nearest_ridge: float = 0.1
+
+
+OUTCOMES = Outcomes()
 
 
 @dataclass(frozen=True)
@@ -196,9 +214,9 @@ def _with_nearest(
         if not (len(known) and len(unknown)):
             continue
         distance, index = nearest(KDTree(points[known]), points[unknown], 1)
-        support = 1.0 / (1.0 + (distance[:, 0] / _SUPPORT_WIDTH) ** 2)
+        support = 1.0 / (1.0 + (distance[:, 0] / OUTCOMES.support_width) ** 2)
         source[unknown, action] = source[known[index[:, 0]], action]
-        sink[unknown, action] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
+        sink[unknown, action] = OUTCOMES.nearest_ridge / (support + OUTCOMES.nearest_ridge)
     return csr_array(shares[source.ravel()]), sink.ravel()
 
 
@@ -212,7 +230,7 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     net = coarse.landmarks
     landmarks = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     taken.find_contacts(model.dynamics.smooth(taken.begins, points.buffer.actions))
-    repeated = _repeat(model.dynamics, taken, landmarks, _AWAY * coarse.radius)
+    repeated = _repeat(model.dynamics, taken, landmarks, OUTCOMES.away * coarse.radius)
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
     # at √ρ.
@@ -221,7 +239,7 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     index, weight = between(KDTree(net), repeated.ends, NEIGHBOURS)
     tried = np.tile([tree is not None for tree in taken.trees], len(landmarks))
     # A loss of mass that is equal everywhere does not change a choice.
-    ridge = min(ridge, _USUAL_LEAK * float(np.quantile(repeated.support[tried], 0.25)))
+    ridge = min(ridge, OUTCOMES.usual_leak * float(np.quantile(repeated.support[tried], 0.25)))
     return OutcomeModel(
         points=points,
         landmarks=landmarks,
@@ -266,7 +284,7 @@ def _repeat(
     contact_probability = np.ones(active.shape)
     steps: list[csr_array] = []
     landings: list[csr_array] = []
-    while active.any() and len(steps) < _MOST_REPEATS:
+    while active.any() and len(steps) < OUTCOMES.most_repeats:
         some = np.flatnonzero(active.any(axis=0))
         changes = dynamics.step(where[:, some])[0] - where[:, some]
         rows, begun, ended = [], [], []
@@ -284,11 +302,11 @@ def _repeat(
                 contact_probability[action, mine] = probability
             # The mean of passing and standing still creeps through a wall in many small steps:
             # where most contradict it, the nearest one is taken.
-            is_met = probability > _MET
+            is_met = probability > OUTCOMES.met
             change[is_met] = taken.changes[transitions[is_met, 0]]
             # Heavy tails: dynamics that hold for all the data are not lost as soon as an action was
             # not taken near by, or a plan would not turn round where all data led the other way.
-            near = (1.0 / (1.0 + (apart / _SUPPORT_WIDTH) ** 2)).sum(axis=1)
+            near = (1.0 / (1.0 + (apart / OUTCOMES.support_width) ** 2)).sum(axis=1)
             support[action, mine] = np.minimum(support[action, mine], near)
             where[action, mine] += change
             rows.append(mine * n_actions + action)
