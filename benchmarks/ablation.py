@@ -217,7 +217,7 @@ def _relevant() -> None:
 
 def _first_plan() -> None:
     """Simulated plans go on after one that is level with the best."""
-    simulation._ROUNDS = 1
+    simulation.REFINEMENT = simulation.REFINEMENT._replace(rounds=1)
 
 
 def _often() -> None:

@@ -33,11 +33,30 @@ from rover.planning.values import iterate
 from rover.policies import ValuePolicy
 from rover.solving.tasks import TaskRewards
 
-_ROUNDS, _PATIENCE, _STARTS = 30, 6, 20
-_LAST_DISCOUNT = 0.01  # discount at which a simulated rollout ends
-_BETTER = 0.01  # share of a return by which a plan must be better
-_SPREAD = 0.1  # share of an end that is spread over the landmarks near by
-_SIMULATION_TOLERANCE = 1e-5
+
+class Refinement(NamedTuple):
+    """Settings of refinement by simulated rollouts.
+
+    Attributes:
+        rounds: of plans and rollouts, at most.
+        patience: rounds without progress after which landmarks become finer.
+        starts: of the rollouts.
+        last_discount: discount at which a rollout ends.
+        better: share of a return by which a plan must be better.
+        spread: share of an end that is spread over the landmarks near by.
+        tolerance: of value iteration.
+    """
+
+    rounds: int = 30
+    patience: int = 6
+    starts: int = 20
+    last_discount: float = 0.01
+    better: float = 0.01
+    spread: float = 0.1
+    tolerance: float = 1e-5
+
+
+REFINEMENT = Refinement()
 
 
 class Plan(NamedTuple):
@@ -117,7 +136,7 @@ class Stage:
 
     def is_best(self, value: float) -> bool:
         """True for the best possible return of simulated rollouts."""
-        return value >= (1.0 - _LAST_DISCOUNT) * self._most > 0.0
+        return value >= (1.0 - REFINEMENT.last_discount) * self._most > 0.0
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
         """The transition that arrived nearest to each point (m, n, d), and ended alike, (m, n)."""
@@ -160,12 +179,14 @@ class Stage:
         reached = ends.reshape(-1, landmarks.shape[1])
         index, distance, offset = neighbourhood(KDTree(landmarks), reached, NEIGHBOURS)
         exact, spread = interpolation_weights(distance, offset), gaussian_weights(distance)
-        onward = sparse_rows(index, (1.0 - _SPREAD) * exact + _SPREAD * spread, len(begin))
+        onward = sparse_rows(
+            index, (1.0 - REFINEMENT.spread) * exact + REFINEMENT.spread * spread, len(begin)
+        )
 
         def backup(states: FloatArray) -> FloatArray:
             return np.asarray(earned + remaining * (onward @ states).reshape(remaining.shape))
 
-        values = iterate(backup, begin, tolerance=_SIMULATION_TOLERANCE).states
+        values = iterate(backup, begin, tolerance=REFINEMENT.tolerance).states
         return Plan(landmarks, ends, earned, remaining, values)
 
     def simulate(
@@ -174,7 +195,7 @@ class Stage:
         """Mean discounted return of a policy from starts (k, d), and the points passed (n, d)."""
         points, passed = starts, [starts]
         total, left, alive = 0.0, 1.0, np.ones(len(starts))
-        while left > _LAST_DISCOUNT and len(points):
+        while left > REFINEMENT.last_discount and len(points):
             # Logits are whole numbers: a draw below 1 chooses among equal actions alone.
             logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
             best = (logits - rng.random(logits.shape)).argmax(axis=1)
@@ -216,16 +237,16 @@ def best_plan(
     new = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
     plan: Plan | None = None
     best, since, spacing = None, 0, SPACING
-    for _ in range(_ROUNDS):
+    for _ in range(REFINEMENT.rounds):
         plan = stage.plan(new, action_repeat, plan)
         value, passed = stage.simulate(plan.policy(), starts, rng)
         since += 1
         if value > least:
-            least, since = value + _BETTER * abs(value), 0
+            least, since = value + REFINEMENT.better * abs(value), 0
         if best is None or value > best[1]:
             best = plan, value
         apart = nearest(KDTree(plan.landmarks), passed, 1)[0][:, 0]
-        if since == _PATIENCE or apart.max() <= spacing:
+        if since == REFINEMENT.patience or apart.max() <= spacing:
             since, spacing = 0, spacing / 2.0
         new = Net.over(passed[apart > spacing], spacing).landmarks
         is_done = stage.is_best(best[1]) or spacing < FINE_SPACING
@@ -262,10 +283,10 @@ def refined_plan(
         sink_value=sink_value,
     )
     starts = model.points(model.buffer.starts()[0])
-    starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
+    starts = starts[np.linspace(0, len(starts) - 1, REFINEMENT.starts).astype(np.int64)]
     plan, value = best_plan(stage, ACTION_REPEAT, dynamics.begins, starts, rng)
     if not stage.is_best(value):
-        least = value + _BETTER * abs(value)
+        least = value + REFINEMENT.better * abs(value)
         shorter, its_value = best_plan(stage, 1, dynamics.begins, starts, rng, least)
         if its_value > least:
             plan, value = shorter, its_value
