@@ -4,6 +4,7 @@
     python benchmarks/manipulation.py FetchPush --steps 10000 --cover 3 4 5 --seeds 100
     python benchmarks/manipulation.py FetchPush --steps 10000 --agent random --seeds 100
     python benchmarks/manipulation.py FetchPush --steps 10000 --agent sac --seeds 100
+    python benchmarks/manipulation.py Pushing --steps 5000 --cover 2 3 --seeds 100
 
 For each seed one run, and goals that the environment draws, 100 by default: success at the end of
 an episode, and at any step of it. Data of an agent of ROVER, such as rover, rnd or random, are
@@ -33,6 +34,7 @@ from rover import Agent
 from rover.envs import goal_view
 
 sys.path.append(str(Path(__file__).parent))
+import pushing_world  # noqa: F401  (registers the environment)
 from common import begin, parser
 
 FIRST_GOAL = 100_000
@@ -142,7 +144,7 @@ def measure(
 def main() -> None:
     """Measure every seed."""
     arguments: argparse.ArgumentParser = parser(__doc__, seeds=[100])
-    tasks = "FetchReach, FetchPush, FetchSlide or FetchPickAndPlace"
+    tasks = "FetchReach, FetchPush, FetchSlide, FetchPickAndPlace or Pushing"
     arguments.add_argument("task", help=tasks)
     arguments.add_argument("--steps", type=int, default=2000)
     arguments.add_argument("--goals", type=int, default=100)

@@ -87,6 +87,23 @@ def test_a_push_is_foreseen_and_rest_stays_rest(sums):
     assert chance.numpy()[pushing].mean() > 0.7
 
 
+def test_the_difference_that_contacts_depend_on_is_an_input_unless_it_is_shown(buffer, sums):
+    assert sums.model().differences.shape == (3, 0)
+    places = Buffer((3,), np.float64, 5, action_set=buffer.action_set)
+    rng, row = np.random.default_rng(0), None
+    for begin, end, action in zip(buffer.inputs, buffer.successors, buffer.actions, strict=True):
+        table = buffer.observations.rows
+        seen = [np.array([*table[state][:2], rng.normal()]) for state in (begin, end)]
+        first, second = (places.observations.intern(one) for one in seen)
+        if row is None:
+            places.add_start(first)
+        row = second
+        places.add(first, int(action), second, False, False)
+    found = GatedSums(places, size=50)
+    found.extend(len(places))
+    assert found.model().differences.T.tolist() == [[-1.0, 1.0, 0.0]]
+
+
 def test_coefficients_are_those_of_the_dense_regressions(buffer, sums):
     """The gate is ridge regression with balanced weights, the move one of the moving rows."""
     begins, controls, changes = transitions(buffer)
@@ -105,11 +122,11 @@ def test_coefficients_are_those_of_the_dense_regressions(buffer, sums):
         return np.linalg.solve(gram, rows.T @ targets)
 
     gate = ridge(design * weights**0.5, moving[:, None] * weights**0.5, 3.0)
-    predicted = design @ model.change.numpy()[:, -1:]
-    np.testing.assert_allclose(predicted, design @ gate, atol=5e-3)
+    predicted = design @ model.change.numpy()[:, -2:]
+    np.testing.assert_allclose(predicted[:, :1], design @ gate, atol=5e-3)
     rows, limit = design[moving][:, : 1 + z.shape[1]], float(model.most_moved[0]) / 1.3
     move = ridge(rows, np.clip(changes[moving][:, 1:2], -limit, limit), 1.0)
-    np.testing.assert_allclose(rows @ model.move.numpy(), rows @ move, atol=1e-4)
+    np.testing.assert_allclose(predicted[moving, 1:], rows @ move, atol=1e-4)
 
 
 def test_sums_are_a_function_of_the_buffer(buffer, sums):

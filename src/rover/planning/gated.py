@@ -13,6 +13,10 @@ each, in units of the transitions in which something moves: in units of all tran
 a small part of the range, and gates stay open far from it. A feature that is a linear function of
 others is computed from them.
 
+Where a contact depends on a difference of two features that none shows, as the place of a box
+relative to a hand, it is an input besides, and moves are predicted on the random features. Weights
+that are alike leave a gate half open where it is shut: p is then steeper, and 0 far from contacts.
+
 Everything is a function of two Gram matrices, one of moving and one of still transitions, which
 grow with the buffer.
 """
@@ -46,6 +50,12 @@ Of the first 18 moving steps of FetchPush 12 were one fall, and no plan found th
 FEWEST_MOVES = 5
 """Moving transitions from which on there is a gate."""
 
+_SHARPER = 2.0  # slope of the gate of a move: balanced weights leave it half open where it is shut
+_FARTHEST = 3.0  # deviations of the moving transitions beyond which in any input nothing moves
+_MOST_LIKELY = 6.0  # bound of an input's logarithm of the likelihood ratio
+_LEAST_OPEN = 0.1  # chance far from contacts, which what a step looks like then decides about
+_ALIKE = 0.5  # relative to either feature's share of variance, the largest of a difference
+_SHOWN = 0.99  # share of a difference's variance from which on one feature shows it
 _MOST_CHANGE, _QUANTILE = 1.3, 0.98  # a move is at most 1.3 times the 98% quantile of moves
 _MARGIN = 0.1  # share of the range of the data beyond which no prediction leads
 _LARGEST = 8.0  # standard deviations
@@ -57,13 +67,13 @@ _BLOCK = 100  # transitions that are added together, from multiples of it on
 MODEL_FORMS = {
     "centre": "torch.float32 inputs",
     "spread": "torch.float32 inputs",
+    "differences": "torch.float32 features differences",
     "low": "torch.float32 features",
     "high": "torch.float32 features",
     "projection": "torch.float32 inputs random",
     "offsets": "torch.float32 random",
     "change": "torch.float32 design targets",
     "still": "torch.int64 gated",
-    "move": "torch.float32 linear gated",
     "most_moved": "torch.float32 gated",
     "moving_centre": "torch.float32 inputs",
     "moving_spread": "torch.float32 inputs",
@@ -77,26 +87,26 @@ class GatedModel:
     """Predictions from observations of d numbers under controls of k; all tensors float32.
 
     Attributes:
-        centre, spread: (d + k,) by which inputs z are standardised.
+        centre, spread: (i,) by which inputs z are standardised, i = d + k + r.
+        differences: (d, r) from points to differences of features, which are inputs as well.
         low, high: (d,) bounds of predictions.
-        projection, offsets: (d + k, p), (p,) of the random features.
-        change: (1 + d + k + p, d + 1) coefficients of the changes and, last, of the gate.
+        projection, offsets: (i, p), (p,) of the random features.
+        change: (1 + i + p, d + 1 + s) coefficients of the changes, of the gate and of the moves.
         still: (s,) int64, the features that are gated; none where nothing is.
-        move: (1 + d + k, s) coefficients of their moves.
         most_moved: (s,) largest moves.
-        moving_centre, moving_spread: (d + k,) mean and deviation of z in the moving transitions.
+        moving_centre, moving_spread: (i,) mean and deviation of z in the moving transitions.
         relations: (1 + d, d) from 1 and predictions to predictions that keep all linear relations.
     """
 
     centre: Tensor
     spread: Tensor
+    differences: Tensor
     low: Tensor
     high: Tensor
     projection: Tensor
     offsets: Tensor
     change: Tensor
     still: Tensor
-    move: Tensor
     most_moved: Tensor
     moving_centre: Tensor
     moving_spread: Tensor
@@ -109,10 +119,9 @@ class GatedModel:
     def check(self, n_controls: int) -> None:
         """Raise ValueError for tensors that do not fit together, or other numbers of controls."""
         d, n_inputs, still = len(self.low), len(self.centre), self.still
-        size = 1 + n_inputs
-        fits = (n_inputs, self.change.shape, len(self.move), len(self.relations)) == (
-            *(d + n_controls, (size + len(self.offsets), d + 1), size, 1 + d),
-        )
+        width = 1 + n_inputs + len(self.offsets), d + 1 + len(still)
+        fits = n_inputs == d + n_controls + self.differences.shape[1]
+        fits &= self.change.shape == width and len(self.relations) == 1 + d
         fits &= not len(still) or 0 <= int(still.min()) <= int(still.max()) < d
         if not (fits and bool((self.spread > 0.0).all() and (self.moving_spread > 0.0).all())):
             raise ValueError("its model is not one of its observations and actions")
@@ -120,8 +129,8 @@ class GatedModel:
     def step(self, points: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
         """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) of a move.
 
-        Gated features are predicted at their mean, the chance that the gate is open times their
-        move. The chance that is returned is lower where no contact was seen near by.
+        The chance that is returned is lower the less a step looks like those in which contacts were
+        seen, also far from all of them, so that a plan finds the way.
 
         Args:
             points, controls: float32.
@@ -133,23 +142,25 @@ class GatedModel:
         change = linear @ self.change[:size] + wide @ self.change[size:]
         reached, chance = points + change[:, :d], change[:, d].clamp(0.0, 1.0)
         if len(self.still):
-            move = linear @ self.move
-            move = torch.minimum(torch.maximum(move, -self.most_moved), self.most_moved)
-            reached[:, self.still] = points[:, self.still] + chance[:, None] * move
-            chance = chance * self._familiarity(z)
+            away = ((z - self.moving_centre) / self.moving_spread) ** 2
+            # Likelihoods by diagonal Gaussians; the logarithm of each input's ratio is bounded.
+            ratio, gate = 0.5 * (z**2 - away) - self.moving_spread.log(), chance
+            if n_differences := self.differences.shape[1]:
+                is_near = (away[:, -n_differences:] < _FARTHEST**2).all(dim=1)
+                gate = (_SHARPER * (chance - 0.5) + 0.5).clamp(0.0, 1.0) * is_near
+                chance = _LEAST_OPEN + (1.0 - _LEAST_OPEN) * chance * is_near
+                ratio = _MOST_LIKELY * ratio / (_MOST_LIKELY + ratio.abs())
+            move, most = change[:, d + 1 :], self.most_moved
+            move = torch.minimum(torch.maximum(move, -most), most)
+            reached[:, self.still] = points[:, self.still] + gate[:, None] * move
+            ratio = ratio.clamp(-_MOST_LIKELY, _MOST_LIKELY).sum(dim=1)
+            chance = chance * torch.sigmoid(0.5 * ratio)
         reached = torch.addmm(self.relations[0], reached, self.relations[1:])
         return torch.minimum(torch.maximum(reached, self.low), self.high), chance
 
     def _standardised(self, points: Tensor, controls: Tensor) -> Tensor:
-        z = torch.cat([points, controls], dim=1)
+        z = torch.cat([points, controls, points @ self.differences], dim=1)
         return z.sub_(self.centre).div_(self.spread).clamp_(-_LARGEST, _LARGEST)
-
-    def _familiarity(self, z: Tensor) -> Tensor:
-        """Square root of the likelihood ratio (n,) of moving and all transitions, by diagonal
-        Gaussians, as a probability."""
-        moving = ((z - self.moving_centre) / self.moving_spread) ** 2
-        ratio = 0.5 * z**2 - 0.5 * moving - self.moving_spread.log()
-        return torch.sigmoid(0.5 * ratio.clamp(-6.0, 6.0).sum(dim=1))
 
 
 def _random_features(inputs: FloatArray, moving: BoolArray, size: int) -> tuple[Tensor, Tensor]:
@@ -179,6 +190,40 @@ def _random_features(inputs: FloatArray, moving: BoolArray, size: int) -> tuple[
         column[chosen] = rng.standard_normal(taken) / (taken * variance[chosen]) ** 0.5
     offsets = rng.uniform(-1.5, 1.5, size) - centre @ projection
     return _single(projection), _single(offsets)
+
+
+def _differences(begins: FloatArray, moving: BoolArray, gated: IntArray) -> FloatArray:
+    """Map (d, r) from observations to differences of a gated feature and another.
+
+    A push depends on where a hand is relative to a box: among moving transitions that varies less
+    than either place, each relative to all transitions. A difference that a feature shows is none.
+
+    Args:
+        begins: (n, d) of transitions.
+        moving: (n,) mask.
+        gated: (g,) features.
+    """
+    d, found = begins.shape[1], np.empty((0, begins.shape[1]))
+    if moving.sum() < FEWEST_MOVES:
+        return found.T
+    all_places, places = np.cov(begins.T), np.cov(begins[moving].T)
+    left = _of_differences(places) / (_of_differences(all_places) + _SMALLEST)
+    single = np.diag(places) / (np.diag(all_places) + _SMALLEST)
+    left[:, gated] = np.inf
+    for feature in gated:
+        other = int(left[feature].argmin())
+        difference = np.eye(d)[feature] - np.eye(d)[other]
+        common = (all_places @ difference) ** 2 / (np.diag(all_places) + _SMALLEST)
+        is_shown = common.max() > _SHOWN * (difference @ all_places @ difference)
+        if left[feature, other] < _ALIKE * min(single[feature], single[other]) and not is_shown:
+            found = np.vstack([found, difference])
+    return found.T
+
+
+def _of_differences(covariance: FloatArray) -> FloatArray:
+    """Variances (d, d) of differences of features, of their covariance."""
+    variance = np.diag(covariance)
+    return np.asarray(variance[:, None] + variance - 2.0 * covariance)
 
 
 def _single(array: FloatArray) -> Tensor:
@@ -227,8 +272,6 @@ class GatedSums:
     def _take_units(self, n: int) -> None:
         begins, controls, changes = self._rows(slice(n))
         d, k = begins.shape[1], controls.shape[1]
-        self._centre, self._spread = np.zeros(d + k), np.ones(d + k)
-        self._centre[:d], self._spread[:d] = begins.mean(axis=0), begins.std(axis=0) + _SMALLEST
         low, high = begins.min(axis=0), begins.max(axis=0)
         margin = _MARGIN * (high - low)
         self._low, self._high = low - margin, high + margin
@@ -244,25 +287,31 @@ class GatedSums:
             self.gated = np.intersect1d(self._still, self._covered)
         moving = self._kinds(0, n, changes)[0]
         moves = changes[moving][:, self._still]
-        self._most = np.zeros(len(self._still))
+        self._most = np.full(len(self._still), np.inf)
         if len(moves):
             self._most = np.quantile(np.abs(moves), _QUANTILE, axis=0)
+        self._differences = _differences(begins, moving, self.gated)
+        x = self._inputs(begins, controls)
+        self._centre, self._spread = x.mean(axis=0), x.std(axis=0) + _SMALLEST
+        self._centre[d : d + k], self._spread[d : d + k] = 0.0, 1.0
         inputs = self._standardised(begins, controls)
         self._projection, self._offsets = _random_features(
             inputs, moving & self._is_sharp, self._size
         )
         self._relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
-        size = 1 + d + k + self._size
+        size = 1 + inputs.shape[1] + self._size
         self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
         self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
-        self._move_moment = torch.zeros(1 + d + k, len(self._still), dtype=torch.float64)
         self._counts, self._n = [0, 0], 0
         self._moved: list[IntArray] = []  # transitions whose motion counts
 
     def _standardised(self, begins: FloatArray, controls: FloatArray) -> FloatArray:
-        """Inputs (n, d + k) of observations (n, d) and controls (n, k)."""
-        z = (np.concatenate([begins, controls], axis=1) - self._centre) / self._spread
-        return np.clip(z, -_LARGEST, _LARGEST)
+        """Inputs (n, i) of observations (n, d) and controls (n, k)."""
+        z = (self._inputs(begins, controls) - self._centre) / self._spread
+        return np.asarray(np.clip(z, -_LARGEST, _LARGEST))
+
+    def _inputs(self, begins: FloatArray, controls: FloatArray) -> FloatArray:
+        return np.concatenate([begins, controls, begins @ self._differences], axis=1)
 
     def _moving(self, changes: FloatArray) -> BoolArray:
         """Mask (n,) of changes (n, d) in which something gated moves."""
@@ -302,7 +351,7 @@ class GatedSums:
             design = torch.cat([torch.ones(len(inputs), 1), inputs, wide], dim=1)
             moving, still = self._kinds(self._n, behind, changes)
             self._moved.append(self._n + np.flatnonzero(moving))
-            clipped = np.clip(changes[:, self._still], -self._most, self._most)
+            changes[:, self._still] = np.clip(changes[:, self._still], -self._most, self._most)
             targets = _single(changes / self._deviation)
             for kind, rows in enumerate((moving, still)):
                 some = torch.from_numpy(np.flatnonzero(rows))
@@ -310,8 +359,6 @@ class GatedSums:
                 self._grams[kind] += (chosen.T @ chosen).double()
                 self._moments[kind] += (chosen.T @ targets[some]).double()
                 self._counts[kind] += len(some)
-            linear = design[torch.from_numpy(np.flatnonzero(moving)), : 1 + inputs.shape[1]]
-            self._move_moment += linear.double().T @ torch.from_numpy(clipped[moving])
             self._n = behind
 
     def moves(self) -> tuple[FloatArray, FloatArray]:
@@ -339,20 +386,24 @@ class GatedSums:
             gram = balance[0] * moving + balance[1] * still
             # Column 0 of a design is 1, so that this is the moment of an indicator.
             gate = _ridge(gram, balance[0] * moving[:, :1], _RIDGE)
-        move = _ridge(moving[:size, :size], self._move_moment, _MOVE_RIDGE)[:, : len(gated)]
+        used = len(moving) if self._differences.size else size
+        move = torch.zeros(len(moving), len(gated), dtype=torch.float64)
+        moment = self._moments[0][:used, gated]
+        move[:used] = _ridge(moving[:used, :used], moment, _MOVE_RIDGE)
+        move *= torch.from_numpy(self._deviation[gated])
         count, kept = max(self.n_moving, 1), self.n_moving / (self.n_moving + FEWEST_MOVES)
         mean = moving[0, 1:size] / count
         variance = (moving.diagonal()[1:size] / count - mean**2).clamp(min=0.0)
         return GatedModel(
             centre=_single(self._centre),
             spread=_single(self._spread),
+            differences=_single(self._differences),
             low=_single(self._low),
             high=_single(self._high),
             projection=self._projection,
             offsets=self._offsets,
-            change=torch.cat([change, gate], dim=1).float(),
+            change=torch.cat([change, gate, move], dim=1).float(),
             still=torch.from_numpy(gated),
-            move=move.float(),
             most_moved=_single(_MOST_CHANGE * self._most[: len(gated)]),
             moving_centre=(kept * mean).float(),
             moving_spread=(kept * variance + 1.0 - kept).clamp(min=_SMALLEST).sqrt().float(),
