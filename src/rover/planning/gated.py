@@ -24,6 +24,7 @@ grow with the buffer.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,32 +37,60 @@ from rover.planning.net import units_due
 N_FEATURES = 1000
 """Random features: 600 depend on the draw, 2,000 take twice the time of a decision."""
 
-_INPUTS = 3  # of a random feature
-_NARROWEST = 0.1  # share of its variance in all transitions that an input's unit is at least
-_LEAST_CHANCE = 0.1  # weight of an input in which moving transitions differ like all others
-_RIDGE, _MOVE_RIDGE = 3.0, 1.0
-_STILL = 0.02  # share of its deviation below which the median change of a still feature lies
-_MOVED = 0.1  # of its deviation from which on a change is a move
-_EARLY = 1000  # first transitions, before exploration moves what is still in most of them
-_FIRST_MOVES = 4
-"""Steps of an unbroken motion that count: an object that falls or slides goes on without contact.
-Of the first 18 moving steps of FetchPush 12 were one fall, and no plan found the next contact."""
-
 FEWEST_MOVES = 5
 """Moving transitions from which on there is a gate."""
 
-_SHARPER = 2.0  # slope of the gate of a move: balanced weights leave it half open where it is shut
-_FARTHEST = 3.0  # deviations of the moving transitions beyond which in any input nothing moves
-_MOST_LIKELY = 6.0  # bound of an input's logarithm of the likelihood ratio
-_LEAST_OPEN = 0.1  # chance far from contacts, which what a step looks like then decides about
-_ALIKE = 0.5  # relative to either feature's share of variance, the largest of a difference
-_SHOWN = 0.99  # share of a difference's variance from which on one feature shows it
-_MOST_CHANGE, _QUANTILE = 1.3, 0.98  # a move is at most 1.3 times the 98% quantile of moves
-_MARGIN = 0.1  # share of the range of the data beyond which no prediction leads
 _LARGEST = 8.0  # standard deviations
 _LINEAR = 1e-6  # share of its variance that a linear function leaves of a dependent feature
 _SMALLEST = 1e-6
 _BLOCK = 100  # transitions that are added together, from multiples of it on
+
+
+class Gating(NamedTuple):
+    """Settings of a dynamics model with contacts.
+
+    Attributes:
+        inputs: of a random feature.
+        narrowest: share of its variance in all transitions that an input's unit is at least.
+        least_weight: of an input in which moving transitions differ like all others.
+        ridge, move_ridge: of changes and the gate, and of moves.
+        still: share of its deviation below which the median change of a still feature lies.
+        moved: share of its deviation from which on a change is a move.
+        early: first transitions, before exploration moves what is still in most of them.
+        first_moves: steps of an unbroken motion that count: an object that falls or slides goes on
+            without contact. Of the first 18 moving steps of FetchPush 12 were one fall, and no plan
+            found the next contact.
+        sharper: slope of the gate of a move: balanced weights leave it half open where it is shut.
+        farthest: deviations of the moving transitions beyond which in any input nothing moves.
+        most_likely: bound of an input's logarithm of the likelihood ratio.
+        least_open: chance far from contacts, which what a step looks like then decides about.
+        alike: relative to either feature's share of variance, the largest of a difference.
+        shown: share of a difference's variance from which on one feature shows it.
+        most_change, quantile: a move is at most 1.3 times the 98% quantile of moves.
+        margin: share of the range of the data beyond which no prediction leads.
+    """
+
+    inputs: int = 3
+    narrowest: float = 0.1
+    least_weight: float = 0.1
+    ridge: float = 3.0
+    move_ridge: float = 1.0
+    still: float = 0.02
+    moved: float = 0.1
+    early: int = 1000
+    first_moves: int = 4
+    sharper: float = 2.0
+    farthest: float = 3.0
+    most_likely: float = 6.0
+    least_open: float = 0.1
+    alike: float = 0.5
+    shown: float = 0.99
+    most_change: float = 1.3
+    quantile: float = 0.98
+    margin: float = 0.1
+
+
+GATING = Gating()
 
 
 MODEL_FORMS = {
@@ -146,14 +175,14 @@ class GatedModel:
             # Likelihoods by diagonal Gaussians; the logarithm of each input's ratio is bounded.
             ratio, gate = 0.5 * (z**2 - away) - self.moving_spread.log(), chance
             if n_differences := self.differences.shape[1]:
-                is_near = (away[:, -n_differences:] < _FARTHEST**2).all(dim=1)
-                gate = (_SHARPER * (chance - 0.5) + 0.5).clamp(0.0, 1.0) * is_near
-                chance = _LEAST_OPEN + (1.0 - _LEAST_OPEN) * chance * is_near
-                ratio = _MOST_LIKELY * ratio / (_MOST_LIKELY + ratio.abs())
+                is_near = (away[:, -n_differences:] < GATING.farthest**2).all(dim=1)
+                gate = (GATING.sharper * (chance - 0.5) + 0.5).clamp(0.0, 1.0) * is_near
+                chance = GATING.least_open + (1.0 - GATING.least_open) * chance * is_near
+                ratio = GATING.most_likely * ratio / (GATING.most_likely + ratio.abs())
             move, most = change[:, d + 1 :], self.most_moved
             move = torch.minimum(torch.maximum(move, -most), most)
             reached[:, self.still] = points[:, self.still] + gate[:, None] * move
-            ratio = ratio.clamp(-_MOST_LIKELY, _MOST_LIKELY).sum(dim=1)
+            ratio = ratio.clamp(-GATING.most_likely, GATING.most_likely).sum(dim=1)
             chance = chance * torch.sigmoid(0.5 * ratio)
         reached = torch.addmm(self.relations[0], reached, self.relations[1:])
         return torch.minimum(torch.maximum(reached, self.low), self.high), chance
@@ -180,10 +209,10 @@ def _random_features(inputs: FloatArray, moving: BoolArray, size: int) -> tuple[
         every, kept = inputs.var(axis=0) + _SMALLEST, count / (count + FEWEST_MOVES)
         centre = kept * inputs[moving].mean(axis=0)
         variance = kept * inputs[moving].var(axis=0) + (1.0 - kept) * every
-        variance = np.maximum(variance, _NARROWEST * every)
-        chances = _LEAST_CHANCE + np.log(every / variance).clip(0.0)
+        variance = np.maximum(variance, GATING.narrowest * every)
+        chances = GATING.least_weight + np.log(every / variance).clip(0.0)
         chances /= chances.sum()
-    rng, taken = np.random.default_rng(0), min(_INPUTS, n_inputs)
+    rng, taken = np.random.default_rng(0), min(GATING.inputs, n_inputs)
     projection = np.zeros((n_inputs, size))
     for column in projection.T:
         chosen = rng.choice(n_inputs, taken, replace=False, p=chances)
@@ -214,8 +243,9 @@ def _differences(begins: FloatArray, moving: BoolArray, gated: IntArray) -> Floa
         other = int(left[feature].argmin())
         difference = np.eye(d)[feature] - np.eye(d)[other]
         common = (all_places @ difference) ** 2 / (np.diag(all_places) + _SMALLEST)
-        is_shown = common.max() > _SHOWN * (difference @ all_places @ difference)
-        if left[feature, other] < _ALIKE * min(single[feature], single[other]) and not is_shown:
+        is_shown = common.max() > GATING.shown * (difference @ all_places @ difference)
+        least = min(single[feature], single[other])
+        if left[feature, other] < GATING.alike * least and not is_shown:
             found = np.vstack([found, difference])
     return found.T
 
@@ -273,11 +303,11 @@ class GatedSums:
         begins, controls, changes = self._rows(slice(n))
         d, k = begins.shape[1], controls.shape[1]
         low, high = begins.min(axis=0), begins.max(axis=0)
-        margin = _MARGIN * (high - low)
+        margin = GATING.margin * (high - low)
         self._low, self._high = low - margin, high + margin
         self._deviation = changes.std(axis=0) + _SMALLEST
-        mostly = np.median(np.abs(changes[:_EARLY]), axis=0)
-        is_still = mostly < _STILL * self._deviation
+        mostly = np.median(np.abs(changes[: GATING.early]), axis=0)
+        is_still = mostly < GATING.still * self._deviation
         self.at_rest = self._covered is not None and bool(is_still[self._covered].all())
         is_still &= self._deviation > 10.0 * _SMALLEST
         self._still = np.flatnonzero(is_still)
@@ -289,7 +319,7 @@ class GatedSums:
         moves = changes[moving][:, self._still]
         self._most = np.full(len(self._still), np.inf)
         if len(moves):
-            self._most = np.quantile(np.abs(moves), _QUANTILE, axis=0)
+            self._most = np.quantile(np.abs(moves), GATING.quantile, axis=0)
         self._differences = _differences(begins, moving, self.gated)
         x = self._inputs(begins, controls)
         self._centre, self._spread = x.mean(axis=0), x.std(axis=0) + _SMALLEST
@@ -317,7 +347,7 @@ class GatedSums:
         """Mask (n,) of changes (n, d) in which something gated moves."""
         if not len(self.gated):
             return np.zeros(len(changes), np.bool_)
-        least = _MOVED * np.maximum(self._deviation[self.gated], 1e-3)
+        least = GATING.moved * np.maximum(self._deviation[self.gated], 1e-3)
         return np.asarray((np.abs(changes[:, self.gated]) > least).any(axis=1))
 
     def _kinds(self, first: int, behind: int, changes: FloatArray) -> tuple[BoolArray, BoolArray]:
@@ -327,13 +357,13 @@ class GatedSums:
             first, behind: of the transitions.
             changes: (n, d) of theirs.
         """
-        buffer, begin = self._buffer, max(first - _FIRST_MOVES, 0)
+        buffer, begin = self._buffer, max(first - GATING.first_moves, 0)
         moving = self._moving(np.concatenate([self._rows(slice(begin, first))[2], changes]))
         done = (buffer.terminated | buffer.truncated)[begin:behind]
         length, counts = 0, np.zeros(len(moving), np.bool_)
         for row, moves in enumerate(moving):
             length = length + 1 if moves else 0
-            counts[row] = 0 < length <= _FIRST_MOVES
+            counts[row] = 0 < length <= GATING.first_moves
             length = 0 if done[row] else length
         return counts[first - begin :], ~moving[first - begin :]
 
@@ -375,7 +405,7 @@ class GatedSums:
         """The model of the transitions that were taken in."""
         moving, still = self._grams
         n, n_inputs = sum(self._counts), len(self._centre)
-        change = _ridge(moving + still, self._moments[0] + self._moments[1], _RIDGE)
+        change = _ridge(moving + still, self._moments[0] + self._moments[1], GATING.ridge)
         change *= torch.from_numpy(self._deviation)
         gate = torch.zeros(len(moving), 1, dtype=torch.float64)
         gated, size = self._still, 1 + n_inputs
@@ -385,11 +415,11 @@ class GatedSums:
             balance = 0.5 * n / self.n_moving, 0.5 * n / max(n - self.n_moving, 1)
             gram = balance[0] * moving + balance[1] * still
             # Column 0 of a design is 1, so that this is the moment of an indicator.
-            gate = _ridge(gram, balance[0] * moving[:, :1], _RIDGE)
+            gate = _ridge(gram, balance[0] * moving[:, :1], GATING.ridge)
         used = len(moving) if self._differences.size else size
         move = torch.zeros(len(moving), len(gated), dtype=torch.float64)
         moment = self._moments[0][:used, gated]
-        move[:used] = _ridge(moving[:used, :used], moment, _MOVE_RIDGE)
+        move[:used] = _ridge(moving[:used, :used], moment, GATING.move_ridge)
         move *= torch.from_numpy(self._deviation[gated])
         count, kept = max(self.n_moving, 1), self.n_moving / (self.n_moving + FEWEST_MOVES)
         mean = moving[0, 1:size] / count
@@ -404,7 +434,7 @@ class GatedSums:
             offsets=self._offsets,
             change=torch.cat([change, gate, move], dim=1).float(),
             still=torch.from_numpy(gated),
-            most_moved=_single(_MOST_CHANGE * self._most[: len(gated)]),
+            most_moved=_single(GATING.most_change * self._most[: len(gated)]),
             moving_centre=(kept * mean).float(),
             moving_spread=(kept * variance + 1.0 - kept).clamp(min=_SMALLEST).sqrt().float(),
             relations=_single(self._relations),
@@ -426,7 +456,7 @@ def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
         begins, changes: (n, d) of transitions.
     """
     size = np.abs(changes)
-    moves = size > _MOVED * (changes.std(axis=0) + _SMALLEST)
+    moves = size > GATING.moved * (changes.std(axis=0) + _SMALLEST)
     move = (size * moves).sum(axis=0) / np.maximum(moves.sum(axis=0), 1)
     resting = np.ma.masked_array(begins, moves)
     return np.asarray(resting.std(axis=0).filled(0.0) > move)
