@@ -106,11 +106,10 @@ def fit_planning_model(
         gram: (N, N) kernel matrix of the features, or None.
     """
     if exact:
-        groups, anchors = cover.groups(), exact_anchors(counts, starts[0])
-        operator = SparseOperator.from_counts(
-            counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups
+        groups = cover.groups()
+        operator, anchors, ordinary = _on_counts(
+            counts, starts, n_actions=n_actions, ridge=ridge, groups=groups
         )
-        ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
         basis = features[torch.from_numpy(anchors // 2)[ordinary]]
         return PlanningModel(
             operator=operator,
@@ -181,18 +180,14 @@ def landmark_planning_model(model: LandmarkModel, encoder: Encoder, cover: Cover
         np.arange(len(pairs)) >= onward.nnz,
         np.concatenate([onward.data, ended]),
     )
-    starts = np.flatnonzero(rows.start)
-    anchors = exact_anchors(counts, starts)
-    groups = model.coverage_groups(net.landmarks)
-    operator = SparseOperator.from_counts(
+    starts, groups = np.flatnonzero(rows.start), model.coverage_groups(net.landmarks)
+    operator, anchors, ordinary = _on_counts(
         counts,
-        starts,
-        rows.start[starts],
+        (starts, rows.start[starts]),
         n_actions=n_actions,
         ridge=float(rows.sink[0]),
         groups=groups,
     )
-    ordinary = torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
     target = None
     if cover.has_target:
         some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
@@ -218,6 +213,23 @@ def landmark_planning_model(model: LandmarkModel, encoder: Encoder, cover: Cover
         on_landmarks=True,
         action_repeat=ACTION_REPEAT,
     )
+
+
+def _on_counts(
+    counts: TransitionCounts,
+    starts: tuple[IntArray, FloatArray],
+    *,
+    n_actions: int,
+    ridge: float,
+    groups: IntArray,
+) -> tuple[SparseOperator, IntArray, Tensor]:
+    """The operator of counted transitions, its anchors (s,), and the rows (q,) of the anchors that
+    are not terminal; arguments as of ``SparseOperator.from_counts``."""
+    anchors = exact_anchors(counts, starts[0])
+    operator = SparseOperator.from_counts(
+        counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups
+    )
+    return operator, anchors, torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
 
 
 def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:

@@ -61,7 +61,7 @@ class Gating(NamedTuple):
             without contact. Of the first 18 moving steps of FetchPush 12 were one fall, and no plan
             found the next contact.
         sharper: slope of the gate of a move: balanced weights leave it half open where it is shut.
-        farthest: deviations of the moving transitions beyond which in any input nothing moves.
+        farthest: deviations of the moving transitions beyond which in a difference nothing moves.
         most_likely: bound of an input's logarithm of the likelihood ratio.
         least_open: chance far from contacts, which what a step looks like then decides about.
         alike: relative to either feature's share of variance, the largest of a difference.
