@@ -5,6 +5,7 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
+from aiming import Arm, aiming_buffer
 from pushing import Pushing, pushing_buffer
 
 import rover
@@ -103,6 +104,23 @@ def test_targets_among_the_observations_are_named():
     message = r"columns \[1\] of the observations .* as a target does"
     with pytest.warns(RoverWarning, match=message):
         rover.solve(aimed(), reward=lambda rows, *_: np.abs(rows[:, 0] - rows[:, 1]) < 0.02)
+
+
+def test_ways_to_a_target_are_named_and_planned_to_zero():
+    buffer = aiming_buffer(2000, 100, np.random.default_rng(0))
+    message = r"columns \[2, 3\] .* as the way to a target does"
+    with pytest.warns(RoverWarning, match=message):
+        rover.solve(buffer, goal=lambda rows: np.linalg.norm(rows[:, 2:4], axis=1) < 0.5)
+    policy = rover.solve(buffer, goal=PointGoal([0.0, 0.0], columns=[2, 3], radius=0.1))
+    assert isinstance(policy, SampledPolicy)
+    rng, nearest = np.random.default_rng(1), []
+    for _ in range(4):  # targets that the data lacks
+        arm, state = Arm(rng), None
+        nearest.append(np.inf)
+        for _ in range(70):
+            torques, state = policy.predict(arm.seen(), state, deterministic=True)
+            nearest[-1] = min(nearest[-1], np.linalg.norm(arm.step(torques)[2:4]))
+    assert np.median(nearest) < 0.1
 
 
 def test_a_refused_goal_does_not_refuse_a_list():

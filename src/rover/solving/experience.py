@@ -20,6 +20,7 @@ from rover.features.slow import LAG
 from rover.planning.net import FIRST_UNITS
 from rover.planning.outcomes import OutcomeModel, outcome_model
 from rover.planning.points import Points, net_points, state_points
+from rover.planning.targets import Targets
 from rover.planning.world import World
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
@@ -126,6 +127,18 @@ class Experience(NamedTuple):
             ConfigurationError: as of :func:`~rover.planning.points.net_points`.
         """
         return self.world.part(Points, self._points)
+
+    def targets(self) -> Targets:
+        """Columns of observation vectors that show a target, found once."""
+        buffer = self.buffer
+
+        def found() -> Targets:
+            rows = buffer.observations.rows
+            done = (buffer.terminated | buffer.truncated).astype(np.int64)
+            episodes = np.cumsum(done) - done
+            return Targets.among(rows[buffer.inputs], rows[buffer.successors], episodes)
+
+        return self.world.part(Targets, found)
 
     def _points(self) -> Points:
         if self.world.repeats:

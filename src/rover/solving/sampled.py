@@ -59,7 +59,9 @@ def sampled_policy(
         return sums
 
     sums = experience.world.part((GatedSums, *covered.tolist()), taken_in)
-    if np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES:
+    is_small = np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES
+    # The way to a target that no episode had yet is far from all landmarks.
+    if is_small and not np.isin(covered, experience.targets().relative).any():
         return None
     actions, scale, is_continuous = buffer.action_set, np.ones(buffer.controls.shape[1]), False
     if actions is not None and actions.dtype.kind == "f":

@@ -19,7 +19,6 @@ from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
 from rover.arrays import blocks
-from rover.data import Buffer
 from rover.envs import finite_dynamics, goal_view
 from rover.errors import ConfigurationError, RoverError, RoverWarning, abridge
 from rover.evaluation.returns import FunctionReward, warn_if_worse_than_random
@@ -66,7 +65,8 @@ def solve(
 
     A goal that is a point (:class:`~rover.solving.PointGoal`, a desired goal, or an observation) is
     planned for by the returned policy itself, at every step, where observations have more than six
-    dimensions or some of them move on contact only: it samples sequences of actions in a dynamics
+    dimensions, some of them move on contact only, or the goal is of columns that show the way to a
+    target of the episode: it samples sequences of actions in a dynamics
     model. It takes no account of `temperature`, `sink_value` and `ridge`, and stays at its goal.
 
     Args:
@@ -140,7 +140,7 @@ def solve(
             return sampled
     points = experience.points()
     if points.encoder is None and not points.exact:
-        _warn_of_targets(experience.buffer)
+        _warn_of_targets(experience)
     if reward is None:
         model = experience.outcomes(ridge)
         stays = goal_view(experience.env) is not None if stay is None else stay
@@ -154,25 +154,34 @@ def solve(
     return policy
 
 
-def _warn_of_targets(buffer: Buffer) -> None:
-    """Warn of numbers that never change within an episode, and differ between episodes.
+def _warn_of_targets(experience: Experience) -> None:
+    """Warn of columns that show a target, as it is or relative to something else.
 
     Args:
-        buffer: of observation vectors.
+        experience: of observation vectors.
 
     Warns:
         RoverWarning: a plan on landmarks has no values for a target that the data lacks.
     """
-    table = buffer.observations.rows
-    is_kept = (table[buffer.inputs] == table[buffer.successors]).all(axis=0)
-    differs = (table[buffer.episode_starts] != table[buffer.episode_starts[0]]).any(axis=0)
-    targets = np.flatnonzero(is_kept & differs).tolist()
-    if targets:
+    targets = experience.targets()
+    if len(targets.fixed):
         warnings.warn(
-            f"columns {abridge(targets)} of the observations differ between episodes and never "
-            "change within one, as a target does: the plan may fail for targets that the data "
-            "lacks. Leave them out of the observations (rover.wrappers.GoalObservation does), and "
-            "give each as goal=rover.solving.PointGoal(...)",
+            f"columns {abridge(targets.fixed.tolist())} of the observations differ between "
+            "episodes and never change within one, as a target does: the plan may fail for targets "
+            "that the data lacks. Leave them out of the observations "
+            "(rover.wrappers.GoalObservation does), and give each as "
+            "goal=rover.solving.PointGoal(...)",
+            RoverWarning,
+            stacklevel=3,
+        )
+    if len(targets.relative):
+        columns = targets.relative.tolist()
+        warnings.warn(
+            f"columns {abridge(columns)} of the observations follow from the others up to a number "
+            "that differs between episodes, as the way to a target does: the plan may fail for "
+            f"targets that the data lacks. Give the goal as rover.solving.PointGoal("
+            f"{[0.0] * len(columns)}, columns={columns}, radius=...), which is planned for at "
+            "every step",
             RoverWarning,
             stacklevel=3,
         )
