@@ -1,9 +1,12 @@
 """PointMaze's U as the authors measure it: coverage of free space, and success at a goal.
 
     OMP_NUM_THREADS=1 python benchmarks/u_maze.py [--seeds 100 101 102] [--steps 10000]
+    python benchmarks/u_maze.py --pixels
 
 The world is gymnasium-robotics' PointMaze_UMaze-v3, from states: four forces, episodes of 500
-steps that begin at (−1, 1). After the reward-free steps 50 episodes of the policy are rolled out.
+steps that begin at (−1, 1). From pixels, an observation is the maze as MuJoCo draws it from above,
+84×84, in grey, now and one and two steps ago; where there is no screen, MUJOCO_GL=osmesa draws.
+After the reward-free steps 50 episodes of the policy are rolled out.
 A point of a 90 by 90 grid over the inside of the maze is covered if an episode came within 0.08 of
 it; counted are the points at which the ball, of radius 0.1, can be. Then `rover.solve` plans for
 the goal (1, 1), and a success is an arrival within 0.45 in one of 50 episodes. The authors report a
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +40,67 @@ EPISODES, HORIZON = 50, 500
 GRID, WITHIN, BALL, ARRIVED = 90, 0.08, 0.1, 0.45
 GOAL = np.array([1.0, 1.0])
 FORCES = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], np.float32)
+SIDE, FRAMES = 84, 3
+"""Pixels of a side of a picture, and pictures that are seen, of the latest steps."""
+ABOVE = {"distance": 6.5, "elevation": -90.0, "azimuth": 90.0, "lookat": np.zeros(3)}
+"""The camera of pictures, over the middle of the maze."""
 
 
 class FromCorner(gym.Wrapper[Any, Any, Any, Any]):
-    """Episodes begin around the cell at (−1, 1), and the goal lies at (1, 1)."""
+    """Episodes begin around the cell at (−1, 1), and the goal lies at (1, 1).
+
+    Attributes:
+        paths: positions of each episode, with its beginning.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.paths: list[list[NDArray[np.float64]]] = []
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         cells = {"reset_cell": np.array([1, 1]), "goal_cell": np.array([1, 3])}
-        return self.env.reset(seed=seed, options=cells)
+        seen, info = self.env.reset(seed=seed, options=cells)
+        self.paths.append([seen["achieved_goal"]])
+        return seen, info
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        self.paths[-1].append(result[0]["achieved_goal"])
+        return result
 
 
-def make() -> gym.Env[Any, Any]:
+class Pictures(gym.Wrapper[Any, Any, Any, Any]):
+    """Pictures in place of states."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        maze: Any = env.unwrapped
+        maze.point_env.mujoco_renderer.default_cam_config = ABOVE
+        self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, FRAMES), np.uint8)
+        self._frames: deque[Any] = deque(maxlen=FRAMES)
+
+    def _see(self) -> Any:
+        self._frames.append(np.asarray(self.env.render(), np.float64).mean(axis=-1))
+        return np.stack(self._frames, axis=-1).astype(np.uint8)
+
+    def reset(self, **options: Any) -> Any:
+        _, info = self.env.reset(**options)
+        frame = np.asarray(self.env.render(), np.float64).mean(axis=-1)
+        self._frames.extend([frame] * (FRAMES - 1))
+        return self._see(), info
+
+    def step(self, action: Any) -> Any:
+        _, reward, terminated, truncated, info = self.env.step(action)
+        return self._see(), reward, terminated, truncated, info
+
+
+def make(pixels: bool = False) -> gym.Env[Any, Any]:
     """The maze, with four forces, in which reaching the goal ends nothing."""
     gym.register_envs(gymnasium_robotics)
-    env = gym.make("PointMaze_UMaze-v3", max_episode_steps=HORIZON, continuing_task=True)
-    seen = FlattenObservation(FilterObservation(FromCorner(env), ["observation"]))
+    picture = {"render_mode": "rgb_array", "width": SIDE, "height": SIDE} if pixels else {}
+    env = gym.make("PointMaze_UMaze-v3", max_episode_steps=HORIZON, continuing_task=True, **picture)
+    seen: Any = FlattenObservation(FilterObservation(FromCorner(env), ["observation"]))
+    seen = Pictures(seen) if pixels else seen
     return TransformAction(seen, lambda number: FORCES[int(number)], spaces.Discrete(4))
 
 
@@ -68,12 +118,26 @@ def free_points(env: gym.Env[Any, Any]) -> NDArray[np.float64]:
     return points[is_free]
 
 
+def positions(env: gym.Env[Any, Any]) -> list[NDArray[np.float64]]:
+    """Positions (T + 1, 2) of the episodes of an environment until now, which it forgets."""
+    paths: Any = env.get_wrapper_attr("paths")
+    found = [np.array(path) for path in paths]
+    paths.clear()
+    return found
+
+
 def episodes(env: gym.Env[Any, Any], policy: Any, seed: int) -> list[NDArray[np.float64]]:
     """Positions (T + 1, 2) of episodes of a policy."""
-    paths = record_rollouts(
-        env, policy.sample_component, horizon=HORIZON, n_episodes=EPISODES, seed=seed
-    )
-    return [path[np.isfinite(path[:, 0]), :2] for path in paths]
+    # One at a time: pictures of all would take half a gigabyte.
+    for number in range(EPISODES):
+        record_rollouts(
+            env,
+            policy.sample_component,
+            horizon=HORIZON,
+            n_episodes=1,
+            seed=EPISODES * seed + number,
+        )
+    return positions(env)
 
 
 def coverage(paths: list[NDArray[np.float64]], free: NDArray[np.float64]) -> float:
@@ -81,33 +145,40 @@ def coverage(paths: list[NDArray[np.float64]], free: NDArray[np.float64]) -> flo
     return float((KDTree(np.concatenate(paths)).query(free)[0] <= WITHIN).mean())
 
 
+def near_goal(path: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each position (n, 2) has arrived."""
+    is_near: NDArray[np.bool_] = np.linalg.norm(path - GOAL, axis=1) <= ARRIVED
+    return is_near
+
+
 def success(paths: list[NDArray[np.float64]]) -> float:
     """Share of episodes that arrived at the goal."""
-    return float(np.mean([(np.linalg.norm(p - GOAL, axis=1) <= ARRIVED).any() for p in paths]))
+    return float(np.mean([near_goal(path).any() for path in paths]))
 
 
 def main() -> None:
     """Read the command line."""
     arguments = parser(__doc__, seeds=[100, 101, 102])
     arguments.add_argument("--steps", type=int, default=10_000)
+    arguments.add_argument("--pixels", action="store_true", help="pictures in place of states")
     asked = arguments.parse_args()
     begin()
     for number, seed in enumerate(asked.seeds):
-        env, began = make(), time.process_time()
+        env, began = make(asked.pixels), time.process_time()
         agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(asked.steps)
         each = 1e3 * (time.process_time() - began) / asked.steps
-        free = free_points(env)
+        data, free = positions(env), free_points(env)
         by_policy = episodes(env, agent.policy, seed)
-        by_chance = episodes(env, rover.make_agent("random", env, seed=seed).policy, seed)
-        table = agent.buffer.observations.rows[:, :2].astype(np.float64)
-        plan = rover.solve(
-            agent, goal=lambda seen: np.linalg.norm(seen[:, :2] - GOAL, axis=1) <= ARRIVED
-        )
+        # Random actions look at nothing, so that nothing is drawn for them.
+        unseen = make()
+        by_chance = episodes(unseen, rover.make_agent("random", unseen, seed=seed).policy, seed)
+        arrived = np.concatenate([near_goal(path[1:]) for path in data]).astype(np.float64)
+        plan = rover.solve(agent, arrived)
         row = {
             "seed": seed,
             "steps": asked.steps,
             "coverage": coverage(by_policy, free),
-            "of data": coverage([table], free),
+            "of data": coverage(data, free),
             "random": coverage(by_chance, free),
             "success": success(episodes(env, plan, seed)),
             "by chance": success(by_chance),

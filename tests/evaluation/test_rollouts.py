@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import rover  # noqa: F401  (registers the environment)
 from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.envs import GridWorld
@@ -78,6 +79,14 @@ def test_recorded_rollouts_end_where_their_episode_does():
     assert ((lengths >= 7) & (lengths <= 13)).all()
     for rollout, length in zip(rollouts, lengths, strict=True):
         assert np.isnan(rollout[length:]).all()
+
+
+def test_rollouts_of_images_are_recorded():
+    env = gym.make("rover/TwoRooms-v0", observation="pixels", max_episode_steps=7)
+    recorded = record_rollouts(env, always([0.25] * 4), horizon=9, n_episodes=2, seed=1)
+    assert recorded.shape == (2, 10, *env.observation_space.shape)
+    assert np.isfinite(recorded[:, :8]).all()
+    assert np.isnan(recorded[:, 8:]).all()
 
 
 Array = NDArray[np.float64]

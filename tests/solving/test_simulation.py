@@ -123,6 +123,18 @@ def test_a_simulated_rollout_is_the_policy_step_by_step() -> None:
     assert len(passed) == 1
 
 
+def test_simulated_actions_have_the_probabilities_of_the_policy() -> None:
+    """Where a wall is likely an action is drawn at random: from 0.85 the wrong one falls."""
+    one, starts = stage(), np.full((4000, 1), 0.85)
+    policy = one.plan(np.linspace(-1.0, 1.0, 41)[:, None], 1).policy()
+    assert policy.contact_probability is not None
+    policy.contact_probability += 0.6
+    assert policy.probs(starts[:1])[0] == pytest.approx([0.7, 0.3])
+    _, passed = one.simulate(policy, starts, np.random.default_rng(0))
+    stays_up = np.isclose(passed[4000:], 1.2 * 0.85 - 0.3).sum() / 4000
+    assert stays_up == pytest.approx(0.7, abs=0.04)  # five standard errors
+
+
 def test_a_law_that_misses_much_is_worth_less() -> None:
     landmarks, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
     sure, missed = stage(), stage(missed=0.3)

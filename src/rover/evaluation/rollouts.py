@@ -264,8 +264,8 @@ def record_rollouts(
     n_episodes: int,
     seed: int,
 ) -> FloatArray:
-    """Observations (E, T + 1, d), vectors, of `n_episodes` episodes of a policy, cut after
-    `horizon` and 1,000 steps; NaN after the end of each."""
+    """Observations (E, T + 1, *shape) of `n_episodes` episodes of a policy, cut after `horizon` and
+    1,000 steps; NaN after the end of each."""
     rng, n_steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     episodes = [
         _roll_out(env, sample_component, horizon=n_steps, rng=rng)[0] for _ in range(n_episodes)
@@ -274,8 +274,9 @@ def record_rollouts(
 
 
 def stack_episodes(episodes: Sequence[NDArray[Any]], n_steps: int) -> FloatArray:
-    """Observations (T + 1, d) of each episode as one array (E, n_steps + 1, d), NaN at its end."""
-    stacked = np.full((len(episodes), n_steps + 1, episodes[0].shape[1]), np.nan)
+    """Observations (T + 1, *shape) of each episode as one array (E, n_steps + 1, *shape), NaN at
+    its end."""
+    stacked = np.full((len(episodes), n_steps + 1, *episodes[0].shape[1:]), np.nan)
     for row, episode in zip(stacked, episodes, strict=True):
         row[: len(episode)] = episode
     return stacked

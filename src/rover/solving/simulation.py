@@ -6,11 +6,11 @@ and the visited points become landmarks of the next plan. This corrects optimist
 plan's own trajectories, as in real-time dynamic programming (Barto et al. 1995), without a step in
 the environment.
 
-Rollouts follow the returned policy, which interpolates a table and chooses at every step, among
-equal actions at random. Each step is disturbed by the residual of the nearest transition, with
-either sign. The return estimates the policy's value, and selects the best plan and the number of
-steps to look ahead. A tenth of each end is spread over the landmarks near by: otherwise all values
-are equal where no loss is near, and a plan would avoid an edge only when beside it.
+Rollouts follow the returned policy, which interpolates a table and draws an action at every step.
+Each step is disturbed by the residual of the nearest transition, with either sign. The return
+estimates the policy's value, and selects the best plan and the number of steps to look ahead. A
+tenth of each end is spread over the landmarks near by: otherwise all values are equal where no loss
+is near, and a plan would avoid an edge only when beside it.
 """
 
 from __future__ import annotations
@@ -196,14 +196,14 @@ class Stage:
         points, passed = starts, [starts]
         total, left, alive = 0.0, 1.0, np.ones(len(starts))
         while left > REFINEMENT.last_discount and len(points):
-            # Logits are whole numbers: a draw below 1 chooses among equal actions alone.
             logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
-            best = (logits - rng.random(logits.shape)).argmax(axis=1)
+            # The largest of logits with Gumbel noise is a draw by their probabilities.
+            taken = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
             # Predicted points, disturbed by the residual of the transition that arrived nearest.
-            where, ended = self._dynamics.follow(points, best)
+            where, ended = self._dynamics.follow(points, taken)
             signs = rng.choice([-1.0, 1.0], size=(len(points), 1, 1))
             where += signs * self._dynamics.missed[self._nearest(where, ended)]
-            where, ended = self._dynamics.arrive(where, best)
+            where, ended = self._dynamics.arrive(where, taken)
             reward, onward = self._arrive(where, ended)
             total += float(alive @ reward[:, 0])
             alive = alive * onward[:, 0]
