@@ -61,8 +61,8 @@ class Pushing(gym.Env[Any, Any]):
         return {"observation": observation, "achieved_goal": box, "desired_goal": self.goal}
 
 
-def pushing_buffer(n: int, rng: np.random.Generator) -> Buffer:
-    """Stretches of one of five strengths, in episodes of forty steps."""
+def pushing_buffer(n: int, rng: np.random.Generator, *, held: int = 5) -> Buffer:
+    """Stretches of `held` steps of one of five strengths, in episodes of forty steps."""
     controls = np.linspace(-1.0, 1.0, 5)[:, None].astype(np.float32)
     buffer, action = Buffer((3,), np.float64, 5, action_set=controls), 0
     for step in range(n):
@@ -70,7 +70,7 @@ def pushing_buffer(n: int, rng: np.random.Generator) -> Buffer:
             hand, box = rng.uniform(0.0, 0.2), rng.uniform(0.35, 0.55)
             row = buffer.observations.intern(seen(hand, box))
             buffer.add_start(row)
-        if step % 5 == 0:
+        if step % held == 0:
             action = int(rng.integers(5))
         hand, box = pushed(hand, box, float(controls[action, 0]))
         reached = buffer.observations.intern(seen(hand, box))

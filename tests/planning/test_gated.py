@@ -104,6 +104,48 @@ def test_the_difference_that_contacts_depend_on_is_an_input_unless_it_is_shown(b
     assert found.model().differences.T.tolist() == [[-1.0, 1.0, 0.0]]
 
 
+def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
+    rng, n = np.random.default_rng(0), 300
+    for n_shown, expected in ((0, [[-1, 0, 1, 0], [0, -1, 0, 1]]), (1, [])):
+        places = Buffer((4 + n_shown,), np.float64, 2)
+        for step in range(n):
+            hand, box = rng.uniform(0.0, 0.5, 2), rng.uniform(0.5, 1.0, 2)
+            moves = step % 30 == 29
+            if moves:  # ten pushes to the right, of boxes that lie on one height
+                box[1] = rng.uniform(0.68, 0.72)
+                hand = box + np.array([-0.1, rng.uniform(-0.05, 0.05)])
+            states, push = [], np.array([1.0, rng.normal(0.0, 0.1)])
+            for change in (0.0, 0.04):
+                state = [hand[0] + change, hand[1], *(box + moves * change * push)]
+                state += [state[2] - state[0]] * n_shown
+                states.append(places.observations.intern(np.array(state)))
+            places.add_start(states[0])
+            places.add(states[0], int(rng.integers(2)), states[1], False, True)
+        found = GatedSums(places, np.array([2, 3]), size=50)
+        found.extend(n)
+        assert found.model().differences.T.tolist() == expected
+
+
+def test_units_are_taken_anew_when_moves_have_doubled():
+    """In 500 transitions nothing moves, in a tenth of the next 100 something does."""
+    buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)
+    box = 0.0
+    for step in range(600):
+        moves = step >= 500 and step % 10 == 0
+        rows = [buffer.observations.intern(np.array([rng.normal(), box]))]
+        box += 0.1 * moves
+        rows.append(buffer.observations.intern(np.array([rng.normal(), box])))
+        buffer.add_start(rows[0])
+        buffer.add(rows[0], int(rng.integers(2)), rows[1], False, True)
+        box = box if moves else rng.normal()
+    sums = GatedSums(buffer, np.array([1]), size=50)
+    sums.extend(500)
+    assert sums.n_moving == 0
+    sums.extend(600)  # a fifth more transitions
+    assert sums.gated.tolist() == [1]
+    assert sums.n_moving == 10
+
+
 def test_coefficients_are_those_of_the_dense_regressions(buffer, sums):
     """The gate is ridge regression with balanced weights, the move one of the moving rows."""
     begins, controls, changes = transitions(buffer)

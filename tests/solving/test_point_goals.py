@@ -18,6 +18,7 @@ from rover.errors import (
     RoverWarning,
     UnsupportedSpaceError,
 )
+from rover.planning.world import World
 from rover.policies import SampledPolicy, ValuePolicy
 from rover.solving import PointGoal
 from rover.storage import write_sealed
@@ -147,6 +148,14 @@ def test_boxes_are_pushed_to_their_goal_and_left_there(policy):
             observation, *_ = env.step(action)
         ends.append(float(one.distances(observation[None])[0]))
     assert np.median(ends) < 1.0
+
+
+def test_a_box_is_pushed_where_a_hand_comes_back_to_the_same_numbers():
+    buffer = pushing_buffer(2000, np.random.default_rng(0), held=1)
+    world = World(buffer)
+    assert world.repeats
+    assert not world.is_exact
+    assert isinstance(rover.solve(buffer, goals=[NEAR_END]), SampledPolicy)
 
 
 def test_decisions_follow_from_the_seed_and_from_the_file(policy, tmp_path):

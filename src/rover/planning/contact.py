@@ -110,17 +110,16 @@ class ContactSearch:
         self._gated = torch.from_numpy(sums.gated)
         self._side = torch.from_numpy(np.sqrt((moves**2).mean(axis=0))).float()
         self._side.mul_(self.settings.side).clamp_(min=1e-6)
+        self._cells = torch.tensor(cell_factors(ends.shape[1]))
         codes = self._codes(torch.from_numpy(ends).float())
-        self._visits = torch.bincount(codes, minlength=_CODES).float()
+        visits = torch.bincount(codes, minlength=_CODES).float()
+        self._worth = self.settings.least + (1.0 + self.settings.share * visits) ** -0.5
         if self._plan is not None:
             self._plan.follow(self._model)
 
     def _codes(self, gated: Tensor) -> Tensor:
         """Number (n,) of the cells of gated features (n, g)."""
-        cells = torch.floor(gated / self._side).long()
-        return (cells @ torch.tensor(cell_factors(cells.shape[1]))) % _CODES
+        return (torch.floor(gated / self._side).long() @ self._cells) % _CODES
 
     def _value(self, points: Tensor, chance: Tensor) -> Tensor:
-        visits = self._visits[self._codes(points[:, self._gated])]
-        settings = self.settings
-        return chance * (settings.least + (1.0 + settings.share * visits) ** -0.5)
+        return chance * self._worth[self._codes(points[:, self._gated])]

@@ -15,7 +15,8 @@ others is computed from them.
 
 Where a contact depends on a difference of two features that none shows, as the place of a box
 relative to a hand, it is an input besides, and moves are predicted on the random features. Weights
-that are alike leave a gate half open where it is shut: p is then steeper, and 0 far from contacts.
+that are alike leave a gate half open where it is shut: p is then steeper, and 0 far from contacts,
+which differences alone decide: the first contacts are of few places.
 
 Everything is a function of two Gram matrices, one of moving and one of still transitions, which
 grow with the buffer.
@@ -24,6 +25,7 @@ grow with the buffer.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +34,7 @@ from torch import Tensor
 
 from rover.data import Buffer
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.net import units_due
+from rover.planning.net import MOST_ROWS
 
 N_FEATURES = 1000
 """Random features: 600 depend on the draw, 2,000 take twice the time of a decision."""
@@ -43,6 +45,8 @@ FEWEST_MOVES = 5
 _LARGEST = 8.0  # standard deviations
 _LINEAR = 1e-6  # share of its variance that a linear function leaves of a dependent feature
 _SMALLEST = 1e-6
+_CONSTANT = 1e-5  # deviation of what has never changed
+_LEAST_MOVE = 1e-3  # deviation of changes that moves are measured by, at least
 _BLOCK = 100  # transitions that are added together, from multiples of it on
 
 
@@ -64,7 +68,8 @@ class Gating(NamedTuple):
         farthest: deviations of the moving transitions beyond which in a difference nothing moves.
         most_likely: bound of an input's logarithm of the likelihood ratio.
         least_open: chance far from contacts, which what a step looks like then decides about.
-        alike: relative to either feature's share of variance, the largest of a difference.
+        alike: variance of a difference in moving transitions, as a share of the sum of variances of
+            both features in all, up to which it is an input.
         shown: share of a difference's variance from which on one feature shows it.
         most_change, quantile: a move is at most 1.3 times the 98% quantile of moves.
         margin: share of the range of the data beyond which no prediction leads.
@@ -83,7 +88,7 @@ class Gating(NamedTuple):
     farthest: float = 3.0
     most_likely: float = 6.0
     least_open: float = 0.1
-    alike: float = 0.5
+    alike: float = 0.25
     shown: float = 0.99
     most_change: float = 1.3
     quantile: float = 0.98
@@ -164,28 +169,41 @@ class GatedModel:
         Args:
             points, controls: float32.
         """
-        z = self._standardised(points, controls)
-        linear, d = torch.cat([torch.ones(len(z), 1), z], dim=1), points.shape[1]
-        wide = torch.relu_(torch.addmm(self.offsets, z, self.projection))
-        size = linear.shape[1]
-        change = linear @ self.change[:size] + wide @ self.change[size:]
+        z, d = self._standardised(points, controls), points.shape[1]
+        wide = torch.addmm(self.offsets, z, self.projection).relu_()
+        constant, linear, of_wide = self._factors
+        change = torch.addmm(constant, z, linear) + torch.nn.functional.linear(wide, of_wide)
         reached, chance = points + change[:, :d], change[:, d].clamp(0.0, 1.0)
         if len(self.still):
-            away = ((z - self.moving_centre) / self.moving_spread) ** 2
-            # Likelihoods by diagonal Gaussians; the logarithm of each input's ratio is bounded.
-            ratio, gate = 0.5 * (z**2 - away) - self.moving_spread.log(), chance
+            gate = chance
             if n_differences := self.differences.shape[1]:
-                is_near = (away[:, -n_differences:] < GATING.farthest**2).all(dim=1)
-                gate = (GATING.sharper * (chance - 0.5) + 0.5).clamp(0.0, 1.0) * is_near
+                ratio, away = self._likelihood_ratio(z, slice(-n_differences, None))
+                is_near = away.amax(dim=1) < GATING.farthest**2
+                gate = (GATING.sharper * (chance - 0.5) + 0.5).clamp_(0.0, 1.0) * is_near
                 chance = GATING.least_open + (1.0 - GATING.least_open) * chance * is_near
                 ratio = GATING.most_likely * ratio / (GATING.most_likely + ratio.abs())
+            else:
+                ratio, _ = self._likelihood_ratio(z, slice(None))
             move, most = change[:, d + 1 :], self.most_moved
             move = torch.minimum(torch.maximum(move, -most), most)
             reached[:, self.still] = points[:, self.still] + gate[:, None] * move
-            ratio = ratio.clamp(-GATING.most_likely, GATING.most_likely).sum(dim=1)
+            ratio = ratio.clamp_(-GATING.most_likely, GATING.most_likely).sum(dim=1)
             chance = chance * torch.sigmoid(0.5 * ratio)
         reached = torch.addmm(self.relations[0], reached, self.relations[1:])
         return torch.minimum(torch.maximum(reached, self.low), self.high), chance
+
+    def _likelihood_ratio(self, z: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+        """Logarithms (n, i) of ratios of likelihoods by diagonal Gaussians, in moving and all
+        transitions, and squared distances (n, i) from the mean of moving ones in deviations."""
+        z, spread = z[:, columns], self.moving_spread[columns]
+        away = ((z - self.moving_centre[columns]) / spread) ** 2
+        return 0.5 * (z**2 - away) - spread.log(), away
+
+    @cached_property
+    def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Coefficients of 1, of inputs and of random features, these as rows: read faster."""
+        size = 1 + len(self.centre)
+        return self.change[0], self.change[1:size], self.change[size:].T.contiguous()
 
     def _standardised(self, points: Tensor, controls: Tensor) -> Tensor:
         z = torch.cat([points, controls, points @ self.differences], dim=1)
@@ -224,8 +242,8 @@ def _random_features(inputs: FloatArray, moving: BoolArray, size: int) -> tuple[
 def _differences(begins: FloatArray, moving: BoolArray, gated: IntArray) -> FloatArray:
     """Map (d, r) from observations to differences of a gated feature and another.
 
-    A push depends on where a hand is relative to a box: among moving transitions that varies less
-    than either place, each relative to all transitions. A difference that a feature shows is none.
+    A push depends on where a hand is relative to a box: in the difference moving transitions are
+    alike. Where a feature shows a difference, as one of Fetch does, there are none.
 
     Args:
         begins: (n, d) of transitions.
@@ -235,18 +253,20 @@ def _differences(begins: FloatArray, moving: BoolArray, gated: IntArray) -> Floa
     d, found = begins.shape[1], np.empty((0, begins.shape[1]))
     if moving.sum() < FEWEST_MOVES:
         return found.T
-    all_places, places = np.cov(begins.T), np.cov(begins[moving].T)
-    left = _of_differences(places) / (_of_differences(all_places) + _SMALLEST)
-    single = np.diag(places) / (np.diag(all_places) + _SMALLEST)
-    left[:, gated] = np.inf
+    places, single = np.cov(begins.T), begins.var(axis=0)
+    left = _of_differences(np.cov(begins[moving].T)) / (single[:, None] + single + _SMALLEST)
     for feature in gated:
-        other = int(left[feature].argmin())
-        difference = np.eye(d)[feature] - np.eye(d)[other]
-        common = (all_places @ difference) ** 2 / (np.diag(all_places) + _SMALLEST)
-        is_shown = common.max() > GATING.shown * (difference @ all_places @ difference)
-        least = min(single[feature], single[other])
-        if left[feature, other] < GATING.alike * least and not is_shown:
-            found = np.vstack([found, difference])
+        differences = np.eye(d)[feature] - np.eye(d)
+        variance = _of_differences(places)[feature] + _SMALLEST
+        common = (places @ differences.T) ** 2 / (np.diag(places) + _SMALLEST)[:, None]
+        is_shown = common > GATING.shown * variance  # by a feature (d, 1), of another (1, d)
+        others = ~(is_shown[feature] | is_shown.diagonal())
+        others[gated] = False
+        if is_shown[:, others].any():
+            return np.empty((d, 0))
+        other = int(np.where(others, left[feature], np.inf).argmin())
+        if others[other] and left[feature, other] < GATING.alike:
+            found = np.vstack([found, differences[other]])
     return found.T
 
 
@@ -263,17 +283,19 @@ def _single(array: FloatArray) -> Tensor:
 class GatedSums:
     """The sums that a :class:`GatedModel` of a buffer follows from.
 
-    Units, the features that are still and what a move is follow from the first transitions, taken
-    anew when there are half as many more.
+    Units, the features that are still and what a move is follow from the first transitions, in
+    hundreds, taken anew when there are half as many more, twice as many moves, or a first one.
 
     Args:
         buffer: the transitions, of observations (d,).
         covered: (c,) features whose moves open the gate; None: those that rest anywhere.
         size: random features.
-        is_sharp: whether random features are in units of contacts. A gate that is open far from
-            contacts leads goals astray, and exploration towards contacts.
+        is_sharp: whether random features are in units of contacts; they are where differences are
+            found. A gate that is open far from contacts leads goals astray, and exploration towards
+            contacts.
 
     Attributes:
+        still: (s,) features that are mostly still.
         gated: (g,) still features whose moves open the gate.
         at_rest: whether all that is covered is still or has never moved.
     """
@@ -289,8 +311,9 @@ class GatedSums:
         self._buffer, self._covered = buffer, covered
         self._controls = buffer.controls
         self._size, self._is_sharp = size, is_sharp
-        self._units_from = self._n = 0
-        self.gated = np.empty(0, np.int64)
+        self._units_from = self._looked_at = self._n = 0
+        self._n_moved = self._n_moved_then = 0
+        self.still = self.gated = np.empty(0, np.int64)
 
     def _rows(self, rows: slice | IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Observations (n, d), controls (n, k) and changes (n, d) of transitions."""
@@ -309,15 +332,17 @@ class GatedSums:
         mostly = np.median(np.abs(changes[: GATING.early]), axis=0)
         is_still = mostly < GATING.still * self._deviation
         self.at_rest = self._covered is not None and bool(is_still[self._covered].all())
-        is_still &= self._deviation > 10.0 * _SMALLEST
-        self._still = np.flatnonzero(is_still)
+        is_still &= self._deviation > _CONSTANT
+        self.still = np.flatnonzero(is_still)
         if self._covered is None:
-            self.gated = self._still[_rest_anywhere(begins, changes)[self._still]]
+            self.gated = self.still[_rest_anywhere(begins, changes)[self.still]]
         else:
-            self.gated = np.intersect1d(self._still, self._covered)
+            self.gated = np.intersect1d(self.still, self._covered)
         moving = self._kinds(0, n, changes)[0]
-        moves = changes[moving][:, self._still]
-        self._most = np.full(len(self._still), np.inf)
+        self._units_from, self._n_moved = n, int(moving.sum())
+        self._n_moved_then = self._n_moved
+        moves = changes[moving][:, self.still]
+        self._most = np.full(len(self.still), np.inf)
         if len(moves):
             self._most = np.quantile(np.abs(moves), GATING.quantile, axis=0)
         self._differences = _differences(begins, moving, self.gated)
@@ -326,7 +351,7 @@ class GatedSums:
         self._centre[d : d + k], self._spread[d : d + k] = 0.0, 1.0
         inputs = self._standardised(begins, controls)
         self._projection, self._offsets = _random_features(
-            inputs, moving & self._is_sharp, self._size
+            inputs, moving & (self._is_sharp or self._differences.size > 0), self._size
         )
         self._relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
         size = 1 + inputs.shape[1] + self._size
@@ -347,7 +372,7 @@ class GatedSums:
         """Mask (n,) of changes (n, d) in which something gated moves."""
         if not len(self.gated):
             return np.zeros(len(changes), np.bool_)
-        least = GATING.moved * np.maximum(self._deviation[self.gated], 1e-3)
+        least = GATING.moved * np.maximum(self._deviation[self.gated], _LEAST_MOVE)
         return np.asarray((np.abs(changes[:, self.gated]) > least).any(axis=1))
 
     def _kinds(self, first: int, behind: int, changes: FloatArray) -> tuple[BoolArray, BoolArray]:
@@ -369,10 +394,7 @@ class GatedSums:
 
     def extend(self, n: int) -> None:
         """Take in the first n transitions."""
-        due = units_due(n)
-        if due != self._units_from:
-            self._units_from = due
-            self._take_units(due)
+        self._renew_units(n)
         while self._n < n:
             behind = min(n, (self._n // _BLOCK + 1) * _BLOCK)
             begins, controls, changes = self._rows(slice(self._n, behind))
@@ -381,7 +403,7 @@ class GatedSums:
             design = torch.cat([torch.ones(len(inputs), 1), inputs, wide], dim=1)
             moving, still = self._kinds(self._n, behind, changes)
             self._moved.append(self._n + np.flatnonzero(moving))
-            changes[:, self._still] = np.clip(changes[:, self._still], -self._most, self._most)
+            changes[:, self.still] = np.clip(changes[:, self.still], -self._most, self._most)
             targets = _single(changes / self._deviation)
             for kind, rows in enumerate((moving, still)):
                 some = torch.from_numpy(np.flatnonzero(rows))
@@ -390,6 +412,23 @@ class GatedSums:
                 self._moments[kind] += (chosen.T @ targets[some]).double()
                 self._counts[kind] += len(some)
             self._n = behind
+
+    def _renew_units(self, n: int) -> None:
+        """Take units anew as often as the first n transitions ask for it."""
+        if n < _BLOCK:
+            self._take_units(n)
+            self._units_from = 0
+        while (behind := self._looked_at + _BLOCK) <= min(n, MOST_ROWS):
+            begin, self._looked_at = self._looked_at, behind
+            is_due = 2 * behind >= 3 * self._units_from
+            if not is_due:
+                changes = self._rows(slice(begin, behind))[2]
+                self._n_moved += int(self._kinds(begin, behind, changes)[0].sum())
+                is_due = self._n_moved >= max(FEWEST_MOVES, 2 * self._n_moved_then)
+                first = np.abs(changes[:, self._deviation <= _CONSTANT])
+                is_due |= bool((first > GATING.moved * _LEAST_MOVE).any())
+            if is_due:
+                self._take_units(behind)
 
     def moves(self) -> tuple[FloatArray, FloatArray]:
         """Gated features (m, g) where the moving transitions end, and their changes (m, g)."""
@@ -408,7 +447,7 @@ class GatedSums:
         change = _ridge(moving + still, self._moments[0] + self._moments[1], GATING.ridge)
         change *= torch.from_numpy(self._deviation)
         gate = torch.zeros(len(moving), 1, dtype=torch.float64)
-        gated, size = self._still, 1 + n_inputs
+        gated, size = self.still, 1 + n_inputs
         if self.n_moving < FEWEST_MOVES:
             gated = gated[:0]
         else:

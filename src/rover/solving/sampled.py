@@ -38,7 +38,7 @@ def sampled_policy(
     table, shape = buffer.observations.rows, buffer.observations.shape
     if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
         return None
-    if not has_metric(table) or experience.world.repeats:
+    if not has_metric(table) or experience.world.is_exact:
         return None
     begins, ends = table[buffer.inputs], table[buffer.successors]
     units = time_units(
@@ -62,6 +62,10 @@ def sampled_policy(
     is_small = np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES
     # The way to a target that no episode had yet is far from all landmarks.
     if is_small and not np.isin(covered, experience.targets().relative).any():
+        return None
+    # On a grid each coordinate is still in most steps: there is no hand that is not.
+    is_pushed = sums.n_moving >= FEWEST_MOVES and len(sums.still) < len(units)
+    if experience.world.repeats and not is_pushed:
         return None
     actions, scale, is_continuous = buffer.action_set, np.ones(buffer.controls.shape[1]), False
     if actions is not None and actions.dtype.kind == "f":
