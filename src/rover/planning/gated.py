@@ -34,7 +34,7 @@ from torch import Tensor
 
 from rover.data import Buffer
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.net import MOST_ROWS
+from rover.planning.net import MOST_ROWS, units_due
 
 N_FEATURES = 1000
 """Random features: 600 depend on the draw, 2,000 take twice the time of a decision."""
@@ -283,8 +283,8 @@ def _single(array: FloatArray) -> Tensor:
 class GatedSums:
     """The sums that a :class:`GatedModel` of a buffer follows from.
 
-    Units, the features that are still and what a move is follow from the first transitions, in
-    hundreds, taken anew when there are half as many more, twice as many moves, or a first one.
+    Units, the features that are still and what a move is follow from the first transitions, taken
+    anew when there are half as many more, or twice as many moves that show differences.
 
     Args:
         buffer: the transitions, of observations (d,).
@@ -311,8 +311,7 @@ class GatedSums:
         self._buffer, self._covered = buffer, covered
         self._controls = buffer.controls
         self._size, self._is_sharp = size, is_sharp
-        self._units_from = self._looked_at = self._n = 0
-        self._n_moved = self._n_moved_then = 0
+        self._units_from = self._looked_at = self._n_moved = self._n = 0
         self.still = self.gated = np.empty(0, np.int64)
 
     def _rows(self, rows: slice | IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -340,7 +339,6 @@ class GatedSums:
             self.gated = np.intersect1d(self.still, self._covered)
         moving = self._kinds(0, n, changes)[0]
         self._units_from, self._n_moved = n, int(moving.sum())
-        self._n_moved_then = self._n_moved
         moves = changes[moving][:, self.still]
         self._most = np.full(len(self.still), np.inf)
         if len(moves):
@@ -415,20 +413,21 @@ class GatedSums:
 
     def _renew_units(self, n: int) -> None:
         """Take units anew as often as the first n transitions ask for it."""
-        if n < _BLOCK:
-            self._take_units(n)
-            self._units_from = 0
         while (behind := self._looked_at + _BLOCK) <= min(n, MOST_ROWS):
-            begin, self._looked_at = self._looked_at, behind
-            is_due = 2 * behind >= 3 * self._units_from
-            if not is_due:
-                changes = self._rows(slice(begin, behind))[2]
-                self._n_moved += int(self._kinds(begin, behind, changes)[0].sum())
-                is_due = self._n_moved >= max(FEWEST_MOVES, 2 * self._n_moved_then)
-                first = np.abs(changes[:, self._deviation <= _CONSTANT])
-                is_due |= bool((first > GATING.moved * _LEAST_MOVE).any())
-            if is_due:
-                self._take_units(behind)
+            self._take_due(behind)
+            changes = self._rows(slice(0, behind))[2]
+            moving, self._looked_at = self._kinds(0, behind, changes)[0], behind
+            if moving.sum() >= max(FEWEST_MOVES, 2 * self._n_moved):
+                self._n_moved = int(moving.sum())
+                begins = self._rows(slice(0, behind))[0]
+                if _differences(begins, moving, self.gated).size:
+                    self._take_units(behind)
+        self._take_due(n)
+
+    def _take_due(self, n: int) -> None:
+        """Take units anew where the first n transitions are half as many more."""
+        if (due := units_due(n)) > self._units_from:
+            self._take_units(due)
 
     def moves(self) -> tuple[FloatArray, FloatArray]:
         """Gated features (m, g) where the moving transitions end, and their changes (m, g)."""
