@@ -79,19 +79,21 @@ class Pictures(gym.Wrapper[Any, Any, Any, Any]):
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, FRAMES), np.uint8)
         self._frames: deque[Any] = deque(maxlen=FRAMES)
 
-    def _see(self) -> Any:
-        self._frames.append(np.asarray(self.env.render(), np.float64).mean(axis=-1))
-        return np.stack(self._frames, axis=-1).astype(np.uint8)
+    def _drawn(self) -> NDArray[np.uint8]:
+        return np.asarray(self.env.render(), np.float64).mean(axis=-1).astype(np.uint8)
+
+    def _seen(self) -> NDArray[np.uint8]:
+        return np.stack(self._frames, axis=-1)
 
     def reset(self, **options: Any) -> Any:
         _, info = self.env.reset(**options)
-        frame = np.asarray(self.env.render(), np.float64).mean(axis=-1)
-        self._frames.extend([frame] * (FRAMES - 1))
-        return self._see(), info
+        self._frames.extend([self._drawn()] * FRAMES)
+        return self._seen(), info
 
     def step(self, action: Any) -> Any:
         _, reward, terminated, truncated, info = self.env.step(action)
-        return self._see(), reward, terminated, truncated, info
+        self._frames.append(self._drawn())
+        return self._seen(), reward, terminated, truncated, info
 
 
 def make(pixels: bool = False) -> gym.Env[Any, Any]:

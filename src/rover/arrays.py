@@ -1,4 +1,4 @@
-"""Rows of arrays: evenly spaced, far apart, in cells, in blocks; without torch, for all floors."""
+"""Rows of arrays: evenly spaced, by episode, far apart, in cells, in blocks; without torch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ IntArray = NDArray[np.int64]
 def evenly_spaced(n: int, most: int) -> IntArray:
     """Indices of at most `most` of `n` rows, at equal distances from the first to the last."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def episode_numbers(done: NDArray[np.bool_]) -> IntArray:
+    """Number (n,) of the episode of each transition, by which of them (n,) ended one."""
+    return np.asarray(np.cumsum(done) - done, np.int64)
 
 
 def farthest_points(points: NDArray[Any], most: int) -> IntArray:

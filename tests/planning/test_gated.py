@@ -126,8 +126,8 @@ def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
         assert found.model().differences.T.tolist() == expected
 
 
-def test_units_are_taken_anew_when_moves_have_doubled():
-    """In 500 transitions nothing moves, in a tenth of the next 100 something does."""
+def test_a_feature_that_begins_to_move_is_found():
+    """In 500 transitions nothing moves, in a tenth of the next 100 something does; 567 are due."""
     buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)
     box = 0.0
     for step in range(600):
@@ -144,6 +144,27 @@ def test_units_are_taken_anew_when_moves_have_doubled():
     sums.extend(600)  # a fifth more transitions
     assert sums.gated.tolist() == [1]
     assert sums.n_moving == 10
+
+
+def test_units_are_taken_anew_when_moves_that_show_a_difference_have_doubled():
+    """Of 567 transitions four are pushes, of the next 133 ten: units are due at 567 and at 850."""
+    buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)
+    for step in range(700):
+        moves = step in (30, 130, 230, 330) or (step >= 600 and step % 10 == 0)
+        hand, box = rng.normal(size=2)
+        hand = box - 0.1 + 0.01 * rng.normal() if moves else hand
+        begin = np.array([hand, box])
+        end = begin + np.array([0.05 * rng.normal(), 0.1 * moves])
+        rows = [buffer.observations.intern(seen) for seen in (begin, end)]
+        buffer.add_start(rows[0])
+        buffer.add(rows[0], int(rng.integers(2)), rows[1], False, True)
+    sums = GatedSums(buffer, np.array([1]), size=50)
+    for n, expected in ((699, []), (700, [[-1.0, 1.0]])):
+        sums.extend(n)
+        at_once = GatedSums(buffer, np.array([1]), size=50)
+        at_once.extend(n)
+        for one in (sums, at_once):
+            assert one.model().differences.T.tolist() == expected
 
 
 def test_coefficients_are_those_of_the_dense_regressions(buffer, sums):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rover.arrays import blocks, evenly_spaced
+from rover.arrays import blocks, episode_numbers, evenly_spaced
 from rover.data import Buffer
 from rover.features import Encoder, as_tensor, slow_encoder
 from rover.features.slow import (
@@ -111,8 +111,7 @@ class ImageFeatures:
         """Sums over the pairs within the transitions that are due."""
         buffer, n, size = self._buffer, self._n, self._size // self._frames
         sums = LaggedSums(size, buffer.n_actions)
-        done = buffer.terminated[:n] | buffer.truncated[:n]
-        episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
+        episodes = episode_numbers(buffer.terminated[:n] | buffer.truncated[:n])
         last = np.arange(LAG - 1, n)
         last = last[episodes[last - LAG + 1] == episodes[last]]
         first = 0 if self._newest_first else self._size - size

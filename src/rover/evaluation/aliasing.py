@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import binomtest, fisher_exact
 
-from rover.arrays import IntArray
+from rover.arrays import IntArray, episode_numbers
 
 if TYPE_CHECKING:
     from rover.data import Buffer
@@ -138,7 +138,7 @@ def aliasing_of(buffer: Buffer) -> _Test:
     before = np.where(np.concatenate([[True], done[:-1]]), -1, np.concatenate([[-1], pairs[:-1]]))
     history, follows = _follow_history(pairs, outcomes, before)
     return replace(
-        _compare(pairs, outcomes, np.cumsum(done) - done),
+        _compare(pairs, outcomes, episode_numbers(done)),
         history=history,
         follows_history=follows,
     )

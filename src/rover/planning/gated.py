@@ -46,7 +46,7 @@ _LARGEST = 8.0  # standard deviations
 _LINEAR = 1e-6  # share of its variance that a linear function leaves of a dependent feature
 _SMALLEST = 1e-6
 _CONSTANT = 1e-5  # deviation of what has never changed
-_LEAST_MOVE = 1e-3  # deviation of changes that moves are measured by, at least
+_LEAST_DEVIATION = 1e-3  # deviation of changes that moves are measured by, at least
 _BLOCK = 100  # transitions that are added together, from multiples of it on
 
 
@@ -255,11 +255,13 @@ def _differences(begins: FloatArray, moving: BoolArray, gated: IntArray) -> Floa
         return found.T
     places, single = np.cov(begins.T), begins.var(axis=0)
     left = _of_differences(np.cov(begins[moving].T)) / (single[:, None] + single + _SMALLEST)
+    each, variances = np.eye(d), _of_differences(places) + _SMALLEST
     for feature in gated:
-        differences = np.eye(d)[feature] - np.eye(d)
-        variance = _of_differences(places)[feature] + _SMALLEST
+        differences = each[feature] - each
         common = (places @ differences.T) ** 2 / (np.diag(places) + _SMALLEST)[:, None]
-        is_shown = common > GATING.shown * variance  # by a feature (d, 1), of another (1, d)
+        is_shown = (
+            common > GATING.shown * variances[feature]
+        )  # by a feature (d, 1), of another (1, d)
         others = ~(is_shown[feature] | is_shown.diagonal())
         others[gated] = False
         if is_shown[:, others].any():
@@ -311,7 +313,9 @@ class GatedSums:
         self._buffer, self._covered = buffer, covered
         self._controls = buffer.controls
         self._size, self._is_sharp = size, is_sharp
-        self._units_from = self._looked_at = self._n_moved = self._n = 0
+        self._units_from = self._looked_at = self._n = 0
+        # Transitions that moved by the latest units, and how many did when moves last doubled.
+        self._n_moved = self._n_moved_then = 0
         self.still = self.gated = np.empty(0, np.int64)
 
     def _rows(self, rows: slice | IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -338,7 +342,8 @@ class GatedSums:
         else:
             self.gated = np.intersect1d(self.still, self._covered)
         moving = self._kinds(0, n, changes)[0]
-        self._units_from, self._n_moved = n, int(moving.sum())
+        self._units_from = n
+        self._n_moved = self._n_moved_then = int(moving.sum())
         moves = changes[moving][:, self.still]
         self._most = np.full(len(self.still), np.inf)
         if len(moves):
@@ -370,7 +375,7 @@ class GatedSums:
         """Mask (n,) of changes (n, d) in which something gated moves."""
         if not len(self.gated):
             return np.zeros(len(changes), np.bool_)
-        least = GATING.moved * np.maximum(self._deviation[self.gated], _LEAST_MOVE)
+        least = GATING.moved * np.maximum(self._deviation[self.gated], _LEAST_DEVIATION)
         return np.asarray((np.abs(changes[:, self.gated]) > least).any(axis=1))
 
     def _kinds(self, first: int, behind: int, changes: FloatArray) -> tuple[BoolArray, BoolArray]:
@@ -415,11 +420,13 @@ class GatedSums:
         """Take units anew as often as the first n transitions ask for it."""
         while (behind := self._looked_at + _BLOCK) <= min(n, MOST_ROWS):
             self._take_due(behind)
-            changes = self._rows(slice(0, behind))[2]
-            moving, self._looked_at = self._kinds(0, behind, changes)[0], behind
-            if moving.sum() >= max(FEWEST_MOVES, 2 * self._n_moved):
-                self._n_moved = int(moving.sum())
-                begins = self._rows(slice(0, behind))[0]
+            first, self._looked_at = max(self._looked_at, self._units_from), behind
+            changes = self._rows(slice(first, behind))[2]
+            self._n_moved += int(self._kinds(first, behind, changes)[0].sum())
+            if self._n_moved >= max(FEWEST_MOVES, 2 * self._n_moved_then):
+                self._n_moved_then = self._n_moved
+                begins, _, changes = self._rows(slice(behind))
+                moving = self._kinds(0, behind, changes)[0]
                 if _differences(begins, moving, self.gated).size:
                     self._take_units(behind)
         self._take_due(n)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from rover.arrays import blocks
+from rover.arrays import blocks, episode_numbers
 from rover.operators.kernels import interpolation_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 
@@ -80,7 +80,7 @@ def time_units(
         done: (n,) whether the episode ended with the transition.
         lag: steps ≥ 1.
     """
-    episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
+    episodes = episode_numbers(done)
     range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
     units = np.maximum(_lag_scale(points, ends, episodes, lag), _SMALLEST_SCALE * range_of)
     is_noise = _autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))

@@ -27,7 +27,7 @@ _UNEXPLAINED, _GAIN = 0.05, 10.0
 _CANDIDATE = 0.1  # share of its motion that is left of a feature that is not explained by others
 _PARTS = 4  # of an episode, each of them left out once
 _SHORTEST = 2 * _PARTS  # steps of an episode that is looked at
-_FEWEST, _MOST = 50, 2000  # transitions
+_FEWEST_ROWS, _MOST_ROWS = 50, 2000  # transitions that are looked at
 _MOST_PAIRS = 64
 _STILL = 1e-8  # share of the variance of a feature that is no motion
 _RIDGE = 1e-6
@@ -63,12 +63,12 @@ def _relative(rows: FloatArray, episodes: IntArray) -> IntArray:
     age = np.arange(len(rows)) - (np.cumsum(length) - length)[episodes]
     part = (age * _PARTS // length[episodes] + episodes) % _PARTS
     long = np.flatnonzero(length >= _SHORTEST)
-    long = long[evenly_spaced(len(long), _MOST // _SHORTEST)]
+    long = long[evenly_spaced(len(long), _MOST_ROWS // _SHORTEST)]
     some = np.flatnonzero(np.isin(episodes, long))
-    some = some[evenly_spaced(len(some), _MOST)]
+    some = some[evenly_spaced(len(some), _MOST_ROWS)]
     rows, part = rows[some].astype(np.float64), part[some]
     _, episodes = np.unique(episodes[some], return_inverse=True)
-    if len(rows) < _FEWEST or episodes[-1] == 0:
+    if len(rows) < _FEWEST_ROWS or episodes[-1] == 0:
         return np.empty(0, np.int64)
     motion = _without_offset(rows, episodes, np.ones(len(rows), np.bool_)).var(axis=0)
     columns = np.flatnonzero(motion > _STILL * rows.var(axis=0))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from rover.arrays import episode_numbers
 from rover.coverage.images import ImageFeatures, lasts_a_lag
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Spaces, make_env
@@ -134,8 +135,7 @@ class Experience(NamedTuple):
 
         def found() -> Targets:
             rows = buffer.observations.rows
-            done = (buffer.terminated | buffer.truncated).astype(np.int64)
-            episodes = np.cumsum(done) - done
+            episodes = episode_numbers(buffer.terminated | buffer.truncated)
             return Targets.among(rows[buffer.inputs], rows[buffer.successors], episodes)
 
         return self.world.part(Targets, found)

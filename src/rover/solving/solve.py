@@ -66,8 +66,8 @@ def solve(
     A goal that is a point (:class:`~rover.solving.PointGoal`, a desired goal, or an observation) is
     planned for by the returned policy itself, at every step, where observations have more than six
     dimensions, some of them move on contact only, or the goal is of columns that show the way to a
-    target of the episode: it samples sequences of actions in a dynamics
-    model. It takes no account of `temperature`, `sink_value` and `ridge`, and stays at its goal.
+    target of the episode: it samples sequences of actions in a dynamics model. It takes no account
+    of `temperature`, `sink_value` and `ridge`, and stays at its goal.
 
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
