@@ -146,6 +146,35 @@ def test_a_feature_that_begins_to_move_is_found():
     assert sums.n_moving == 10
 
 
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_speed_without_friction_is_no_object(turns):
+    """It changes under one action of four, along an axis or wherever a ship is headed, and coasts.
+
+    A box that lies still at as many places, and moves as often but under any action, is one.
+    """
+    buffer, rng = Buffer((4,), np.float64, 4), np.random.default_rng(0)
+    speed, box, angle = np.zeros(2), 0.0, 0.0
+    row = buffer.observations.intern(np.array([*speed, box, np.cos(angle)]))
+    buffer.add_start(row)
+    for step in range(600):
+        action = int(rng.integers(4))
+        angle += turns * 0.5 * (action == 1)
+        if action == 0:
+            speed = speed + 0.1 * np.array([np.cos(angle), np.sin(angle)])
+        if step % 50 == 49:  # a wall
+            speed = np.zeros(2)
+        box += 0.1 * (step % 4 == 1)
+        following = buffer.observations.intern(np.array([*speed, box, np.cos(angle)]))
+        buffer.add(row, action, following, False, False)
+        row = following
+    for covered in (None, np.array([0, 2])):
+        sums = GatedSums(buffer, covered, size=50)
+        sums.extend(600)
+        assert sums.gated.tolist() == [2]
+        assert 0 not in sums.still
+        assert not sums.at_rest
+
+
 def test_units_are_taken_anew_when_moves_that_show_a_difference_have_doubled():
     """Of 567 transitions four are pushes, of the next 133 ten: units are due at 567 and at 850."""
     buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)

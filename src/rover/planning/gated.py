@@ -58,7 +58,9 @@ class Gating(NamedTuple):
         narrowest: share of its variance in all transitions that an input's unit is at least.
         least_weight: of an input in which moving transitions differ like all others.
         ridge, move_ridge: of changes and the gate, and of moves.
-        still: share of its deviation below which the median change of a still feature lies.
+        still: share of its deviation below which a still feature changes in half of the
+            transitions, under each action.
+        action_prior: transitions that an action is taken to have besides, of all actions.
         moved: share of its deviation from which on a change is a move.
         early: first transitions, before exploration moves what is still in most of them.
         first_moves: steps of an unbroken motion that count: an object that falls or slides goes on
@@ -81,6 +83,7 @@ class Gating(NamedTuple):
     ridge: float = 3.0
     move_ridge: float = 1.0
     still: float = 0.02
+    action_prior: float = 20.0
     moved: float = 0.1
     early: int = 1000
     first_moves: int = 4
@@ -332,8 +335,8 @@ class GatedSums:
         margin = GATING.margin * (high - low)
         self._low, self._high = low - margin, high + margin
         self._deviation = changes.std(axis=0) + _SMALLEST
-        mostly = np.median(np.abs(changes[: GATING.early]), axis=0)
-        is_still = mostly < GATING.still * self._deviation
+        early = slice(GATING.early)
+        is_still = _still(self._buffer.actions[:n][early], changes[early], self._deviation)
         self.at_rest = self._covered is not None and bool(is_still[self._covered].all())
         is_still &= self._deviation > _CONSTANT
         self.still = np.flatnonzero(is_still)
@@ -490,6 +493,24 @@ def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
     """Coefficients (P, t) of ridge regression from its products (P, P) and (P, t)."""
     factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=torch.float64))
     return torch.cholesky_solve(moment, factor)
+
+
+def _still(actions: IntArray, changes: FloatArray, deviation: FloatArray) -> BoolArray:
+    """Mask (d,) of features that lie still in half of the transitions or more, under each action.
+
+    A box does. The speed of a point without friction lies still under all forces across it, which
+    may be most, and moves under the others wherever the point is: nothing has to be found for it.
+
+    Args:
+        actions: (n,) indices of transitions.
+        changes: (n, d) of theirs.
+        deviation: (d,) of changes.
+    """
+    stays = np.abs(changes) < GATING.still * deviation
+    each = np.bincount(actions)[:, None]
+    counts = np.stack([np.bincount(actions, column) for column in stays.T], axis=1)
+    shares = (counts + GATING.action_prior * stays.mean(axis=0)) / (each + GATING.action_prior)
+    return np.asarray((stays.mean(axis=0) > 0.5) & (shares >= 0.5).all(axis=0))
 
 
 def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
