@@ -69,9 +69,15 @@ def test_pairs_lie_within_episodes():
     usual = seen[torch.tensor(buffer.inputs)].median(dim=0).values
     for pictures, actions in episodes:
         rows = coefficients(torch.from_numpy(np.array(pictures)), usual)
-        n = len(rows) - LAG
-        taken = sum((LAG - age) * np.eye(4)[actions[age : n + age]] for age in range(LAG))
-        sums.add(rows[:n], rows[LAG:], torch.tensor(np.asarray(taken)))
+        for begin in range(len(rows) - LAG):
+            before = max(begin - LAG, 0)
+            taken = np.zeros((2, 4))
+            for step in range(LAG):
+                taken[0, actions[begin + step]] += LAG - step
+            for step in range(before, begin):
+                taken[1, actions[step]] += step - begin + LAG
+            each = (rows[[row]] for row in (before, begin, begin + LAG))
+            sums.add(*each, torch.tensor(taken.reshape(1, 8)))
     expected = slow_features(sums, bending(16, 16, 3))
     assert len(expected.moved) == 2
     encoder = dict(found.encoder().named_buffers())

@@ -17,6 +17,7 @@ from rover.features.slow import (
     bending,
     coefficients,
     slow_features,
+    speed_weights,
 )
 
 SEEDS = st.integers(0, 2**31)
@@ -28,10 +29,16 @@ def _sums(path: Array | torch.Tensor, actions: NDArray[np.int64] | None = None) 
     rows = torch.as_tensor(path)
     if actions is None:
         actions = np.zeros(len(rows) - 1, np.int64)
-    sums = LaggedSums(rows.shape[1], 2)
-    chosen = np.eye(2)[actions]
-    taken = sum((LAG - age) * chosen[age : len(rows) - LAG + age] for age in range(LAG))
-    sums.add(rows[:-LAG], rows[LAG:], torch.from_numpy(np.asarray(taken)))
+    sums, pairs = LaggedSums(rows.shape[1], 2), np.arange(len(rows) - LAG)
+    taken = np.zeros((len(pairs), 2, 2))
+    for pair in pairs:
+        # By the steps that an action had to work in, and those that it lacked before the lag.
+        for step in range(LAG):
+            taken[pair, 0, actions[pair + step]] += LAG - step
+            if pair - LAG + step >= 0:
+                taken[pair, 1, actions[pair - LAG + step]] += step
+    earlier = rows[np.maximum(pairs - LAG, 0)]
+    sums.add(earlier, rows[:-LAG], rows[LAG:], torch.from_numpy(taken.reshape(-1, 4)))
     return sums
 
 
@@ -100,11 +107,14 @@ def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
 @settings(max_examples=20)
 def test_running_sums_are_those_from_scratch(seed, parts):
     rng = np.random.default_rng(seed)
-    before, after = 1000.0 + rng.normal(size=(2, 90, 4))
-    taken = rng.random((90, 2))
+    steps = rng.normal(size=(2, 90, 4))
+    steps[1] += 0.5 * steps[0]
+    earlier = 1000.0 + rng.normal(size=(90, 4))
+    before, after = earlier + steps[0], earlier + steps.sum(axis=0)
+    taken = rng.random((90, 4))
     sums = LaggedSums(4, 2)
     for some in np.array_split(np.arange(90), parts):
-        sums.add(*(torch.from_numpy(part[some]) for part in (before, after, taken)))
+        sums.add(*(torch.from_numpy(part[some]) for part in (earlier, before, after, taken)))
     mean = np.concatenate([before, after]).mean(axis=0)
     x, y, change = before - mean, after - mean, after - before
     for found, expected in zip(
@@ -113,9 +123,13 @@ def test_running_sums_are_those_from_scratch(seed, parts):
         strict=True,
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+    # One factor for all numbers tells how much of a change comes again.
+    centred = steps - steps.mean(axis=1, keepdims=True)
+    lasting = np.clip((centred[0] * centred[1]).sum() / (centred[0] ** 2).sum(), 0.0, 1.0)
+    change, actions = change - lasting * steps[0], taken[:, :2] + lasting * taken[:, 2:]
     changes, caused = sums.effects()
     np.testing.assert_allclose(changes, np.cov(change.T, bias=True), rtol=1e-10, atol=1e-10)
-    columns = np.column_stack([np.ones(90), taken])
+    columns = np.column_stack([np.ones(90), actions])
     explained = columns @ np.linalg.lstsq(columns, change)[0]
     # But for the prior, a hundredth of the actions' own variance.
     np.testing.assert_allclose(caused, np.cov(explained.T, bias=True), rtol=0.05, atol=1e-3)
@@ -170,18 +184,74 @@ def test_coordinates_that_actions_move_are_found_among_slower_ones_with_their_sp
     size = seen.shape[1] // 2
     found = slow_features(_sums(seen[:, :size], actions), bending(side, side, 1))
     assert found.projection.shape == (size, 1)
-    stacked = found.with_speeds(2, newest_first=True)
+    stacked = found.with_speeds(torch.ones(1), newest_first=True)
     features = _applied(stacked, seen.numpy())
     assert _explained(features[:, :1], known) > 0.85  # two discs share a centroid
     speed = np.diff(known, prepend=known[0])
     assert _explained(features[:, 1:], speed) > 0.9
     # With the frames in the other order it is the same.
-    turned = found.with_speeds(2, newest_first=False)
+    turned = found.with_speeds(torch.ones(1), newest_first=False)
     swapped = np.concatenate([seen[:, size:], seen[:, :size]], axis=1)
     np.testing.assert_allclose(_applied(turned, swapped), features, atol=1e-9)
     # A tenth of the data tells what is a coordinate everywhere.
     early = slow_features(_sums(seen[:200, :size], actions[:199]), bending(side, side, 1))
     assert _explained(_applied(early, seen[:, :size].numpy()), known) > 0.9
+
+
+def test_coordinates_of_what_coasts_are_found():
+    """Forces decide about a tenth of where a point without friction goes within the lag."""
+    rng = np.random.default_rng(0)
+    n, places, speed = 1500, [np.zeros(2)], np.zeros(2)
+    actions = rng.integers(2, size=n - 1)
+    for action in actions:
+        speed = np.clip(speed + 0.1 * (2 * action - 1) * np.array([1.0, 0.0]), -1.0, 1.0)
+        places.append(np.clip(places[-1] + speed, -10.0, 10.0))
+        speed = np.where(np.abs(places[-1]) >= 10.0, 0.0, speed)
+    known = np.array(places)[:, 0]
+    # Beside it what drifts, slower, and waves of both.
+    drifting = np.cumsum(0.3 * rng.normal(size=n))
+    rest = np.sin(np.outer(known, [0.2, 0.4]) + np.outer(drifting, [0.1, 0.0]))
+    path = np.column_stack([known, drifting, rest]) @ _rotation(4, rng)
+    path += 0.05 * rng.normal(size=path.shape)
+    found = slow_features(_sums(path, actions), _flat(4))
+    assert found.moved[0] > 0.3
+    assert found.projection.shape[1] == 1
+    assert _explained(_applied(found, path), known) > 0.95
+
+
+@given(SEEDS, st.sampled_from([2, 3]))
+@settings(max_examples=10)
+def test_changes_between_frames_are_weighted_as_they_foretell_the_next(seed, n_changes):
+    rng = np.random.default_rng(seed)
+
+    def weights(lasting: float, noise: float) -> Array:
+        speeds = np.zeros((4000, 2))
+        for t in range(1, len(speeds)):
+            speeds[t] = lasting * speeds[t - 1] + rng.normal(size=2)
+        seen = np.cumsum(speeds, axis=0) * [1.0, 50.0]
+        seen += noise * rng.normal(size=seen.shape) * [1.0, 50.0]
+        steps = np.diff(seen, axis=0)
+        n = len(steps) - n_changes - 1
+        last = np.stack([steps[n_changes - 1 - age :][:n] for age in range(n_changes)], axis=1)
+        following = steps[n_changes + 1 :][:n]
+        found = speed_weights(torch.from_numpy(last), torch.from_numpy(following)).numpy()
+        # Against least squares among weights of sum 1, features in units of what follows.
+        units = following.std(axis=0)
+        design = (last / units).transpose(0, 2, 1).reshape(-1, n_changes)
+        goal = (following / units).reshape(-1)
+        gram = np.block(
+            [[design.T @ design, np.ones((n_changes, 1))], [np.ones((1, n_changes)), 0.0]]
+        )
+        expected = np.linalg.solve(gram, np.append(design.T @ goal, 1.0))[:-1]
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+        return found
+
+    assert weights(0.9, 0.0)[0] > 0.8
+    # All of them together are the newest frame less the oldest.
+    np.testing.assert_allclose(weights(0.995, 30.0), 1.0 / n_changes, atol=0.1)
+    np.testing.assert_array_equal(speed_weights(torch.zeros(9, 1, 2), torch.zeros(9, 2)), [1.0])
+    at_rest = speed_weights(torch.zeros(9, n_changes, 2), torch.zeros(9, 2))
+    np.testing.assert_array_equal(at_rest, [1.0] + [0.0] * (n_changes - 1))
 
 
 def test_a_speed_is_seen_whatever_the_contrast():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 
@@ -15,6 +17,7 @@ from rover.features.slow import (
     centroids,
     cosine_coefficients,
     slow_features,
+    speed_weights,
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.net import FIRST_UNITS, units_due
@@ -93,7 +96,8 @@ class ImageFeatures:
             energy = bending(height, width, channels // self._frames)
             found = slow_features(self._lagged_sums(), energy)
             if self._frames > 1:
-                found = found.with_speeds(self._frames, newest_first=self._newest_first)
+                weights = self._speed_weights(found.projection)
+                found = found.with_speeds(weights, newest_first=self._newest_first)
             self._encoder = slow_encoder(found, self._background)
             self._mean, self._projection = found.mean, found.projection
             self._points, self._n_points = np.empty((0, found.projection.shape[1])), 0
@@ -114,20 +118,46 @@ class ImageFeatures:
         episodes = episode_numbers(buffer.terminated[:n] | buffer.truncated[:n])
         last = np.arange(LAG - 1, n)
         last = last[episodes[last - LAG + 1] == episodes[last]]
-        first = 0 if self._newest_first else self._size - size
-        newest = slice(first, first + size)
+        first = np.searchsorted(episodes, episodes)  # transition of each one's episode
+        newest = self._frame(0)
         for block in map(last.__getitem__, blocks(len(last))):
-            taken = torch.zeros(len(block), buffer.n_actions, dtype=torch.float64)
-            for age in range(LAG):
-                # An action has the more to show for itself the longer ago it was.
-                action = torch.from_numpy(buffer.actions[block - age])[:, None]
-                taken.scatter_add_(1, action, torch.full(action.shape, age + 1.0).double())
+            begins = np.maximum(block - 2 * LAG + 1, first[block])
+            taken = torch.zeros(len(block), 2, buffer.n_actions, dtype=torch.float64)
+            for age in range(2 * LAG):
+                # An action has the more to show for itself the longer ago it was, and before the
+                # lag the less it had shown there.
+                weight = torch.from_numpy(
+                    (block - age >= begins) * float(min(age + 1, 2 * LAG - 1 - age))
+                )
+                action = torch.from_numpy(buffer.actions[np.maximum(block - age, 0)])
+                taken[torch.arange(len(block)), age // LAG, action] += weight
             sums.add(
+                self._coefficients(buffer.inputs[begins])[:, newest],
                 self._coefficients(buffer.inputs[block - LAG + 1])[:, newest],
                 self._coefficients(buffer.successors[block])[:, newest],
-                taken,
+                taken.flatten(1),
             )
         return sums
+
+    def _frame(self, age: int) -> slice:
+        """Columns of the coefficients of a frame, 0 the newest."""
+        size = self._size // self._frames
+        place = age if self._newest_first else self._frames - 1 - age
+        return slice(place * size, (place + 1) * size)
+
+    def _speed_weights(self, projection: torch.Tensor) -> torch.Tensor:
+        """Weights (frames − 1,) of changes between frames, by the transitions that are due."""
+        buffer, n = self._buffer, self._n
+        row = np.arange(n - 1)
+        row = row[~(buffer.terminated | buffer.truncated)[: n - 1]]
+        before, after, next_after = (
+            self._coefficients(found)
+            for found in (buffer.inputs[row], buffer.successors[row], buffer.successors[row + 1])
+        )
+        frames = [before[:, self._frame(age)] @ projection for age in range(self._frames)]
+        changes = torch.stack([new - old for new, old in pairwise(frames)], dim=1)
+        newest = self._frame(0)
+        return speed_weights(changes, (next_after - after)[:, newest] @ projection)
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:
         """Coefficients (n, p) float64 of observations (n,), whose cosines are computed once, and

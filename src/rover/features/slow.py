@@ -18,9 +18,12 @@ the functions with the largest share of change explained by actions (canonical c
 Hotelling 1936), and whose weights bend least over the image (thin plates: Wahba 1990), so that
 they go on where nothing has been seen yet:
 
-    D_h u = r (D + λ T) u,    D = cov(d),    D_h = cov(d, h) cov(h)⁻¹ cov(h, d),
+    D_h u = r (D + λ T) u,    D = cov(e),    D_h = cov(e, h) cov(h)⁻¹ cov(h, e),
 
-with the energy T of bending, the fourth power of a cosine's frequency, and none for a centroid,
+with e = d − k p the change that the one in the lag before, p, does not foretell: of what coasts,
+actions decide little but how its speed changes. k, in [0, 1], is by least squares over all numbers,
+h counts the actions of that lag k times, each by the steps that it lacked there. T is the energy of
+bending, the fourth power of a cosine's frequency, and none for a centroid,
 which is a coordinate as it is. They take the place of slow features where actions account for much
 of any change. Where the channels of an image are consecutive frames, features describe the newest
 frame, and their change since the frame before gives the speeds.
@@ -54,7 +57,7 @@ _LEAST_CORRELATION = 0.3  # 1 − g
 _MOST_COMPONENTS, _PAIRS_FOR_EACH = 48, 8
 _MOST_FEATURES = 6
 
-_LEAST_MOVED, _NEXT_MOVED = 0.1, 0.4
+_LEAST_MOVED, _NEXT_MOVED = 0.05, 0.4
 """Least share of the change that actions account for, beyond chance; and of the largest share."""
 _BENDING, _PRIOR = 1.0, 1e-2
 """λ, in units of the mean variance of a change; and the ridge on the actions' variance."""
@@ -120,56 +123,73 @@ def _on_grid(values: Tensor, spacing: float) -> Tensor:
 
 class LaggedSums:
     """Running sums over `n` pairs (x, x') of vectors of p = `size` numbers that lie a lag apart,
-    and the actions between."""
+    the vectors a lag before, and the actions between."""
 
     def __init__(self, size: int, n_actions: int) -> None:
         self.n, self.n_actions = 0, n_actions
         self._origin: Tensor | None = None  # near the mean, so that nothing cancels
-        self._sums = torch.zeros(2, size, dtype=torch.float64)  # of x, and of x'
+        self._sum = torch.zeros(size, dtype=torch.float64)  # of both ends of the pairs
         self._square = torch.zeros(size, size, dtype=torch.float64)
-        self._changes = torch.zeros(size, size, dtype=torch.float64)
-        self._actions = torch.zeros(n_actions, dtype=torch.float64)
-        self._actions_square = torch.zeros(n_actions, n_actions, dtype=torch.float64)
-        self._effects = torch.zeros(n_actions, size, dtype=torch.float64)
+        # Of [d, p], of actions [in the lag, before it], and their products.
+        self._change = torch.zeros(2 * size, dtype=torch.float64)
+        self._changes = torch.zeros(2 * size, 2 * size, dtype=torch.float64)
+        self._action = torch.zeros(2 * n_actions, dtype=torch.float64)
+        self._actions = torch.zeros(2 * n_actions, 2 * n_actions, dtype=torch.float64)
+        self._effects = torch.zeros(2 * n_actions, 2 * size, dtype=torch.float64)
 
-    def add(self, before: Tensor, after: Tensor, actions: Tensor) -> None:
-        """Take in pairs of vectors (n, p) float64, those a lag later (n, p), and how much of each
-        action there was between the two (n, A)."""
+    def add(self, earlier: Tensor, before: Tensor, after: Tensor, actions: Tensor) -> None:
+        """Take in pairs.
+
+        Args:
+            earlier, before, after: (n, p) float64, each a lag apart; `earlier` less where an
+                episode begins.
+            actions: (n, 2A) float64, how much of each action there was between the last two, and
+                between the first two.
+        """
         if len(before) == 0:
             return
         # The first pairs decide for good, since sums about another origin could not be added to
         # these.
         if self._origin is None:
             self._origin = before.mean(dim=0)
+        change = torch.cat([after - before, before - earlier], dim=1)
         before, after = before - self._origin, after - self._origin
-        change = after - before
         self.n += len(before)
-        self._sums += torch.stack([before.sum(dim=0), after.sum(dim=0)])
+        self._sum += before.sum(dim=0) + after.sum(dim=0)
         # Both ends of a pair count, so that C is the covariance of the images and not of the
         # earlier ones alone.
         self._square += before.T @ before + after.T @ after
+        self._change += change.sum(dim=0)
         self._changes += change.T @ change
-        self._actions += actions.sum(dim=0)
-        self._actions_square += actions.T @ actions
+        self._action += actions.sum(dim=0)
+        self._actions += actions.T @ actions
         self._effects += actions.T @ change
 
     def covariances(self) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (p,), covariance C (p, p) and mean square change E[d dᵀ] (p, p), of n ≥ 1 pairs."""
         assert self._origin is not None
-        mean = self._sums.mean(dim=0) / self.n
+        mean, p = self._sum / (2 * self.n), len(self._sum)
         square = self._square / (2 * self.n) - torch.outer(mean, mean)
-        return self._origin + mean, square, self._changes / self.n
+        return self._origin + mean, square, self._changes[:p, :p] / self.n
 
     def effects(self) -> tuple[Tensor, Tensor]:
-        """Covariance of changes (p, p), and the part of it that is linear in the actions."""
-        begins, ends = self._sums / self.n
-        drift, usual = ends - begins, self._actions / self.n
-        changes = self._changes / self.n - torch.outer(drift, drift)
-        of_actions = self._actions_square / self.n - torch.outer(usual, usual)
+        """Covariance (p, p) of the changes that those before do not foretell, and the part of it
+        that is linear in the actions."""
+        change, action, p = self._change / self.n, self._action / self.n, len(self._sum)
+        changes = self._changes / self.n - torch.outer(change, change)
+        actions = self._actions / self.n - torch.outer(action, action)
+        effects = self._effects / self.n - torch.outer(action, change)
+        before = float(changes[p:, p:].trace())
+        lasting = float(changes[:p, p:].trace()) / before if before else 0.0
+        lasting = min(max(lasting, 0.0), 1.0)
+        own, each = (torch.eye(size, dtype=torch.float64) for size in (p, self.n_actions))
+        of_changes, of_actions = torch.cat([own, -lasting * own]), torch.cat([each, lasting * each])
+        changes = of_changes.T @ changes @ of_changes
+        actions = of_actions.T @ actions @ of_actions
         # Shares of actions add up to the lag: without a prior their covariance has no inverse.
-        of_actions += _PRIOR * of_actions.diagonal().mean() * torch.eye(len(usual))
-        effects = self._effects / self.n - torch.outer(usual, drift)
-        return changes, effects.T @ torch.linalg.pinv(of_actions, hermitian=True) @ effects
+        actions += _PRIOR * actions.diagonal().mean() * each
+        effects = of_actions.T @ effects @ of_changes
+        return changes, effects.T @ torch.linalg.pinv(actions, hermitian=True) @ effects
 
 
 class SlowFeatures(NamedTuple):
@@ -183,16 +203,23 @@ class SlowFeatures(NamedTuple):
     projection: Tensor
     moved: Tensor
 
-    def with_speeds(self, frames: int, *, newest_first: bool) -> SlowFeatures:
-        """Features of `frames` ≥ 2 stacked frames with p coefficients each, in either order: the
-        newest frame's, and their change since the one before."""
+    def with_speeds(self, weights: Tensor, *, newest_first: bool) -> SlowFeatures:
+        """Features of stacked frames with p coefficients each, in either order: the newest
+        frame's, and their changes from frame to frame, weighted, the latest first, by `weights`
+        (frames − 1,) float64."""
         p, d = self.projection.shape
+        frames = len(weights) + 1
         projection = torch.zeros(frames, p, 2 * d, dtype=torch.float64)
-        newest, before = (0, 1) if newest_first else (frames - 1, frames - 2)
-        projection[newest] = self.projection.repeat(1, 2)
-        projection[before, :, d:] = -self.projection
+        of_frames = torch.zeros(frames, dtype=torch.float64)
+        of_frames[:-1] += weights
+        of_frames[1:] -= weights
+        projection[0, :, :d] = self.projection
+        projection[:, :, d:] = of_frames[:, None, None] * self.projection
+        if not newest_first:
+            projection = projection.flip(0)
         return self._replace(
-            mean=self.mean.repeat(frames), projection=projection.reshape(frames * p, 2 * d)
+            mean=self.mean.repeat(frames),
+            projection=_rounded(projection.reshape(frames * p, 2 * d)),
         )
 
 
@@ -203,13 +230,32 @@ def slow_features(sums: LaggedSums, energy: Tensor) -> SlowFeatures:
     projection, moved = _coordinates(sums, energy)
     if len(moved) == 0:
         projection = _slowest(sums.n, covariance, changes)
-    # A power of two for each column: rounding to it keeps products exact in float64.
+    return SlowFeatures(_on_grid(mean, _COEFFICIENT_GRID), _rounded(projection), moved)
+
+
+def _rounded(projection: Tensor) -> Tensor:
+    """Columns (p, d) on powers of two, for each its own, which keeps products exact in float64."""
     spacing = 2.0 ** (torch.log2(projection.abs().amax(dim=0)).ceil() - _PROJECTION_BITS)
-    return SlowFeatures(
-        mean=_on_grid(mean, _COEFFICIENT_GRID),
-        projection=torch.round(projection / spacing) * spacing,
-        moved=moved,
-    )
+    return torch.round(projection / spacing) * spacing
+
+
+def speed_weights(changes: Tensor, following: Tensor) -> Tensor:
+    """Weights (m,), of sum 1, of the last m changes by which they best foretell one that follows.
+
+    One change of a picture is half noise where things move by less than a pixel; the mean of two
+    has a quarter of its variance, but is late where speeds change.
+
+    Args:
+        changes: (n, m, d) of features from frame to frame, the latest first.
+        following: (n, d) changes that have no frame in common with them.
+    """
+    scale = following.std(dim=0, correction=0).clamp(min=1e-12)
+    changes, following = changes / scale, following / scale
+    latest = changes[:, 0]
+    other = (changes[:, 1:] - latest[:, None]).movedim(1, 2).flatten(0, 1)
+    rest = torch.linalg.lstsq(other, (following - latest).flatten()[:, None], driver="gelsd")
+    found = rest.solution[:, 0]
+    return torch.cat([1.0 - found.sum(dim=0, keepdim=True), found])
 
 
 def _slowest(n: int, covariance: Tensor, changes: Tensor) -> Tensor:
