@@ -95,12 +95,13 @@ def measure(
         starts.append(observation[list(view.achieved)])
         wanted.append(view.desired_goal)
     still = np.linalg.norm(np.array(starts) - wanted, axis=1) <= view.goal_radius
-    began, moving, solving = time.process_time(), float("nan"), 0.0
+    began, moved, solving = time.process_time(), "", 0.0
     if agent_name == "sac":
         model = learnt(task, steps, seed)
         exploring = time.process_time() - began
     else:
         agent, moving = explored(task, steps, seed, agent_name, cover)
+        moved = f"it moves in {moving:.0%} of the steps; "
         exploring, began = time.process_time() - began, time.process_time()
         policy = rover.solve(agent, goals=wanted)
         solving = time.process_time() - began
@@ -135,7 +136,7 @@ def measure(
     print(
         f"{task}, {agent_name}, {steps} steps, seed {seed}: {at_end / n_goals:.2f} at the end, "
         f"{ever / n_goals:.2f} ever, {still.mean():.2f} by doing nothing, of {n_goals} goals; "
-        f"it moves in {moving:.0%} of the steps; {1e3 * exploring / steps:.1f} ms a step, solved "
+        f"{moved}{1e3 * exploring / steps:.1f} ms a step, solved "
         f"in {solving:.1f} s, {1e3 * deciding / n_decisions:.1f} ms a decision; {memory:.1f} GB",
         flush=True,
     )
