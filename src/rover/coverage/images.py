@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import torch
 
@@ -107,8 +105,7 @@ class ImageFeatures:
         """The median (height, width, channels) of each pixel, of the newest frame for all."""
         some = evenly_spaced(self._n, 256)
         images = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
-        each = images.shape[3] // self._frames
-        newest = images[..., :each] if self._newest_first else images[..., -each:]
+        newest = images[..., self._frame(0, images.shape[3])]
         return newest.median(dim=0).values.repeat(1, 1, self._frames)
 
     def _lagged_sums(self) -> LaggedSums:
@@ -119,7 +116,7 @@ class ImageFeatures:
         last = np.arange(LAG - 1, n)
         last = last[episodes[last - LAG + 1] == episodes[last]]
         first = np.searchsorted(episodes, episodes)  # transition of each one's episode
-        newest = self._frame(0)
+        newest = self._frame(0, self._size)
         for block in map(last.__getitem__, blocks(len(last))):
             begins = np.maximum(block - 2 * LAG + 1, first[block])
             taken = torch.zeros(len(block), 2, buffer.n_actions, dtype=torch.float64)
@@ -139,25 +136,25 @@ class ImageFeatures:
             )
         return sums
 
-    def _frame(self, age: int) -> slice:
-        """Columns of the coefficients of a frame, 0 the newest."""
-        size = self._size // self._frames
+    def _frame(self, age: int, size: int) -> slice:
+        """The part of `size` channels or coefficients that is of a frame, 0 the newest."""
+        each = size // self._frames
         place = age if self._newest_first else self._frames - 1 - age
-        return slice(place * size, (place + 1) * size)
+        return slice(place * each, (place + 1) * each)
 
     def _speed_weights(self, projection: torch.Tensor) -> torch.Tensor:
         """Weights (frames − 1,) of changes between frames, by the transitions that are due."""
         buffer, n = self._buffer, self._n
-        row = np.arange(n - 1)
-        row = row[~(buffer.terminated | buffer.truncated)[: n - 1]]
-        before, after, next_after = (
-            self._coefficients(found)
-            for found in (buffer.inputs[row], buffer.successors[row], buffer.successors[row + 1])
+        frames = [self._frame(age, self._size) for age in range(self._frames)]
+        every = np.arange(1 + max(buffer.inputs[:n].max(), buffer.successors[:n].max()))
+        parts = (self._coefficients(every[part]) for part in blocks(len(every)))
+        features = torch.cat(
+            [torch.stack([part[:, each] @ projection for each in frames], dim=1) for part in parts]
         )
-        frames = [before[:, self._frame(age)] @ projection for age in range(self._frames)]
-        changes = torch.stack([new - old for new, old in pairwise(frames)], dim=1)
-        newest = self._frame(0)
-        return speed_weights(changes, (next_after - after)[:, newest] @ projection)
+        row = np.flatnonzero(~(buffer.terminated | buffer.truncated)[: n - 1])
+        before = features[buffer.inputs[row]]
+        after, next_after = (features[buffer.successors[each], 0] for each in (row, row + 1))
+        return speed_weights(before[:, :-1] - before[:, 1:], next_after - after)
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:
         """Coefficients (n, p) float64 of observations (n,), whose cosines are computed once, and

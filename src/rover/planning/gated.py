@@ -58,8 +58,8 @@ class Gating(NamedTuple):
         narrowest: share of its variance in all transitions that an input's unit is at least.
         least_weight: of an input in which moving transitions differ like all others.
         ridge, move_ridge: of changes and the gate, and of moves.
-        still: share of its deviation below which a still feature changes in half of the
-            transitions, under each action.
+        still: share of its deviation below which a still feature changes in more than half of
+            the transitions, under each action.
         action_prior: transitions that an action is taken to have besides, of all actions.
         moved: share of its deviation from which on a change is a move.
         early: first transitions, before exploration moves what is still in most of them.
@@ -496,7 +496,7 @@ def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
 
 
 def _still(actions: IntArray, changes: FloatArray, deviation: FloatArray) -> BoolArray:
-    """Mask (d,) of features that lie still in half of the transitions or more, under each action.
+    """Mask (d,) of features that lie still in more than half of the transitions, under each action.
 
     A box does. The speed of a point without friction lies still under all forces across it, which
     may be most, and moves under the others wherever the point is: nothing has to be found for it.
@@ -510,7 +510,7 @@ def _still(actions: IntArray, changes: FloatArray, deviation: FloatArray) -> Boo
     each = np.bincount(actions)[:, None]
     counts = np.stack([np.bincount(actions, column) for column in stays.T], axis=1)
     shares = (counts + GATING.action_prior * stays.mean(axis=0)) / (each + GATING.action_prior)
-    return np.asarray((stays.mean(axis=0) > 0.5) & (shares >= 0.5).all(axis=0))
+    return np.asarray((shares > 0.5).all(axis=0))
 
 
 def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
