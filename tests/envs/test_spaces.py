@@ -10,7 +10,7 @@ from gymnasium import spaces
 import rover
 from rover.envs import Spaces, StoredObservations
 from rover.envs.spaces import _description_of, described_space, lifted, stored_form
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 
 GREY = spaces.Box(0, 255, (9, 12), np.uint8)
 RGB = spaces.Box(0, 255, (9, 12, 3), np.uint8)
@@ -41,6 +41,11 @@ OBSERVATIONS: list[tuple[spaces.Space[Any], tuple[int, ...], str]] = [
     (spaces.Box(0, 255, (3, 9, 12), np.uint8), (9, 12, 3), "uint8"),
     (spaces.Box(0, 1, (9, 12, 3)), (9, 12, 3), "uint8"),
     (spaces.Box(0, 1, (1, 9, 12), np.float64), (9, 12, 1), "uint8"),
+    (spaces.Box(0, 255, (36, 40, 9), np.uint8), (36, 40, 9), "uint8"),
+    (spaces.Box(0, 255, (2, 36, 40), np.uint8), (36, 40, 2), "uint8"),
+    (spaces.Box(0, 255, (4, 48, 52, 3), np.uint8), (48, 52, 12), "uint8"),
+    (spaces.Box(0, 255, (3, 3, 36, 40), np.uint8), (36, 40, 9), "uint8"),
+    (spaces.Box(0, 1, (10, 10, 7)), (700,), "float32"),
     (spaces.Dict({"a": NUMBERS, "b": spaces.Discrete(3), "c": NUMBERS}), (7,), "float64"),
     (spaces.Tuple((spaces.Discrete(3, start=1), spaces.MultiBinary(2))), (5,), "int64"),
     (
@@ -115,6 +120,21 @@ def test_observations_are_stored_and_described(space, shape, dtype):
         for other, its in rows:
             assert np.array_equal(row, its) or not same(space, element, other)
             assert not np.array_equal(row, its) or same(space, element, other)
+
+
+@pytest.mark.parametrize("colours_first", [False, True])
+def test_frames_of_a_stack_become_channels_in_their_order(colours_first):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 36, 40, 3), np.uint8)
+    stack = np.moveaxis(frames, 3, 1) if colours_first else frames
+    image = stored_form(spaces.Box(0, 255, stack.shape, np.uint8)).rows(stack[None])[0]
+    for number, frame in enumerate(frames):
+        np.testing.assert_array_equal(image[..., 3 * number : 3 * number + 3], frame)
+
+
+@pytest.mark.parametrize("shape", [(64, 48, 52, 3), (84, 84, 24), (32, 32, 9)])
+def test_images_of_too_many_channels_are_no_vectors(shape):
+    with pytest.raises(UnsupportedSpaceError, match="stack fewer frames"):
+        stored_form(spaces.Box(0, 255, shape, np.uint8))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -5,8 +5,10 @@ Observations become integers (Discrete), vectors or uint8 images (Box), in this 
 - Discrete states are counted from 0.
 - Vectors of uint8, int64, float32 and float64, and uint8 images (height, width, 1, 3 or 4), are
   stored as they are.
-- Grey images (height, width) get a channel, images with their channels first have them last, and
-  float images of bounded numbers become bytes. Images have sides of at least eight pixels.
+- Grey images (height, width) get a channel, images with their channels first have them last, the
+  frames of a stack (frames, height, width, 1, 3 or 4) become channels, and float images of bounded
+  numbers become bytes. Images have sides of at least eight pixels; more than four channels are at
+  most 16, and at most a quarter of a side.
 - All other numbers are one vector: boards row by row, MultiBinary and MultiDiscrete as they are,
   Dict and Tuple part after part in the order of the space, whose Discrete parts are one-hot.
 - A Dict or Tuple with one image and bounded numbers is that image, with a row of grey fields below
@@ -45,9 +47,19 @@ _MOST_COUNTED = 8  # numbers up to which all corners are counted
 
 _DTYPES = ("uint8", "int64", "float32", "float64")
 """Types of vectors that encoders take."""
-_CHANNELS = (1, 3, 4)
+_COLOURS = (1, 3, 4)
+_MOST_CHANNELS = 16
+_LAYOUTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
+    2: ((0, 1),),
+    3: ((0, 1, 2), (1, 2, 0)),
+    4: ((1, 2, 0, 3), (2, 3, 0, 1)),
+}
+"""Axes of arrays of 2 to 4 dimensions that are height, width, and channels or frames and colours,
+by preference."""
 _SMALLEST = 8
 """Pixels of an image's side at least; smaller arrays are boards."""
+_SIDE_OF_IMAGES = 32
+"""Pixels of both sides from which on bytes are images, and no board."""
 _BAND = 4
 """Rows of pixels that show the numbers beside an image."""
 _NONE: NDArray[np.int64] = np.empty(0, np.int64)
@@ -231,6 +243,12 @@ def stored_form(space: gym.Space[Any]) -> StoredForm:
             return StoredForm(space, partial(_as_they_are, dtype))
     if (image := _image_of(space)) is not None:
         return StoredForm(spaces.Box(0, 255, image.shape, np.uint8), partial(_as_images, image))
+    if _are_many_channels(space):
+        reason = (
+            f"images have up to {_MOST_CHANNELS} channels, which are at most a quarter of a side: "
+            "stack fewer frames, or make them grey with gymnasium.wrappers.GrayscaleObservation"
+        )
+        raise _unsupported("observation", space, reason)
     whole = _parts_of(space)
     if whole is None:
         raise _unsupported("observation", space, _line_for_observations(space))
@@ -245,17 +263,23 @@ def stored_form(space: gym.Space[Any]) -> StoredForm:
 
 
 class _Image(NamedTuple):
-    """Form of an array that is an image, and its shape (height, width, channels)."""
+    """Form of an array that is an image.
+
+    Attributes:
+        shape: (height, width, channels) that it is stored in.
+        axes: of the array, in the order in which they are stored.
+        low, high: of its numbers.
+    """
 
     shape: tuple[int, int, int]
-    channels_first: bool
+    axes: tuple[int, ...]
     low: float
     high: float
 
 
 def _image_of(space: gym.Space[Any]) -> _Image | None:
     """Form of a space of images that are stored in another one; None of any other space."""
-    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
+    if not isinstance(space, spaces.Box) or len(space.shape) not in _LAYOUTS:
         return None
     low, high = float(space.low.min()), float(space.high.max())
     is_flat = np.all(space.low == low) and np.all(space.high == high)
@@ -264,13 +288,24 @@ def _image_of(space: gym.Space[Any]) -> _Image | None:
     is_bytes = space.dtype == np.uint8 and (low, high) == (0.0, 255.0)
     if not is_bytes and not (np.dtype(space.dtype).kind == "f" and high in (1.0, 255.0)):
         return None
-    height, width, channels = space.shape if len(space.shape) == 3 else (*space.shape, 1)
-    first = channels not in _CHANNELS
-    if first:
-        channels, height, width = height, width, channels
-    if min(height, width) < _SMALLEST or channels not in _CHANNELS:
-        return None
-    return _Image((height, width, channels), first, low, high)
+    for axes in _LAYOUTS[len(space.shape)]:
+        height, width, *rest = (space.shape[axis] for axis in axes)
+        channels, side = math.prod(rest), min(height, width)
+        are_few = channels in _COLOURS or channels <= min(_MOST_CHANNELS, side // 4)
+        if side >= _SMALLEST and are_few and (len(rest) < 2 or rest[1] in _COLOURS):
+            return _Image((height, width, channels), axes, low, high)
+    return None
+
+
+def _are_many_channels(space: gym.Space[Any]) -> bool:
+    """True of bytes that are images by their sides, but for the number of their channels."""
+    return (
+        isinstance(space, spaces.Box)
+        and len(space.shape) > 2
+        and space.dtype == np.uint8
+        and bool((space.high == 255).all())
+        and sorted(space.shape)[-2] >= _SIDE_OF_IMAGES
+    )
 
 
 def _is_bounded(low: NDArray[Any], high: NDArray[Any]) -> bool:
@@ -443,7 +478,7 @@ def _as_image_part(batch: Any, image: _Image | None = None) -> _Split:
 def _as_images(image: _Image, batch: Any) -> NDArray[Any]:
     """Images (n, height, width, channels) as bytes."""
     rows = np.asarray(batch)
-    turned = np.moveaxis(rows, 1, 3) if image.channels_first else rows.reshape(-1, *image.shape)
+    turned = rows.transpose(0, *(axis + 1 for axis in image.axes)).reshape(-1, *image.shape)
     if turned.dtype == np.uint8:
         return np.ascontiguousarray(turned)
     share = (turned.astype(np.float64) - image.low) / max(image.high - image.low, 1e-300)

@@ -270,7 +270,10 @@ def _frames(frames: NDArray[Any], steps: IntArray, title: str) -> Figure:
     # As torch has them, with the channels in front.
     is_first = len(shape) == 3 and shape[0] < min(shape[1:]) and shape[2] not in (1, 3, 4)
     shown = np.moveaxis(frames, 1, -1) if is_first else frames
-    if shown.ndim == 4 and shown.shape[-1] not in (3, 4):
+    channels = shown.shape[-1] if shown.ndim == 4 else 1
+    if channels > 4 and channels % 3 == 0:
+        shown = shown[..., -3:]  # the latest of a stack of colours
+    elif shown.ndim == 4 and channels not in (3, 4):
         shown = shown[..., -1]  # the latest of a stack, or the only channel
     brightest = float(shown.max()) or 1.0
     columns = min(4, len(shown))
