@@ -2,12 +2,15 @@
 
     python benchmarks/ogbench_mazes.py --size medium --seeds 100,101
     python benchmarks/ogbench_mazes.py --size large --seeds 100 --steps 5000 --cells
+    python benchmarks/ogbench_mazes.py --size teleport --seeds 100 --discount 0.998
 
 Each of the steps holds one of eight directions for five frames, so that 10,000 are 50,000 of
 OGBench's. A cell counts as reached within a unit of its centre. Then `rover.solve` plans for the
 five tasks, whose starts and goals are drawn ten times each, an episode has 1,000 frames, and an
 arrival within a unit of the goal is a success, as OGBench counts it. Random actions make the same.
-`--cells` leaves the tasks out. It needs `pip install ogbench`.
+`--cells` leaves the tasks out. `--discount` is the plans': an arrival at the end of an episode of
+200 steps counts as much as an early one, so that it has to be near 1 where a short way is a risk.
+It needs `pip install ogbench`.
 """
 
 from __future__ import annotations
@@ -67,14 +70,14 @@ def success(env: gym.Env[Any, Any], seed: int, act: Act) -> list[float]:
     return succeeded
 
 
-def plans(agent: rover.Rover, env: gym.Env[Any, Any], seed: int) -> Act:
+def plans(agent: rover.Rover, env: gym.Env[Any, Any], seed: int, discount: float) -> Act:
     """Acting by a plan for each attempt's goal, uniformly where there is none."""
     rng = np.random.default_rng(seed)
     goals = [
         env.reset(seed=episode, options={"task_id": task})[1]["goal"]
         for task, episode in attempts(seed)
     ]
-    policy = rover.solve(agent, goals=[is_near(goal) for goal in goals])
+    policy = rover.solve(agent, goals=[is_near(goal) for goal in goals], discount=discount)
     policies = [policy.single(number) for number in range(len(goals))]
     return lambda seen, number: int(policies[number].act(seen, rng))
 
@@ -91,6 +94,7 @@ def main() -> None:
     sizes = ("medium", "large", "giant", "teleport")
     arguments.add_argument("--size", default="medium", choices=sizes)
     arguments.add_argument("--steps", type=int, default=10_000)
+    arguments.add_argument("--discount", type=float, default=0.99)
     arguments.add_argument("--cells", action="store_true")
     arguments.add_argument("--random", action="store_true", help="random actions alone")
     asked = arguments.parse_args()
@@ -110,7 +114,7 @@ def main() -> None:
         line = f"{asked.size}, seed {seed}, {asked.steps} steps: {reached} of {len(cells)} cells, "
         line += f"{each:.2f} ms of CPU a step"
         if not asked.cells:
-            act = uniform(seed) if asked.random else plans(agent, env, seed)
+            act = uniform(seed) if asked.random else plans(agent, env, seed, asked.discount)
             by_task = np.mean(np.reshape(success(env, seed, act), (N_TASKS, DRAWS)), axis=1)
             line += (
                 f"; success {by_task.mean():.2f} (tasks {' '.join(f'{s:.1f}' for s in by_task)})"

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array, diags_array, hstack, vstack
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
 from rover.arrays import evenly_spaced
 from rover.operators.kernels import gaussian_weights
-from rover.operators.support import BoolArray, FloatArray
+from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.dynamics import Dynamics
 from rover.planning.dynamics_model import MOST_COMPARED
+from rover.planning.jumps import JumpOutcomes
 from rover.planning.model_selection import is_lattice
 from rover.planning.net import Net, between, nearest, sparse_rows
 from rover.planning.points import NEIGHBOURS, Points, Transitions
@@ -75,7 +77,8 @@ class OutcomeModel:
             at all.
         n_planned: u.
         shares: (p·A, E) probability of each outcome of a pair x·A + a; empty rows where the pair
-            was never tried.
+            was never tried. Where every landmark stands for one observation alone outcomes are what
+            was seen; else one move for each pair, and then the random jumps.
         steps: for each step that an outcome takes, (E, n) weights on the transitions that it is
             made of; empty rows where the outcome took fewer.
         onward: (E, u) where the outcome leads, rows that sum to 1.
@@ -116,8 +119,9 @@ class OutcomeModel:
         begins = np.repeat(self.landmarks, self.n_actions, axis=0)
         points = begins + _PASSED * self.displacements
         passed = is_goal(points.reshape(-1, points.shape[2])).reshape(points.shape[:2]).any(axis=0)
-        # A pair that was never tried has not moved, and leads to the sink.
-        return np.asarray(passed & (self.sink < 1.0))
+        # A pair that was never tried has not moved, and leads to the sink; a jump passes nothing.
+        n_jumps = self.onward.shape[0] - len(self.sink)
+        return np.pad(np.asarray(passed & (self.sink < 1.0)), (0, n_jumps))
 
     def _read(self, number: int, columns: FloatArray) -> FloatArray:
         """Columns (n, K) of transitions at a step of the outcomes, (E, K)."""
@@ -225,8 +229,11 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     model, taken = points.model, points.transitions
     assert model is not None
     assert taken is not None
-    coarse = Net.over(taken.begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2)
-    finer = Net.over(taken.begins, FINE_SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
+    visited = taken.begins
+    if taken.jumps is not None:  # nobody stands where jumps begin: their places fill the hole
+        visited = np.concatenate([visited, taken.jumps.starts.data])
+    coarse = Net.over(visited, SPACING, largest=MAX_SOLVED_LANDMARKS // 2)
+    finer = Net.over(visited, FINE_SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
     net = coarse.landmarks
     landmarks = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     taken.find_contacts(model.dynamics.smooth(taken.begins, points.buffer.actions))
@@ -236,21 +243,74 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     # at √ρ.
     unforeseen = _unforeseen(model.dynamics, taken)
     contact_probability = np.maximum(repeated.contact_probability, math.sqrt(unforeseen))
-    index, weight = between(KDTree(net), repeated.ends, NEIGHBOURS)
     tried = np.tile([tree is not None for tree in taken.trees], len(landmarks))
     # A loss of mass that is equal everywhere does not change a choice.
     ridge = min(ridge, OUTCOMES.usual_leak * float(np.quantile(repeated.support[tried], 0.25)))
+    shares, ends = csr_array(diags_array(tried.astype(np.float64))), repeated.ends
+    steps, landings = repeated.steps, repeated.landings
+    if taken.jumps is not None:
+        shares = _with_jumps(shares, landmarks, points.buffer.n_actions, taken.jumps)
+        ends = np.concatenate([ends, taken.jumps.ends])
+        steps, landings = (_with_rows(each, taken.jumps.rows) for each in (steps, landings))
+    index, weight = between(KDTree(net), ends, NEIGHBOURS)
+    if taken.jumps is not None:
+        begins = np.repeat(landmarks, points.buffer.n_actions, axis=0)
+        begins = np.concatenate([begins, taken.jumps.ends])
+        index, weight = _within_parts(coarse, taken, begins, index, weight)
     return OutcomeModel(
         points=points,
         landmarks=landmarks,
         n_planned=len(net),
-        shares=csr_array(diags_array(tried.astype(np.float64))),
-        steps=repeated.steps,
-        landings=repeated.landings,
+        shares=shares,
+        steps=steps,
+        landings=landings,
         onward=sparse_rows(index, weight, len(net)),
         sink=np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0),
         displacements=repeated.ends - np.repeat(landmarks, points.buffer.n_actions, axis=0),
         contact_probability=contact_probability,
+    )
+
+
+def _with_jumps(
+    shares: csr_array, landmarks: FloatArray, n_actions: int, jumps: JumpOutcomes
+) -> csr_array:
+    """Shares of all outcomes: moves (p·A, p·A) first, and a column for each jump after them. At a
+    landmark where jumps begin any action is a jump."""
+    probability = jumps.probability(landmarks)
+    near = jumps.nearest(landmarks)
+    weights = np.broadcast_to(probability[:, None] / near.shape[1], near.shape)
+    leaps = sparse_rows(near, weights, len(jumps.rows))[np.repeat(np.arange(len(near)), n_actions)]
+    moved = diags_array(1.0 - np.repeat(probability, n_actions)) @ shares
+    shares = csr_array(hstack([moved, leaps]))
+    shares.eliminate_zeros()
+    return shares
+
+
+def _within_parts(
+    net: Net, taken: Transitions, begins: FloatArray, index: IntArray, weights: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Landmarks (E, q) of a net and weights of outcomes that begin at points (E, z), without those
+    in parts of space that no move was seen to lead to: jumps alone do."""
+    begun, ended = (
+        net.nearest(points, 1)[1][:, 0] for points in (taken.begins, taken.begins + taken.changes)
+    )
+    moves = csr_array((np.ones(len(begun)), (begun, ended)), (len(net), len(net)))
+    part = connected_components(moves, directed=False)[1]
+    own = net.nearest(begins, 1)[1]
+    weights = np.where(part[index] == part[own], weights, 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    # Where nothing is left of an outcome it stays.
+    index, weights = np.column_stack([index, own]), np.column_stack([weights, total == 0.0])
+    return index, weights / np.where(total == 0.0, 1.0, total)
+
+
+def _with_rows(steps: tuple[csr_array, ...], rows: IntArray) -> tuple[csr_array, ...]:
+    """Steps of outcomes, and further outcomes that are one transition each."""
+    n = steps[0].shape[1]
+    each = csr_array((np.ones(len(rows)), (np.arange(len(rows)), rows)), (len(rows), n))
+    none = csr_array((len(rows), n))
+    return tuple(
+        csr_array(vstack([step, none if number else each])) for number, step in enumerate(steps)
     )
 
 
@@ -274,7 +334,7 @@ class _Repeated(NamedTuple):
 def _repeat(
     dynamics: Dynamics, taken: Transitions, landmarks: FloatArray, distance: float
 ) -> _Repeated:
-    """Repeat each action from each landmark until it is `distance` from it."""
+    """Repeat each action from each landmark until it is `distance` from it, or may jump."""
     n_actions, n, size = len(taken.rows), len(taken.changes), len(landmarks) * len(taken.rows)
     where = np.repeat(landmarks[None], n_actions, axis=0)  # (A, p, z)
     active = np.array([[tree is not None] for tree in taken.trees]) & np.ones(
@@ -313,6 +373,8 @@ def _repeat(
             begun.append(transitions[:, 0])
             ended.append(nearest(taken.landed, where[action, mine], 1)[1][:, 0])
             left = ((where[action, mine] - landmarks[mine]) ** 2).sum(axis=1) >= distance**2
+            if taken.jumps is not None:
+                left |= taken.jumps.probability(where[action, mine]) > 0.0
             active[action, mine[left]] = False
         row = np.concatenate(rows)
         for taken_from, found in ((steps, begun), (landings, ended)):

@@ -21,6 +21,7 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.jumps import JumpOutcomes
 from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import has_metric
 from rover.planning.net import FIRST_UNITS, nearest, time_units
@@ -133,8 +134,13 @@ def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
     model.fit()
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
-    begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
-    transitions = Transitions(begins, ends, buffer.actions, buffer.n_actions)
+    begins, actions, changes, jumped = model.moves(slice(0, len(buffer)))
+    ends = model.points(buffer.successors)
+    jumps = None
+    if jumped.any():
+        places = begins + changes
+        jumps = JumpOutcomes.among(np.where(jumped[:, None], places, ends), ends, jumped)
+    transitions = Transitions(begins, ends, actions, buffer.n_actions, jumps)
     return Points(
         buffer, features @ projection, projection, encoder, model=model, transitions=transitions
     )
@@ -147,10 +153,12 @@ class Transitions:
         begins, ends: (n, z) points.
         actions: (n,).
         n_actions: A.
+        jumps: the random jumps among them; None: there are none.
 
     Attributes:
         begins: (n, z).
-        changes: (n, z).
+        changes: (n, z), before the jumps.
+        jumps: as given.
         contacts: (n,) mask of those that contradict the dynamics model where they began: they met
             a wall, fell or were clipped; by :meth:`find_contacts`.
         rows: of each action, the transitions.
@@ -162,9 +170,15 @@ class Transitions:
     contacts: BoolArray
 
     def __init__(
-        self, begins: FloatArray, ends: FloatArray, actions: IntArray, n_actions: int
+        self,
+        begins: FloatArray,
+        ends: FloatArray,
+        actions: IntArray,
+        n_actions: int,
+        jumps: JumpOutcomes | None = None,
     ) -> None:
-        self.begins, self.changes = begins, ends - begins
+        self.begins, self.jumps = begins, jumps
+        self.changes = (ends if jumps is None else np.asarray(jumps.places.data)) - begins
         self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
         self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
         self.landed = KDTree(ends)

@@ -432,9 +432,12 @@ def _solve(
     if model.displacements is None:
         action_values = earned + remaining * (model.onward @ values)
         return {"action_values": by_task(kept * (model.shares @ action_values) + lost)}
+    # The policy looks up the value of where a move ends, and a jump ends where it does.
+    n_moves = len(model.sink)
+    earned[n_moves:] += remaining[n_moves:] * (model.onward[n_moves:] @ values)
     return {
         "action_values": by_task(kept * (model.shares @ earned) + lost),
-        "remaining": by_task(kept * (model.shares @ remaining)),
+        "remaining": by_task(kept * (model.shares[:, :n_moves] @ remaining[:n_moves])),
         "values": values.T,
     }
 

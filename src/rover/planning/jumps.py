@@ -1,0 +1,144 @@
+"""Random jumps: transitions that end far from where the dynamics model leads, and from each other.
+
+A contact stops a motion, or at most throws it back, which misses the prediction by twice the
+motion. What misses it by more is a jump. Where jumps from near by end in one place, the nearest
+tells where the next one ends. Where they do not, their ends are a distribution: its mean is a place
+that none of them leads to, and the nearest one promises what happens by chance.
+
+Such a transition is taken for two: the move that was predicted, to its *place*, and the jump from
+there to its end. How likely a jump is follows from the places near by, whatever action led there,
+and where it ends is the empirical distribution of the nearest k jumps, with the k that predicts
+each of them best from the others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial import KDTree
+
+from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.dynamics_model import DynamicsModel
+from rover.planning.model_selection import unexplained
+from rover.planning.net import nearest
+
+_LARGEST = 0.99  # quantile of the predicted moves that is taken for the largest
+_BEYOND = 2.0  # largest moves by which a contact at most misses what was predicted
+_FEWEST = 5
+_RANDOM = 0.1  # share of the jumps that the nearest one leaves unexplained
+_NEAR = 8  # places that say how likely a jump is
+_MOST = 64  # jumps that say where the next one ends
+
+
+class Jumps:
+    """The jumps of a dynamics model, which is not changed any more.
+
+    Args:
+        law: the dynamics model; its predictions are used uncorrected.
+        scale: (d,) units of its points.
+        least: miss from which on a transition is a jump.
+    """
+
+    def __init__(self, law: DynamicsModel, scale: FloatArray, least: float) -> None:
+        self._law, self._scale, self._least = law, scale, least
+
+    def split(
+        self, begins: FloatArray, actions: IntArray, changes: FloatArray, scale: FloatArray
+    ) -> tuple[FloatArray, BoolArray]:
+        """Changes (n, d) without the jumps among them, and mask (n,) of those.
+
+        Args:
+            begins: (n, d) points.
+            actions: (n,).
+            changes: (n, d).
+            scale: (d,) the units of the points.
+        """
+        ratio = scale / self._scale
+        predicted = self._law.smooth(begins * ratio, actions)
+        jumped = np.linalg.norm(changes * ratio - predicted, axis=1) > self._least
+        return np.where(jumped[:, None], predicted / ratio, changes), jumped
+
+
+def random_jumps(
+    law: DynamicsModel,
+    begins: FloatArray,
+    actions: IntArray,
+    changes: FloatArray,
+    scale: FloatArray,
+) -> Jumps | None:
+    """The jumps among transitions, if they are random; else None.
+
+    Args:
+        law: their dynamics model.
+        begins: (n, d) points.
+        actions: (n,).
+        changes: (n, d).
+        scale: (d,) the units of the points.
+    """
+    predicted = law.smooth(begins, actions)
+    missed = changes - predicted
+    least = _BEYOND * float(np.quantile(np.linalg.norm(predicted, axis=1), _LARGEST))
+    rows = np.flatnonzero(np.linalg.norm(missed, axis=1) > least)
+    if len(rows) < _FEWEST:
+        return None
+    ends = (begins + changes)[rows]
+    near = _others(begins[rows] + predicted[rows], 1)[:, 0]
+    if unexplained(ends[near] - ends, missed[rows]) <= _RANDOM:
+        return None
+    return Jumps(law, scale, least)
+
+
+class JumpOutcomes(NamedTuple):
+    """Places of jumps, and their ends.
+
+    Attributes:
+        places: of all transitions, where they ended before they jumped, if they did.
+        jumped: (n,) which did.
+        starts: places of those that did.
+        rows: (j,) of the transitions that did.
+        ends: (j, d) where those ended.
+        k: jumps that say where the next one ends.
+    """
+
+    places: KDTree
+    jumped: BoolArray
+    starts: KDTree
+    rows: IntArray
+    ends: FloatArray
+    k: int
+
+    @classmethod
+    def among(cls, places: FloatArray, ends: FloatArray, jumped: BoolArray) -> JumpOutcomes:
+        """Find jumps by places and ends (n, d) of transitions, and a mask (n,) of jumps."""
+        rows = np.flatnonzero(jumped)
+        near = _others(places[rows], min(_MOST, len(rows) - 1))
+        ends = ends[rows]
+        means = np.cumsum(ends[near], axis=1) / np.arange(1, near.shape[1] + 1)[:, None]
+        missed = ((means - ends[:, None]) ** 2).sum(axis=2)
+        least = missed[:, [int(np.argmin(missed.mean(axis=0)))]]
+        # The most whose error is within a standard error of the least (Breiman et al. 1984).
+        worse = (missed - least).mean(axis=0)
+        usual = (missed - least).std(axis=0) / np.sqrt(len(rows))
+        k = 1 + int(np.flatnonzero(worse <= usual)[-1])
+        return cls(KDTree(places), jumped, KDTree(places[rows]), rows, ends, k)
+
+    def probability(self, points: FloatArray) -> FloatArray:
+        """Probability (q,) of a jump on arrival at points (q, d)."""
+        distance, index = nearest(self.places, points, min(_NEAR, self.places.n))
+        # Inverse squares (Shepard 1968): at a place itself its own transition counts alone.
+        weights = 1.0 / np.maximum(distance, 1e-9) ** 2
+        share = (weights * self.jumped[index]).sum(axis=1) / weights.sum(axis=1)
+        return np.asarray(np.where(share > 1e-6, share, 0.0))
+
+    def nearest(self, points: FloatArray) -> IntArray:
+        """Numbers (q, k) of the jumps nearest to points (q, d), each as likely as the others."""
+        return nearest(self.starts, points, self.k)[1]
+
+
+def _others(points: FloatArray, k: int) -> IntArray:
+    """The k other points (n, k) nearest to each of points (n, d)."""
+    index = nearest(KDTree(points), points, k + 1)[1]
+    itself = index == np.arange(len(points))[:, None]
+    itself[~itself.any(axis=1), -1] = True  # others lie at the same point
+    return np.asarray(index[~itself].reshape(len(points), k))
