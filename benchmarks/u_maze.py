@@ -5,7 +5,8 @@
 
 The world is gymnasium-robotics' PointMaze_UMaze-v3, from states: four forces, episodes of 500
 steps that begin at (−1, 1). From pixels, an observation is the maze as MuJoCo draws it from above,
-84×84, in grey, now and one and two steps ago; where there is no screen, MUJOCO_GL=osmesa draws.
+84×84, in colour, as the paper's other pictures, now and one and two steps ago, with the ball that
+marks where the goal of an episode would be; where there is no screen, MUJOCO_GL=osmesa draws.
 After the reward-free steps 50 episodes of the policy are rolled out.
 A point of a 90 by 90 grid over the inside of the maze is covered if an episode came within 0.08 of
 it; counted are the points at which the ball, of radius 0.1, can be. Then `rover.solve` plans for
@@ -76,14 +77,14 @@ class Pictures(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         maze: Any = env.unwrapped
         maze.point_env.mujoco_renderer.default_cam_config = ABOVE
-        self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, FRAMES), np.uint8)
+        self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3 * FRAMES), np.uint8)
         self._frames: deque[Any] = deque(maxlen=FRAMES)
 
     def _drawn(self) -> NDArray[np.uint8]:
-        return np.asarray(self.env.render(), np.float64).mean(axis=-1).astype(np.uint8)
+        return np.asarray(self.env.render())
 
     def _seen(self) -> NDArray[np.uint8]:
-        return np.stack(self._frames, axis=-1)
+        return np.concatenate(self._frames, axis=-1)
 
     def reset(self, **options: Any) -> Any:
         _, info = self.env.reset(**options)

@@ -14,7 +14,7 @@ from rover import Rover, load_policy, make_agent, solve
 from rover.coverage.images import ImageFeatures, frames_of, lasts_a_lag
 from rover.data import Buffer
 from rover.errors import ConfigurationError
-from rover.features.slow import LAG, LaggedSums, bending, coefficients, slow_features
+from rover.features.slow import LAG, LaggedSums, bending, coefficients, seen, slow_features
 
 QUICK = {"evaluation_episodes": 2}
 
@@ -65,10 +65,11 @@ def test_pairs_lie_within_episodes():
         episodes[-1][0].append(step[2])
         episodes[-1][1].append(step[1])
     found = ImageFeatures(buffer)
-    sums, seen = LaggedSums(198, 4), torch.tensor(buffer.observations.rows)
-    usual = seen[torch.tensor(buffer.inputs)].median(dim=0).values
+    sums, every = LaggedSums(198, 4), torch.tensor(buffer.observations.rows)
+    usual = every[torch.tensor(buffer.inputs)].median(dim=0).values
+    shares = dict(found.encoder().named_buffers())["shares"]
     for pictures, actions in episodes:
-        rows = coefficients(torch.from_numpy(np.array(pictures)), usual)
+        rows = coefficients(seen(torch.from_numpy(np.array(pictures)), usual, shares), usual)
         for begin in range(len(rows) - LAG):
             before = max(begin - LAG, 0)
             taken = np.zeros((2, 4))
@@ -86,6 +87,35 @@ def test_pairs_lie_within_episodes():
     np.testing.assert_allclose(
         encoder["projection"].abs(), expected.projection.abs(), rtol=1e-3, atol=1e-5
     )
+
+
+def test_marks_that_stay_within_an_episode_are_no_place_of_anything():
+    """A disc that is pushed about, and a mark of another colour that lies elsewhere each time."""
+    rng, size, buffer = np.random.default_rng(0), 32, Buffer((32, 32, 3), np.uint8, 4)
+    ways = np.array([[0.7, 0.0], [-0.7, 0.0], [0.0, 0.7], [0.0, -0.7]])
+    at, places = np.stack(np.mgrid[:size, :size], axis=-1) + 0.5, []
+
+    def drawn(place: Any, mark: Any) -> Any:
+        picture = np.full((size, size, 3), 40.0)
+        for where, colour in ((mark, (200, 20, 90)), (place, (60, 180, 100))):
+            cover = np.clip(3.0 - np.linalg.norm(at - where, axis=-1) + 0.5, 0.0, 1.0)[..., None]
+            picture += (np.array(colour) - picture) * cover
+        return picture.astype(np.uint8)
+
+    for _ in range(8):
+        mark, place, action = rng.uniform(18, 28, 2), rng.uniform(6, 26, 2), 0
+        before = drawn(place, mark)
+        for step in range(100):
+            action = int(rng.integers(4)) if step % 5 == 0 else action
+            place = np.clip(place + ways[action], 4, size - 4)
+            after = drawn(place, mark)
+            _add(buffer, (before, action, after, step == 99))
+            places.append(place)
+            before = after
+    points = ImageFeatures(buffer).points(buffer.successors[:800], 800)
+    design, wanted = np.column_stack([np.ones(800), points]), np.array(places)
+    missed = wanted - design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
+    np.testing.assert_array_less((missed**2).mean(axis=0) / wanted.var(axis=0), 0.03)
 
 
 @pytest.mark.parametrize(("axes", "newest_first"), [((0, 1), True), ((1, 0), False)])

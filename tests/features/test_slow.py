@@ -16,6 +16,7 @@ from rover.features.slow import (
     SlowFeatures,
     bending,
     coefficients,
+    seen,
     slow_features,
     speed_weights,
 )
@@ -86,6 +87,20 @@ def test_a_picture_without_a_foreground_has_its_centroid_in_the_middle():
     assert (seen[:, -2:] == 0.0).all()
 
 
+def test_differences_from_the_usual_picture_count_by_their_shares():
+    rng = np.random.default_rng(0)
+    pictures, usual, shares = (
+        torch.from_numpy(rng.integers(0, 256, (*shape, 9, 7, 3), np.uint8))
+        for shape in ((20,), (), ())
+    )
+    shares[:4] = 255
+    counted = seen(pictures, usual, shares)
+    expected = usual + (pictures.double() - usual) * shares / 255.0
+    assert float((counted - expected).abs().max()) <= 0.5 + 1e-4
+    assert torch.equal(counted[:, :4], pictures[:, :4])
+    assert torch.equal(seen(pictures[3:4], usual, shares)[0], counted[3])
+
+
 @given(SEEDS)
 @settings(max_examples=20)
 def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
@@ -94,7 +109,7 @@ def test_an_encoder_gives_the_same_bits_alone_and_in_a_batch(seed):
     usual = torch.from_numpy(pictures).median(dim=0).values
     seen = coefficients(torch.from_numpy(pictures), usual)
     found = slow_features(_sums(seen), bending(12, 17, 2))
-    encoder = slow_encoder(found, usual)
+    encoder = slow_encoder(found, usual, torch.full_like(usual, 255))
     together = encoder.features(pictures)
     for row in range(0, 60, 7):
         np.testing.assert_array_equal(encoder.features(pictures[row : row + 1])[0], together[row])
@@ -300,7 +315,7 @@ def test_colour_noise_and_a_moving_background_do_not_fool_it():
     usual = torch.from_numpy(pictures[::10]).median(dim=0).values
     rows = torch.cat([coefficients(part, usual) for part in torch.from_numpy(pictures).split(256)])
     found = slow_features(_sums(rows), bending(side, side, 3))
-    encoder = slow_encoder(found, usual)
+    encoder = slow_encoder(found, usual, torch.full_like(usual, 255))
     features, same_places = encoder.features(pictures), encoder.features(others)
     # On discs alike before another background: features follow the disc.
     for axis in range(2):

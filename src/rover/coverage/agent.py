@@ -42,6 +42,7 @@ from rover.operators import (
 )
 from rover.planning.contact import ContactSearch
 from rover.planning.counts import Counts
+from rover.planning.displacements import SEARCHED_FIT, USUAL_FIT
 from rover.planning.dynamics_model import MOST_UNEXPLAINED
 from rover.planning.model import LANDMARKS, LandmarkModel
 from rover.policies import ContextPolicy, CoveragePolicy
@@ -291,6 +292,7 @@ class Rover(Agent[RoverConfig]):
                 self.buffer,
                 self._representation.points,
                 largest=min(self.config.n_anchors, LANDMARKS.most),
+                fit=SEARCHED_FIT if self._representation.sees_slowly else USUAL_FIT,
             )
         return self._landmarks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rover.arrays import blocks, episode_numbers, evenly_spaced
 from rover.data import Buffer
@@ -14,11 +15,16 @@ from rover.features.slow import (
     bending,
     centroids,
     cosine_coefficients,
+    seen,
     slow_features,
     speed_weights,
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.net import FIRST_UNITS, units_due
+
+_LEAST_USUAL = 1e-3  # share; where most differences stay, those that do not count in full
+_SHORTEST, _EPISODES, _PICTURES = 2 * LAG, 32, 32
+"""Steps of episodes, most episodes, and pictures of each, whose usual pictures are compared."""
 
 
 def lasts_a_lag(buffer: Buffer) -> bool:
@@ -61,6 +67,7 @@ class ImageFeatures:
         self._buffer = buffer
         self._size = len(bending(*buffer.observations.shape))
         self._known = torch.empty(0, self._size, dtype=torch.float32)
+        self._shares = torch.full(buffer.observations.shape, 255, dtype=torch.uint8)
         self._n = self._n_known = self._n_seen = self._n_points = 0
 
     def encoder(self) -> Encoder:
@@ -88,15 +95,18 @@ class ImageFeatures:
         if self._n < due:
             self._n = due
             self._frames, self._newest_first = frames_of(self._buffer)
-            self._background = self._usual_picture()
+            self._background, before = self._usual_picture(), self._shares
+            self._shares = self._shares_within_episodes()
             self._n_known = 0  # centroids depend on the background
+            if int(torch.minimum(before, self._shares).min()) < 255:
+                self._n_seen = 0  # and so do pictures in which shares count
             height, width, channels = self._buffer.observations.shape
             energy = bending(height, width, channels // self._frames)
             found = slow_features(self._lagged_sums(), energy)
             if self._frames > 1:
                 weights = self._speed_weights(found.projection)
                 found = found.with_speeds(weights, newest_first=self._newest_first)
-            self._encoder = slow_encoder(found, self._background)
+            self._encoder = slow_encoder(found, self._background, self._shares)
             self._mean, self._projection = found.mean, found.projection
             self._points, self._n_points = np.empty((0, found.projection.shape[1])), 0
         return self._encoder
@@ -107,6 +117,37 @@ class ImageFeatures:
         images = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
         newest = images[..., self._frame(0, images.shape[3])]
         return newest.median(dim=0).values.repeat(1, 1, self._frames)
+
+    def _shares_within_episodes(self) -> torch.Tensor:
+        """Shares (height, width, channels) uint8, of 255, of the differences of pixels that arise
+        within episodes, relative to the median pixel; of the newest frame for all.
+
+        The others are the same at all times of an episode: differences of its usual picture.
+        """
+        buffer, n = self._buffer, self._n
+        episodes = episode_numbers(buffer.terminated[:n] | buffer.truncated[:n])
+        begins = np.flatnonzero(np.diff(episodes, prepend=-1))
+        lengths = np.diff(begins, append=n)
+        # The usual picture of fewer steps would show whatever moves in them.
+        long = np.flatnonzero(lengths >= _SHORTEST)
+        shape = buffer.observations.shape
+        if len(long) < 2:
+            return torch.full(shape, 255, dtype=torch.uint8)
+        channels = self._frame(0, shape[2])
+        long = long[evenly_spaced(len(long), _EPISODES)]
+        parts = [begins[one] + evenly_spaced(lengths[one], _PICTURES) for one in long]
+        usual = self._background[..., channels].float()
+        within, whole = torch.zeros_like(usual), torch.zeros_like(usual)
+        for part in parts:
+            images = torch.from_numpy(buffer.observations.rows[buffer.inputs[part]])
+            newest = images[..., channels].float()
+            within += (newest - newest.median(dim=0).values).abs_().sum(dim=0)
+            whole += (newest - usual).abs_().sum(dim=0)
+        share = within / whole.clamp(min=1.0)
+        usually = share[whole > 0].median().clamp(min=_LEAST_USUAL) if bool(whole.any()) else 1.0
+        share = torch.where(whole > 0, share / usually, 1.0)
+        shares = (255.0 * share.clamp(0.0, 1.0)).round().to(torch.uint8)
+        return shares.repeat(1, 1, self._frames)
 
     def _lagged_sums(self) -> LaggedSums:
         """Sums over the pairs within the transitions that are due."""
@@ -157,8 +198,8 @@ class ImageFeatures:
         return speed_weights(before[:, :-1] - before[:, 1:], next_after - after)
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:
-        """Coefficients (n, p) float64 of observations (n,), whose cosines are computed once, and
-        centroids once for a background."""
+        """Coefficients (n, p) float64 of observations (n,), whose cosines are computed once for
+        shares of pixels, and centroids once for a background."""
         rows = self._buffer.observations.rows
         n, channels = len(rows), rows.shape[3]
         if len(self._known) < n:
@@ -168,10 +209,14 @@ class ImageFeatures:
         # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
         each = self._known.view(len(self._known), channels, -1)
         for part in blocks(n - self._n_seen):
-            fresh = as_tensor(rows[self._n_seen : n][part])
+            fresh = self._seen(rows[self._n_seen : n][part])
             each[self._n_seen : n][part][:, :, :-2] = cosine_coefficients(fresh)
         for part in blocks(n - self._n_known):
-            fresh = as_tensor(rows[self._n_known : n][part])
+            fresh = self._seen(rows[self._n_known : n][part])
             each[self._n_known : n][part][:, :, -2:] = centroids(fresh, self._background)
         self._n_seen = self._n_known = n
         return self._known[torch.from_numpy(observations)].double()
+
+    def _seen(self, rows: NDArray[np.uint8]) -> torch.Tensor:
+        """Images (n, height, width, channels) without most of what stays within episodes."""
+        return seen(as_tensor(rows), self._background, self._shares)

@@ -30,7 +30,7 @@ from rover.features.networks import (
     make_linear,
     orthogonal_,
 )
-from rover.features.slow import SlowFeatures, bending, coefficients
+from rover.features.slow import SlowFeatures, bending, coefficients, seen
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
@@ -69,10 +69,10 @@ def make_encoder(
     return _CustomEncoder(config, module)
 
 
-def slow_encoder(features: SlowFeatures, background: Tensor) -> Encoder:
+def slow_encoder(features: SlowFeatures, background: Tensor, shares: Tensor) -> Encoder:
     """The encoder of slow features of uint8 images, of what the function
     :func:`~rover.features.slow.coefficients` sees beside the usual image, `background` (height,
-    width, channels) uint8."""
+    width, channels) uint8, from which differences count by `shares` of 255, of the same form."""
     config = EncoderConfig(
         kind="slow",
         observation_shape=tuple(background.shape),
@@ -82,6 +82,7 @@ def slow_encoder(features: SlowFeatures, background: Tensor) -> Encoder:
     )
     encoder = _SlowEncoder(config)
     encoder.background.copy_(background)
+    encoder.shares.copy_(shares)
     encoder.mean.copy_(features.mean)
     encoder.projection.copy_(features.projection)
     return encoder
@@ -356,6 +357,7 @@ class _SlowEncoder(Encoder):
     """Linear features of the low frequencies and the centroids of images, in float64."""
 
     background: Tensor
+    shares: Tensor
     mean: Tensor
     projection: Tensor
     low: Tensor
@@ -370,10 +372,13 @@ class _SlowEncoder(Encoder):
         for name, shape in shapes.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
         self.width.fill_(1.0)
-        self.register_buffer("background", torch.zeros(config.observation_shape, dtype=torch.uint8))
+        for name in ("background", "shares"):
+            usual = torch.zeros(config.observation_shape, dtype=torch.uint8)
+            self.register_buffer(name, usual)
 
     def _encode(self, observations: Tensor) -> Tensor:
-        slow = (coefficients(observations, self.background) - self.mean) @ self.projection
+        images = seen(observations, self.background, self.shares)
+        slow = (coefficients(images, self.background) - self.mean) @ self.projection
         return (slow - self.low) / self.width
 
 

@@ -28,6 +28,10 @@ which is a coordinate as it is. They take the place of slow features where actio
 of any change. Where the channels of an image are consecutive frames, features describe the newest
 frame, and their change since the frame before gives the speeds.
 
+What differs between episodes and stays within each, as the mark of a goal does, is no place of
+anything: where most differences of a pixel from the usual image are of this kind, they count little
+(`seen`).
+
 All of it follows from sums over pairs. What is seen of an image depends on the usual one, so that
 a later fit takes its sums anew.
 """
@@ -84,6 +88,18 @@ def coefficients(images: Tensor, background: Tensor) -> Tensor:
     """
     low, centroid = cosine_coefficients(images), centroids(images, background)
     return torch.cat([low, centroid], dim=2).flatten(1)
+
+
+def seen(images: Tensor, background: Tensor, shares: Tensor) -> Tensor:
+    """Images (n, height, width, channels) uint8 whose differences from the `background` count by
+    shares (height, width, channels) uint8, of 255."""
+    at = torch.nonzero(shares.flatten() < 255)[:, 0]
+    if len(at) == 0:
+        return images
+    usual, share = background.flatten()[at].float(), shares.flatten()[at] / 255.0
+    flat = images.flatten(1).clone()
+    flat[:, at] = (usual + (flat[:, at] - usual) * share).round_().to(torch.uint8)
+    return flat.view(images.shape)
 
 
 def cosine_coefficients(images: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ are missed by more than three times the usual (walls, falls, what is clipped) ha
 
     w = (1 + max_j (e_j / 3σ_j)²)⁻²,
 
-and how smooth Δ is follows, for plans, from the closed-form leave-one-out error e / (1 − h) (Allen
-1974).
+and how smooth Δ is follows, for plans and for images, from the closed-form leave-one-out error e /
+(1 − h) (Allen 1974).
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Fit(NamedTuple):
 
 
 USUAL_FIT = Fit()
+SEARCHED_FIT = Fit(searches=2)
+"""Settings for features of images, which vary less smoothly than physical quantities."""
 
 
 class Smoothness(NamedTuple):

@@ -20,7 +20,7 @@ import torch
 
 from rover.arrays import blocks, evenly_spaced
 from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
-from rover.planning.displacements import Displacements
+from rover.planning.displacements import USUAL_FIT, Displacements, Fit
 from rover.planning.dynamics import ACTION_REPEAT, Dynamics
 from rover.planning.model_selection import unexplained
 from rover.planning.novelty import PairNovelty
@@ -93,6 +93,7 @@ class DynamicsModel(Dynamics):
         controls: (A, k) of the actions; displacements are affine in them.
         coverage: (d,) the units of coverage, in units of the model.
         time_scales: (d,) as of :class:`~rover.planning.novelty.PairNovelty`.
+        fit: settings of displacements.
 
     Attributes:
         novelty: of points.
@@ -111,11 +112,13 @@ class DynamicsModel(Dynamics):
         *,
         coverage: FloatArray,
         time_scales: FloatArray,
+        fit: Fit = USUAL_FIT,
     ) -> None:
         self._moves, self._controls = moves, controls
         points, actions, changes = moves(slice(0, n_rows))
         taken = controls[actions]
-        self._displacements = Displacements(points, taken, changes, rng=np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        self._displacements = Displacements(points, taken, changes, rng=rng, fit=fit)
         self._coefficients = self._displacements.coefficients(controls)
         missed = self._displacements.left_out(points, taken, changes)
         moved = np.flatnonzero(changes.any(axis=1))

@@ -24,6 +24,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
 from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
+from rover.planning.displacements import USUAL_FIT, Fit
 from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.dynamics_model import STALE, DynamicsModel
 from rover.planning.jumps import JumpOutcomes, Jumps, random_jumps
@@ -86,6 +87,7 @@ class LandmarkModel:
             features may be learned from, to features (n, d), and which columns are to be covered;
             None: all.
         largest: most landmarks of a plan.
+        fit: settings of displacements.
 
     Attributes:
         buffer: the transitions.
@@ -111,10 +113,11 @@ class LandmarkModel:
         points: Callable[[IntArray, int], tuple[FloatArray, IntArray | None]],
         *,
         largest: int = LANDMARKS.most,
+        fit: Fit = USUAL_FIT,
     ) -> None:
         self.buffer = buffer
         self._largest = self._affordable(largest)
-        self._points_of = points
+        self._points_of, self._fit = points, fit
         self._units_from = self._n = 0
         self.forget()
 
@@ -213,6 +216,7 @@ class LandmarkModel:
             buffer.controls,
             coverage=slow / self.scale,
             time_scales=np.where(covered, slow / fast, 0.0),
+            fit=self._fit,
         )
 
     def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:

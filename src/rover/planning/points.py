@@ -21,6 +21,7 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.displacements import SEARCHED_FIT, USUAL_FIT
 from rover.planning.jumps import JumpOutcomes
 from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import has_metric
@@ -130,7 +131,8 @@ def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
     table = buffer.observations.rows
     flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
     features: FloatArray = flat.astype(np.float64)
-    model = LandmarkModel(buffer, lambda rows, _: (features[rows], None))
+    fit = USUAL_FIT if encoder is None else SEARCHED_FIT
+    model = LandmarkModel(buffer, lambda rows, _: (features[rows], None), fit=fit)
     model.fit()
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale

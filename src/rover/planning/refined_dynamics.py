@@ -14,7 +14,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import evenly_spaced
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.displacements import USUAL_FIT, Displacements
+from rover.planning.displacements import SEARCHED_FIT, Displacements
 from rover.planning.dynamics import Dynamics
 from rover.planning.dynamics_model import MOST_COMPARED
 from rover.planning.invariants import Invariants
@@ -22,7 +22,7 @@ from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import unexplained
 from rover.planning.net import nearest
 
-_FIT = USUAL_FIT._replace(n_waves=8 * USUAL_FIT.n_waves, far=10.0 * USUAL_FIT.far, searches=2)
+_FIT = SEARCHED_FIT._replace(n_waves=8 * SEARCHED_FIT.n_waves, far=10.0 * SEARCHED_FIT.far)
 _CONTACT = 0.5  # length of a residual, in median changes, beyond which a contact was met
 _APART = 1e6  # distance between actions, more than between any points
 
