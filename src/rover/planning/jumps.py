@@ -35,13 +35,13 @@ class Jumps:
     """The jumps of a dynamics model, which is not changed any more.
 
     Args:
-        law: the dynamics model; its predictions are used uncorrected.
+        dynamics: the model; its predictions are used uncorrected.
         scale: (d,) units of its points.
         least: miss from which on a transition is a jump.
     """
 
-    def __init__(self, law: DynamicsModel, scale: FloatArray, least: float) -> None:
-        self._law, self._scale, self._least = law, scale, least
+    def __init__(self, dynamics: DynamicsModel, scale: FloatArray, least: float) -> None:
+        self._dynamics, self._scale, self._least = dynamics, scale, least
 
     def split(
         self, begins: FloatArray, actions: IntArray, changes: FloatArray, scale: FloatArray
@@ -55,13 +55,13 @@ class Jumps:
             scale: (d,) the units of the points.
         """
         ratio = scale / self._scale
-        predicted = self._law.smooth(begins * ratio, actions)
+        predicted = self._dynamics.smooth(begins * ratio, actions)
         jumped = np.linalg.norm(changes * ratio - predicted, axis=1) > self._least
         return np.where(jumped[:, None], predicted / ratio, changes), jumped
 
 
 def random_jumps(
-    law: DynamicsModel,
+    dynamics: DynamicsModel,
     begins: FloatArray,
     actions: IntArray,
     changes: FloatArray,
@@ -70,13 +70,13 @@ def random_jumps(
     """The jumps among transitions, if they are random; else None.
 
     Args:
-        law: their dynamics model.
+        dynamics: the model of them.
         begins: (n, d) points.
         actions: (n,).
         changes: (n, d).
         scale: (d,) the units of the points.
     """
-    predicted = law.smooth(begins, actions)
+    predicted = dynamics.smooth(begins, actions)
     missed = changes - predicted
     least = _BEYOND * float(np.quantile(np.linalg.norm(predicted, axis=1), _LARGEST))
     rows = np.flatnonzero(np.linalg.norm(missed, axis=1) > least)
@@ -86,7 +86,7 @@ def random_jumps(
     near = _others(begins[rows] + predicted[rows], 1)[:, 0]
     if unexplained(ends[near] - ends, missed[rows]) <= _RANDOM:
         return None
-    return Jumps(law, scale, least)
+    return Jumps(dynamics, scale, least)
 
 
 class JumpOutcomes(NamedTuple):

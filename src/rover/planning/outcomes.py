@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array, hstack, vstack
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
 from scipy.spatial import KDTree
 
 from rover.arrays import evenly_spaced
@@ -53,6 +52,7 @@ class Outcomes(NamedTuple):
         met: contact probability from which on a wall is met.
         support_width: distance, in units of what five steps change, at which a transition counts
             for half.
+        most_moves: observed moves between landmarks, either way, that an outcome may lead away.
         nearest_ridge: of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47.
     """
 
@@ -61,6 +61,7 @@ class Outcomes(NamedTuple):
     usual_leak: float = 1.0 / 60.0
     met: float = 0.5
     support_width: float = 0.3
+    most_moves: int = 5
     nearest_ridge: float = 0.1
 
 
@@ -253,10 +254,11 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
         ends = np.concatenate([ends, taken.jumps.ends])
         steps, landings = (_with_rows(each, taken.jumps.rows) for each in (steps, landings))
     index, weight = between(KDTree(net), ends, NEIGHBOURS)
-    if taken.jumps is not None:
+    if unforeseen > 0.0 or taken.jumps is not None:
         begins = np.repeat(landmarks, points.buffer.n_actions, axis=0)
-        begins = np.concatenate([begins, taken.jumps.ends])
-        index, weight = _within_parts(coarse, taken, begins, index, weight)
+        if taken.jumps is not None:
+            begins = np.concatenate([begins, taken.jumps.ends])
+        index, weight = _within_moves(coarse, taken, begins, index, weight)
     return OutcomeModel(
         points=points,
         landmarks=landmarks,
@@ -286,18 +288,24 @@ def _with_jumps(
     return shares
 
 
-def _within_parts(
+def _within_moves(
     net: Net, taken: Transitions, begins: FloatArray, index: IntArray, weights: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Landmarks (E, q) of a net and weights of outcomes that begin at points (E, z), without those
-    in parts of space that no move was seen to lead to: jumps alone do."""
+    that are many observed moves away, either way: behind a wall, or where jumps alone lead."""
     begun, ended = (
         net.nearest(points, 1)[1][:, 0] for points in (taken.begins, taken.begins + taken.changes)
     )
-    moves = csr_array((np.ones(len(begun)), (begun, ended)), (len(net), len(net)))
-    part = connected_components(moves, directed=False)[1]
+    size = len(net)
+    moves = csr_array((np.ones(len(begun)), (begun, ended)), (size, size))
+    once = moves + moves.T + eye_array(size)
+    within = once
+    for _ in range(OUTCOMES.most_moves - 1):
+        within = within @ once
+        within.data[:] = 1.0
     own = net.nearest(begins, 1)[1]
-    weights = np.where(part[index] == part[own], weights, 0.0)
+    are_near = within[np.broadcast_to(own, index.shape).ravel(), index.ravel()] > 0.0
+    weights = np.where(are_near.reshape(index.shape), weights, 0.0)
     total = weights.sum(axis=1, keepdims=True)
     # Where nothing is left of an outcome it stays.
     index, weights = np.column_stack([index, own]), np.column_stack([weights, total == 0.0])
