@@ -13,7 +13,7 @@ from rover.planning.dynamics_model import DynamicsModel
 from rover.planning.jumps import JumpOutcomes, random_jumps
 from rover.planning.model import LandmarkModel
 from rover.planning.net import Net
-from rover.planning.outcomes import _within_parts
+from rover.planning.outcomes import _within_moves
 from rover.planning.points import Transitions, net_points
 
 STEP, PORTAL, GOAL, ENDS = 0.1, 1.0, 9.5, (9.0, -5.0)
@@ -149,7 +149,7 @@ def test_outcomes_stay_in_the_part_of_space_that_moves_lead_to():
         np.array([[1, 2], [2, 3], [3, 4]]),
         np.array([[0.4, 0.6], [0.7, 0.3], [0.5, 0.5]]),
     )
-    index, kept = _within_parts(net, taken, np.array([[2.1], [1.9], [2.2]]), near, weights)
+    index, kept = _within_moves(net, taken, np.array([[2.1], [1.9], [2.2]]), near, weights)
     spread = np.zeros((3, 6))
     np.add.at(spread, (np.arange(3)[:, None], index), kept)
     expected = np.zeros((3, 6))

@@ -61,7 +61,7 @@ class Outcomes(NamedTuple):
     usual_leak: float = 1.0 / 60.0
     met: float = 0.5
     support_width: float = 0.3
-    most_moves: int = 5
+    most_moves: int = 8
     nearest_ridge: float = 0.1
 
 
