@@ -171,3 +171,14 @@ def test_a_portal_is_worth_the_mean_over_its_ends(discount, is_worth_it):
     # The sink has a small share of each step.
     assert float(policy.value(at)[0]) == pytest.approx(max(by_portal, by_foot), rel=0.25)
     assert float(policy.value(np.array([[-5.0]]))[0]) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_outcomes_lead_to_what_a_few_moves_lead_to():
+    """A corridor of twelve places that comes back beside its begin."""
+    begins = np.arange(12.0)[:, None]
+    taken = Transitions(begins[:-1], begins[1:], np.zeros(11, np.int64), 1)
+    near, weights = np.array([[0, 8, 9, 11]]), np.full((1, 4), 0.25)
+    index, kept = _within_moves(Net.over(begins, 0.5), taken, begins[:1], near, weights)
+    spread = np.zeros(12)
+    np.add.at(spread, index[0], kept[0])
+    np.testing.assert_allclose(spread, np.where(np.isin(np.arange(12), [0, 8]), 0.5, 0.0))
