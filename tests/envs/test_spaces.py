@@ -133,8 +133,11 @@ def test_frames_of_a_stack_become_channels_in_their_order(colours_first):
 
 @pytest.mark.parametrize("shape", [(64, 48, 52, 3), (84, 84, 24), (32, 32, 9)])
 def test_images_of_too_many_channels_are_no_vectors(shape):
+    stack = spaces.Box(0, 255, shape, np.uint8)
     with pytest.raises(UnsupportedSpaceError, match="stack fewer frames"):
-        stored_form(spaces.Box(0, 255, shape, np.uint8))
+        stored_form(stack)
+    with pytest.raises(UnsupportedSpaceError, match="take one of its parts"):
+        stored_form(spaces.Dict({"image": stack, "goal": NUMBERS}))
 
 
 @pytest.mark.filterwarnings("ignore")

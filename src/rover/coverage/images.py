@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,9 +24,25 @@ from rover.features.slow import (
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.net import FIRST_UNITS, units_due
 
-_LEAST_USUAL = 1e-3  # share; where most differences stay, those that do not count in full
-_SHORTEST, _EPISODES, _PICTURES = 2 * LAG, 32, 32
-"""Steps of episodes, most episodes, and pictures of each, whose usual pictures are compared."""
+
+class Marks(NamedTuple):
+    """Settings by which marks that stay within an episode are found.
+
+    Attributes:
+        shortest: steps of an episode whose usual picture is compared; in fewer it shows whatever
+            moves in them.
+        episodes, pictures: most episodes, and pictures of each.
+        least: share of the median pixel; where most differences stay, those that do not count in
+            full.
+    """
+
+    shortest: int = 2 * LAG
+    episodes: int = 32
+    pictures: int = 32
+    least: float = 1e-3
+
+
+MARKS = Marks()
 
 
 def lasts_a_lag(buffer: Buffer) -> bool:
@@ -128,23 +146,21 @@ class ImageFeatures:
         episodes = episode_numbers(buffer.terminated[:n] | buffer.truncated[:n])
         begins = np.flatnonzero(np.diff(episodes, prepend=-1))
         lengths = np.diff(begins, append=n)
-        # The usual picture of fewer steps would show whatever moves in them.
-        long = np.flatnonzero(lengths >= _SHORTEST)
+        long = np.flatnonzero(lengths >= MARKS.shortest)
         shape = buffer.observations.shape
         if len(long) < 2:
             return torch.full(shape, 255, dtype=torch.uint8)
         channels = self._frame(0, shape[2])
-        long = long[evenly_spaced(len(long), _EPISODES)]
-        parts = [begins[one] + evenly_spaced(lengths[one], _PICTURES) for one in long]
         usual = self._background[..., channels].float()
         within, whole = torch.zeros_like(usual), torch.zeros_like(usual)
-        for part in parts:
-            images = torch.from_numpy(buffer.observations.rows[buffer.inputs[part]])
+        for one in long[evenly_spaced(len(long), MARKS.episodes)]:
+            some = begins[one] + evenly_spaced(lengths[one], MARKS.pictures)
+            images = torch.from_numpy(buffer.observations.rows[buffer.inputs[some]])
             newest = images[..., channels].float()
             within += (newest - newest.median(dim=0).values).abs_().sum(dim=0)
             whole += (newest - usual).abs_().sum(dim=0)
         share = within / whole.clamp(min=1.0)
-        usually = share[whole > 0].median().clamp(min=_LEAST_USUAL) if bool(whole.any()) else 1.0
+        usually = share[whole > 0].median().clamp(min=MARKS.least) if bool(whole.any()) else 1.0
         share = torch.where(whole > 0, share / usually, 1.0)
         shares = (255.0 * share.clamp(0.0, 1.0)).round().to(torch.uint8)
         return shares.repeat(1, 1, self._frames)

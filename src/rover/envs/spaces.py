@@ -243,12 +243,6 @@ def stored_form(space: gym.Space[Any]) -> StoredForm:
             return StoredForm(space, partial(_as_they_are, dtype))
     if (image := _image_of(space)) is not None:
         return StoredForm(spaces.Box(0, 255, image.shape, np.uint8), partial(_as_images, image))
-    if _are_many_channels(space):
-        reason = (
-            f"images have up to {_MOST_CHANNELS} channels, which are at most a quarter of a side: "
-            "stack fewer frames, or make them grey with gymnasium.wrappers.GrayscaleObservation"
-        )
-        raise _unsupported("observation", space, reason)
     whole = _parts_of(space)
     if whole is None:
         raise _unsupported("observation", space, _line_for_observations(space))
@@ -297,11 +291,10 @@ def _image_of(space: gym.Space[Any]) -> _Image | None:
     return None
 
 
-def _are_many_channels(space: gym.Space[Any]) -> bool:
+def _has_many_channels(space: spaces.Box) -> bool:
     """True of bytes that are images by their sides, but for the number of their channels."""
     return (
-        isinstance(space, spaces.Box)
-        and len(space.shape) > 2
+        len(space.shape) > 2
         and space.dtype == np.uint8
         and bool((space.high == 255).all())
         and sorted(space.shape)[-2] >= _SIDE_OF_IMAGES
@@ -356,7 +349,7 @@ def _parts_of(space: gym.Space[Any]) -> _Parts | None:
             return _Parts(_NONE, _NONE, [(height, width, channels)], _as_image_part)
         case spaces.Box() if (image := _image_of(space)) is not None:
             return _Parts(_NONE, _NONE, [image.shape], partial(_as_image_part, image=image))
-        case spaces.Box() if np.dtype(space.dtype).kind in "biuf":
+        case spaces.Box() if np.dtype(space.dtype).kind in "biuf" and not _has_many_channels(space):
             dtype = _stored_dtype(np.dtype(space.dtype))
             low, high = (one.ravel().astype(dtype) for one in (space.low, space.high))
             return _Parts(low, high, [], _flat)
@@ -592,6 +585,11 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
         return (
             f"take one of its parts with {minigrid if key == 'image' else ''}{_OBSERVATION}"
             f"(env, lambda seen: seen[{key!r}], env.observation_space[{key!r}])"
+        )
+    if isinstance(space, spaces.Box) and _has_many_channels(space):
+        return (
+            f"images have up to {_MOST_CHANNELS} channels, which are at most a quarter of a side: "
+            "stack fewer frames, or make them grey with gymnasium.wrappers.GrayscaleObservation"
         )
     if isinstance(space, spaces.Text):
         return "make numbers of it with gymnasium.wrappers.FlattenObservation(env)"

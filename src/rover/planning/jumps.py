@@ -23,12 +23,28 @@ from rover.planning.dynamics_model import DynamicsModel
 from rover.planning.model_selection import unexplained
 from rover.planning.net import nearest
 
-_LARGEST = 0.99  # quantile of the predicted moves that is taken for the largest
-_BEYOND = 2.0  # largest moves by which a contact at most misses what was predicted
-_FEWEST = 5
-_RANDOM = 0.1  # share of the jumps that the nearest one leaves unexplained
-_NEAR = 8  # places that say how likely a jump is
-_MOST = 64  # jumps that say where the next one ends
+
+class RandomJumps(NamedTuple):
+    """Settings of random jumps.
+
+    Attributes:
+        largest: quantile of the predicted moves that is taken for the largest.
+        beyond: largest moves by which a contact at most misses what was predicted.
+        fewest: jumps by which it is judged whether they are random.
+        random: share of the jumps that the nearest one leaves unexplained.
+        near: places that say how likely a jump is.
+        most: jumps that say where the next one ends.
+    """
+
+    largest: float = 0.99
+    beyond: float = 2.0
+    fewest: int = 5
+    random: float = 0.1
+    near: int = 8
+    most: int = 64
+
+
+RANDOM_JUMPS = RandomJumps()
 
 
 class Jumps:
@@ -78,13 +94,15 @@ def random_jumps(
     """
     predicted = dynamics.smooth(begins, actions)
     missed = changes - predicted
-    least = _BEYOND * float(np.quantile(np.linalg.norm(predicted, axis=1), _LARGEST))
+    least = RANDOM_JUMPS.beyond * float(
+        np.quantile(np.linalg.norm(predicted, axis=1), RANDOM_JUMPS.largest)
+    )
     rows = np.flatnonzero(np.linalg.norm(missed, axis=1) > least)
-    if len(rows) < _FEWEST:
+    if len(rows) < RANDOM_JUMPS.fewest:
         return None
     ends = (begins + changes)[rows]
     near = _others(begins[rows] + predicted[rows], 1)[:, 0]
-    if unexplained(ends[near] - ends, missed[rows]) <= _RANDOM:
+    if unexplained(ends[near] - ends, missed[rows]) <= RANDOM_JUMPS.random:
         return None
     return Jumps(dynamics, scale, least)
 
@@ -112,7 +130,7 @@ class JumpOutcomes(NamedTuple):
     def among(cls, places: FloatArray, ends: FloatArray, jumped: BoolArray) -> JumpOutcomes:
         """Find jumps by places and ends (n, d) of transitions, and a mask (n,) of jumps."""
         rows = np.flatnonzero(jumped)
-        near = _others(places[rows], min(_MOST, len(rows) - 1))
+        near = _others(places[rows], min(RANDOM_JUMPS.most, len(rows) - 1))
         ends = ends[rows]
         means = np.cumsum(ends[near], axis=1) / np.arange(1, near.shape[1] + 1)[:, None]
         missed = ((means - ends[:, None]) ** 2).sum(axis=2)
@@ -125,7 +143,7 @@ class JumpOutcomes(NamedTuple):
 
     def probability(self, points: FloatArray) -> FloatArray:
         """Probability (q,) of a jump on arrival at points (q, d)."""
-        distance, index = nearest(self.places, points, min(_NEAR, self.places.n))
+        distance, index = nearest(self.places, points, min(RANDOM_JUMPS.near, self.places.n))
         # Inverse squares (Shepard 1968): at a place itself its own transition counts alone.
         weights = 1.0 / np.maximum(distance, 1e-9) ** 2
         share = (weights * self.jumped[index]).sum(axis=1) / weights.sum(axis=1)

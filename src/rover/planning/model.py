@@ -261,7 +261,8 @@ class LandmarkModel:
     def fit(self) -> None:
         """Take in all transitions, and correct the dynamics model by the means of the cells."""
         self._take_in()
-        self._landings = self._find_landings()
+        n = len(self.buffer)
+        self._landings = self.jump_outcomes(slice(max(n - MOST_ROWS, 0), n))
         m = len(self.cells)
         counts = self._tries[:m]
         tried = np.maximum(counts, 1.0)
@@ -271,17 +272,15 @@ class LandmarkModel:
             self._changes[:m] / tried[:, :, None],
         )
 
-    def _find_landings(self) -> JumpOutcomes | None:
-        """Jumps of the latest transitions; None: no random jump is known."""
+    def jump_outcomes(self, rows: slice) -> JumpOutcomes | None:
+        """Random jumps of transitions; None: none is known."""
         if self._jumps is None:
             return None
-        n = len(self.buffer)
-        latest = slice(max(n - MOST_ROWS, 0), n)
-        begins, _, changes, jumped = self.moves(latest)
+        begins, _, changes, jumped = self.moves(rows)
         if np.count_nonzero(jumped) < 2:
             return None
         return JumpOutcomes.among(
-            begins + changes, self.points(self.buffer.successors[latest]), jumped
+            begins + changes, self.points(self.buffer.successors[rows]), jumped
         )
 
     def rows(self) -> Rows:

@@ -136,13 +136,9 @@ def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
     model.fit()
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
-    begins, actions, changes, jumped = model.moves(slice(0, len(buffer)))
-    ends = model.points(buffer.successors)
-    jumps = None
-    if jumped.any():
-        places = begins + changes
-        jumps = JumpOutcomes.among(np.where(jumped[:, None], places, ends), ends, jumped)
-    transitions = Transitions(begins, ends, actions, buffer.n_actions, jumps)
+    begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
+    jumps = model.jump_outcomes(slice(0, len(buffer)))
+    transitions = Transitions(begins, ends, buffer.actions, buffer.n_actions, jumps)
     return Points(
         buffer, features @ projection, projection, encoder, model=model, transitions=transitions
     )
