@@ -129,6 +129,14 @@ def test_transitions_near_by_and_what_they_contradict_by_brute_force(seed, width
     actions, points = rng.integers(2, size=n), rng.normal(size=(5, width))
     taken = taken_by(law, begins, ends, actions)
     predicted, moves = rng.normal(size=(5, width)), ends - begins
+    errors, twins = moves - law[actions], np.arange(n)
+    for row in range(n):
+        others = [i for i in range(n) if actions[i] == actions[row] and i != row]
+        if others:
+            twins[row] = min(others, key=lambda i: float(np.linalg.norm(begins[i] - begins[row])))
+    apart = np.abs(errors - errors[twins]) / np.sqrt(2.0)
+    noise = 3.0 * np.quantile(apart, 0.25, axis=0) + 2e-3
+    is_far = (np.abs(errors) > 3.0 * noise).any(axis=1)
     assert taken.usual == np.median(np.linalg.norm(moves, axis=1))
 
     def differ(one: FloatArray, other: FloatArray) -> bool:
@@ -143,8 +151,22 @@ def test_transitions_near_by_and_what_they_contradict_by_brute_force(seed, width
             near = np.linalg.norm(begins[rows] - point, axis=1).argsort()[:8]
             np.testing.assert_array_equal(found, rows[near])
             for row, contradicts in zip(found, mask, strict=True):
-                is_contact = differ(law[action], moves[row])
+                is_contact = is_far[row] and differ(law[action], moves[row])
                 assert contradicts == (is_contact and differ(change, moves[row]))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.25])
+def test_noise_is_no_contact(noise):
+    """Of moves, a tenth of which are blocked, the blocked ones alone are contacts: noise of
+    a quarter of a move hides half of them, and takes one in fifty others for one at most."""
+    rng = np.random.default_rng(3)
+    n = 2000
+    begins, actions = rng.normal(size=(n, 2)), rng.integers(2, size=n)
+    moves, is_blocked = np.array([[4.0, 0.0], [-4.0, 0.0]]), rng.random(n) < 0.1
+    ends = begins + np.where(is_blocked[:, None], 0.0, moves[actions])
+    taken = taken_by(moves, begins, ends + noise * 4.0 * rng.normal(size=(n, 2)), actions)
+    assert taken.contacts[~is_blocked].mean() <= 0.02
+    assert taken.contacts[is_blocked].mean() >= (1.0 if noise < 0.25 else 0.5)
 
 
 @given(st.integers(0, 2**16), st.integers(10, 60), st.floats(0.0, 0.5))

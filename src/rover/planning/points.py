@@ -21,7 +21,12 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.displacements import SEARCHED_FIT, USUAL_FIT
+from rover.planning.displacements import (
+    SEARCHED_FIT,
+    USUAL_FIT,
+    contact_weights,
+    usual_error,
+)
 from rover.planning.jumps import JumpOutcomes
 from rover.planning.model import LandmarkModel
 from rover.planning.model_selection import has_metric
@@ -32,6 +37,7 @@ NEIGHBOURS = 8
 
 _LEAST_MOVE = 0.2  # of a usual change
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
+_FAR = 0.25  # weight of a transition that is missed by as much as counts as far
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
 
 
@@ -183,8 +189,15 @@ class Transitions:
         self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
 
     def find_contacts(self, predicted: FloatArray) -> None:
-        """Take the transitions that differ from predicted changes (n, z) for contacts."""
-        self.contacts = self._differ(predicted, self.changes[:, None])[:, 0]
+        """Take the transitions that differ from predicted changes (n, z) for contacts.
+
+        By far more than noise does: by what the errors of two that began side by side, with the
+        same action, usually differ.
+        """
+        errors = torch.from_numpy(self.changes - predicted)
+        noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
+        weights = contact_weights(errors, noise, USUAL_FIT.far).numpy()
+        self.contacts = self._differ(predicted, self.changes[:, None])[:, 0] & (weights < _FAR)
 
     def near(
         self, action: int, points: FloatArray, k: int = NEIGHBOURS
