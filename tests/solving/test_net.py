@@ -17,7 +17,7 @@ from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics_model import DynamicsModel
-from rover.planning.outcomes import _repeat, _unforeseen, outcome_model
+from rover.planning.outcomes import _repeat, _Unforeseen, outcome_model
 from rover.planning.points import Transitions, net_points
 
 
@@ -182,13 +182,27 @@ def test_walls_that_no_other_transition_shows_by_brute_force(seed, n, share):
     ends = begins + np.where(is_blocked[:, None], 0.0, changes[actions])
     taken = taken_by(changes, begins, ends, actions)
     drift = cast(DynamicsModel, _Drift(changes))
-    count = 0
-    for row in np.flatnonzero(is_blocked):
-        others = np.flatnonzero((actions == actions[row]) & (np.arange(n) != row))
+    if np.linalg.norm(changes, axis=1).min() <= 0.2 * taken.usual:  # to stand still is a move
+        return
+    assert not taken.contacts[~is_blocked].any()
+    rows, beyond, walls = np.arange(n), np.empty(n), np.zeros(n, bool)
+    for row in rows:
+        others = np.flatnonzero((actions == actions[row]) & (rows != row))
         apart = np.linalg.norm(begins[others] - begins[row], axis=1)
-        count += len(others) > 0 and not is_blocked[others[apart.argsort()[:8]]].any()
-    if np.linalg.norm(changes, axis=1).min() > 0.2 * taken.usual:  # else to stand still is a move
-        assert _unforeseen(drift, taken) == pytest.approx(count / n)
+        if taken.contacts[row] and len(others):
+            walls[row] = not taken.contacts[others[apart.argsort()[:8]]].any()
+        end = begins[row] + changes[actions[row]]
+        beyond[row] = np.linalg.norm(ends[rows != row] - end, axis=1).min()
+    alone = np.bincount(actions, minlength=2) == 1
+    walls, beyond = walls[~alone[actions]], beyond[~alone[actions]]
+    found = _Unforeseen.among(drift, taken)
+    assert found.walls.sum() == walls.sum()
+    np.testing.assert_allclose(found.beyond, np.sort(beyond))
+    for distance in (0.0, *np.quantile(beyond, [0.25, 0.5, 0.9]) * 1.001, 1e9):
+        share = found.share(np.array([distance]))[0]
+        far = beyond >= distance
+        expected = (walls[far].sum() + 1.0) / (far.sum() + 2.0) if walls.any() else 0.0
+        assert share == pytest.approx(expected)
 
 
 def test_no_plan_creeps_through_a_wall():

@@ -11,7 +11,6 @@ plans follow the data rather than extrapolate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -242,8 +241,10 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
     # at √ρ.
-    unforeseen = _unforeseen(model.dynamics, taken)
-    contact_probability = np.maximum(repeated.contact_probability, math.sqrt(unforeseen))
+    unforeseen = _Unforeseen.among(model.dynamics, taken)
+    contact_probability = np.maximum(
+        repeated.contact_probability, np.sqrt(unforeseen.share(repeated.beyond))
+    )
     tried = np.tile([tree is not None for tree in taken.trees], len(landmarks))
     # A loss of mass that is equal everywhere does not change a choice.
     ridge = min(ridge, OUTCOMES.usual_leak * float(np.quantile(repeated.support[tried], 0.25)))
@@ -254,7 +255,7 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
         ends = np.concatenate([ends, taken.jumps.ends])
         steps, landings = (_with_rows(each, taken.jumps.rows) for each in (steps, landings))
     index, weight = between(KDTree(net), ends, NEIGHBOURS)
-    if unforeseen > 0.0 or taken.jumps is not None:
+    if unforeseen.walls.any() or taken.jumps is not None:
         begins = np.repeat(landmarks, points.buffer.n_actions, axis=0)
         if taken.jumps is not None:
             begins = np.concatenate([begins, taken.jumps.ends])
@@ -330,6 +331,8 @@ class _Repeated(NamedTuple):
         ends: (p·A, z).
         support: (p·A,) of the transitions near by, Σ 1 / (1 + d²/ρ²), the least of all steps.
         contact_probability: as of :class:`OutcomeModel`.
+        beyond: (p·A,) distance of the end of the first step from where the nearest transition
+            ended.
     """
 
     steps: tuple[csr_array, ...]
@@ -337,6 +340,7 @@ class _Repeated(NamedTuple):
     ends: FloatArray
     support: FloatArray
     contact_probability: FloatArray
+    beyond: FloatArray
 
 
 def _repeat(
@@ -349,7 +353,7 @@ def _repeat(
         len(landmarks), np.bool_
     )
     support = np.full(active.shape, np.inf)
-    contact_probability = np.ones(active.shape)
+    contact_probability, beyond = np.ones(active.shape), np.zeros(active.shape)
     steps: list[csr_array] = []
     landings: list[csr_array] = []
     while active.any() and len(steps) < OUTCOMES.most_repeats:
@@ -379,7 +383,10 @@ def _repeat(
             where[action, mine] += change
             rows.append(mine * n_actions + action)
             begun.append(transitions[:, 0])
-            ended.append(nearest(taken.landed, where[action, mine], 1)[1][:, 0])
+            apart, landed = nearest(taken.landed, where[action, mine], 1)
+            if not steps:
+                beyond[action, mine] = apart[:, 0]
+            ended.append(landed[:, 0])
             left = ((where[action, mine] - landmarks[mine]) ** 2).sum(axis=1) >= distance**2
             if taken.jumps is not None:
                 left |= taken.jumps.probability(where[action, mine]) > 0.0
@@ -394,23 +401,49 @@ def _repeat(
         np.swapaxes(where, 0, 1).reshape(size, -1),
         support.T.ravel(),
         contact_probability.T.ravel(),
+        beyond.T.ravel(),
     )
 
 
-def _unforeseen(dynamics: Dynamics, taken: Transitions) -> float:
-    """Share of the transitions that contradict what is predicted where no other near by does."""
-    begins = taken.begins
-    some = evenly_spaced(len(begins), MOST_COMPARED)
-    n_unforeseen = 0
-    for action, rows in enumerate(taken.rows):
-        mine = np.intersect1d(rows, some)
-        if len(rows) < 2 or not len(mine):
-            continue
-        points = begins[mine]
-        change = dynamics.step(points[None])[0][action] - points
-        near, _ = taken.near(action, points, NEIGHBOURS + 1)
-        is_other = near != mine[:, None]
-        foreseen = taken.contradict(change, near) & is_other
-        own = taken.contradict(change, mine[:, None])[:, 0]
-        n_unforeseen += int((own & ~foreseen.any(axis=1)).sum())
-    return n_unforeseen / len(some)
+class _Unforeseen(NamedTuple):
+    """Transitions that contradict what is predicted where no other near by does.
+
+    Attributes:
+        beyond: (m,) of transitions, how far from the ends of all others each was predicted to
+            end, ascending.
+        walls: (m,) mask of those that contradict the prediction, and no other near by does.
+    """
+
+    beyond: FloatArray
+    walls: BoolArray
+
+    @classmethod
+    def among(cls, dynamics: Dynamics, taken: Transitions) -> _Unforeseen:
+        """Compare some of the transitions with their neighbours."""
+        begins = taken.begins
+        some = evenly_spaced(len(begins), MOST_COMPARED)
+        beyond, walls = [np.empty(0)], [np.empty(0, np.bool_)]
+        for action, rows in enumerate(taken.rows):
+            mine = np.intersect1d(rows, some)
+            if len(rows) < 2 or not len(mine):
+                continue
+            points = begins[mine]
+            change = dynamics.step(points[None])[0][action] - points
+            near, _ = taken.near(action, points, NEIGHBOURS + 1)
+            is_other = near != mine[:, None]
+            foreseen = taken.contradict(change, near) & is_other
+            own = taken.contradict(change, mine[:, None])[:, 0]
+            walls.append(own & ~foreseen.any(axis=1))
+            distance, index = nearest(taken.landed, points + change, 2)
+            beyond.append(np.where(index == mine[:, None], np.inf, distance).min(axis=1))
+        order = np.argsort(np.concatenate(beyond), kind="stable")
+        return cls(np.concatenate(beyond)[order], np.concatenate(walls)[order])
+
+    def share(self, beyond: FloatArray) -> FloatArray:
+        """Share (n,) of walls among the transitions that were predicted to end at least so far
+        (n,) from the ends of others, by the rule of succession; 0 if no wall is among any."""
+        if not self.walls.any():
+            return np.zeros(len(beyond))
+        first = np.searchsorted(self.beyond, beyond)
+        n_walls = np.append(np.cumsum(self.walls[::-1])[::-1], 0)
+        return np.asarray((n_walls[first] + 1.0) / (len(self.beyond) - first + 2.0))
