@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.data import Buffer
-from rover.operators.support import FloatArray
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics import ACTION_REPEAT
 from rover.planning.dynamics_model import DynamicsModel
 from rover.planning.model import LandmarkModel
@@ -119,3 +119,38 @@ def test_what_was_predicted_and_did_not_come_is_less_novel():
     novelty = before.novelty(predicted)
     before._refute(points[far], actions[far], changes[far], missed[far])
     assert (before.novelty(predicted) < novelty).all()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_noise_is_not_corrected(noise):
+    """The correction stays where it predicts cells that are left out, by brute force, and goes
+    where it repeats noise of half of a usual change in five steps."""
+    buffer, grown = rolled(1, 400)
+    grown.fit()
+    rng, n = np.random.default_rng(1), len(buffer)
+    points, actions, changes = grown._moves(slice(0, n))
+    shown = {row: rng.normal(size=2) * noise for row in {*buffer.inputs, *buffer.successors}}
+    begins = points + [shown[row] for row in buffer.inputs]
+    ends = points + changes + [shown[row] for row in buffer.successors]
+
+    def moves(rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
+        return begins[rows], actions[rows], (ends - begins)[rows]
+
+    units = np.ones(2)
+    model = DynamicsModel(moves, n, np.eye(3), coverage=units, time_scales=units)
+    each, counts = np.zeros((n, 3, 2)), np.zeros((n, 3))
+    moved = each.copy()
+    rows = np.arange(n)
+    each[rows, actions], moved[rows, actions], counts[rows, actions] = begins, ends - begins, 1.0
+    model.correct(each, counts, moved)
+    errors = ends - begins - model.smooth(begins, actions)
+    missed = 0.0
+    for row in rows:
+        near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / model.correction.width**2)
+        near *= (actions == actions[row]) & (rows != row)
+        corrected = near @ errors / (near.sum() + model.correction.prior)
+        missed += ((errors[row] - corrected) ** 2).sum()
+    helps = missed < (errors**2).sum()
+    model.forget_noise()
+    assert helps == (noise == 0.0)
+    assert bool(model._residuals[:, :, :2].any()) == helps

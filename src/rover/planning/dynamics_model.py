@@ -203,6 +203,28 @@ class DynamicsModel(Dynamics):
         reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
         self.low, self.high = reached.min(axis=0) - _BEYOND, reached.max(axis=0) + _BEYOND
 
+    def forget_noise(self) -> None:
+        """Correct nothing if each of some cells is corrected by the others, left out itself, no
+        better than not at all: where observations are noisy a correction repeats the noise. Where
+        nearly all motion is explained there is none."""
+        if self.unexplained <= MOST_UNEXPLAINED:
+            return
+        d, missed, without = self._residuals.shape[2] - 1, 0.0, 0.0
+        for cells, residuals in zip(self._cells, self._residuals, strict=True):
+            n = int(residuals[:, d].sum())
+            some = torch.from_numpy(evenly_spaced(n, SAMPLE))
+            x = cells[:d, some].T
+            near = torch.cat([x, -0.5 * (x**2).sum(dim=1, keepdim=True)], dim=1)
+            logs = near @ cells[: d + 1, :n] + cells[d + 1, :n]
+            weights = logs.exp_()
+            weights[torch.arange(len(some)), some] = 0.0
+            sums, own = weights @ residuals[:n], residuals[some, :d]
+            corrected = sums[:, :d] / (sums[:, d:] + self.correction.prior)
+            missed += float(((own - corrected) ** 2).sum())
+            without += float((own**2).sum())
+        if missed >= without:
+            self._residuals[:, :, :d] = 0.0
+
     def smooth(self, points: FloatArray, actions: IntArray) -> FloatArray:
         """Changes (n, d) of actions (n,) at points (n, d), uncorrected."""
         changes = np.empty_like(points)

@@ -255,7 +255,7 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
         ends = np.concatenate([ends, taken.jumps.ends])
         steps, landings = (_with_rows(each, taken.jumps.rows) for each in (steps, landings))
     index, weight = between(KDTree(net), ends, NEIGHBOURS)
-    if unforeseen.walls.any() or taken.jumps is not None:
+    if (unforeseen.walls.any() or taken.jumps is not None) and _come_back(taken.begins):
         begins = np.repeat(landmarks, points.buffer.n_actions, axis=0)
         if taken.jumps is not None:
             begins = np.concatenate([begins, taken.jumps.ends])
@@ -287,6 +287,14 @@ def _with_jumps(
     shares = csr_array(hstack([moved, leaps]))
     shares.eliminate_zeros()
     return shares
+
+
+def _come_back(points: FloatArray) -> bool:
+    """True if half of points (n, z) have another within a landmark's radius. Otherwise nearly all
+    moves between landmarks lie along single paths, and show no wall between two of them."""
+    some = evenly_spaced(len(points), MOST_COMPARED)
+    apart = nearest(KDTree(points), points[some], 2)[0][:, -1]
+    return float(np.median(apart)) <= SPACING
 
 
 def _within_moves(
