@@ -9,7 +9,7 @@ TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # make docs SPHINX="-D plot_gallery=0" shows the gallery's scripts without running them.
 SPHINX ?=
 
-.PHONY: demo test test-ray test-slurm quick check lint types layers docs results transfer paper comparison benchmarks campaign clean
+.PHONY: demo test test-ray test-slurm quick check lint types layers docs results transfer paper comparison benchmarks headlines campaign clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -73,6 +73,10 @@ transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining
 
 paper: $(READY) ## docs/results/paper: every figure and table of the paper, about a day
 	$(BIN)/rover reproduce all --jobs 2 --out docs/results/paper
+
+headlines: $(READY) ## figures of README's table, measured again on a seed that is not reported
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[arenas]" ogbench
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/headlines.py
 
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for name in baselines coverage_bonus exploration mirror_descent_step optimizer planning \

@@ -83,8 +83,8 @@ def learnt(task: str, steps: int, seed: int) -> Any:
 
 def measure(
     task: str, steps: int, seed: int, n_goals: int, agent_name: str, cover: list[int] | None
-) -> None:
-    """Print the figures of one seed."""
+) -> float:
+    """Print the figures of one seed; success at the end of the episodes."""
     env = gym.make(f"arenas/{task}-v0")
     view = goal_view(env)
     assert view is not None
@@ -140,6 +140,7 @@ def measure(
         f"in {solving:.1f} s, {1e3 * deciding / n_decisions:.1f} ms a decision; {memory:.1f} GB",
         flush=True,
     )
+    return at_end / n_goals
 
 
 def main() -> None:

@@ -1,0 +1,124 @@
+"""Figures of README's table, measured again on one seed each, and what has become worse.
+
+    OMP_NUM_THREADS=1 python benchmarks/headlines.py [giant car ...] [--seeds 20]
+
+Without names all of them, in half an hour. Each figure is beside a bound that the runs of the
+results hold with some room, on seeds that no result is reported of; where one does not, the exit
+status is 1. Run it before a release, and after a change of exploration or planning: what changes a
+figure in one world alone is easily missed. It needs the extra "arenas", and `pip install ogbench`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+import rover
+
+sys.path.append(str(Path(__file__).parent))
+import contexts
+import manipulation
+import ogbench_mazes
+import planning
+import u_maze
+from common import begin, parser, show
+
+
+class Headline(NamedTuple):
+    """A figure of one seed, and what it is to be.
+
+    Attributes:
+        measure: from a seed to the figure.
+        bound: least value; largest, if smaller figures are better.
+        less_is_better: whether they are.
+    """
+
+    measure: Callable[[int], float]
+    bound: float
+    less_is_better: bool = False
+
+    def holds(self, figure: float) -> bool:
+        """True for a figure within the bound."""
+        return figure <= self.bound if self.less_is_better else figure >= self.bound
+
+
+def rooms(seed: int) -> float:
+    """Steps until all 109 states of Multi-Rooms 5 were seen; inf: not in 1,000."""
+    buffer = rover.Rover("rover/MultiRooms-v0", seed=seed).learn(1000).buffer
+    # Observations have their numbers in the order in which they are first seen.
+    last = np.flatnonzero(buffer.successors == 108)
+    return float(last[0] + 1) if len(last) else float("inf")
+
+
+def giant(seed: int) -> float:
+    """Success on the five tasks of OGBench's giant maze after 50,000 own steps."""
+    env = gym.make("arenas/OGPointMaze-v0", size="giant")
+    agent = rover.Rover(env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
+    act = ogbench_mazes.plans(agent.learn(10_000), env, seed, 0.99)
+    return float(np.mean(ogbench_mazes.success(env, seed, act)))
+
+
+def corner(seed: int) -> float:
+    """Success at the goal of PointMaze's U after 10,000 steps."""
+    env = u_maze.make()
+    agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(10_000)
+    paths = u_maze.positions(env)
+    arrived = np.concatenate([u_maze.near_goal(path[1:]) for path in paths]).astype(np.float64)
+    return u_maze.success(u_maze.episodes(env, rover.solve(agent, arrived), seed))
+
+
+def doors(seed: int) -> float:
+    """Doors of five that the policy opens in fresh layouts of MultiRoom-N4-S5."""
+    rows = contexts.rows_of("MultiRoom-N4-S5", "rover", seed, 20)
+    return float(next(row["doors"] for row in rows if row["who"] == "policy"))
+
+
+def push(seed: int) -> float:
+    """Success at the end of FetchPush, 50 goals of the object after 10,000 steps."""
+    return manipulation.measure("FetchPush", 10_000, seed, 50, "rover", [3, 4, 5])
+
+
+def car(seed: int) -> float:
+    """Step of MountainCar's first flag; inf: not in 2,000."""
+    first = planning.explored("MountainCar-v0", 2000, seed)[1].first_end
+    return float("inf") if first is None else float(first)
+
+
+HEADLINES = {
+    "rooms": Headline(rooms, 600.0, less_is_better=True),
+    "giant": Headline(giant, 0.9),
+    "corner": Headline(corner, 1.0),
+    "doors": Headline(doors, 3.5),
+    "push": Headline(push, 0.4),
+    "car": Headline(car, 2000.0, less_is_better=True),
+    "cartpole": Headline(lambda seed: planning.own_reward("CartPole-v1", 3000, seed), 400.0),
+    "acrobot": Headline(lambda seed: planning.own_reward("Acrobot-v1", 5000, seed), -110.0),
+}
+
+
+def main() -> int:
+    """Measure; 1 if a figure does not hold its bound."""
+    arguments = parser(__doc__, seeds=[20])
+    arguments.add_argument("names", nargs="*", metavar="NAME", help=" ".join(HEADLINES))
+    asked = arguments.parse_args()
+    if unknown := set(asked.names) - HEADLINES.keys():
+        arguments.error(f"no headline is called {', '.join(sorted(unknown))}")
+    begin()
+    holds, is_first = True, True
+    for name in asked.names or HEADLINES:
+        for seed in asked.seeds:
+            headline = HEADLINES[name]
+            figure = headline.measure(seed)
+            row = {"headline": name, "seed": seed, "figure": figure, "bound": headline.bound}
+            show(row | {"holds": headline.holds(figure)}, is_first=is_first)
+            holds, is_first = holds and headline.holds(figure), False
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
