@@ -17,7 +17,7 @@ from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.dynamics_model import DynamicsModel
-from rover.planning.outcomes import _repeat, _Unforeseen, outcome_model
+from rover.planning.outcomes import SPACING, _come_back, _repeat, _Unforeseen, outcome_model
 from rover.planning.points import Transitions, net_points
 
 
@@ -203,6 +203,15 @@ def test_walls_that_no_other_transition_shows_by_brute_force(seed, n, share):
         far = beyond >= distance
         expected = (walls[far].sum() + 1.0) / (far.sum() + 2.0) if walls.any() else 0.0
         assert share == pytest.approx(expected)
+
+
+def test_observations_come_back_where_half_have_another_near_by():
+    rng = np.random.default_rng(0)
+    path = np.cumsum(rng.uniform(1.01, 3.0, (400, 1)) * SPACING, axis=0)
+    assert not _come_back(path)
+    beside = path[:200] + 0.5 * SPACING
+    assert _come_back(np.concatenate([path, beside]))
+    assert not _come_back(np.concatenate([path, beside[:90]]))
 
 
 def test_no_plan_creeps_through_a_wall():

@@ -240,7 +240,7 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     repeated = _repeat(model.dynamics, taken, landmarks, OUTCOMES.away * coarse.radius)
     # A policy that takes all actions alike with probability ε loses about ε of its steps, and 1 / ε
     # of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε is least
-    # at √ρ.
+    # at √ρ. The farther from all that was seen an action is to end, the larger is ρ.
     unforeseen = _Unforeseen.among(model.dynamics, taken)
     contact_probability = np.maximum(
         repeated.contact_probability, np.sqrt(unforeseen.share(repeated.beyond))
