@@ -67,9 +67,8 @@ def corner(seed: int) -> float:
     """Success at the goal of PointMaze's U after 10,000 steps."""
     env = u_maze.make()
     agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(10_000)
-    paths = u_maze.positions(env)
-    arrived = np.concatenate([u_maze.near_goal(path[1:]) for path in paths]).astype(np.float64)
-    return u_maze.success(u_maze.episodes(env, rover.solve(agent, arrived), seed))
+    policy = u_maze.plan(agent, u_maze.positions(env))
+    return u_maze.success(u_maze.episodes(env, policy, seed))
 
 
 def doors(seed: int) -> float:

@@ -159,6 +159,12 @@ def success(paths: list[NDArray[np.float64]]) -> float:
     return float(np.mean([near_goal(path).any() for path in paths]))
 
 
+def plan(agent: rover.Rover, data: list[NDArray[np.float64]]) -> Any:
+    """The plan for the goal, by the positions of the episodes that the agent has seen."""
+    arrived = np.concatenate([near_goal(path[1:]) for path in data]).astype(np.float64)
+    return rover.solve(agent, arrived)
+
+
 def main() -> None:
     """Read the command line."""
     arguments = parser(__doc__, seeds=[100, 101, 102])
@@ -175,15 +181,13 @@ def main() -> None:
         # Random actions look at nothing, so that nothing is drawn for them.
         unseen = make()
         by_chance = episodes(unseen, rover.make_agent("random", unseen, seed=seed).policy, seed)
-        arrived = np.concatenate([near_goal(path[1:]) for path in data]).astype(np.float64)
-        plan = rover.solve(agent, arrived)
         row = {
             "seed": seed,
             "steps": asked.steps,
             "coverage": coverage(by_policy, free),
             "of data": coverage(data, free),
             "random": coverage(by_chance, free),
-            "success": success(episodes(env, plan, seed)),
+            "success": success(episodes(env, plan(agent, data), seed)),
             "by chance": success(by_chance),
             "ms a step": each,
         }

@@ -444,8 +444,9 @@ class _Unforeseen(NamedTuple):
             walls.append(own & ~foreseen.any(axis=1))
             distance, index = nearest(taken.landed, points + change, 2)
             beyond.append(np.where(index == mine[:, None], np.inf, distance).min(axis=1))
-        order = np.argsort(np.concatenate(beyond), kind="stable")
-        return cls(np.concatenate(beyond)[order], np.concatenate(walls)[order])
+        distances = np.concatenate(beyond)
+        order = np.argsort(distances, kind="stable")
+        return cls(distances[order], np.concatenate(walls)[order])
 
     def share(self, beyond: FloatArray) -> FloatArray:
         """Share (n,) of walls among the transitions that were predicted to end at least so far
