@@ -155,7 +155,7 @@ def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(se
 
 @pytest.fixture(scope="module")
 def car():
-    return Rover("MountainCar-v0", seed=0, n_anchors=40, measure_share=0.0).learn(300)
+    return Rover("MountainCar-v0", seed=0, n_landmarks=40, measure_share=0.0).learn(300)
 
 
 def test_the_net_is_finer_where_the_dynamics_model_explains_the_motion(car, monkeypatch):

@@ -152,6 +152,20 @@ def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp
     np.testing.assert_array_equal(load_policy(tmp_path / "solved").probs(rows), solved.probs(rows))
 
 
+def test_policies_of_noisy_images_repeat_no_noise_and_explorations_correct_as_before():
+    agent = Rover(Disc(), seed=0, n_landmarks=40, **QUICK).learn(200)
+    explored = agent._landmark_model()
+    explored.novelty_rows()
+    correction = explored.dynamics._residuals[:, :, :-1].clone()
+    assert correction.any()
+    planned, _ = agent._plan()
+    assert planned.basis is not None
+    assert len(planned.basis) <= 40
+    assert not explored.dynamics._residuals[:, :, :-1].any()
+    explored.novelty_rows()
+    assert explored.dynamics._residuals[:, :, :-1].equal(correction)
+
+
 @pytest.mark.parametrize("source", ["random", "apt", "buffer"])
 def test_pictures_of_any_data_are_planned_on_by_slow_features(source):
     """The disc is sent into a corner, from data of who has no representation of it."""

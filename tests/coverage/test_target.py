@@ -173,7 +173,7 @@ def test_continuous_states_are_covered_as_the_target_says():
     shares = []
     for target in (None, half):
         env = gym.make("MountainCar-v0")
-        agent = Rover(env, seed=0, target=target, n_anchors=80, measure_share=0.0).learn(400)
+        agent = Rover(env, seed=0, target=target, n_landmarks=80, measure_share=0.0).learn(400)
         rng, seen = np.random.default_rng(0), []
         for episode in range(6):
             observation, _ = env.reset(seed=episode)

@@ -139,5 +139,6 @@ QUICK: Mapping[str, Any] = {
     "encoder_every": 25,
     "mirror_steps": 20,
     "n_anchors": 25,
+    "n_landmarks": 25,
     "evaluation_episodes": 2,
 }

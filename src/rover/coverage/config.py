@@ -99,12 +99,12 @@ class RoverConfig(AgentConfig):
     max_exact_states: int | None = Field(
         None, ge=1, description="more distinct next states than this are compressed by Nyström"
     )
-    n_anchors: int | None = Field(
-        None,
+    n_anchors: int = Field(200, ge=2, description="most Nyström anchors")
+    n_landmarks: int = Field(
+        800,
         ge=2,
-        description="most landmarks of a policy in continuous spaces: of the landmark model "
-        "(None: 800; 2.5 times as many where its dynamics model explains the motion), or Nyström "
-        "anchors (None: 200)",
+        description="most landmarks of a policy, on small vectors and on slow features; 2.5 times "
+        "as many where the dynamics model explains the motion",
     )
     anchor_spacing: float = Field(
         0.05, ge=0, lt=2, description="squared kernel distance below which no anchor is added"

@@ -124,7 +124,6 @@ def fit_planning_model(
             outcome_variance=counts.outcome_variance,
         )
     assert config.max_exact_states is not None
-    assert config.n_anchors is not None
     if len(np.unique(counts.successors)) <= config.max_exact_states:
         support = exact_support(counts, *starts, device=features.device)
     else:

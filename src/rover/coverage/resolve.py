@@ -102,11 +102,9 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
     _check_cover(config, space)
-    n_anchors = config.n_anchors or (800 if kernel == "interpolation" else 200)
-    filled["n_anchors"] = n_anchors
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
-        filled["max_exact_states"] = n_anchors if identity and not exact else 1500
+        filled["max_exact_states"] = config.n_anchors if identity and not exact else 1500
     resolved = config.model_copy(update=filled)
     if config.encoder == "custom":
         return resolved
