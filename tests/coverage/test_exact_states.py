@@ -107,7 +107,7 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.floats(0.1, 0.95))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_terminal_state_is_occupied_for_one_step_on_counts_and_on_landmarks(seed, n, discount):
     rng = np.random.default_rng(seed)
     to, ends = rng.integers(n, size=2 * n), rng.random(2 * n) < 0.4

@@ -99,7 +99,7 @@ def test_merged_rows_train_as_the_batch_of_duplicates():
             torch.testing.assert_close(moment, plain.state()[name], rtol=1e-3, atol=1e-6)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 1000),
     before=st.integers(0, 4),

@@ -48,7 +48,7 @@ def half(observations: Any) -> Any:
     return 1.0 + 4.0 * (observations[:, 0] < -0.5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.booleans(), st.floats(0.1, 0.95))
 def test_the_gradient_is_that_of_finite_differences(seed, n, is_sparse, discount):
     rng = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ def test_the_gradient_is_that_of_finite_differences(seed, n, is_sparse, discount
     assert (up - down) / (2 * width) == pytest.approx(expected, rel=1e-5, abs=1e-8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9))
 def test_a_uniform_target_is_the_first_proposition(seed, n):
     """J_t = J − 1/S of every policy, so J*_t = J* − 1/S, and the minimisers are the same."""
@@ -101,7 +101,7 @@ def test_a_uniform_target_is_the_first_proposition(seed, n):
     assert other.objective == pytest.approx(one.objective - 1.0 / n, abs=1e-12)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9))
 def test_mirror_descent_reaches_the_optimum_of_the_program(seed, n):
     rng = np.random.default_rng(seed)

@@ -30,7 +30,7 @@ def test_runs_are_those_of_version_0_2(agent, env, where, steps, actions, ratio)
 
 
 @given(st.integers(0, 2**31), st.integers(1, 80))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_counts_are_sums_over_the_buffer(seed, n):
     rng = np.random.default_rng(seed)
     buffer = Buffer((), np.int64, 2)

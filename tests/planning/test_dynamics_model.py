@@ -75,7 +75,7 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
 
 
 @given(SEEDS, st.integers(55, 260), st.integers(3, 30))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(seed, n_steps, price_every):
     """To the bit: a run that was resumed makes it anew."""
     buffer, grown = rolled(seed, n_steps, price_every=price_every)

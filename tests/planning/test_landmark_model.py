@@ -25,7 +25,6 @@ N_ACTIONS = 3
 
 
 @given(SEEDS, st.integers(1, 60), st.floats(0.05, 2.0))
-@settings(deadline=None)
 def test_a_net_covers_its_points_and_only_grows_with_them(seed, n, radius):
     rng = np.random.default_rng(seed)
     points, half = rng.normal(size=(n, 2)), int(rng.integers(n + 1))
@@ -106,7 +105,7 @@ def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, Land
 
 
 @given(SEEDS, st.integers(20, 300), st.sampled_from([2000, 12]), st.integers(7, 30))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
     seed, n_steps, largest, fit_every
 ):
@@ -240,7 +239,7 @@ def test_at_the_same_observation_what_was_tried_least_is_next():
 
 
 @given(SEEDS, st.integers(50, 200), st.integers(1, 5), st.floats(0.0, 0.3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
     """Whatever the data, rows are probabilities, and so are the occupancies of a plan."""
     rng, buffer = np.random.default_rng(seed), Buffer((width,), np.float64, N_ACTIONS)

@@ -22,7 +22,6 @@ from rover.planning.points import Transitions, net_points
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
-@settings(deadline=None)
 def test_weights_are_a_mean_at_the_point(seed, width):
     """Inside of a cloud of neighbours the weights reproduce every linear function."""
     rng = np.random.default_rng(seed)
@@ -118,7 +117,7 @@ def taken_by(
 
 
 @given(st.integers(0, 2**16), st.integers(1, 3), st.integers(2, 60))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_transitions_near_by_and_what_they_contradict_by_brute_force(seed, width, n):
     rng = np.random.default_rng(seed)
     begins, ends, law = (
@@ -170,7 +169,7 @@ def test_noise_is_no_contact(noise):
 
 
 @given(st.integers(0, 2**16), st.integers(10, 60), st.floats(0.0, 0.5))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_walls_that_no_other_transition_shows_by_brute_force(seed, n, share):
     rng = np.random.default_rng(seed)
     begins, actions, changes = (

@@ -60,7 +60,7 @@ def dense_oracle(
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60), st.integers(1, 4))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_values_are_those_of_policy_iteration(seed, n_states, n, n_rewards):
     rng = np.random.default_rng(seed)
     buffer, model = random_model(rng, n_states, n)
@@ -76,7 +76,7 @@ def test_values_are_those_of_policy_iteration(seed, n_states, n, n_rewards):
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
     rng = np.random.default_rng(seed)
     buffer, model = random_model(rng, n_states, n)
