@@ -17,6 +17,7 @@ It needs the extra "arenas".
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections import deque
@@ -165,6 +166,28 @@ def plan(agent: rover.Rover, data: list[NDArray[np.float64]]) -> Any:
     return rover.solve(agent, arrived)
 
 
+def measure(seed: int, steps: int, *, pixels: bool) -> dict[str, float]:
+    """The figures of one run."""
+    env, began = make(pixels), time.process_time()
+    agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(steps)
+    each = 1e3 * (time.process_time() - began) / steps
+    data, free = positions(env), free_points(env)
+    by_policy = episodes(env, agent.policy, seed)
+    # Random actions look at nothing, so that nothing is drawn for them.
+    unseen = make()
+    by_chance = episodes(unseen, rover.make_agent("random", unseen, seed=seed).policy, seed)
+    return {
+        "seed": seed,
+        "steps": steps,
+        "coverage": coverage(by_policy, free),
+        "of data": coverage(data, free),
+        "random": coverage(by_chance, free),
+        "success": success(episodes(env, plan(agent, data), seed)),
+        "by chance": success(by_chance),
+        "ms a step": each,
+    }
+
+
 def main() -> None:
     """Read the command line."""
     arguments = parser(__doc__, seeds=[100, 101, 102])
@@ -173,25 +196,10 @@ def main() -> None:
     asked = arguments.parse_args()
     begin()
     for number, seed in enumerate(asked.seeds):
-        env, began = make(asked.pixels), time.process_time()
-        agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(asked.steps)
-        each = 1e3 * (time.process_time() - began) / asked.steps
-        data, free = positions(env), free_points(env)
-        by_policy = episodes(env, agent.policy, seed)
-        # Random actions look at nothing, so that nothing is drawn for them.
-        unseen = make()
-        by_chance = episodes(unseen, rover.make_agent("random", unseen, seed=seed).policy, seed)
-        row = {
-            "seed": seed,
-            "steps": asked.steps,
-            "coverage": coverage(by_policy, free),
-            "of data": coverage(data, free),
-            "random": coverage(by_chance, free),
-            "success": success(episodes(env, plan(agent, data), seed)),
-            "by chance": success(by_chance),
-            "ms a step": each,
-        }
-        show(row, is_first=number == 0)
+        # An instance that is freed takes the graphics of all others with it, whose pictures are
+        # black from then on: the last one is freed before the next one is made.
+        gc.collect()
+        show(measure(seed, asked.steps, pixels=asked.pixels), is_first=number == 0)
 
 
 if __name__ == "__main__":

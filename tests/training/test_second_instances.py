@@ -1,6 +1,7 @@
 """The instance that judges has what was set after making, and a simulator of its own."""
 
 import copy
+import gc
 import warnings
 from typing import Any
 
@@ -49,6 +50,40 @@ class Uncopied(Corridor):
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("cannot pickle 'Window' object")
+
+
+class Graphics:
+    """Graphics of which each instance, when it is freed, takes all others with it."""
+
+    lost = False
+
+    def __del__(self) -> None:
+        Graphics.lost = True
+
+
+class Drawn(Corridor):
+    """The corridor as it is drawn: black once graphics are lost."""
+
+    observation_space = spaces.Box(0, 255, (4, 17, 3), np.uint8)
+    render_mode = "rgb_array"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graphics = Graphics()
+
+    def _seen(self) -> Any:
+        picture = np.zeros((4, 17, 3), np.uint8)
+        if not Graphics.lost:
+            picture[:, 8 + round(8 * np.clip(self.place, -1.0, 1.0))] = 255
+        return picture
+
+    def reset(self, **options: Any) -> Any:
+        _, info = super().reset(**options)
+        return self._seen(), info
+
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return self._seen(), *rest
 
 
 class Remote(Corridor):
@@ -120,6 +155,21 @@ def test_a_spec_makes_no_copy_of_what_was_set():
     other.unwrapped.set_task(0, step_size=0.25)
     agent = rover.Rover(env, seed=0, evaluation_env=other, measure_share=100).learn(200)
     assert agent.summary()["cells"] > 0.0
+
+
+def test_copies_of_what_draws_are_freed_with_it_and_black_pictures_are_warned_of():
+    Graphics.lost = False
+    env = Drawn()
+    agent = rover.Rover(env, seed=0, measure_share=100).learn(100)
+    assert not Graphics.lost
+    Drawn()  # another instance, which is freed at once
+    assert Graphics.lost
+    with pytest.warns(RoverWarning, match=r"of a single colour.* gc\.collect"):
+        agent.learn(200)
+    Graphics.lost = False
+    del agent, env
+    gc.collect()
+    assert Graphics.lost
 
 
 def test_copies_that_drive_one_simulator_are_not_evaluated_in():

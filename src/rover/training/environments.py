@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,9 +120,21 @@ def _deep_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     if getattr(env, "render_mode", None) == "human":
         raise _NoCopy("it draws in a window, which a copy would draw in too")
     try:
-        return copy.deepcopy(env)
+        copied = copy.deepcopy(env)
     except Exception as error:  # whatever an environment may hold on to
         raise _NoCopy(f"it cannot be copied ({type(error).__name__})") from error
+    if getattr(env, "render_mode", None) is not None:
+        _keep(copied, env)
+    return copied
+
+
+def _keep(copied: gym.Env[Any, Any], env: gym.Env[Any, Any]) -> None:
+    """Keep a copy that may draw as long as its original.
+
+    When one of Gymnasium's MuJoCo renderers is freed, the graphics of the others go with it, and
+    their pictures are black from then on.
+    """
+    weakref.finalize(env, lambda _: None, copied).atexit = False
 
 
 def _made_again(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

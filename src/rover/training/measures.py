@@ -200,6 +200,14 @@ class Measures(ABC):
                 RoverWarning,
                 stacklevel=2,
             )
+        if step >= _FEWEST_STEPS and _have_no_picture(self._buffer):
+            warnings.warn(
+                f"the latest {_FEWEST_STEPS} pictures are all the same, of a single colour. "
+                "MuJoCo's are black once another instance has been freed: call gc.collect() after "
+                "the last use of that one and before this one is made, or keep both",
+                RoverWarning,
+                stacklevel=2,
+            )
         figures: dict[str, Any] = {}
         if self.is_due(step):
             is_point = step >= self._next_point
@@ -515,3 +523,10 @@ def _thinned(snapshots: list[tuple[int, Any, Any]]) -> list[tuple[int, Any, Any]
     while latest // stride >= MAX_SNAPSHOTS:
         stride *= 2
     return [one for one in snapshots if one[0] % stride == 0 or one[0] == latest]
+
+
+def _have_no_picture(buffer: Buffer) -> bool:
+    """True if the latest observations are one image of a single colour."""
+    latest = np.unique(buffer.successors[-_FEWEST_STEPS:])
+    rows = buffer.observations.rows
+    return rows.ndim == 4 and len(latest) == 1 and np.ptp(rows[latest[0]]) == 0
