@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 
 import rover
 from rover.data import RunningEpisode
@@ -50,6 +51,15 @@ class Uncopied(Corridor):
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise TypeError("cannot pickle 'Window' object")
+
+
+class Remade(Corridor, EzPickle):
+    """It is pickled, and copied, by the arguments of its making."""
+
+    def __init__(self) -> None:
+        Corridor.__init__(self)
+        EzPickle.__init__(self)
+        self.own_file = f"/temporary/{id(self)}"
 
 
 class Graphics:
@@ -135,15 +145,19 @@ def test_what_was_set_after_making_is_judged(task, learn):
     assert run.summary["policy_return"] == earned
 
 
+def unlike_its_id(env: gym.Env[Any, Any]) -> list[str]:
+    return _set_after_making(env, make_env("Uncopied-v0"), lambda: make_env("Uncopied-v0"))
+
+
 def test_a_spec_makes_no_copy_of_what_was_set():
     env = gym.make("Uncopied-v0")
-    assert _set_after_making(env, make_env("Uncopied-v0")) == []
+    assert unlike_its_id(env) == []
     assert evaluation_copy(env).unwrapped is not env.unwrapped
     env.reset(seed=0)  # what an episode changes is not what was set
     env.step(1)
-    assert _set_after_making(env, make_env("Uncopied-v0")) == []
+    assert unlike_its_id(env) == []
     env.unwrapped.set_task(0, step_size=0.25)
-    assert _set_after_making(env, make_env("Uncopied-v0")) == ["task=0", "step_size=0.25"]
+    assert unlike_its_id(env) == ["task=0", "step_size=0.25"]
     with pytest.raises(
         ConfigurationError, match=r"task=0, step_size=0.25 of it was set .*evaluation_env"
     ):
@@ -155,6 +169,20 @@ def test_a_spec_makes_no_copy_of_what_was_set():
     other.unwrapped.set_task(0, step_size=0.25)
     agent = rover.Rover(env, seed=0, evaluation_env=other, measure_share=100).learn(200)
     assert agent.summary()["cells"] > 0.0
+
+
+def test_a_copy_that_is_made_anew_is_no_copy_of_what_was_set():
+    env = Remade()
+    assert evaluation_copy(env).unwrapped is not env
+    env.reset(seed=0)
+    env.step(1)
+    evaluation_copy(env)
+    env.set_task(0)
+    with pytest.raises(ConfigurationError, match=r"a copy lacks task=0, .* evaluation_env="):
+        evaluation_copy(env)
+    plain = Corridor()
+    plain.set_task(0)
+    assert evaluation_copy(plain).task == 0
 
 
 def test_copies_of_what_draws_are_freed_with_it_and_black_pictures_are_warned_of():

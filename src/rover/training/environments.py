@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
 import warnings
@@ -119,13 +120,23 @@ class _NoCopy(Exception):
 def _deep_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     if getattr(env, "render_mode", None) == "human":
         raise _NoCopy("it draws in a window, which a copy would draw in too")
+
+    def copied() -> gym.Env[Any, Any]:
+        made = copy.deepcopy(env)
+        if getattr(env, "render_mode", None) is not None:
+            _keep(made, env)
+        return made
+
     try:
-        copied = copy.deepcopy(env)
+        made = copied()
     except Exception as error:  # whatever an environment may hold on to
         raise _NoCopy(f"it cannot be copied ({type(error).__name__})") from error
-    if getattr(env, "render_mode", None) is not None:
-        _keep(copied, env)
-    return copied
+    # Environments that are pickled by the arguments of their making are made anew, not copied.
+    if not isinstance(env.unwrapped, GridWorld) and (
+        unlike := _set_after_making(env, made, copied)
+    ):
+        raise _NoCopy(f"a copy lacks {', '.join(unlike)}, which was set after it was made")
+    return made
 
 
 def _keep(copied: gym.Env[Any, Any], env: gym.Env[Any, Any]) -> None:
@@ -143,35 +154,46 @@ def _made_again(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     if spec is None:
         raise _NoCopy("it was not made by gymnasium.make")
     silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
+    make: Callable[[], gym.Env[Any, Any]] = functools.partial(gym.make, spec, **silent)
     try:
-        made = gym.make(spec, **silent)
+        made = make()
     except Exception as error:  # a wrapper does not record how it was made, or a port is in use
         raise _NoCopy(f"it cannot be made from its id ({type(error).__name__})") from error
-    if unlike := _set_after_making(env, made):
+    if unlike := _set_after_making(env, made, make):
         raise _NoCopy(f"{', '.join(unlike)} of it was set after it was made from its id")
     return made
 
 
-def _set_after_making(env: gym.Env[Any, Any], fresh: gym.Env[Any, Any]) -> list[str]:
-    """Attributes of an environment with other values than a fresh instance of its id has, as words.
+def _set_after_making(
+    env: gym.Env[Any, Any], fresh: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]
+) -> list[str]:
+    """Attributes of an environment with other values than a fresh instance of it has, as words.
 
     Numbers, words, arrays, and lists, tuples and dictionaries of them are compared, of the
-    innermost environment. What a reset or a step changes is part of an episode, and left out.
+    innermost environment. What a reset or a step changes is part of an episode, and what differs
+    between two fresh instances, as a temporary file, is each one's own: both are left out.
 
     Args:
         env: the environment.
         fresh: an instance that was just made, which is reset and stepped.
+        make: makes another one, if there is something to compare.
     """
     before = _attributes(fresh)
     random_steps(fresh, _STEPS_TOGETHER, 0)
     after, own = _attributes(fresh), _attributes(env)
-    return [
-        f"{name}={abridge(getattr(env.unwrapped, name))}"
+    unlike = [
+        name
         for name, value in before.items()
         if value == after.get(name)
         and name in own
         and value != own[name]
         and not name.startswith("render")
+    ]
+    others = _attributes(make()) if unlike else {}
+    return [
+        f"{name}={abridge(getattr(env.unwrapped, name))}"
+        for name in unlike
+        if before[name] == others.get(name)
     ]
 
 
@@ -275,7 +297,7 @@ def warn_of_settings(env: gym.Env[Any, Any]) -> None:
     if made is None or isinstance(env.unwrapped, GridWorld):
         return
     try:
-        unlike = _set_after_making(env, make_env(*made))
+        unlike = _set_after_making(env, make_env(*made), lambda: make_env(*made))
     except RoverError:  # it cannot be made twice
         return
     if unlike:
