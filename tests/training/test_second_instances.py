@@ -146,7 +146,7 @@ def test_what_was_set_after_making_is_judged(task, learn):
 
 
 def unlike_its_id(env: gym.Env[Any, Any]) -> list[str]:
-    return _set_after_making(env, make_env("Uncopied-v0"), lambda: make_env("Uncopied-v0"))
+    return _set_after_making(env, make_env("Uncopied-v0"), make_env("Uncopied-v0"))
 
 
 def test_a_spec_makes_no_copy_of_what_was_set():

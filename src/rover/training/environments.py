@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import json
 import warnings
@@ -97,16 +96,24 @@ def evaluation_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         NoSecondInstanceError: neither can be made, or copies disturb one another.
     """
     reasons = []
-    for make in (_deep_copy, _made_again):
+    for make, lacks in _MAKERS:
         try:
             made = make(env)
-            # Of rover's own environments it is known that they share tables alone.
-            if isinstance(env.unwrapped, GridWorld) or not _disturb(made, make(env)):
+            # Of rover's own environments it is known that copies are whole and share tables alone.
+            if make is _deep_copy and isinstance(env.unwrapped, GridWorld):
                 return made
+            other = make(env)
         except _NoCopy as reason:
             reasons.append(str(reason))
             continue
-        reasons.append("copies of it drive one simulator, so that an evaluation would disturb it")
+        if unlike := _set_after_making(env, made, other):
+            reasons.append(lacks.format(", ".join(unlike)))
+        elif _disturb(made, other):
+            reasons.append(
+                "copies of it drive one simulator, so that an evaluation would disturb it"
+            )
+        else:
+            return made
     raise NoSecondInstanceError(
         f"no second instance of this environment can be evaluated in: {'; '.join(reasons)}. Pass "
         "evaluation_env=, another instance with a simulator of its own"
@@ -120,23 +127,13 @@ class _NoCopy(Exception):
 def _deep_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     if getattr(env, "render_mode", None) == "human":
         raise _NoCopy("it draws in a window, which a copy would draw in too")
-
-    def copied() -> gym.Env[Any, Any]:
-        made = copy.deepcopy(env)
-        if getattr(env, "render_mode", None) is not None:
-            _keep(made, env)
-        return made
-
     try:
-        made = copied()
+        copied = copy.deepcopy(env)
     except Exception as error:  # whatever an environment may hold on to
         raise _NoCopy(f"it cannot be copied ({type(error).__name__})") from error
-    # Environments that are pickled by the arguments of their making are made anew, not copied.
-    if not isinstance(env.unwrapped, GridWorld) and (
-        unlike := _set_after_making(env, made, copied)
-    ):
-        raise _NoCopy(f"a copy lacks {', '.join(unlike)}, which was set after it was made")
-    return made
+    if getattr(env, "render_mode", None) is not None:
+        _keep(copied, env)
+    return copied
 
 
 def _keep(copied: gym.Env[Any, Any], env: gym.Env[Any, Any]) -> None:
@@ -149,23 +146,26 @@ def _keep(copied: gym.Env[Any, Any], env: gym.Env[Any, Any]) -> None:
 
 
 def _made_again(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """An instance that is made from the spec, silent, if it is like the environment."""
+    """An instance that is made from the spec, silent."""
     spec = env.spec
     if spec is None:
         raise _NoCopy("it was not made by gymnasium.make")
     silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
-    make: Callable[[], gym.Env[Any, Any]] = functools.partial(gym.make, spec, **silent)
     try:
-        made = make()
+        return gym.make(spec, **silent)
     except Exception as error:  # a wrapper does not record how it was made, or a port is in use
         raise _NoCopy(f"it cannot be made from its id ({type(error).__name__})") from error
-    if unlike := _set_after_making(env, made, make):
-        raise _NoCopy(f"{', '.join(unlike)} of it was set after it was made from its id")
-    return made
+
+
+# Environments that are pickled by the arguments of their making are made anew by a deep copy, too.
+_MAKERS = (
+    (_deep_copy, "a copy lacks {}, which was set after it was made"),
+    (_made_again, "{} of it was set after it was made from its id"),
+)
 
 
 def _set_after_making(
-    env: gym.Env[Any, Any], fresh: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]
+    env: gym.Env[Any, Any], fresh: gym.Env[Any, Any], other: gym.Env[Any, Any]
 ) -> list[str]:
     """Attributes of an environment with other values than a fresh instance of it has, as words.
 
@@ -176,24 +176,18 @@ def _set_after_making(
     Args:
         env: the environment.
         fresh: an instance that was just made, which is reset and stepped.
-        make: makes another one, if there is something to compare.
+        other: another one.
     """
     before = _attributes(fresh)
     random_steps(fresh, _STEPS_TOGETHER, 0)
-    after, own = _attributes(fresh), _attributes(env)
-    unlike = [
-        name
+    after, own, others = (_attributes(each) for each in (fresh, env, other))
+    return [
+        f"{name}={abridge(getattr(env.unwrapped, name))}"
         for name, value in before.items()
-        if value == after.get(name)
+        if value == after.get(name) == others.get(name)
         and name in own
         and value != own[name]
         and not name.startswith("render")
-    ]
-    others = _attributes(make()) if unlike else {}
-    return [
-        f"{name}={abridge(getattr(env.unwrapped, name))}"
-        for name in unlike
-        if before[name] == others.get(name)
     ]
 
 
@@ -297,7 +291,7 @@ def warn_of_settings(env: gym.Env[Any, Any]) -> None:
     if made is None or isinstance(env.unwrapped, GridWorld):
         return
     try:
-        unlike = _set_after_making(env, make_env(*made), lambda: make_env(*made))
+        unlike = _set_after_making(env, make_env(*made), make_env(*made))
     except RoverError:  # it cannot be made twice
         return
     if unlike:
