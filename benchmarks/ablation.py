@@ -39,7 +39,8 @@ import rover
 from rover.contexts import explorer as contexts
 from rover.coverage import exploration
 from rover.errors import ConfigurationError
-from rover.planning import (
+from rover.solving import simulation
+from rover.world import (
     displacements,
     dynamics_model,
     lookahead,
@@ -48,9 +49,8 @@ from rover.planning import (
     novelty,
     outcomes,
 )
-from rover.planning.net import FIRST_UNITS, units_due
-from rover.planning.world import World
-from rover.solving import simulation
+from rover.world.net import FIRST_UNITS, units_due
+from rover.world.world import World
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]
 from common import add_rows, begin, parser

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 import rover
-from rover.planning.model import LandmarkModel
+from rover.world.model import LandmarkModel
 
 WALLS = np.array([[*"......"], [*".####."], [*".#..#."], [*".#.##."], [*"......"]]) == "#"
 MOVES = {"right": (1, 0), "up": (0, 1), "left": (-1, 0), "down": (0, -1)}

@@ -16,7 +16,7 @@ from rover.baselines.rmax import _optimal, _optimistic_values
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
-from rover.planning.counts import Counts
+from rover.world.counts import Counts
 
 QUICK: dict[str, Any] = {"policy_every": 25, "checkpoint_every": 25, "evaluation_episodes": 2}
 

@@ -21,9 +21,9 @@ from rover.operators import (
     merge_transitions,
     solve_occupancy,
 )
-from rover.planning.net import Net
-from rover.planning.rows import Rows
 from rover.policies import CoveragePolicy
+from rover.world.net import Net
+from rover.world.rows import Rows
 
 
 def test_states_that_are_alike_are_not_exact():

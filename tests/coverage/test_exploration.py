@@ -14,9 +14,9 @@ from rover.coverage.exploration import StateExploration, StateExplorer
 from rover.coverage.plan import estimated_starts
 from rover.data import Buffer
 from rover.operators import merge_transitions
-from rover.planning.counts import Counts
-from rover.planning.rows import Rows
-from rover.planning.values import exploration_values
+from rover.world.counts import Counts
+from rover.world.rows import Rows
+from rover.world.values import exploration_values
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3

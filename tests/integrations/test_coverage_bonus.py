@@ -16,7 +16,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rover.integrations.sb3 import AgentNovelty, CountNovelty, CoverageBonus, DensityNovelty
-from rover.planning.model import LANDMARKS
+from rover.world.model import LANDMARKS
 
 RIGHT = 3
 

@@ -16,9 +16,9 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.dynamics_model import DynamicsModel
-from rover.planning.outcomes import SPACING, _come_back, _repeat, _Unforeseen, outcome_model
-from rover.planning.points import Transitions, net_points
+from rover.world.dynamics_model import DynamicsModel
+from rover.world.outcomes import SPACING, _come_back, _repeat, _Unforeseen, outcome_model
+from rover.world.points import Transitions, net_points
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))

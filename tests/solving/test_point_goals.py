@@ -18,10 +18,10 @@ from rover.errors import (
     RoverWarning,
     UnsupportedSpaceError,
 )
-from rover.planning.world import World
 from rover.policies import SampledPolicy, ValuePolicy
 from rover.solving import PointGoal
 from rover.storage import write_sealed
+from rover.world.world import World
 from rover.wrappers import GoalObservation
 
 NEAR_END = PointGoal([0.8], columns=[1], radius=0.03)

@@ -12,9 +12,9 @@ import rover
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.refined_dynamics import RefinedDynamics
 from rover.solving.experience import Experience
 from rover.solving.simulation import Stage, best_plan
+from rover.world.refined_dynamics import RefinedDynamics
 
 GAMMA = 0.95
 FORCES = np.array([-0.3, 0.3])

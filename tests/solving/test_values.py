@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.planning.outcomes import OutcomeModel, outcome_model
-from rover.planning.points import state_points
 from rover.solving.solve import optimal_tables, policy_values
 from rover.solving.tasks import TaskRewards
+from rover.world.outcomes import OutcomeModel, outcome_model
+from rover.world.points import state_points
 
 N_ACTIONS, DISCOUNT = 3, 0.9
 SEEDS = st.integers(0, 2**16)

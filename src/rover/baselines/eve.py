@@ -22,8 +22,8 @@ from pydantic import Field
 
 from rover.baselines.shared.counting import CountingAgent, CountingConfig
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.counts import Counts
 from rover.policies import CoveragePolicy
+from rover.world.counts import Counts
 
 _SMALLEST_PROBABILITY = 1e-12
 _DAMPING = 0.5

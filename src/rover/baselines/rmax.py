@@ -16,8 +16,8 @@ import numpy as np
 
 from rover.baselines.shared.counting import CountingAgent, CountingConfig
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.counts import Counts
-from rover.planning.values import exploration_values
+from rover.world.counts import Counts
+from rover.world.values import exploration_values
 
 # exp of it is zero, and zero times it is not NaN, as it would be with −∞.
 _LOG_OF_ZERO = -1e3

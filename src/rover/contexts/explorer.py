@@ -32,7 +32,7 @@ from rover.contexts.image_blocks import as_numbers, block_side
 from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.net import MOST_ROWS
+from rover.world.net import MOST_ROWS
 
 
 class ContextExploration(NamedTuple):

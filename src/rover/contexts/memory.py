@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rover.contexts.codes import Array32
 from rover.contexts.exploration_values import ExplorationValueModel
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.values import iterate
+from rover.world.values import iterate
 
 TIE = 1e-9
 """Value up to which two actions are equal."""

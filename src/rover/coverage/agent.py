@@ -40,14 +40,14 @@ from rover.operators import (
     Kernel,
     make_kernel,
 )
-from rover.planning.contact import ContactSearch
-from rover.planning.counts import Counts
-from rover.planning.displacements import SEARCHED_FIT, USUAL_FIT
-from rover.planning.dynamics_model import MOST_UNEXPLAINED
-from rover.planning.model import LANDMARKS, LandmarkModel
 from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.policy import Policy
 from rover.training.agent import Agent, FinalPolicy
+from rover.world.contact import ContactSearch
+from rover.world.counts import Counts
+from rover.world.displacements import SEARCHED_FIT, USUAL_FIT
+from rover.world.dynamics_model import MOST_UNEXPLAINED
+from rover.world.model import LANDMARKS, LandmarkModel
 
 _RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
 """Times the ridge of the tries of a plan."""

@@ -17,8 +17,8 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Gaussian
 from rover.operators.kernels import require_finite
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
-from rover.planning.world import World
+from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
+from rover.world.world import World
 
 NOISE_WIDTH = 1e6
 """Width of noise as a multiple of its range: no two values differ."""

@@ -26,13 +26,13 @@ import numpy as np
 from rover.contexts.memory import TIE
 from rover.data import Buffer
 from rover.operators.support import FloatArray
-from rover.planning.contact import ContactSearch
-from rover.planning.counts import Counts
-from rover.planning.dynamics import ACTION_REPEAT
-from rover.planning.dynamics_model import MISSED
-from rover.planning.lookahead import ActionSequence
-from rover.planning.model import LandmarkModel
-from rover.planning.values import Values, exploration_values
+from rover.world.contact import ContactSearch
+from rover.world.counts import Counts
+from rover.world.dynamics import ACTION_REPEAT
+from rover.world.dynamics_model import MISSED
+from rover.world.lookahead import ActionSequence
+from rover.world.model import LandmarkModel
+from rover.world.values import Values, exploration_values
 
 
 class StateExploration(NamedTuple):

@@ -22,7 +22,7 @@ from rover.features.slow import (
     speed_weights,
 )
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.net import FIRST_UNITS, units_due
+from rover.world.net import FIRST_UNITS, units_due
 
 
 class Marks(NamedTuple):

@@ -29,9 +29,9 @@ from rover.operators import (
     nystrom_support,
 )
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.dynamics import ACTION_REPEAT
-from rover.planning.model import LandmarkModel
-from rover.planning.net import MOST_ROWS
+from rover.world.dynamics import ACTION_REPEAT
+from rover.world.model import LandmarkModel
+from rover.world.net import MOST_ROWS
 
 NEGLIGIBLE = 1e-8
 """Similarity whose effect on a policy is far below the tolerance of the descent."""

@@ -30,10 +30,10 @@ from rover.features import (
 )
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.model_selection import is_one_hot
-from rover.planning.net import FIRST_UNITS
-from rover.planning.world import World
 from rover.storage import copied_tensors, restore_tensors
+from rover.world.model_selection import is_one_hot
+from rover.world.net import FIRST_UNITS
+from rover.world.world import World
 
 _MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
 _LOOKED_AT = 100  # observations by which they are one-hot

@@ -26,8 +26,6 @@ from rover.evaluation.returns import followed_episodes, warn_of_unseen
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.outcomes import SPACING, OutcomeModel
-from rover.planning.world import World
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards
@@ -35,6 +33,8 @@ from rover.solving.experience import Experience
 from rover.solving.solve import value_policy
 from rover.solving.tasks import TaskRewards
 from rover.storage import RunConfig
+from rover.world.outcomes import SPACING, OutcomeModel
+from rover.world.world import World
 
 # Random numbers of the episodes, besides acting, drawing and evaluating.
 _EPISODE_STREAM = 6

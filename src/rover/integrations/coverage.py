@@ -14,8 +14,8 @@ from rover.envs import Spaces, finite_dynamics, horizon_of
 from rover.errors import ConfigurationError
 from rover.evaluation import CellNet, FiniteEvaluator
 from rover.operators.support import FloatArray
-from rover.planning.net import Net
 from rover.training.environments import discount_of, evaluation_copy
+from rover.world.net import Net
 
 # Seed of the uniform actions that a net's unit is taken from: figures of the environment alone.
 _SEEDS = 11

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.planning.gated import MODEL_FORMS, GatedModel
-from rover.planning.sampled import Controls, SampledPlan, Sampling
 from rover.policies.policy import Policy, Probs
 from rover.storage import check_tensors
+from rover.world.gated import MODEL_FORMS, GatedModel
+from rover.world.sampled import Controls, SampledPlan, Sampling
 
 _FORMS = {
     **MODEL_FORMS,
@@ -48,7 +48,7 @@ class SampledPolicy(Policy):
     points, with the distance δ to the goal in units of its radius, and the chance p that features
     of the goal move, 0 if they move without contact: a hand that is far from a box goes to it. The
     first control of the best sequence is taken, and the next decision of the episode begins with
-    what is left of the best ones (``rover.planning.sampled``). Actions are in the environment's own
+    what is left of the best ones (``rover.world.sampled``). Actions are in the environment's own
     space, between the bounds of what the model was fitted to; `probs`, which has no memory, is
     certain of the nearest of the actions that pretraining chose among.
 

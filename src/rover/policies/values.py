@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features import Encoder, as_tensor
 from rover.operators.kernels import require_finite
-from rover.planning.net import between
 from rover.policies.policy import Policy, stored_encoder
 from rover.storage import check_tensors
+from rover.world.net import between
 
 # Action values nearer than this, relative to the largest of the table, are taken for equal.
 _TIE = 1e-7

@@ -6,12 +6,12 @@ import gymnasium as gym
 
 from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
-from rover.planning.outcomes import outcome_model
-from rover.planning.points import state_points
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.solve import RIDGE
 from rover.solving.tasks import Goal, Reward, goal_rewards, task_rewards
+from rover.world.outcomes import outcome_model
+from rover.world.points import state_points
 
 
 def solve_in_contexts(

@@ -18,16 +18,16 @@ from rover.envs.registration import id_and_kwargs, known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
-from rover.planning.net import FIRST_UNITS
-from rover.planning.outcomes import OutcomeModel, outcome_model
-from rover.planning.points import Points, net_points, state_points
-from rover.planning.targets import Targets
-from rover.planning.world import World
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
 from rover.training.agent import Agent
 from rover.training.environments import warn_of_another_world
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
+from rover.world.net import FIRST_UNITS
+from rover.world.outcomes import OutcomeModel, outcome_model
+from rover.world.points import Points, net_points, state_points
+from rover.world.targets import Targets
+from rover.world.world import World
 
 _One = Agent[Any] | Buffer | str | Path
 
@@ -125,7 +125,7 @@ class Experience(NamedTuple):
                 is then a state of its own.
 
         Raises:
-            ConfigurationError: as of :func:`~rover.planning.points.net_points`.
+            ConfigurationError: as of :func:`~rover.world.points.net_points`.
         """
         return self.world.part(Points, self._points)
 

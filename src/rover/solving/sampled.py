@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from rover.operators.support import FloatArray
-from rover.planning.gated import FEWEST_MOVES, GatedSums
-from rover.planning.model_selection import has_metric
-from rover.planning.net import FIRST_UNITS, time_units
-from rover.planning.sampled import Controls, Sampling
 from rover.policies import PointGoals, SampledPolicy
 from rover.solving.experience import Experience
 from rover.solving.tasks import GOAL_RADIUS, Goal, as_point
+from rover.world.gated import FEWEST_MOVES, GatedSums
+from rover.world.model_selection import has_metric
+from rover.world.net import FIRST_UNITS, time_units
+from rover.world.sampled import Controls, Sampling
 
 MOST_DIMENSIONS = 6
 """Dimensions up to which goals are planned for on landmarks: Acrobot's six swing up on them, of

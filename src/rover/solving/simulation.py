@@ -24,14 +24,14 @@ from scipy.spatial import KDTree
 
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
-from rover.planning.dynamics import ACTION_REPEAT
-from rover.planning.net import Net, nearest, neighbourhood, sparse_rows
-from rover.planning.outcomes import FINE_SPACING, MAX_SOLVED_LANDMARKS, SPACING
-from rover.planning.points import NEIGHBOURS
-from rover.planning.refined_dynamics import RefinedDynamics
-from rover.planning.values import iterate
 from rover.policies import ValuePolicy
 from rover.solving.tasks import TaskRewards
+from rover.world.dynamics import ACTION_REPEAT
+from rover.world.net import Net, nearest, neighbourhood, sparse_rows
+from rover.world.outcomes import FINE_SPACING, MAX_SOLVED_LANDMARKS, SPACING
+from rover.world.points import NEIGHBOURS
+from rover.world.refined_dynamics import RefinedDynamics
+from rover.world.values import iterate
 
 
 class Refinement(NamedTuple):

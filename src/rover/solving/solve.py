@@ -23,17 +23,17 @@ from rover.envs import finite_dynamics, goal_view
 from rover.errors import ConfigurationError, RoverError, RoverWarning, abridge
 from rover.evaluation.returns import FunctionReward, warn_if_worse_than_random
 from rover.operators.support import FloatArray
-from rover.planning.dynamics_model import MOST_UNEXPLAINED
-from rover.planning.outcomes import OutcomeModel
-from rover.planning.points import NEIGHBOURS, Points
-from rover.planning.refined_dynamics import RefinedDynamics
-from rover.planning.values import iterate
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.sampled import sampled_policy
 from rover.solving.simulation import refined_plan
 from rover.solving.tasks import Goal, Reward, TaskRewards, goal_rewards, task_rewards
 from rover.training.environments import evaluation_copy
+from rover.world.dynamics_model import MOST_UNEXPLAINED
+from rover.world.outcomes import OutcomeModel
+from rover.world.points import NEIGHBOURS, Points
+from rover.world.refined_dynamics import RefinedDynamics
+from rover.world.values import iterate
 
 DISCOUNT = 0.99
 RIDGE = 0.02

@@ -35,8 +35,8 @@ from rover.envs import (
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.operators.support import BoolArray, FloatArray
-from rover.planning.outcomes import OutcomeModel
 from rover.solving.experience import Experience
+from rover.world.outcomes import OutcomeModel
 
 
 @dataclass(frozen=True)

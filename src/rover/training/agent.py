@@ -32,7 +32,6 @@ from rover.errors import (
 )
 from rover.evaluation.visits import tried_pairs
 from rover.features import learning_mode
-from rover.planning.world import World
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_sealed
 from rover.training.config import (
@@ -52,6 +51,7 @@ from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
 from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE, RunFolder
 from rover.version import __version__
+from rover.world.world import World
 
 AGENTS: dict[str, type[Agent[Any]]] = {}
 """Every agent's class by its name, as soon as its module has been imported."""

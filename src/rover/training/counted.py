@@ -14,8 +14,8 @@ from scipy.sparse import csr_array, eye_array, hstack, vstack
 from rover.data import Buffer
 from rover.envs import FiniteDynamics
 from rover.evaluation import policy_occupancy
-from rover.planning.counts import Counts
 from rover.policies.policy import Policy
+from rover.world.counts import Counts
 
 
 class CountedObjective:

@@ -32,7 +32,6 @@ from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajector
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, SampleComponent, episode_coverage
 from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, random_references
-from rover.planning.model_selection import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.training.environments import (
@@ -40,6 +39,7 @@ from rover.training.environments import (
     evaluation_copy,
     repeats_itself,
 )
+from rover.world.model_selection import repeats
 
 # Least ratio of the steps of two evaluation points.
 _EVALUATION_GROWTH = 1.5

@@ -25,7 +25,6 @@ from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.cells import MAX_POINTS, CellNet, Projection, unseen_mass
 from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, covers_less, stack_episodes
 from rover.evaluation.visits import first_steps, novel_moments, slow_planes, tried_pairs
-from rover.planning.model_selection import repeats
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.training.counted import CountedObjective
@@ -38,6 +37,7 @@ from rover.training.measures import (
     Measures,
     Trial,
 )
+from rover.world.model_selection import repeats
 
 # Environment steps of a set of roll-outs, but for the rest of its last episode.
 _MAX_SET_STEPS = 500

@@ -14,10 +14,10 @@ from rover.errors import ConfigurationError
 from rover.features import encoder_config, make_encoder
 from rover.operators import Dirac
 from rover.operators.support import FloatArray
-from rover.planning.counts import Counts
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
+from rover.world.counts import Counts
 
 
 class CountingConfig(AgentConfig):

@@ -22,10 +22,10 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, choos
 from rover.features import Observations, learning_mode
 from rover.integrations.sb3.policies import check_positive
 from rover.operators.support import FloatArray
-from rover.planning.model import LANDMARKS
-from rover.planning.model_selection import MOST_NEW
-from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, GROWTH, Net, time_units
 from rover.training.config import merge_settings, validate_settings
+from rover.world.model import LANDMARKS
+from rover.world.model_selection import MOST_NEW
+from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, GROWTH, Net, time_units
 
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
 _BATCH = 64  # new transitions that an update learns from, and those that are compared
@@ -101,7 +101,7 @@ class DensityNovelty:
 
     ρ is the number of visits, each weighted by exp(−½ (‖x' − y‖ / w)²), in units of what each
     number changes in 40 steps; noise, which nothing controls, does not count
-    (``rover.planning.net``). Visits are kept as sums at up to 2,000 cells, whose radius grows
+    (``rover.world.net``). Visits are kept as sums at up to 2,000 cells, whose radius grows
     when there are more. Units come from the first transitions, for which the bonus is 1.
 
     Args:

@@ -1,0 +1,155 @@
+"""Plans that are sampled: the improved cross-entropy method on a dynamics model.
+
+In ten dimensions values that are interpolated between landmarks are poor; sequences of controls
+that are predicted by the model are not. Sequences are drawn with coloured noise around those that
+were best (iCEM, Pinneri et al. 2020), in each decision some of the best of the last one among them,
+shifted by a step, and one of no control at all. Where actions are one of a finite set each control
+of a sequence is the nearest of the set; of one-hot controls that is the largest number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.operators.support import FloatArray
+from rover.world.gated import GatedModel
+
+_COLOUR = 2.0  # exponent of the noise's spectrum
+_MOMENTUM = 0.1
+_MOST = 10_000
+_FEWER = 1.25  # factor by which sequences become fewer in each iteration
+
+
+class Sampling(NamedTuple):
+    """Settings of the search.
+
+    Attributes:
+        horizon: steps of a sequence.
+        n_sequences: of the first iteration.
+        n_iterations: of a decision.
+        n_elites: the best, which the next iteration is drawn around.
+        spread: standard deviation of the first iteration, in halves of the controls' range.
+        discount: γ of a step.
+    """
+
+    horizon: int = 18
+    n_sequences: int = 64
+    n_iterations: int = 2
+    n_elites: int = 8
+    spread: float = 0.5
+    discount: float = 0.99
+
+    def check(self) -> None:
+        """Raise ValueError for settings out of range."""
+        counts = self.horizon, self.n_sequences, self.n_iterations, self.n_elites
+        if not all(isinstance(count, int) and 1 <= count <= _MOST for count in counts):
+            raise ValueError(f"its numbers of steps and sequences are not within 1 to {_MOST}")
+        if not (0.0 < self.spread <= 10.0 and 0.0 < self.discount <= 1.0):
+            raise ValueError("its spread or discount is out of range")
+
+
+class Controls(NamedTuple):
+    """Controls that an environment takes.
+
+    Attributes:
+        low, high: (k,) float32 bounds.
+        choices: (A, k) float32, for a finite set of actions.
+    """
+
+    low: Tensor
+    high: Tensor
+    choices: Tensor
+
+    @classmethod
+    def among(cls, choices: FloatArray) -> Self:
+        """The controls between and among choices (A, k)."""
+        tensor = torch.from_numpy(choices).float()
+        return cls(tensor.amin(dim=0), tensor.amax(dim=0), tensor)
+
+    def nearest(self, controls: Tensor) -> Tensor:
+        """Number (…) of the choice that is nearest to controls (…, k)."""
+        return (controls @ self.choices.T - 0.5 * (self.choices**2).sum(dim=1)).argmax(dim=-1)
+
+    def taken(self, controls: Tensor, *, is_continuous: bool) -> Tensor:
+        """The controls (…, k) nearest to those given (…, k), between the bounds or of the set."""
+        if not is_continuous:
+            return self.choices[self.nearest(controls)]
+        return torch.minimum(torch.maximum(controls, self.low), self.high)
+
+
+class SampledPlan:
+    """The search of one episode, which goes on from step to step.
+
+    Args:
+        model: predicts.
+        reward: (n,) of predicted points (n, d) and the chances (n,) that something moved.
+        controls: those that can be taken.
+        sampling: settings.
+        rng: draws sequences.
+        is_continuous: whether all controls between the bounds can be taken.
+    """
+
+    def __init__(
+        self,
+        model: GatedModel,
+        reward: Callable[[Tensor, Tensor], Tensor],
+        controls: Controls,
+        sampling: Sampling,
+        rng: np.random.Generator,
+        *,
+        is_continuous: bool,
+    ) -> None:
+        self._model, self._reward, self._controls = model, reward, controls
+        self._sampling, self._rng, self._is_continuous = sampling, rng, is_continuous
+        shape = sampling.horizon, len(controls.low)
+        self._mean, self._kept = torch.zeros(shape), torch.zeros(1, *shape)
+
+    def follow(self, model: GatedModel) -> None:
+        """Go on with a newer model."""
+        self._model = model
+
+    def act(self, observation: FloatArray) -> Tensor:
+        """The control (k,) float32 to take at an observation (d,), the next of the episode."""
+        sampling, controls = self._sampling, self._controls
+        begin = torch.from_numpy(np.asarray(observation, np.float32))
+        spread = sampling.spread * (controls.high - controls.low) / 2.0
+        spread, mean, elites = spread.expand_as(self._mean), self._mean, self._kept
+        for iteration in range(sampling.n_iterations):
+            size = max(2 * sampling.n_elites, int(sampling.n_sequences / _FEWER**iteration))
+            noise = coloured_noise((size, *self._mean.shape), self._rng)
+            drawn = torch.cat([mean + spread * noise, elites, torch.zeros_like(self._kept[:1])])
+            drawn = controls.taken(drawn, is_continuous=self._is_continuous)
+            best = self._returns(begin, drawn).topk(sampling.n_elites).indices
+            elites = drawn[best]
+            mean = _MOMENTUM * mean + (1.0 - _MOMENTUM) * elites.mean(dim=0)
+            spread = _MOMENTUM * spread + (1.0 - _MOMENTUM) * elites.std(dim=0)
+        self._mean = torch.cat([mean[1:], mean[-1:]])
+        kept = elites[: sampling.n_elites // 2]
+        self._kept = torch.cat([kept[:, 1:], kept[:, -1:]], dim=1)
+        return elites[0, 0]
+
+    def _returns(self, begin: Tensor, sequences: Tensor) -> Tensor:
+        """Predicted discounted returns (n,) of sequences (n, H, k) from a point (d,)."""
+        points, total = begin.expand(len(sequences), -1), torch.zeros(len(sequences))
+        for t in range(sequences.shape[1]):
+            points, chance = self._model.step(points, sequences[:, t])
+            total += self._sampling.discount**t * self._reward(points, chance)
+        return total
+
+
+def coloured_noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+    """Noise (n, H, k) float32 of this shape, of about unit variance, whose power falls with the
+    frequency f as f^−2 (Timmer & König 1995)."""
+    n, horizon, k = shape
+    frequencies = np.fft.rfftfreq(horizon)
+    frequencies[0] = frequencies[min(1, len(frequencies) - 1)] or 1.0
+    real, imaginary = rng.standard_normal((2, n, k, len(frequencies)))
+    parts = real + 1j * imaginary
+    noise = np.fft.irfft(parts * frequencies ** (-_COLOUR / 2.0), n=horizon, axis=2)
+    noise = np.swapaxes(noise / np.sqrt((noise**2).mean()), 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(noise, np.float32))

@@ -1,0 +1,103 @@
+"""Models of an environment, learned from the transitions of a buffer.
+
+Exploration, coverage and plans for rewards ask one object whether states repeat, and share what
+takes long to make of all transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+from rover.data import Buffer
+from rover.world.model_selection import (
+    DECIDED,
+    has_metric,
+    held_out_errors,
+    is_lattice,
+    is_whole,
+    repeats,
+)
+from rover.world.net import FIRST_UNITS, units_due
+
+_MOST_LEFT = 0.5
+"""Error of counts up to which states repeat, whatever the error of the dynamics model: outcomes of
+a state itself are certain, while a dynamics model that misses a wall promises a path through it."""
+
+_TRUSTED = 0.1
+"""Error of a dynamics model above which whole numbers that hardly repeat are states: it predicts
+the moves of a car in whole pixels, and not the moves of a puzzle."""
+
+PartT = TypeVar("PartT")
+
+
+class World:
+    """The transitions of a buffer, their states, exact or not, and models that are made of them.
+
+    Whether states are exact is decided on the first transitions, anew when there are half as many
+    more, up to 2,000, so that it follows from the buffer alone, however often it was asked for.
+    Vectors on a lattice are exact states, and vectors of whole numbers unless a dynamics model
+    explains nine tenths of their changes. Observations without a metric, whose distances have no
+    meaning, are exact states if a quarter of the moves come back to known ones.
+
+    Args:
+        buffer: the transitions.
+
+    Attributes:
+        buffer: the transitions.
+        counts_error, motion_error: shares of moves in [0, 1] that counts and dynamics leave
+            unexplained; None where they were not compared.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self._decided_on, self._is_exact = 0, True
+        self.counts_error: float | None = None
+        self.motion_error: float | None = None
+        self._parts: dict[Hashable, Any] = {}
+        self._made_of = (0, 0, 0)
+
+    @property
+    def is_exact(self) -> bool:
+        """True if every observation stands for itself alone."""
+        buffer = self.buffer
+        if not has_metric(buffer.observations.rows[: 2 * DECIDED]):
+            return repeats(buffer)
+        due = units_due(min(len(buffer), DECIDED))
+        if len(buffer) >= FIRST_UNITS and due != self._decided_on:
+            self._decided_on = due
+            self.counts_error, self.motion_error = held_out_errors(buffer, due)
+            least = _TRUSTED if is_whole(buffer.observations.rows[: 2 * DECIDED]) else 1.0
+            counted = self.counts_error <= max(self.motion_error, _MOST_LEFT)
+            self._is_exact = counted or self.motion_error > least or is_lattice(buffer, due)
+        return self._is_exact
+
+    @property
+    def repeats(self) -> bool:
+        """True if rewards are planned for on observations themselves."""
+        # States of coarse steps come back, and walls between them show in transitions alone.
+        return self.is_exact or repeats(self.buffer)
+
+    def figures(self) -> dict[str, Any]:
+        """The decision and both errors, for metrics."""
+        return {
+            "exact_states": self.is_exact,
+            "counts_error": self.counts_error,
+            "motion_error": self.motion_error,
+        }
+
+    def part(self, name: Hashable, make: Callable[[], PartT]) -> PartT:
+        """A model that follows from all transitions, made once and kept until there are more.
+
+        Args:
+            name: of the model, and of what else it follows from.
+            make: the model, which nobody changes.
+        """
+        buffer = self.buffer
+        made_of = len(buffer), len(buffer.observations), len(buffer.episode_starts)
+        if made_of != self._made_of:
+            self._parts, self._made_of = {}, made_of
+        if name not in self._parts:
+            self._parts[name] = make()
+        part: PartT = self._parts[name]
+        return part

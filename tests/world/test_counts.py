@@ -1,0 +1,107 @@
+"""Runs on exact states, step by step what version 0.2 made of them, and counts against sums."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rover
+from rover.data import Buffer
+from rover.world.counts import ENDED, Counts
+from rover.world.novelty import PairNovelty
+
+RUNS: list[tuple[str, str, dict[str, Any], int, str, float]] = [
+    ("rover", "rover/MultiRooms-v0", {}, 300, "d60c51ba21273383", 1.5654247443423601),
+    ("rover", "rover/MultiRooms-v0", {"slip": 0.2}, 300, "4292baebc091f3b8", 3.355462079198627),
+    ("rover", "FrozenLake-v1", {"map_name": "8x8"}, 300, "eaf7e9a0157fc921", 2.837055912881388),
+    ("rmax", "rover/MultiRooms-v0", {"slip": 0.2}, 300, "6ead377998466d19", 5.203676635374603),
+]
+
+
+@pytest.mark.parametrize(("agent", "env", "where", "steps", "actions", "ratio"), RUNS)
+def test_runs_are_those_of_version_0_2(agent, env, where, steps, actions, ratio):
+    made = rover.make_agent(agent, env, env_kwargs=where, seed=7).learn(steps)
+    taken = made.buffer.actions.astype("<i8").tobytes()
+    assert hashlib.blake2b(taken, digest_size=8).hexdigest() == actions
+    assert made.summary()["optimality_ratio"] == pytest.approx(ratio, rel=1e-9)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 80))
+@settings(max_examples=30)
+def test_counts_are_sums_over_the_buffer(seed, n):
+    rng = np.random.default_rng(seed)
+    buffer = Buffer((), np.int64, 2)
+    for state in range(4):
+        buffer.observations.intern(np.int64(state))
+    grown, known = Counts(buffer), set()
+    for row in range(n):
+        x, a, y, ended = (int(rng.integers(high)) for high in (4, 2, 4, 2))
+        buffer.add(x, a, y, bool(ended), False)
+        outcome = 2 * x + a, ENDED if ended else y
+        assert grown.add(row) == (outcome not in known)
+        known.add(outcome)
+    table = np.zeros((8, 5))
+    to = np.where(buffer.terminated, 4, buffer.successors)
+    np.add.at(table, (2 * buffer.inputs + buffer.actions, to), 1.0)
+    for counts in (grown, Counts(buffer)):
+        pairs, outcomes, times = counts.outcomes()
+        sums = np.zeros_like(table)
+        sums[pairs, np.where(outcomes == ENDED, 4, outcomes)] = times
+        np.testing.assert_array_equal(sums, table)
+        np.testing.assert_array_equal(counts.tries, table.sum(axis=1))
+        assert counts.n_pairs == np.count_nonzero(counts.tries)
+        varied = [counts.varies(pair) for pair in range(8)]
+        assert varied == ((table > 0).sum(axis=1) > 1).tolist()
+        assert counts.varies() == any(varied)
+        assert counts.ends == buffer.terminated.any()
+    merged = buffer.counts(np.arange(n))
+    for one, other in zip(vars(buffer.counts()).values(), vars(merged).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert buffer.counts().n_pairs == grown.n_pairs
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(SEEDS, st.integers(1, 4))
+def test_novelty_is_that_of_all_arrivals_by_pairs(seed, d):
+    """Up to the bins, which are half a width."""
+    rng = np.random.default_rng(seed)
+    arrivals, widths, scales = (
+        rng.normal(size=(60, d)),
+        rng.uniform(0.5, 1.0, d),
+        rng.uniform(1, 9, d),
+    )
+    novelty = PairNovelty(np.zeros(d), widths, scales)
+    novelty.add(arrivals)
+    centres = (rng.integers(-4, 5, (20, d)) + 0.5) * widths / 2.0  # of bins
+    offsets = (centres[:, None] - arrivals) / widths
+    near = np.exp(-0.5 * offsets**2) * (np.abs(offsets) < 2.6)
+    pairs = [(i, j) for i in range(d) for j in range(i + 1, d)] or [(0, 0)]
+    weights = np.array([scales[i] * scales[j] for i, j in pairs])
+    densities = [(near[:, :, i] * near[:, :, j]).sum(axis=1) for i, j in pairs]
+    expected = sum(
+        weight / (1.0 + density)
+        for weight, density in zip(weights / weights.sum(), densities, strict=True)
+    )
+    np.testing.assert_allclose(novelty(centres), expected, atol=0.02)
+
+
+@given(SEEDS, st.integers(1, 3))
+def test_the_order_of_arrivals_changes_no_bit(seed, d):
+    rng = np.random.default_rng(seed)
+    arrivals = rng.normal(size=(20, d))
+    at_once, one_by_one = (PairNovelty(np.zeros(d), np.ones(d), np.ones(d)) for _ in range(2))
+    at_once.add(arrivals)
+    for arrival in rng.permutation(arrivals):
+        one_by_one.add(arrival[None])
+    np.testing.assert_array_equal(at_once(arrivals), one_by_one(arrivals))
+
+
+def test_slow_features_decide_and_those_without_a_time_scale_do_not():
+    novelty = PairNovelty(np.zeros(3), np.ones(3), np.array([30.0, 20.0, 0.0]))
+    novelty.add(np.zeros((100, 3)))
+    assert novelty(np.array([[0.0, 0.0, 50.0]])) < 0.05

@@ -1,0 +1,237 @@
+"""The dynamics model with contacts, against the regressions that it is made of."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from pushing import pushed, pushing_buffer, seen
+
+from rover.data import Buffer
+from rover.world.gated import GatedSums
+
+
+@pytest.fixture(scope="module")
+def buffer() -> Buffer:
+    return pushing_buffer(3000, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def sums(buffer):
+    sums = GatedSums(buffer, size=300)
+    sums.extend(len(buffer))
+    return sums
+
+
+def transitions(buffer: Buffer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = buffer.observations.rows
+    begins, ends = table[buffer.inputs], table[buffer.successors]
+    return begins, buffer.controls[buffer.actions], ends - begins
+
+
+def test_what_moves_on_contact_is_found_by_its_statistics(buffer, sums):
+    model, (_, _, changes) = sums.model(), transitions(buffer)
+    assert model.still.tolist() == [1]
+    # of an unbroken motion the first four steps count
+    length = counted = 0
+    for step, change in enumerate(changes[:, 1]):
+        length = length + 1 if change > 1e-3 else 0
+        counted += 0 < length <= 4
+        length = 0 if step % 40 == 39 else length
+    assert sums.n_moving == pytest.approx(counted, abs=20)
+    # nor does a speed or a flag, which comes back to one value
+    flag = Buffer((2,), np.float64, 2)
+    rng, places = np.random.default_rng(0), [0.0, 0.0]
+    rows = []
+    for step in range(401):
+        places[1] += (step % 20 == 0) * rng.normal()
+        rows.append(flag.observations.intern(np.array([step % 20 == 0, places[1]], np.float64)))
+    flag.add_start(rows[0])
+    for begin, end in pairwise(rows):
+        flag.add(begin, int(rng.integers(2)), end, False, False)
+    rests = GatedSums(flag, size=50)
+    rests.extend(400)
+    assert rests.gated.tolist() == [1]
+    # a world without contacts has no gate
+    smooth = Buffer((2,), np.float64, 2)
+    rng, row = np.random.default_rng(0), smooth.observations.intern(np.zeros(2))
+    smooth.add_start(row)
+    for _ in range(300):
+        action = int(rng.integers(2))
+        reached = smooth.observations.rows[row] + [0.1 * (2 * action - 1), rng.normal()]
+        reached = smooth.observations.intern(reached)
+        smooth.add(row, action, reached, False, False)
+        row = reached
+    free = GatedSums(smooth, size=50)
+    free.extend(300)
+    assert len(free.model().still) == free.n_moving == 0
+
+
+def test_a_push_is_foreseen_and_rest_stays_rest(sums):
+    rng, model = np.random.default_rng(1), sums.model()
+    hands = rng.uniform(0.25, 0.5, 500)
+    boxes = hands + np.where(rng.random(500) < 0.5, 0.1, 0.3) + rng.uniform(0.0, 0.03, 500)
+    controls = rng.uniform(-1.0, 1.0, len(hands))
+    truth = np.array([seen(*pushed(*state)) for state in zip(hands, boxes, controls, strict=True)])
+    begins = np.stack([hands, boxes, boxes - hands], axis=1)
+    reached, chance = model.step(
+        torch.from_numpy(begins).float(), torch.from_numpy(controls[:, None]).float()
+    )
+    reached, moves = reached.numpy(), truth[:, 1] - boxes
+    np.testing.assert_allclose(reached[:, 0], truth[:, 0], atol=0.02)
+    np.testing.assert_allclose(reached[:, 2], reached[:, 1] - reached[:, 0], atol=1e-5)
+    far, pushing = boxes - hands > 0.25, moves > 0.02
+    assert np.abs(reached[far, 1] - boxes[far]).mean() < 0.05 * moves[pushing].mean()
+    missed = reached[pushing, 1] - truth[pushing, 1]
+    assert (missed**2).sum() < 0.35 * (moves[pushing] ** 2).sum()
+    assert chance.numpy()[pushing].mean() > 0.7
+
+
+def test_the_difference_that_contacts_depend_on_is_an_input_unless_it_is_shown(buffer, sums):
+    assert sums.model().differences.shape == (3, 0)
+    places = Buffer((3,), np.float64, 5, action_set=buffer.action_set)
+    rng, row = np.random.default_rng(0), None
+    for begin, end, action in zip(buffer.inputs, buffer.successors, buffer.actions, strict=True):
+        table = buffer.observations.rows
+        seen = [np.array([*table[state][:2], rng.normal()]) for state in (begin, end)]
+        first, second = (places.observations.intern(one) for one in seen)
+        if row is None:
+            places.add_start(first)
+        row = second
+        places.add(first, int(action), second, False, False)
+    found = GatedSums(places, size=50)
+    found.extend(len(places))
+    assert found.model().differences.T.tolist() == [[-1.0, 1.0, 0.0]]
+
+
+def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
+    rng, n = np.random.default_rng(0), 300
+    for n_shown, expected in ((0, [[-1, 0, 1, 0], [0, -1, 0, 1]]), (1, [])):
+        places = Buffer((4 + n_shown,), np.float64, 2)
+        for step in range(n):
+            hand, box = rng.uniform(0.0, 0.5, 2), rng.uniform(0.5, 1.0, 2)
+            moves = step % 30 == 29
+            if moves:  # ten pushes to the right, of boxes that lie on one height
+                box[1] = rng.uniform(0.68, 0.72)
+                hand = box + np.array([-0.1, rng.uniform(-0.05, 0.05)])
+            states, push = [], np.array([1.0, rng.normal(0.0, 0.1)])
+            for change in (0.0, 0.04):
+                state = [hand[0] + change, hand[1], *(box + moves * change * push)]
+                state += [state[2] - state[0]] * n_shown
+                states.append(places.observations.intern(np.array(state)))
+            places.add_start(states[0])
+            places.add(states[0], int(rng.integers(2)), states[1], False, True)
+        found = GatedSums(places, np.array([2, 3]), size=50)
+        found.extend(n)
+        assert found.model().differences.T.tolist() == expected
+
+
+def test_a_feature_that_begins_to_move_is_found():
+    """In 500 transitions nothing moves, in a tenth of the next 100 something does; 567 are due."""
+    buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)
+    box = 0.0
+    for step in range(600):
+        moves = step >= 500 and step % 10 == 0
+        rows = [buffer.observations.intern(np.array([rng.normal(), box]))]
+        box += 0.1 * moves
+        rows.append(buffer.observations.intern(np.array([rng.normal(), box])))
+        buffer.add_start(rows[0])
+        buffer.add(rows[0], int(rng.integers(2)), rows[1], False, True)
+        box = box if moves else rng.normal()
+    sums = GatedSums(buffer, np.array([1]), size=50)
+    sums.extend(500)
+    assert sums.n_moving == 0
+    sums.extend(600)  # a fifth more transitions
+    assert sums.gated.tolist() == [1]
+    assert sums.n_moving == 10
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_speed_without_friction_is_no_object(turns):
+    """It changes under one action of four, along an axis or wherever a ship is headed, and coasts.
+
+    A box that lies still at as many places, and moves as often but under any action, is one.
+    """
+    buffer, rng = Buffer((4,), np.float64, 4), np.random.default_rng(0)
+    speed, box, angle = np.zeros(2), 0.0, 0.0
+    row = buffer.observations.intern(np.array([*speed, box, np.cos(angle)]))
+    buffer.add_start(row)
+    for step in range(600):
+        action = int(rng.integers(4))
+        angle += turns * 0.5 * (action == 1)
+        if action == 0:
+            speed = speed + 0.1 * np.array([np.cos(angle), np.sin(angle)])
+        if step % 50 == 49:  # a wall
+            speed = np.zeros(2)
+        box += 0.1 * (step % 4 == 1)
+        following = buffer.observations.intern(np.array([*speed, box, np.cos(angle)]))
+        buffer.add(row, action, following, False, False)
+        row = following
+    for covered in (None, np.array([0, 2])):
+        sums = GatedSums(buffer, covered, size=50)
+        sums.extend(600)
+        assert sums.gated.tolist() == [2]
+        assert 0 not in sums.still
+        assert not sums.at_rest
+
+
+def test_units_are_taken_anew_when_moves_that_show_a_difference_have_doubled():
+    """Of 567 transitions four are pushes, of the next 133 ten: units are due at 567 and at 850."""
+    buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)
+    for step in range(700):
+        moves = step in (30, 130, 230, 330) or (step >= 600 and step % 10 == 0)
+        hand, box = rng.normal(size=2)
+        hand = box - 0.1 + 0.01 * rng.normal() if moves else hand
+        begin = np.array([hand, box])
+        end = begin + np.array([0.05 * rng.normal(), 0.1 * moves])
+        rows = [buffer.observations.intern(seen) for seen in (begin, end)]
+        buffer.add_start(rows[0])
+        buffer.add(rows[0], int(rng.integers(2)), rows[1], False, True)
+    sums = GatedSums(buffer, np.array([1]), size=50)
+    for n, expected in ((699, []), (700, [[-1.0, 1.0]])):
+        sums.extend(n)
+        at_once = GatedSums(buffer, np.array([1]), size=50)
+        at_once.extend(n)
+        for one in (sums, at_once):
+            assert one.model().differences.T.tolist() == expected
+
+
+def test_coefficients_are_those_of_the_dense_regressions(buffer, sums):
+    """The gate is ridge regression with balanced weights, the move one of the moving rows."""
+    begins, controls, changes = transitions(buffer)
+    model = sums.model()
+    inputs = (np.concatenate([begins, controls], axis=1) - model.centre.numpy()).astype(np.float32)
+    z = np.clip(inputs / model.spread.numpy(), -8.0, 8.0)
+    wide = np.maximum(z @ model.projection.numpy() + model.offsets.numpy(), 0.0)
+    design = np.concatenate([np.ones((len(z), 1)), z, wide], axis=1)
+    moving, still = sums._kinds(0, len(buffer), changes)
+    design, changes = design[moving | still], changes[moving | still]
+    moving = moving[moving | still]
+    weights = np.where(moving, 0.5 / moving.mean(), 0.5 / (1.0 - moving.mean()))[:, None]
+
+    def ridge(rows, targets, penalty):
+        gram = rows.T @ rows + penalty * np.eye(rows.shape[1])
+        return np.linalg.solve(gram, rows.T @ targets)
+
+    gate = ridge(design * weights**0.5, moving[:, None] * weights**0.5, 3.0)
+    predicted = design @ model.change.numpy()[:, -2:]
+    np.testing.assert_allclose(predicted[:, :1], design @ gate, atol=5e-3)
+    rows, limit = design[moving][:, : 1 + z.shape[1]], float(model.most_moved[0]) / 1.3
+    move = ridge(rows, np.clip(changes[moving][:, 1:2], -limit, limit), 1.0)
+    np.testing.assert_allclose(predicted[moving, 1:], rows @ move, atol=1e-4)
+
+
+def test_sums_are_a_function_of_the_buffer(buffer, sums):
+    often = GatedSums(buffer, size=300)
+    for n in (60, 900, 901, 2500, len(buffer)):
+        often.extend(n)
+    for name, tensor in often.model().tensors().items():
+        expected = sums.model().tensors()[name]
+        torch.testing.assert_close(tensor, expected, rtol=1e-2, atol=2e-3, msg=name)
+
+
+def test_a_file_with_tensors_that_do_not_fit_is_refused(sums):
+    model = sums.model()
+    model.check(1)
+    with pytest.raises(ValueError, match="not one of its observations and actions"):
+        model.check(2)

@@ -1,0 +1,342 @@
+"""The model of places: its pieces by brute force, one that grew, plans that create no mass."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from rover import Rover
+from rover.coverage.exploration import LandmarkExplorer
+from rover.data import Buffer
+from rover.operators import SparseOperator, growing_steps, mirror_descend
+from rover.world import model, net
+from rover.world.dynamics import ACTION_REPEAT
+from rover.world.model import LandmarkModel
+from rover.world.net import Net, _lag_scale
+
+SEEDS = st.integers(0, 2**31)
+N_ACTIONS = 3
+
+
+@given(SEEDS, st.integers(1, 60), st.floats(0.05, 2.0))
+def test_a_net_covers_its_points_and_only_grows_with_them(seed, n, radius):
+    rng = np.random.default_rng(seed)
+    points, half = rng.normal(size=(n, 2)), int(rng.integers(n + 1))
+    whole, grown = Net(points[:0], radius), Net(points[:0], radius)
+    owner = whole.add(points)
+    parts = grown.add(points[:half]), grown.add(points[half:])
+    np.testing.assert_array_equal(np.concatenate(parts), owner)
+    np.testing.assert_array_equal(grown.landmarks, whole.landmarks)
+    distance = np.linalg.norm(points[:, None] - whole.landmarks[None], axis=2)
+    np.testing.assert_array_equal(owner, (distance <= radius).argmax(axis=1))
+    assert (distance.min(axis=1) <= radius).all()
+    apart = np.linalg.norm(whole.landmarks[:, None] - whole.landmarks, axis=2)
+    assert (apart + 10 * radius * np.eye(len(whole)) > radius).all()
+    largest = int(rng.integers(1, 9))
+    small = Net.over(points, radius, largest=largest)
+    assert len(small) <= largest
+    if small.radius > radius:
+        assert Net(points[:0], small.radius / 1.25, largest).add(points) is None
+
+
+@given(SEEDS, st.integers(1, 7))
+def test_units_are_the_change_within_episodes(seed, lag):
+    rng = np.random.default_rng(seed)
+    paths = [rng.normal(size=(int(rng.integers(8, 15)), 2)).cumsum(axis=0) for _ in range(4)]
+    points = np.concatenate([path[:-1] for path in paths])
+    ends = np.concatenate([path[1:] for path in paths])
+    episodes = np.repeat(np.arange(4), [len(path) - 1 for path in paths])
+    changes = np.concatenate([path[lag:] - path[:-lag] for path in paths])
+    np.testing.assert_allclose(
+        _lag_scale(points, ends, episodes, lag), np.sqrt((changes**2).mean(axis=0))
+    )
+
+
+@given(SEEDS, st.integers(1, 40), st.integers(1, 30))
+def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed, d, m):
+    rng = np.random.default_rng(seed)
+    points, others, k = rng.normal(size=(7, d)), rng.normal(size=(m, d)), min(m, 3)
+    everything = np.linalg.norm(points[:, None] - others[None], axis=2)
+    distance, index = net.nearest(KDTree(others), points, k)
+    np.testing.assert_array_equal(index, everything.argsort(axis=1)[:, :k])
+    np.testing.assert_allclose(distance, np.sort(everything, axis=1)[:, :k], rtol=1e-6)
+
+
+def place_model(buffer: Buffer) -> LandmarkModel:
+    largest = min(model.LANDMARKS.most, max(model.LANDMARKS.most_cells - 4, 1))
+    return LandmarkModel(
+        buffer,
+        lambda at, _: (buffer.observations.rows[at].astype(np.float64), None),
+        largest=largest,
+    )
+
+
+def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, LandmarkModel]:
+    """A plane that three actions push about, of which the last is never taken; episodes end.
+
+    Args:
+        fit_every: steps after which the model is looked at; 0: never.
+    """
+    rng, push = np.random.default_rng(seed), np.array([[0.2, 0.0], [-0.1, 0.2]])
+    buffer = Buffer((2,), np.float64, N_ACTIONS)
+    grown, place = place_model(buffer), np.zeros(2)
+    here = buffer.observations.intern(place)
+    buffer.add_start(here)
+    for row in range(n_steps):
+        action = int(rng.integers(2))
+        place = place + push[action] * (1.0 + 0.5 * np.sin(place)) + rng.normal(size=2) * 0.02
+        there, ends = buffer.observations.intern(place), row % 40 == 39
+        buffer.add(here, action, there, ends, False)
+        if ends:
+            place = rng.normal(size=2) * 0.1
+            there = buffer.observations.intern(place)
+            buffer.add_start(there)
+        here = there
+        if fit_every and row % fit_every == fit_every - 1:
+            grown.fit()
+            grown.rows()
+    return buffer, grown
+
+
+@given(SEEDS, st.integers(20, 300), st.sampled_from([2000, 12]), st.integers(7, 30))
+@settings(max_examples=12)
+def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
+    seed, n_steps, largest, fit_every
+):
+    """To the bit: a run that was resumed makes it anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "LANDMARKS", model.LANDMARKS._replace(most_cells=largest))
+        buffer, grown = wander(seed, n_steps, fit_every=fit_every)
+        stored = Buffer((2,), np.float64, N_ACTIONS)
+        stored.load_state(buffer.state())
+        made = []
+        for one in (grown, place_model(stored)):
+            one.fit()
+            rows = one.rows()
+            made.append(
+                (
+                    one.scale,
+                    one.cells.landmarks,
+                    one._tries,
+                    one._begins,
+                    one.net.landmarks,
+                    rows.onward.toarray(),
+                    rows.end,
+                    rows.sink,
+                    rows.start,
+                    rows.ahead,
+                )
+            )
+    for first, second in zip(*made, strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert len(grown.cells) <= largest
+    assert len(grown.net) <= largest - 4 or largest > 12
+    assert grown._tries.sum() == n_steps
+
+
+def test_a_net_of_a_policy_is_its_own_and_bounded():
+    _, coarse = wander(0, 300)
+    coarse._largest = 10
+    coarse.fit()
+    before = coarse.rows()
+    for largest in (25, 10):
+        finer = coarse.finer(largest)
+        rows = finer.rows()
+        assert 10 // 2 < len(finer.net) <= largest
+        mass = rows.onward.sum(axis=1) + rows.end + rows.sink
+        np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
+    assert len(coarse.finer(25).net) > len(coarse.net)
+    # The explorer's places and rows are what they were.
+    np.testing.assert_array_equal(coarse.rows().ahead, before.ahead)
+
+
+def test_a_plan_of_many_actions_has_fewer_landmarks():
+    buffer = Buffer((2,), np.float64, 40)
+    assert place_model(buffer)._affordable(600) == 200
+    assert place_model(buffer)._affordable(50) == 50
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_predictions_by_brute_force(seed):
+    """The law, and what it misses in the cells near by, shrunk to nothing far from them."""
+    _, grown = wander(seed, 150)
+    grown.fit()
+    motion, coefficients = grown.dynamics, grown.dynamics._coefficients
+    points = np.concatenate(
+        [grown.cells.landmarks[:9], np.random.default_rng(seed).normal(size=(9, 2))]
+    )
+    ends, terminates = motion.step(points[None])
+    for row, point in enumerate(points):
+        for action in range(N_ACTIONS):
+            law = motion._displacements.predict(point[None], coefficients[action : action + 1])[
+                0, 0
+            ]
+            total, missed = 0.1, np.zeros(2)
+            for cell in np.flatnonzero(grown._tries[:, action]):
+                n = grown._tries[cell, action]
+                begin = grown._begins[cell, action] / n
+                told = motion._displacements.predict(
+                    begin[None], coefficients[action : action + 1]
+                )[0, 0]
+                weight = min(n, 4.0) * np.exp(-0.5 * ((begin - point) ** 2).sum() / 0.4**2)
+                total += weight
+                missed += weight * (grown._changes[cell, action] / n - told)
+            reached = np.clip(point + law + missed / total, motion.low, motion.high)
+            np.testing.assert_allclose(ends[action, row], reached, atol=1e-9)
+            assert motion.terminations is not None
+            ended = motion.terminations(reached[None, None], np.eye(N_ACTIONS)[[action]])
+            np.testing.assert_allclose(terminates[action, row], ended[0, 0], atol=1e-9)
+
+
+def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed():
+    buffer, grown = wander(0, 150)
+    grown.fit()
+    grown.rows()
+    values, place = np.ones(len(grown.net)), buffer.observations.rows[buffer.successors[-1]].copy()
+    here = int(buffer.successors[-1])
+    for action, change, idle in [
+        (0, 1e-6, [0]),
+        (1, 0.0, [0, 1]),
+        (2, 1e-6, [1, 2]),
+        (0, 0.5, []),
+        (1, 1e-6, [1]),
+    ]:
+        place[0] += change
+        there = buffer.observations.intern(place)
+        buffer.add(here, action, there, False, False)
+        here = there
+        for worth in grown.ahead(here, values):
+            np.testing.assert_array_equal(np.flatnonzero(worth == 0.0), idle)
+    there = buffer.observations.intern(place + 1.0)
+    buffer.add(here, 2, there, False, True)
+    buffer.add_start(there)
+    assert (grown.ahead(there, values)[0] > 0.0).all(), "another episode"
+
+
+def test_at_the_same_observation_what_was_tried_least_is_next():
+    buffer, grown = wander(0, 150)
+    grown.fit()
+    grown.rows()
+    values, here = np.ones(len(grown.net)), int(buffer.successors[-1])
+    far = buffer.observations.intern(buffer.observations.rows[here] + 1.0)
+    tries = np.zeros(N_ACTIONS, np.int64)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        onward, novelty = grown.ahead(here, values)
+        for worth in (onward, novelty):
+            np.testing.assert_array_equal(worth > 0.0, tries == tries.min())
+        action = int(rng.choice(np.flatnonzero(onward > 0.0)))
+        buffer.add(here, action, far, False, False)
+        buffer.add(far, int(rng.integers(N_ACTIONS)), here, False, False)
+        tries[action] += 1
+    assert (tries == tries[0]).all(), "a loop is left"
+
+
+@given(SEEDS, st.integers(50, 200), st.integers(1, 5), st.floats(0.0, 0.3))
+@settings(max_examples=25)
+def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
+    """Whatever the data, rows are probabilities, and so are the occupancies of a plan."""
+    rng, buffer = np.random.default_rng(seed), Buffer((width,), np.float64, N_ACTIONS)
+    points = rng.normal(size=(n, width)) * rng.choice([1e-3, 1.0, 1e3], size=width)
+    points = points.cumsum(axis=0) if seed % 2 else points
+    points = points[rng.integers(n, size=n)] if seed % 3 == 0 else points  # some again and again
+    seen = [buffer.observations.intern(point) for point in points]
+    buffer.add_start(seen[0])
+    for here, there in zip(seen, [*seen[1:], seen[0]], strict=True):
+        done = bool(rng.random() < ends)
+        buffer.add(here, int(rng.integers(N_ACTIONS)), there, done, False)
+        if done:
+            buffer.add_start(there)
+    grown = place_model(buffer)
+    grown.fit()
+    rows = grown.rows()
+    assert rows.onward.data.min() >= 0.0
+    assert min(rows.end.min(), rows.sink.min(), rows.start.min()) >= 0.0
+    np.testing.assert_allclose(rows.onward.sum(axis=1) + rows.end + rows.sink, 1.0, atol=1e-9)
+    np.testing.assert_allclose(rows.start.sum(), 1.0)
+    operator = SparseOperator(rows.onward, torch.from_numpy(rows.start), rows.end)
+    values = rng.normal(size=len(rows.start))
+    np.testing.assert_allclose(
+        operator.action_values(torch.from_numpy(values)),
+        rows.expected(values, N_ACTIONS),
+        atol=1e-12,
+    )
+    descent = mirror_descend(
+        operator,
+        operator.start,
+        discount=0.95,
+        sink_norm=1.0,
+        n_steps=20,
+        step_rule=growing_steps(10.0),
+    )
+    assert float(descent.occupancy.weights.min()) >= -1e-12
+    assert 0.0 <= descent.occupancy.sink_mass <= 1.0
+    assert (np.diff(descent.objectives) <= 0.0).all()
+
+
+def test_a_plan_is_worth_what_policy_iteration_says():
+    buffer, grown = wander(0, 150)
+    explorer = LandmarkExplorer(grown, buffer)
+    action = explorer.act(0, np.random.default_rng(0))
+    rows, gamma = grown.novelty_rows().rows, explorer.settings.discount
+    gamma **= ACTION_REPEAT
+    gains = (1.0 - gamma) * grown.dynamics.novelty(rows.ahead).reshape(-1, N_ACTIONS)
+    size = len(rows.start)
+    moves = (rows.onward.toarray() + np.outer(rows.end, rows.start)).reshape(size, N_ACTIONS, size)
+    policy = np.zeros(size, np.int64)
+    for _ in range(50):
+        at = np.arange(size), policy
+        values = np.linalg.solve(np.eye(size) - gamma * moves[at], gains[at])
+        policy = (gains + gamma * moves @ values).argmax(axis=1)
+    short = (values - explorer._plan.states) / values.max()
+    assert short.min() > -1e-9, "values grow from zero"
+    assert short.max() <= gamma / (1.0 - gamma) * 1e-3
+    assert action in range(N_ACTIONS)
+
+
+class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):
+    """Appends dimensions of noise to every observation."""
+
+    def __init__(self, env: gym.Env[NDArray[np.float32], int], n_noise: int) -> None:
+        super().__init__(env)
+        space, self._n_noise = env.observation_space, n_noise
+        low, high = np.append(space.low, [0.0] * n_noise), np.append(space.high, [1.0] * n_noise)
+        self.observation_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        self._rng = np.random.default_rng(0)
+
+    def _append(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.append(observation, self._rng.random(self._n_noise)).astype(np.float32)
+
+    def reset(self, **kwargs: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        return self._append(observation), info
+
+    def step(self, action: int) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
+        observation, *rest = self.env.step(action)
+        return (self._append(observation), *rest)
+
+
+@pytest.mark.slow
+def test_an_agent_sees_through_noise():
+    """Data and policy are those of the environment without its dimensions of noise."""
+    plain, noisy = (Rover(Noisy(gym.make("MountainCar-v0"), n), seed=2).learn(150) for n in (0, 2))
+    np.testing.assert_array_equal(plain.buffer.actions, noisy.buffer.actions)
+    rows = plain.buffer.observations.rows[::10], noisy.buffer.observations.rows[::10]
+    probs, with_noise = plain.policy.probs(rows[0]), noisy.policy.probs(rows[1])
+    np.testing.assert_allclose(probs, with_noise, atol=1e-3)
+    assert np.ptp(probs) > 0.1
+
+
+@pytest.mark.slow
+def test_mountain_car_is_seen_without_a_reward():
+    agent = Rover("MountainCar-v0", seed=3, policy_every=200).learn(1200)
+    rows = agent.buffer.observations.rows
+    cells = np.unique(((rows - [-1.2, -0.07]) / [1.8, 0.14] * 20).astype(int), axis=0)
+    assert len(cells) >= 150, "random actions see about 40"
+    assert agent.buffer.terminated.any(), "random actions never reach the flag"

@@ -1,0 +1,271 @@
+"""Displacements foretell untried pairs; counts correct them, and guesses are in no policy."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rover import Rover, solve
+from rover.data import Buffer
+from rover.world.counts import Counts
+from rover.world.lattice import Foretold, find_lattice
+from rover.world.world import World
+
+MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
+
+
+class Field(gym.Env[Any, Any]):
+    """A field of 12 by 12 cells with what `kind` names, seen as (x, y, colour of the floor)."""
+
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, kind: str = "open", size: int = 12) -> None:
+        self.observation_space = spaces.Box(-1.0, 100.0, (3,), np.float32)
+        self.kind, self.size = kind, size
+        self._colours = np.random.default_rng(1).integers(0, 90, (size, size))
+
+    def _seen(self) -> Any:
+        return np.array([*self.at, self._colours[self.at]], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.at, self.age = (0, 0), 0
+        return self._seen(), {}
+
+    def after(self, x: int, y: int, action: int) -> tuple[int, int]:
+        """The cell that an action leads to."""
+        dx, dy = MOVES[action].tolist()
+        to, last = (x + dx, y + dy), self.size - 1
+        if self.kind == "torus":
+            return to[0] % self.size, to[1] % self.size
+        period = {"blocks": 3, "pillars": 2, "gap": 2}.get(self.kind)
+        is_open = self.kind == "gap" and to == (11, 11)
+        if period and to[0] % period == to[1] % period == 1 and not is_open:
+            return x, y
+        is_wall = self.kind == "walls" and x != to[0] and {x, to[0]} == {5, 6} and y != 9
+        if is_wall or not (0 <= to[0] <= last and 0 <= to[1] <= last):
+            return x, y
+        return (2, 10) if self.kind == "teleport" and to == (7, 3) else to
+
+    def step(self, action: Any) -> Any:
+        self.age += 1
+        slips = self.kind == "slips" and self.np_random.random() < 0.2
+        taken = int(self.np_random.integers(4)) if slips else int(action)
+        self.at = self.after(*self.at, taken)
+        ends = self.kind == "pit" and self.at == (4, 4)
+        return self._seen(), 0.0, ends, self.age == 60, {}
+
+
+def explored(kind: str, steps: int) -> Rover:
+    return Rover(Field(kind), seed=1, measure_share=0.0, evaluation_episodes=1).learn(steps)
+
+
+@pytest.mark.parametrize("kind", ["open", "walls", "torus", "teleport", "pit", "slips"])
+def test_every_pair_is_tried_and_counts_are_those_of_the_world(kind):
+    agent = explored(kind, 3000)
+    rows = agent.buffer.observations.rows.astype(int)
+    n_cells = 144 - (kind == "teleport")  # nobody ever stands where it takes one away
+    assert len(rows) == n_cells
+    counts = agent._explorer.model
+    assert isinstance(counts, Counts)
+    if kind == "slips":
+        return
+    field, ends = Field(kind), [tuple(row[:2].tolist()) for row in rows]
+    tried = np.array(counts.tries).reshape(-1, 4)
+    assert (tried > 0).sum() >= 4 * (n_cells - (kind == "pit"))
+    for state, action in np.argwhere(tried > 0):
+        to = field.after(*ends[state], int(action))
+        outcome = counts.following[4 * state + action]
+        assert outcome == -1 if kind == "pit" and to == (4, 4) else ends[outcome] == to
+
+
+@pytest.mark.parametrize("kind", ["open", "walls"])
+def test_fewer_steps_show_all_states(kind):
+    """At most 60% of those that names of the same states take."""
+    steps = []
+    for is_seen in (True, False):
+        env: Any = Field(kind)
+        if not is_seen:
+            names = spaces.Discrete(144)
+            env = gym.wrappers.TransformObservation(env, lambda o: int(12 * o[0] + o[1]), names)
+        agent = Rover(env, seed=1, measure_share=0.0, evaluation_episodes=1)
+        seen: list[int] = []
+
+        class Full:
+            def on_step(self, run: Any, seen: list[int] = seen) -> bool:
+                seen.append(len(run.buffer.observations))
+                return seen[-1] < 144
+
+        steps.append(agent.learn(3000, callback=Full()).num_timesteps)
+    assert steps[0] <= 0.6 * steps[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_blocks", "most"), [("blocks", 16, 16), ("pillars", 36, 10), ("gap", 35, 35)]
+)
+def test_blocks_are_tried_from_one_side_and_pillars_not_at_all_once_they_are_a_pattern(
+    kind, n_blocks, most
+):
+    n_cells, misses = 144 - n_blocks, []
+
+    class Watch:
+        """Notes the place of each try in vain, once displacements are known."""
+
+        def on_step(self, run: Any) -> bool:
+            buffer, row = run.buffer, len(run.buffer) - 1
+            begin, end = buffer.inputs[row], buffer.successors[row]
+            if row > 60 and begin == end:
+                at = buffer.observations.rows[begin, :2] + MOVES[buffer.actions[row]]
+                misses.append(tuple(at.astype(int).tolist()))
+            return len(buffer.observations) < n_cells
+
+    agent = Rover(Field(kind), seed=1, measure_share=0.0, evaluation_episodes=1)
+    agent.learn(3000, callback=Watch())
+    assert len(agent.buffer.observations) == n_cells  # the gap is found, too
+    # Near the end of an episode nothing else may be within reach.
+    assert len(misses) - len(set(misses)) <= 2
+    inside = {place for place in misses if -1 not in place and 12 not in place}
+    assert len(inside) <= most
+
+
+@pytest.mark.parametrize("kind", ["open", "blocks", "teleport"])
+def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
+    """Against all pairs, at distances by repeated passes over all of them."""
+    n_found = 0
+    for steps in range(60, 240, 20):
+        agent = explored(kind, steps)
+        counts = agent._explorer.model
+        foretold, begin = counts._foretold, steps % len(agent.buffer.observations)
+        if not foretold.n_new:
+            continue
+        to = [foretold.known.get(p, -1) if x == -2 else x for p, x in enumerate(counts.following)]
+        away = np.full(len(agent.buffer.observations), np.inf)
+        away[begin] = 0
+        for _ in away:
+            for pair, end in enumerate(to):
+                if end >= 0:
+                    away[end] = min(away[end], away[pair // 4] + 1)
+        left = counts._longest - counts._age
+        worth = {
+            pair: (away[pair // 4] + 1, foretold.unknown_around(pair))
+            for pair in np.flatnonzero(foretold.is_new).tolist()
+            if away[pair // 4] + 1 <= left
+        }
+        if not worth:
+            continue
+        path, state = counts.most_novel_path(begin, np.random.default_rng(0)), begin
+        for action in path[:0:-1]:
+            state = to[4 * state + action]
+        assert worth[4 * state + path[0]] == min(worth.values())
+        assert len(path) == min(worth.values())[0]
+        n_found += 1
+    assert n_found >= 3
+
+
+def test_policies_do_not_depend_on_what_is_foretold():
+    agent = explored("walls", 150)
+    assert agent._explorer.model._foretold.n_new > 0
+    before = agent._plan()[0].probs(agent.buffer.observations.rows)
+    agent._explorer.model._foretold = Foretold(agent.buffer)
+    after = agent._plan()[0].probs(agent.buffer.observations.rows)
+    np.testing.assert_array_equal(before, after)
+
+
+def test_solved_plans_go_round_walls_that_were_not_tried_from_this_side():
+    agent = explored("walls", 250)
+    counts, rows = agent._explorer.model, agent.buffer.observations.rows
+    assert min(counts.tries) == 0
+    for wanted in range(5, len(rows), 40):
+        policy, steps = solve(agent, goal=rows[wanted]), np.full(len(rows), np.inf)
+        steps[wanted] = 0
+        for _ in rows:
+            for pair, to in enumerate(counts.following):
+                if to >= 0:
+                    steps[pair // 4] = min(steps[pair // 4], steps[to] + 1)
+        for state in set(np.flatnonzero(np.isfinite(steps)).tolist()) - {wanted}:
+            to = counts.following[4 * state + int(policy.probs(rows[[state]])[0].argmax())]
+            assert steps[to] == steps[state] - 1
+
+
+def test_a_lattice_has_the_displacements_that_explain_moves():
+    rows = np.array([(x / 7, y * 2.0, (3 * x + y) ** 2) for x in range(8) for y in range(8)])
+    inputs = np.arange(56)
+    found = find_lattice(
+        rows.astype(np.float32), inputs, np.zeros(56, np.int64), inputs + 8, n_actions=2
+    )
+    assert found is not None
+    assert found.used.tolist() == [0]
+    assert found.steps == ((1,), None)
+    assert not found.is_reversible
+    places = found.places(rows)
+    assert [place[0] for place in places] == [x for x in range(8) for _ in range(8)]
+    off = rows + np.random.default_rng(0).uniform(0.0, 0.05, rows.shape)  # not on a lattice
+    assert find_lattice(off, inputs, np.zeros(56, np.int64), inputs + 8, 2) is None
+    names = np.eye(8)
+    assert find_lattice(names, inputs[:7], np.zeros(7, np.int64), inputs[1:8], 2) is None
+
+
+class Slides(gym.Env[Any, Any]):
+    """A sliding puzzle of 15 numbers, or nine lights that are switched with their neighbours."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        n = 16 if kind == "puzzle" else 9
+        self.observation_space = spaces.Box(0, 15 if kind == "puzzle" else 1, (n,), np.float32)
+        self.action_space = spaces.Discrete(4 if kind == "puzzle" else 9)
+        at = np.arange(9)
+        apart = np.abs(at[:, None] // 3 - at // 3) + np.abs(at[:, None] % 3 - at % 3)
+        self._switched = apart < 2
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        size = 16 if self.kind == "puzzle" else 9
+        self.board, self.age = np.arange(16) if size == 16 else np.zeros(9, int), 0
+        return self.board.astype(np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        if self.kind == "puzzle":
+            hole = int(np.argmin(self.board))
+            row, column = hole // 4 + MOVES[action][0], hole % 4 + MOVES[action][1]
+            if 0 <= row < 4 and 0 <= column < 4:
+                other = 4 * row + column
+                self.board[[hole, other]] = self.board[[other, hole]]
+        else:
+            self.board = self.board ^ self._switched[int(action)]
+        self.age += 1
+        return self.board.astype(np.float32), 0.0, False, self.age == 100, {}
+
+
+@pytest.mark.parametrize("kind", ["puzzle", "lights"])
+def test_boards_are_exact_states_without_an_encoder(kind):
+    agent = Rover(Slides(kind), seed=1, measure_share=0.0, evaluation_episodes=1).learn(400)
+    assert World(agent.buffer).is_exact
+    assert not agent._representation.learns
+    assert agent.policy.encoder.config.kind == "scale"
+    assert isinstance(agent._explorer.model, Counts)
+
+
+def test_foretold_pairs_are_settled_by_one_try_each():
+    buffer = Buffer((2,), np.float32, 4)
+    index = {
+        (x, y): buffer.observations.intern(np.array([x, y], np.float32))
+        for x in range(4)
+        for y in range(4)
+    }
+    foretold = Foretold(buffer)
+    foretold.extend()
+    for x in (1, 2):
+        for action, (dx, dy) in enumerate(MOVES.tolist()):
+            foretold.add(index[x, x], action, index[x + dx, x + dy])
+    assert foretold.n_new == 16  # those that leave the square
+    assert len(foretold.known) == 4 * 16 - 16 - 8
+    assert foretold.unknown_around(4 * index[0, 0]) == 3  # beside (-1, 0)
+    foretold.add(index[0, 0], 0, index[0, 0])
+    assert foretold.n_new == 15
+    assert foretold.unknown_around(4 * index[0, 1]) == 2  # (-1, 0) was missed
+    buffer.observations.intern(np.array([4, 3], np.float32))
+    foretold.extend()
+    assert foretold.known[4 * index[3, 3] + 1] == 16
+    assert foretold.n_new == 15 - 1 + 3

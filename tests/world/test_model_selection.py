@@ -1,0 +1,173 @@
+"""The decision between exact states and neighbours, and the errors that it is made by."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from walled_points import random_walk, walled_point
+
+from rover import Rover
+from rover.data import Buffer
+from rover.world.model_selection import held_out_errors
+from rover.world.net import time_units
+from rover.world.world import World
+
+
+def walk(kind: str, steps: int) -> Buffer:
+    """Steps of a point: new ones, or on a ring of 30 places, at first or late, some at a wall."""
+    buffer, here = Buffer((1,), np.float32, 2), 0
+    rng = np.random.default_rng(0)
+    for step in range(steps):
+        is_ring = kind == "ring" or (kind == "late ring" and step >= 2500)
+        place = float(step % 30) if is_ring else 100.0 + rng.random()
+        if kind == "wall" and step % 2:
+            there = here  # it stands still
+        else:
+            there = buffer.observations.intern(np.array([place], np.float32))
+        buffer.add(here, 0, there, False, False)
+        here = there
+    return buffer
+
+
+class Line(gym.Env[Any, Any]):
+    """A point on a line between walls, left, right, or no change.
+
+    Args:
+        step: of an action; 0 draws each anew.
+        is_shuffled: whether the number that is seen names the place only.
+    """
+
+    observation_space = spaces.Box(-1e3, 1e3, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, step: float, *, is_shuffled: bool = False) -> None:
+        self._step, self._names = step, np.random.default_rng(0).permutation(100)
+        self._is_shuffled = is_shuffled
+
+    def _seen(self) -> Any:
+        name = self._names[round(self.place)] if self._is_shuffled else self.place
+        return np.array([name], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.age = 5.0, 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        step = self._step or self.np_random.uniform(0.5, 1.5)
+        self.place = float(np.clip(self.place + (int(action) - 1) * step, 0.0, 30.0))
+        self.age += 1
+        return self._seen(), 0.0, False, self.age == 100, {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "is_exact"),
+    [
+        ("new", 30, True),  # too few to tell
+        ("new", 300, False),
+        ("ring", 300, True),
+        ("wall", 300, False),
+        ("late ring", 30_000, False),
+    ],
+)
+def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
+    assert World(walk(kind, steps)).is_exact == is_exact
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "is_exact"),
+    [((4, 1, 1), np.uint8, False), ((4,), np.int64, True)],  # pictures; names, all that there is
+)
+def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exact):
+    buffer, here = Buffer(shape, dtype, 2), 0
+    selection = World(buffer)
+    for step in range(12_000):
+        number = step if step < 2500 else step % 30
+        digits = np.array([number // 10**place % 10 for place in range(4)], dtype)
+        there = buffer.observations.intern(digits.reshape(shape))
+        buffer.add(here, 0, there, False, False)
+        here = there
+        if step == 2400:
+            assert not selection.is_exact
+    assert selection.is_exact == World(buffer).is_exact == is_exact
+
+
+@pytest.mark.parametrize(
+    ("env", "is_exact"),
+    [
+        (Line(1.0), True),
+        (Line(0.0), False),  # but at its walls and where nothing is done
+        (Line(1.0, is_shuffled=True), True),  # whose neighbours are none
+        (walled_point(), True),
+        (gym.make("MountainCar-v0"), False),
+    ],
+)
+def test_worlds_that_repeat_in_part(env, is_exact):
+    buffer = random_walk(env, 1000, 3)
+    selection = World(buffer)
+    figures = selection.figures()
+    assert figures["exact_states"] == selection.is_exact == is_exact
+    counts, neighbours = figures["counts_error"], figures["motion_error"]
+    assert 0.0 <= counts <= 1.0
+    assert (neighbours > 0.3) == (isinstance(env, Line) and env._is_shuffled)
+    assert is_exact == (counts <= max(neighbours, 0.5))
+
+
+def test_the_decision_follows_from_the_first_transitions_alone():
+    whole, part = random_walk(walled_point(), 700, 1), random_walk(walled_point(), 100, 1)
+    watched, errors = World(part), held_out_errors(part, 75)
+    assert watched.is_exact == World(part).is_exact
+    assert (watched.counts_error, watched.motion_error) == errors
+    assert held_out_errors(whole, 75) == pytest.approx(errors)
+
+
+def test_errors_of_counts_by_brute_force():
+    buffer = random_walk(walled_point(), 200, 0)
+    n, table = 150, buffer.observations.rows.astype(np.float64)
+
+    done = (buffer.terminated | buffer.truncated)[:n]
+    begins, ends = table[buffer.inputs[:n]], table[buffer.successors[:n]]
+    units = time_units(begins, ends, done)
+    left = []
+    for row in range(n):
+        if buffer.inputs[row] == buffer.successors[row]:
+            continue
+        same = (buffer.inputs[:n] == buffer.inputs[row]) & (
+            buffer.actions[:n] == buffer.actions[row]
+        )
+        same[row] = False
+        if not same.any():
+            left.append(1.0)
+            continue
+        missed = (ends[same].mean(axis=0) - ends[row]) / units
+        change = (ends[row] - begins[row]) / units
+        left.append(min(1.0, (missed @ missed) / (change @ change)))
+    counts, _ = held_out_errors(buffer, n)
+    assert counts == pytest.approx(np.mean(left))
+
+
+def test_decision_and_errors_are_in_metrics_and_summary():
+    lines: list[Any] = []
+    settings = {"mirror_steps": 5, "evaluation_episodes": 2}
+    agent = Rover(Line(0.0), seed=1, **settings)
+    agent.learn(300, callback=lambda line: lines.append(line) is None)
+    for name in ("exact_states", "counts_error", "motion_error"):
+        assert agent.summary()[name] == lines[-1][name]
+    assert agent.summary()["exact_states"] is False
+
+
+def test_models_of_all_transitions_are_made_once_until_there_are_more():
+    buffer = random_walk(Line(1.0), 100, 3)
+    world, made = World(buffer), []
+
+    def make() -> int:
+        made.append(len(buffer))
+        return len(buffer)
+
+    assert [world.part("length", make), world.part("length", make)] == [100, 100]
+    assert world.part(("length", 2), make) == 100
+    buffer.add(0, 0, 0, False, False)
+    assert world.part("length", make) == 101
+    assert made == [100, 100, 101]

@@ -1,0 +1,108 @@
+"""Terminations: logistic regression against its definition, and ends that are told sharply."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from rover.operators.support import FloatArray
+from rover.world.terminations import (
+    Terminations,
+    left_out_loss,
+    logistic_regression,
+    terminations_due,
+)
+
+SEEDS = st.integers(0, 2**32 - 1)
+ONE = np.ones((1, 1))
+
+
+def problem(seed: int, n: int, size: int) -> tuple[torch.Tensor, ...]:
+    rng = np.random.default_rng(seed)
+    design, penalty = rng.normal(size=(n, size)), rng.uniform(0.5, 2.0, size)
+    ended = rng.random(n) < 1.0 / (1.0 + np.exp(-design[:, 0]))
+    return tuple(
+        map(torch.from_numpy, (design, ended.astype(float), rng.uniform(0.5, 3.0, n), penalty))
+    )
+
+
+@given(SEEDS, st.integers(1, 30), st.integers(1, 4))
+def test_coefficients_are_those_of_a_general_minimiser(seed: int, n: int, size: int) -> None:
+    design, ended, weights, penalty = (part.numpy() for part in problem(seed, n, size))
+
+    def loss(beta: FloatArray) -> float:
+        eta = design @ beta
+        own = weights @ (np.logaddexp(0.0, eta) - ended * eta)
+        return float(own + 0.5 * penalty @ beta**2)
+
+    found = logistic_regression(*problem(seed, n, size)).numpy()
+    best = minimize(loss, np.zeros(size), method="BFGS", options={"gtol": 1e-8})
+    assert loss(found) <= best.fun * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_loss_left_out_in_closed_form_is_that_of_refits(seed: int) -> None:
+    design, ended, _, penalty = problem(seed, 60, 3)
+    weights = torch.ones(60, dtype=torch.float64)
+    beta = logistic_regression(design, ended, weights, penalty)
+    loss = 0.0
+    for row in range(60):
+        kept = torch.arange(60) != row
+        own = logistic_regression(design[kept], ended[kept], weights[kept], penalty)
+        eta = float(design[row] @ own)
+        loss += np.logaddexp(0.0, eta) - float(ended[row]) * eta
+    assert left_out_loss(design, ended, weights, penalty, beta) == pytest.approx(loss, rel=5e-3)
+
+
+def test_what_is_beyond_an_edge_ends() -> None:
+    """Of a cart and a pole that end the episode beyond 2.4 and 0.21, by 3,000 arrivals."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(3000, 4)) * [1.0, 1.0, 0.1, 1.0]
+    ended = (np.abs(points[:, 0]) > 2.4) | (np.abs(points[:, 2]) > 0.21)
+    terminations = Terminations(points, np.ones((3000, 1)), ended, np.ones(3000), rng=rng)
+    for axis, edge in ((0, 2.4), (2, 0.21)):
+        inside, outside = np.zeros((1, 2, 4)), np.zeros((1, 2, 4))
+        inside[0, :, axis] = [-0.85 * edge, 0.85 * edge]
+        outside[0, :, axis] = [-1.15 * edge, 1.15 * edge]
+        assert terminations(inside, ONE).max() < 0.1
+        assert terminations(outside, ONE).min() > 0.8
+    assert (terminations(points[None], ONE)[0].round() == ended).mean() > 0.98
+    # A thinned sample stands for the others by its weights.
+    some = ended | (np.arange(3000) % 3 == 0)
+    weights = np.where(ended[some], 1.0, 3.0)
+    thinned = Terminations(points[some], np.ones((some.sum(), 1)), ended[some], weights, rng=rng)
+    assert (thinned(points[None], ONE)[0].round() == ended).mean() > 0.98
+
+
+def test_holes_are_told_by_fourier_features() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.uniform(-1.0, 1.0, (2000, 2))
+    centres = np.array([[-0.5, 0.0], [0.5, 0.5], [0.4, -0.6]])
+    ended = (np.linalg.norm(points[:, None] - centres, axis=2) < 0.25).any(axis=1)
+    terminations = Terminations(points, np.ones((2000, 1)), ended, np.ones(2000), rng=rng)
+    assert terminations(centres[None], ONE).min() > 0.5
+    assert terminations(np.array([[[0.0, 0.0], [-0.8, 0.8]]]), ONE).max() < 0.25
+    wrong = (terminations(points[None], ONE)[0].round() != ended).mean()
+    assert wrong < 0.7 * ended.mean(), "a quadratic of the point cannot tell three holes"
+
+
+def test_ends_by_chance_or_by_a_control_are_told_as_such() -> None:
+    rng = np.random.default_rng(0)
+    points, controls = rng.normal(size=(4000, 2)), np.eye(2)[rng.integers(2, size=4000)]
+    by_chance = rng.random(4000) < 0.1
+    terminations = Terminations(points, controls, by_chance, np.ones(4000), rng=rng)
+    both = np.repeat(rng.normal(size=(50, 2))[None], 2, axis=0)
+    np.testing.assert_allclose(terminations(both, np.eye(2)), 0.1, atol=0.08)
+    given_up = controls[:, 1] > 0.5
+    terminations = Terminations(points, controls, given_up, np.ones(4000), rng=rng)
+    first, second = terminations(both, np.eye(2))
+    assert first.max() < 0.1
+    assert second.min() > 0.9
+
+
+def test_terminations_due_grow_by_half() -> None:
+    assert [terminations_due(n) for n in range(10)] == [0, 1, 2, 3, 3, 5, 5, 5, 8, 8]
