@@ -62,7 +62,6 @@ def test_a_run_folder_and_what_is_read_from_it(name, tmp_path):
 RESUMED: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: ("onehot", {}) for name in SMALL},
     "random": ("random starts and slip", {}),
-    "eve": ("random starts and slip", {}),
     "rnd": (  # updates out of step with snapshots
         "onehot",
         {"learner": {"hidden_sizes": (16,), "batch_size": 24, "update_every": 7}},
@@ -72,7 +71,6 @@ RESUMED: dict[str, tuple[str, dict[str, Any]]] = {
     "maxent": ("lake", {}),
     "cic": ("pixels", {"skill_every": 20, "reward_scale": "standard"}),
     "e3b": ("vector", {}),
-    "noveld": ("symbols", {}),
     "mepol": ("random starts and slip", {}),
     "mepol, vectors": ("vector", {}),
 }

@@ -1,4 +1,4 @@
-"""Laws of all intrinsic rewards; those of RND, E3B and NovelD against values by hand."""
+"""Laws of all intrinsic rewards; those of RND and E3B against values by hand."""
 
 from typing import Any
 
@@ -221,30 +221,3 @@ def test_rewards_of_icm_are_errors_of_the_forward_model():
     torch.testing.assert_close(reward_of(reward, batch), expected)
     losses = [reward.update(batch)[1]["icm_inverse_loss"] for _ in range(150)]
     assert losses[-1] < 0.8 * losses[0]
-
-
-def _noveld(**settings: Any) -> Any:
-    return make_reward("noveld", "state", hidden_sizes=(16,), feature_dim=4, **settings)
-
-
-def test_noveld_counts_first_visits_of_an_episode_only():
-    reward = _noveld()
-    for index, done in ((0, False), (1, False), (0, False), (2, True), (0, False), (2, False)):
-        reward.note(index, np.int64(index), done=done)
-    assert reward._parts == [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_rewards_of_noveld_are_gains_of_novelty(alpha):
-    reward = _noveld(alpha=alpha)
-    batch = ring_batch(np.random.default_rng(0), kind="state", n=40, skills=None)
-    for index in batch.next_index.tolist():
-        reward.note(index, np.int64(index), done=False)
-    given = reward._rewards(torch.arange(9.0), batch)
-    seen: set[int] = set()
-    for step in range(40):
-        start, end = int(batch.index[step]), int(batch.next_index[step])
-        novelty = np.sqrt(4.0 * np.array([start, end]))
-        expected = 0.0 if end in seen else max(0.0, novelty[1] - alpha * novelty[0])
-        assert float(given[step]) == pytest.approx(expected, rel=1e-6)
-        seen.add(end)

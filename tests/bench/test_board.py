@@ -202,12 +202,8 @@ def test_no_file_has_anything_imported(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "word", ["examples.board_outsider:CountingQ", "examples.board_sb3_rnd:PpoRnd"]
-)
+@pytest.mark.parametrize("word", ["examples.board_outsider:CountingQ"])
 def test_agents_of_others_run_and_are_verified(word, tmp_path, monkeypatch):
-    if "sb3" in word:
-        pytest.importorskip("stable_baselines3")
     monkeypatch.syspath_prepend(str(ROOT))
     path = tmp_path / "entry.json"
     write_json(path, entry_of(word))

@@ -39,7 +39,6 @@ AGENTS = {*agent_names()} - {"rover"}
 MEMBERS = {
     "baseline": AGENTS,
     "intrinsic reward": {name for name in AGENTS if issubclass(agent_class(name), BonusAgent)},
-    "bonus of Stable-Baselines3": {"counts", "density"},
     "map": set(LAYOUT_FAMILIES),
     "kernel": choices("kernel"),
     "encoder": set(get_args(EncoderKind)),

@@ -26,7 +26,6 @@ SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
     "maxent": {"refit_every": 60},
     "cic": {"skill_dim": 6, "hidden": 16, "k": 4},
     "e3b": {"feature_dim": 8, "hidden": 16},
-    "noveld": {"hidden_sizes": (16,), "feature_dim": 8},
 }
 BONUS_AGENTS = tuple(SMALL_REWARDS)
 
@@ -41,7 +40,6 @@ _SMALL_BONUS: Mapping[str, Any] = {
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "random": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
-    "eve": {"rounds": 4, "policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
     "rmax": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
     "mepol": {
         "n_trajectories": 2,

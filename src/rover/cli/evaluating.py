@@ -1,4 +1,4 @@
-"""``rover evaluate``, ``rover certify`` and ``rover plot``: what a run came to."""
+"""``rover evaluate`` and ``rover plot``: what a run came to."""
 
 from __future__ import annotations
 
@@ -223,47 +223,6 @@ def read_policy(path: Path) -> Policy:
     )
     known_id(policy.details.get("env_id"), file, in_python)
     return policy
-
-
-@command()
-def _certify(
-    path: Path,
-    *,
-    world: str | None = None,
-    sampling: _Sampling,
-    badge: Path | None = None,
-) -> None:
-    """State what part of an environment a policy or its data covers, as one line, JSON or badge.
-
-    Of a run folder both are measured: the share of the states that the data holds, J and J/J* of
-    the policy, its coverage with an interval, and the share of its decisions at observations that
-    the data does not hold. Where the dynamics are unknown, cells of a net are counted, of the
-    policy, of random actions and of the data.
-
-    Args:
-        path (RUN|POLICY|DATA): run folder, policy.safetensors or buffer.safetensors
-        world (ID): the environment, where the file does not name it
-        badge (FILE.svg): write a badge for a README too
-
-    Examples:
-        rover certify runs/rover-Maze-v0-default-seed0
-        rover certify runs/rover-Maze-v0-default-seed0 --json --badge coverage.svg
-        rover certify buffer.safetensors --env rover/Maze-v0
-    """
-    from rover.integrations import certificate as certificates
-    from rover.storage import replace_file
-
-    # The badge is of the same figures as the line: nothing is sampled twice.
-    episodes, repeats, seed, as_json = sampling
-    certificate = certificates.certify_path(
-        path, world, episodes=episodes, repeats=repeats, seed=seed
-    )
-    if as_json:
-        sys.stdout.write(json.dumps(certificate, indent=2) + "\n")
-    else:
-        say(certificates.one_line(certificate))
-    if badge is not None:
-        replace_file(badge, certificates.badge(certificate).encode())
 
 
 @command()

@@ -42,7 +42,6 @@ _MODULES = {
     "finetune": "rover.cli.tasks",
     "offline": "rover.cli.tasks",
     "export": "rover.cli.tasks",
-    "certify": "rover.cli.evaluating",
     "envs": "rover.cli.environments",
     "demo": "rover.cli.pretraining",
 }

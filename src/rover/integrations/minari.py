@@ -38,16 +38,14 @@ from rover.errors import (
     UnsupportedSpaceError,
     abridge,
 )
-from rover.integrations.certificate import certify, check_certificate, pretraining_command
 from rover.operators.support import FloatArray, IntArray
 from rover.storage import check_writable, read_run_config
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
 
-__all__ = ["export_minari", "load_minari", "read_certificate"]
+__all__ = ["export_minari", "load_minari"]
 
 _METADATA_KEY, _METADATA_FORMAT = "rover", 1
-_CERTIFICATE_KEY = "rover_certificate"
 _CHUNK_BYTES = 2**20
 _GZIP_LEVEL = 4
 _MOST_ACTIONS = 256  # of a data set with continuous actions, as many as exploring takes at most
@@ -97,10 +95,6 @@ def export_minari(
     Returns:
         The data set, a ``minari.MinariDataset``.
 
-    A run's data carry a certificate (:mod:`rover.integrations.certificate`) unless a task labels
-    them, with the command that makes them again; :func:`load_minari` returns what it was made of,
-    and :func:`read_certificate` holds the one against the other.
-
     Raises:
         ConfigurationError: Minari is not installed; an id that is malformed or taken; an
             environment that is missing, differs from the transitions', or cannot be made; a task
@@ -116,13 +110,11 @@ def export_minari(
     # Before the transitions are read, which may take a while.
     _check_id(minari, dataset_id)
     buffer = source if isinstance(source, Buffer) else load_run_buffer(source)
-    command = None
     if not isinstance(source, Buffer) and Path(source).is_dir():
         config = read_run_config(source)
         if env is None:
             in_python = "export it with export_minari(..., env=...)"
             env = make_env(known_id(config.env_id, source, in_python), config.env_kwargs)
-        command = pretraining_command(config)
         description = (
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "
             f"{config.preset}, seed {config.seed}, rover {config.version}) on {config.env_id}"
@@ -152,14 +144,6 @@ def export_minari(
         "eval_env_spec": None if task_spec is None else task_spec.to_json(),
         _METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
-    # Labelled transitions are cut where the task ends, and so differ from the run's.
-    if command is not None and rewards is None and env.spec is not None:
-        metadata[_CERTIFICATE_KEY] = {
-            "env_id": config.env_id,
-            "env_kwargs": config.env_kwargs,
-            "command": command,
-            **certify(None, buffer, env, discount=config.settings["discount"]),
-        }
     # Minari takes no None: what is not known is left out.
     stated = {name: value for name, value in metadata.items() if value is not None}
     _write(minari, dataset_id, env, _portable_spec(env), stated, buffer, bounds)
@@ -360,34 +344,6 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
             f"the Minari data set {name!r} cannot be read ({type(error).__name__}: {error}); "
             "delete it, then fetch or export it again"
         ) from error
-
-
-def read_certificate(dataset: Any) -> dict[str, Any]:
-    """The certificate of a data set that ``rover export`` wrote, held against its transitions.
-
-    Args:
-        dataset: the id of a data set on this machine, or a ``minari.MinariDataset``.
-
-    Returns:
-        The certificate: ``command`` makes the data again, ``share``, ``objective`` and the other
-        figures come from :func:`rover.integrations.certificate.certify`.
-
-    Raises:
-        ConfigurationError: Minari is not installed, or the environment cannot be made here.
-        ArtefactError: no such data set, none that carries a certificate, or one whose
-            transitions are not those that it was made of.
-    """
-    minari = _import_minari()
-    buffer, _ = load_minari(dataset)
-    opened = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
-    certificate = opened.storage.metadata.get(_CERTIFICATE_KEY)
-    if not isinstance(certificate, Mapping):
-        raise ArtefactError(
-            f"the Minari data set {opened.id!r} carries no certificate of rover: it was exported "
-            "without a run, with a task, or by somebody else"
-        )
-    check_certificate(certificate, buffer)
-    return dict(certificate)
 
 
 def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:

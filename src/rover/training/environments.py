@@ -297,7 +297,7 @@ def warn_of_settings(env: gym.Env[Any, Any]) -> None:
     if unlike:
         warnings.warn(
             f"{', '.join(unlike)} was set after {made[0]} was made. The commands (resume, "
-            "evaluate, solve, finetune, certify) make it from its id, without that: go on in "
+            "evaluate, solve, finetune) make it from its id, without that: go on in "
             "Python with env=, or register it with the keywords that set it",
             RoverWarning,
             stacklevel=4,
