@@ -34,7 +34,7 @@ from rover.solving import PointGoal, solve_in_contexts
 
 FILE = Path(__file__).with_name("digests.json")
 TOLERANCE = 1e-3
-"""Relative difference of figures between machines: up to 8e-5 with another BLAS and instruction set."""
+"""Relative difference of figures; another BLAS and instruction set change them by up to 8e-5."""
 
 RENEWS = "ROVER_RENEW" in os.environ
 SHORT = {"evaluation_episodes": 2, "measure_share": 0.0}
