@@ -12,10 +12,10 @@ SPHINX ?=
 .PHONY: demo test test-ray test-slurm quick check lint types layers docs results transfer paper comparison benchmarks headlines campaign clean
 .DEFAULT_GOAL := demo
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("rover needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
 	@touch $@
 
 demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was learned
