@@ -21,12 +21,13 @@ import numpy as np
 import rover
 
 sys.path.append(str(Path(__file__).parent))
-import contexts
 import manipulation
 import ogbench_mazes
 import planning
 import u_maze
 from common import begin, parser, show
+
+import contexts
 
 
 class Headline(NamedTuple):

@@ -2,8 +2,6 @@
 
     OMP_NUM_THREADS=1 python benchmarks/large_worlds.py --sides 32 100 316
     OMP_NUM_THREADS=1 python benchmarks/large_worlds.py --only mountain-car
-    OMP_NUM_THREADS=1 python benchmarks/large_worlds.py --only Maze-50 --seeds 4001 --until goal
-    OMP_NUM_THREADS=1 python benchmarks/large_worlds.py --only topogym --seeds 4000 --csv cells.csv
 
 A lattice of side² states is seen as Discrete and walked by four actions, in episodes of eight
 sides; its dynamics are not known to the agent. Printed are CPU milliseconds a step, policies,
@@ -12,16 +10,10 @@ seen, and from three quarters of the states on; and the resident memory. Asked a
 1.5 ms at sides 32, 100 and 316, and 1.5 GB. `mountain-car` prints the CPU seconds of the first
 1,000 steps of MountainCar with what is measured at their end (asked: 4), beside 300 solves of
 200 equations (0.7 s on the machine that the figures are asked on), by which machines compare.
-Worlds of TopoGym, one by its name or all of `topogym-v1`, each with the layouts of some seeds, are
-explored until every cell was visited, or the goal reached, within so many steps; no policy is
-planned. Printed are the steps to the goal, the shares of the cells after 10³, 10⁴ and 10⁵ steps,
-CPU milliseconds a step without the world's own, and the resident memory.
 """
 
 from __future__ import annotations
 
-import gc
-import itertools
 import sys
 import time
 from collections.abc import Mapping
@@ -33,11 +25,9 @@ import numpy as np
 from gymnasium import spaces
 
 import rover
-from rover_bench.board import Suite
-from rover_bench.topogym_envs import MILESTONES, ExplorationRecord
 
 sys.path.append(str(Path(__file__).parent))
-from common import add_rows, begin, parser, show
+from common import begin, parser, show
 
 MOST_STEPS = 6  # for each state
 
@@ -111,35 +101,6 @@ def megabytes() -> float:
         return int(file.read().split()[1]) * 4096 / 1e6
 
 
-def topogym(world: str, seed: int, steps: int, *, to_goal: bool) -> dict[str, Any]:
-    """Cost of a run in a world of TopoGym until nothing is left to find, or until its goal."""
-    gc.collect()  # of the worlds before, which hold themselves
-    env = gym.make("rover_bench.topogym_envs:topogym/World-v0", world=world, seed=seed)
-    record: ExplorationRecord = env.get_wrapper_attr("record")
-
-    class Goes:
-        def on_step(self, run: Any) -> bool:
-            return record.goal_step is None if to_goal else not record.is_complete
-
-    began = time.process_time()
-    agent = rover.Rover(env, seed=seed, measure_share=0.0, collect="plan")
-    agent._last_plan = lambda: None  # what is measured is exploration
-    agent.learn(steps, callback=Goes())
-    own = time.process_time() - began - record.seconds
-    figures = record.figures(steps)
-    return {
-        "world": world,
-        "seed": seed,
-        "cells": record.n_cells,
-        "goal": figures["goal_step"],
-        "steps": agent.num_timesteps,
-        "share": record.share,
-        **{f"share_{n}": figures.get(f"share_{n}") for n in MILESTONES[:3]},
-        "ms a step": 1000 * own / agent.num_timesteps,
-        "MB": megabytes(),
-    }
-
-
 def mountain_car(seed: int) -> dict[str, float]:
     """CPU seconds of the first 1,000 steps of MountainCar, beside 300 solves of 200 equations."""
     matrix = np.random.default_rng(0).normal(size=(200, 200))
@@ -159,10 +120,7 @@ def mountain_car(seed: int) -> dict[str, float]:
 def main() -> None:
     """Read the command line."""
     arguments = parser(__doc__, sides=[32, 100], seeds=[100])
-    arguments.add_argument("--only", help="lattice, mountain-car, topogym, or a world of it")
-    arguments.add_argument("--steps", type=int, default=100_000)
-    arguments.add_argument("--until", choices=("cells", "goal"), default="cells")
-    arguments.add_argument("--csv", type=Path, help="file of the worlds of TopoGym, added to")
+    arguments.add_argument("--only", choices=("lattice", "mountain-car"))
     asked = arguments.parse_args()
     begin()
     if asked.only in (None, "lattice"):
@@ -173,14 +131,6 @@ def main() -> None:
     if asked.only in (None, "mountain-car"):
         for number, seed in enumerate(asked.seeds):
             show(mountain_car(seed), is_first=number == 0)
-        return
-    worlds = [asked.only]
-    if asked.only == "topogym":
-        worlds = [world.name for world in Suite.read("topogym-v1")[0].worlds]
-    for number, (world, seed) in enumerate(itertools.product(worlds, asked.seeds)):
-        row = topogym(world, seed, asked.steps, to_goal=asked.until == "goal")
-        show(row, is_first=number == 0)
-        add_rows(asked.csv, tuple(row), [row])
 
 
 if __name__ == "__main__":

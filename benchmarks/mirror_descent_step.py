@@ -44,9 +44,8 @@ from rover.operators import (
 
 # The oracle of the tests: the package itself has no use for the slow form.
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]
-from dense_form import DenseReference
-
 from common import begin, parser, show
+from dense_form import DenseReference
 
 Result = TypeVar("Result")
 

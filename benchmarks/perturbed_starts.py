@@ -20,9 +20,8 @@ import numpy as np
 import rover
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]
-from walled_points import ARENAS, random_walk, success
-
 from common import begin, parser
+from walled_points import ARENAS, random_walk, success
 
 FIRST_SEED = 100
 PERTURBATIONS = (0.0, 0.01, 0.02, 0.05)

@@ -25,10 +25,11 @@ from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import rover
 from rover.baselines import agent_class
-from rover_bench.worlds import deep_sea
 
-sys.path.append(str(Path(__file__).parent))
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 from common import begin, parser
+
+from benchmarks.worlds.small import deep_sea
 
 WIND = (0, 0, 0, 1, 1, 1, 2, 2, 1, 0)
 ROWS, COLUMNS, START, GOAL = 7, 10, (3, 0), (3, 7)

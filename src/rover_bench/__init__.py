@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rover_bench.executors import EXECUTORS
     from rover_bench.files import redraw
-    from rover_bench.html import write_html
     from rover_bench.load import comparison, load_study, paper_study
     from rover_bench.metrics import METRICS
     from rover_bench.report import Report
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "executors": ("EXECUTORS",),
     "files": ("redraw",),
-    "html": ("write_html",),
     "load": ("comparison", "load_study", "paper_study"),
     "metrics": ("METRICS",),
     "report": ("Report",),
@@ -45,7 +43,6 @@ __all__ = [
     "redraw",
     "reproduce",
     "run_study",
-    "write_html",
 ]
 
 

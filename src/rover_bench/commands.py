@@ -1,4 +1,4 @@
-"""``rover compare``, ``sweep``, ``reproduce``, ``board``: many runs, their tables and pictures."""
+"""``rover compare``, ``sweep``, ``reproduce``: many runs, their tables and pictures."""
 
 from __future__ import annotations
 
@@ -180,36 +180,6 @@ def _sweep(
     return _finish(_run(make, words, making, runs_dir=runs_dir, out=out or study.parent))
 
 
-@command()
-def _report(study: Path, *, out: Path | None = None) -> None:
-    """Write the page of a study as one HTML file, with statistics over all tasks.
-
-    The file needs no network and no other file. It is made from the page, CSV files and figures of
-    `rover sweep`, `rover compare` or `rover reproduce`, and stored in their folder. Nothing is run.
-
-    Args:
-        study (STUDY): the page, NAME.md, or its folder, or file of the study, STUDY.toml
-        out: folder of the page, where STUDY is STUDY.toml [default: STUDY.toml's]
-
-    Examples:
-        rover report results/scaling.md
-        rover report runs/compare/rover-Maze-v0
-        rover report experiments/tuned.toml
-        rover report experiments/tuned.toml --out docs/results/transfer
-    """
-    import rover_bench
-    from rover_bench.load import study_in
-
-    if study.is_dir() or study.suffix == ".md":
-        if out is not None:
-            raise ConfigurationError(f"the report lies beside the page of {study}: leave --out out")
-        loaded, folder = study_in(study), study if study.is_dir() else study.parent
-    else:
-        loaded, folder = rover_bench.load_study(study), out or study.parent
-    _refuse_modules(loaded, study)
-    say(f"report:   {rover_bench.write_html(loaded, folder)}")
-
-
 def _refuse_modules(study: Study, path: Path) -> None:
     """Refuse a study from a file that would have a module imported."""
     for env_id in {case.env for case in study.cases() if ":" in case.env}:
@@ -276,80 +246,6 @@ def _reproduce(
         for one, reason in failed.items():
             sys.stderr.write(f"rover: failed: {one}: {reason}\n")
     return _FAILED if failed else 0
-
-
-@command()
-def _board(
-    action: Literal["run", "verify", "table"],
-    entries: tuple[Path, ...] = (),
-    *,
-    learner: str | None = None,
-    suite: str = "reward-free-1",
-    scale: str = "small",
-    seed: int | None = None,
-    jobs: int = 2,
-    out: Path | None = None,
-    picture: Path | None = None,
-) -> None:
-    """Run an agent on a reward-free suite, verify a submission, or tabulate submissions.
-
-    run: an agent on every environment of the suite with every seed of the scale. The submission is
-    written after each run; the same command continues an unfinished one.
-    verify: repeat a random tenth of a submission's runs, and compare the figures.
-    table: the page of several submissions.
-
-    An agent is one of rover's, or a class of yours with the methods learn(steps),
-    policy(observations) and act(observation, rng), made as CLASS(env, seed=seed).
-
-    Args:
-        action: what is to be done
-        entries (ENTRY.json): of verify and table
-        learner (MODULE:CLASS|NAME): the agent; of verify only for an entry that is not one of
-            rover's, since nothing is imported that a file names
-        suite (SUITE): reward-free-1, topogym-v1 or topogym-v1-egocentric
-        scale (SCALE): small: minutes on two cores; medium: an hour or two; full: a night; of
-            topogym-v1 also goals: every run ends at its goal
-        seed: of verify: draws the runs that are made again [default: fresh]
-        jobs: runs side by side
-        out: file of the entry, or of the page [default: AGENT-SCALE.json; the screen]
-        picture (FILE.png): of table: draws the entries, and the page shows it
-
-    Examples:
-        rover board run --agent rnd --scale small --out rnd.json
-        rover board run --agent rover_on_my_way:Agent --scale small --out mine.json
-        rover board verify rnd.json
-        rover board table rnd.json mine.json --out board.md --picture board.png
-    """
-    from rover.storage import replace_file
-    from rover_bench.board import Entry, run_entry, verify
-
-    if action == "run":
-        if learner is None or entries:
-            raise ConfigurationError("rover board run needs --agent MODULE:CLASS|NAME alone")
-        path = out or Path(f"{learner.replace(':', '-')}-{scale}.json")
-        run_entry(learner, scale, suite=suite, path=path, jobs=jobs, say=_say_now)
-        say(f"entry:    {path}")
-        return
-    if not entries:
-        raise ConfigurationError(f"rover board {action} needs an entry, ENTRY.json")
-    if action == "verify":
-        for path in entries:
-            n, same = verify(path, agent=learner, seed=seed, jobs=jobs, say=_say_now)
-            say(f"verified: {path}: {n} runs again, {same} of them the same to the bit")
-        return
-    from rover.plots import write_pictures
-    from rover_bench.board_page import board_figure, board_page
-
-    read = [Entry.read(path, is_whole=False) for path in entries]
-    page = board_page(read, None if picture is None else picture.as_posix())
-    if picture is not None:
-        figures = [(picture.stem, board_figure(read))]
-        write_pictures(figures, picture.parent, formats=[picture.suffix[1:] or "png"])
-    if out is None:
-        say(page)
-    else:
-        replace_file(out, page.encode())
-        say(f"page:     {out}")
 
 
 def _say_now(line: str) -> None:

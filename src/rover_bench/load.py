@@ -12,8 +12,7 @@ from typing import Any, Final
 from pydantic_core import PydanticSerializationError
 
 from rover.baselines import preset_of
-from rover.errors import ArtefactError, ConfigurationError, choose
-from rover.storage import read_json
+from rover.errors import ConfigurationError, choose
 from rover.storage.files import read_file
 from rover_bench.measure import finite_problem
 from rover_bench.study import Study, check_number, merged
@@ -77,21 +76,6 @@ def paper_study(name: str, scale: str) -> Study:
     path = _PACKAGED / "paper" / f"{name}.toml"
     chosen = choose("scale", scale, SCALES)
     return load_study(path, scale=None if chosen == _BASE_SCALE else chosen)
-
-
-def study_in(path: Path) -> Study:
-    """The study of a page, NAME.md, as it was when the page was written, or of its folder, if that
-    has no other. ArtefactError: there is none, or more than one.
-    """
-    folder = path if path.is_dir() else path.parent
-    said = [read_json(file).get("study") for file in folder.glob("*provenance.json")]
-    studies = [one for one in said if path.is_dir() or (one or {}).get("name") == path.stem]
-    if len(studies) != 1 or studies[0] is None:
-        raise ArtefactError(
-            f"{path} does not name one study; give the page itself, NAME.md, or the "
-            f"study's file and --out {folder}"
-        )
-    return load_study(studies[0])
 
 
 def comparison(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rover.plots import MapPanel, RunFiles, draw_learning_curves, make_figure
-from rover.plots.curves import MeanCurve, add_legend, draw_curve, measured_keys
+from rover.plots.curves import measured_keys
 from rover.plots.pictures import Figures, draw_snapshots, map_figure
 from rover.plots.runs import Runs
 from rover.plots.style import (
@@ -90,7 +90,7 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
         yield "snapshots", draw_snapshots(taken, title)
 
 
-# --- bars, distances and profiles ---------------------------------------------------------------
+# --- bars and distances ---------------------------------------------------------------------------
 
 
 def draw_steps_by_distance(
@@ -171,18 +171,4 @@ def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
         count_axis(axes.xaxis, 5)
     all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
     all_axes[0].set_ylim(len(names) - 0.4, -0.6)
-    return figure
-
-
-def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Styles) -> Figure:
-    """Share of runs above each score in [0, 1], which stands in the place of steps, by agent."""
-    looks, opacity = assign_styles(profiles, styles), 0.5 / (1 + len(profiles))
-    figure = make_figure(7.2, 3.6 + 0.2 * math.ceil(len(profiles) / 4))
-    axes = figure.subplots()
-    for name, curve in profiles.items():
-        draw_curve(axes, curve, looks[name], opacity=opacity)
-    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.03))
-    axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
-    label_axes(axes, x=x, y="runs with a higher score", grid=True)
-    add_legend(figure, [axes], columns=4)
     return figure

@@ -35,13 +35,13 @@ def test_the_laboratory_is_an_extra(monkeypatch, refused, capsys):
     find = importlib.util.find_spec
     missing = lambda name, *others: None if name == "pandas" else find(name, *others)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", missing)
-    for name in ("compare", "sweep", "report", "reproduce"):
+    for name in ("compare", "sweep", "reproduce"):
         error = refused(name, "study.toml")
         assert f"`rover {name}` comes with the extra bench: pip install '.[bench]'" in error
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     assert "pretrain" in text
-    assert not {"compare", "sweep", "report", "reproduce"} & {*text.split()}
+    assert not {"compare", "sweep", "reproduce"} & {*text.split()}
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):
@@ -68,7 +68,7 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
     assert "rmax" not in (folder / "runs.csv").read_text()
 
 
-def test_a_study_is_run_reported_and_redrawn(capsys, refused):
+def test_a_study_is_run_and_redrawn(capsys, refused):
     study = short_study(2, steps=60)
     Path("tiny.toml").write_text(study)
     words = ["sweep", "tiny.toml", "--seeds", "0", "--out", "pages"]
@@ -81,18 +81,8 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
         page.unlink()
         assert main(again) == 0
         assert page.read_text() == text
-    capsys.readouterr()
-    for given in (["tiny.toml", "--out", "pages"], ["pages"], ["pages/tiny.md"]):
-        assert main(["report", *given]) == 0
-        assert capsys.readouterr().out.split() == ["report:", "pages/tiny.html"]
-        assert "Short runs" in Path("pages/tiny.html").read_text()
-        Path("pages/tiny.html").unlink()
-    assert "tiny-provenance.json does not exist" in refused(
-        "report", "tiny.toml", "--out", "nowhere"
-    )
-    assert "leave --out out" in refused("report", "pages", "--out", "others")
     Path("imports.toml").write_text(study.replace("rover/Corridor", "mine:rover/Corridor"))
-    assert "have a module imported" in refused("report", "imports.toml")
+    assert "have a module imported" in refused("sweep", "imports.toml")
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)
 

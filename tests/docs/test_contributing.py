@@ -14,8 +14,6 @@ from rover.coverage.config import RoverConfig
 from rover.envs import LAYOUT_FAMILIES
 from rover.features.config import EncoderKind
 from rover_bench import EXECUTORS
-from rover_bench.board import Entry
-from rover_bench.board_page import board_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,10 +47,6 @@ MEMBERS = {
     "extra": {*PROJECT["optional-dependencies"]} - {"dev"},
     "executor": {*EXECUTORS},
     "study": stems("experiments/*.toml"),
-    "leaderboard submission": {
-        path.name.removesuffix("-small.json")
-        for path in (ROOT / "docs/results/board").glob("*-small.json")
-    },
     "gallery example": stems("examples/gallery/*.py"),
     "deviation": stems("docs/design/[0-9]*.md"),
 }
@@ -91,13 +85,3 @@ def test_every_member_is_where_its_row_says(kind):
             if not found or ("NAME" not in file and not any(names(p, member) for p in found)):
                 missing.append((file, member))
     assert missing == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scale", ["small", "medium"])
-def test_the_leaderboard_is_made_of_the_submissions(scale):
-    """Otherwise: `rover board table docs/results/board/*-SCALE.json`."""
-    docs = ROOT / "docs"
-    entries = [Entry.read(path) for path in sorted(docs.glob(f"results/board/*-{scale}.json"))]
-    page = board_page(entries, f"../pictures/board-{scale}.png")
-    assert page.strip() in (docs / "results" / "leaderboard.md").read_text(encoding="utf-8")

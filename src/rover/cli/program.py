@@ -47,9 +47,7 @@ _MODULES = {
 }
 
 # Commands of the extra `bench`, which are there where its pandas is.
-_LABORATORY = dict.fromkeys(
-    ("compare", "sweep", "report", "reproduce", "board"), "rover_bench.commands"
-)
+_LABORATORY = dict.fromkeys(("compare", "sweep", "reproduce"), "rover_bench.commands")
 
 # Exit codes; unread: what read the output, such as head, left before its end.
 _DONE, _UNREAD, _WRONG_INPUT = 0, 1, 2

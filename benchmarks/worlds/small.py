@@ -1,7 +1,4 @@
-"""Finite worlds of the board that no package registers, with their exact dynamics.
-
-Importing this module registers ``board/DeepSea-v0`` and ``board/RandomMDP-v0``.
-"""
+"""Small worlds of the benchmarks that no package registers."""
 
 from __future__ import annotations
 
@@ -83,28 +80,3 @@ def deep_sea(size: int = 10, noise: bool = False) -> _TabularEnv:
     # An episode begins in the first cell, and ends in either of the last two states.
     start, terminal = np.eye(end + 1)[0], np.arange(end + 1) >= treasure
     return _TabularEnv(FiniteDynamics.from_outcomes(entries, start, terminal), treasure)
-
-
-def _random_mdp() -> _TabularEnv:
-    """A problem of 60 states and four actions whose pairs lead to three states drawn at random.
-
-    Their probabilities are Dirichlet(1, 1, 1). A ring by the first action makes every state
-    reachable.
-    """
-    states, actions, outcomes = 60, 4, 3
-    # The problem has its own seed: a run's seed must not change the world.
-    rng = np.random.default_rng(0)
-    entries: list[list[tuple[float, int, int]]] = [[] for _ in range(actions)]
-    for state in range(states):
-        entries[0].append((1.0, state, (state + 1) % states))
-        for action in range(1, actions):
-            reached = rng.choice(states, outcomes, replace=False).tolist()
-            odds = rng.dirichlet(np.ones(outcomes)).tolist()
-            entries[action] += [(p, state, to) for p, to in zip(odds, reached, strict=True)]
-    start, terminal = np.eye(states)[0], np.zeros(states, np.bool_)
-    return _TabularEnv(FiniteDynamics.from_outcomes(entries, start, terminal))
-
-
-for name, maker in {"DeepSea": "deep_sea", "RandomMDP": "_random_mdp"}.items():
-    if f"board/{name}-v0" not in gym.registry:
-        gym.register(f"board/{name}-v0", entry_point=f"{__name__}:{maker}")

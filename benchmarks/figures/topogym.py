@@ -1,0 +1,102 @@
+"""TopoGym: steps to the goal and cells visited in large grid worlds, for ROVER and others.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.figures.topogym --worlds all --seeds 4000 4001 4002 \\
+        --until goal --csv goals.csv
+    OMP_NUM_THREADS=1 python -m benchmarks.figures.topogym --worlds small --agents rover random \\
+        --steps 10000
+
+A run ends when every cell was visited and the goal reached, or at its goal, or after `--steps`; no
+policy is planned. `--worlds` are names, `small` for thirteen kinds, or `all` 63. Printed are the
+steps to the goal, the shares of the cells after 10³, 10⁴ and 10⁵ steps, and CPU milliseconds a step
+without the world's own. It needs `pip install topogym`.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import add_rows, begin, parser, show
+from benchmarks.worlds.topogym import MILESTONES, SMALL, WORLDS, ExplorationRecord, make
+from rover.baselines import make_agent
+
+
+class _Found(Exception):
+    """Nothing is left to be found."""
+
+
+class _Until:
+    """Ends a run at its goal, or once every cell was visited as well."""
+
+    def __init__(self, env: ExplorationRecord, *, to_goal: bool) -> None:
+        self._env, self._to_goal = env, to_goal
+
+    def on_step(self, run: Any) -> bool:
+        """Raise once nothing is left to find: exploration is measured, and no policy planned."""
+        if self._env.goal_step is not None if self._to_goal else self._env.is_complete:
+            raise _Found
+        return True
+
+
+def explore(
+    agent: str, world: str, seed: int, *, steps: int, until: str, observation: str
+) -> dict[str, Any]:
+    """Figures of one run."""
+    gc.collect()  # worlds of earlier runs, which hold references to themselves
+    env = make(world, seed, observation)
+    began = time.process_time()
+    learner = make_agent(agent, env, None, seed=seed, measure_share=0.0)
+    with suppress(_Found):
+        learner.learn(steps, callback=_Until(env, to_goal=until == "goal"))
+    own = time.process_time() - began - env.seconds
+    # At later milestones a complete run has its last share.
+    last = 1.0 if env.is_complete else None
+    return {
+        "agent": agent,
+        "world": world,
+        "seed": seed,
+        "cells": env.n_cells,
+        "goal": env.goal_step,
+        "steps": env.n_steps,
+        "share": env.share,
+        **{f"share_{n}": env.shares.get(n, last) for n in MILESTONES},
+        "ms a step": 1000 * own / env.n_steps,
+    }
+
+
+def main() -> None:
+    """Print a row for each run, and means."""
+    arguments = parser(__doc__, agents=["rover"], worlds=["Maze-50"], seeds=[4000])
+    arguments.add_argument("--steps", type=int, default=100_000)
+    arguments.add_argument("--until", choices=("cells", "goal"), default="cells")
+    arguments.add_argument("--observation", choices=("vector", "egocentric"), default="vector")
+    arguments.add_argument("--csv", type=Path, help="file that rows are added to")
+    asked = arguments.parse_args()
+    begin()
+    named = {("small",): SMALL, ("all",): WORLDS}
+    worlds = named.get(tuple(asked.worlds), asked.worlds)
+    for agent in asked.agents:
+        rows = []
+        for world, seed in itertools.product(worlds, asked.seeds):
+            row = explore(
+                agent,
+                world,
+                seed,
+                steps=asked.steps,
+                until=asked.until,
+                observation=asked.observation,
+            )
+            show(row, is_first=not rows)
+            add_rows(asked.csv, tuple(row), [row])
+            rows.append(row)
+        reached = sum(row["goal"] is not None for row in rows)
+        share = sum(row["share"] for row in rows) / len(rows)
+        print(f"{agent}: {reached} of {len(rows)} goals, {share:.1%} of the cells", flush=True)
+
+
+if __name__ == "__main__":
+    main()
