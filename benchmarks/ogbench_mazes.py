@@ -2,7 +2,6 @@
 
     python benchmarks/ogbench_mazes.py --size medium --seeds 100,101
     python benchmarks/ogbench_mazes.py --size large --seeds 100 --steps 5000 --cells
-    python benchmarks/ogbench_mazes.py --size teleport --seeds 100 --discount 0.998
 
 Each of the steps holds one of eight directions for five frames, so that 10,000 are 50,000 of
 OGBench's. A cell counts as reached within a unit of its centre. Then `rover.solve` plans for the
@@ -91,7 +90,7 @@ def uniform(seed: int) -> Act:
 def main() -> None:
     """Read the command line."""
     arguments = parser(__doc__, seeds=[100])
-    sizes = ("medium", "large", "giant", "teleport")
+    sizes = ("medium", "large", "giant")
     arguments.add_argument("--size", default="medium", choices=sizes)
     arguments.add_argument("--steps", type=int, default=10_000)
     arguments.add_argument("--discount", type=float, default=0.99)

@@ -17,7 +17,15 @@ from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 from rover.world.dynamics_model import DynamicsModel
-from rover.world.outcomes import SPACING, _come_back, _repeat, _Unforeseen, outcome_model
+from rover.world.net import Net
+from rover.world.outcomes import (
+    SPACING,
+    _come_back,
+    _repeat,
+    _Unforeseen,
+    _within_moves,
+    outcome_model,
+)
 from rover.world.points import Transitions, net_points
 
 
@@ -211,6 +219,37 @@ def test_observations_come_back_where_half_have_another_near_by():
     beside = path[:200] + 0.5 * SPACING
     assert _come_back(np.concatenate([path, beside]))
     assert not _come_back(np.concatenate([path, beside[:90]]))
+
+
+def test_outcomes_stay_in_the_part_of_space_that_moves_lead_to():
+    """Moves go to and fro in [0, 2] and in [3, 5], and no move leads from one to the other."""
+    begins = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+    ends = begins[[1, 2, 1, 4, 5, 4]]
+    taken = Transitions(begins, ends, np.zeros(6, np.int64), 1)
+    net = Net.over(begins, 0.5)
+    near, weights = (
+        np.array([[1, 2], [2, 3], [3, 4]]),
+        np.array([[0.4, 0.6], [0.7, 0.3], [0.5, 0.5]]),
+    )
+    index, kept = _within_moves(net, taken, np.array([[2.1], [1.9], [2.2]]), near, weights)
+    spread = np.zeros((3, 6))
+    np.add.at(spread, (np.arange(3)[:, None], index), kept)
+    expected = np.zeros((3, 6))
+    expected[0, [1, 2]] = 0.4, 0.6
+    expected[1, 2] = 1.0
+    expected[2, 2] = 1.0  # nothing is left, so that it stays
+    np.testing.assert_allclose(spread, expected)
+
+
+def test_outcomes_lead_to_what_a_few_moves_lead_to():
+    """A corridor of twelve places that comes back beside its begin."""
+    begins = np.arange(12.0)[:, None]
+    taken = Transitions(begins[:-1], begins[1:], np.zeros(11, np.int64), 1)
+    near, weights = np.array([[0, 8, 9, 11]]), np.full((1, 4), 0.25)
+    index, kept = _within_moves(Net.over(begins, 0.5), taken, begins[:1], near, weights)
+    spread = np.zeros(12)
+    np.add.at(spread, index[0], kept[0])
+    np.testing.assert_allclose(spread, np.where(np.isin(np.arange(12), [0, 8]), 0.5, 0.0))
 
 
 def test_no_plan_creeps_through_a_wall():

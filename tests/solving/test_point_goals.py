@@ -53,22 +53,6 @@ def line(n: int = 4000) -> Buffer:
     return buffer
 
 
-def aimed(n: int = 2000) -> Buffer:
-    """A point on [0, 1] beside a target, which each episode of 100 steps draws."""
-    rng, buffer = np.random.default_rng(0), Buffer((2,), np.float64, 2)
-    for step in range(n):
-        if step % 100 == 0:
-            x, target = rng.random(2)
-            row = buffer.observations.intern(np.array([x, target]))
-            buffer.add_start(row)
-        action = int(rng.integers(2))
-        x = float(np.clip(x + (2 * action - 1) * rng.uniform(0.009, 0.011), 0.0, 1.0))
-        reached = buffer.observations.intern(np.array([x, target]))
-        buffer.add(row, action, reached, False, step % 100 == 99)
-        row = reached
-    return buffer
-
-
 def chain() -> Buffer:
     """Four states in a row, the last of which can be kept, and two that nothing leads to."""
     buffer = Buffer((), np.int64, 2)
@@ -101,18 +85,22 @@ def test_points_are_goals_on_landmarks(stay):
         rover.solve(line(), goal=PointGoal([3.0], columns=[0], radius=0.02))
 
 
-def test_targets_among_the_observations_are_named():
-    message = r"columns \[1\] of the observations .* as a target does"
-    with pytest.warns(RoverWarning, match=message):
-        rover.solve(aimed(), reward=lambda rows, *_: np.abs(rows[:, 0] - rows[:, 1]) < 0.02)
+def test_the_planner_is_the_one_that_is_asked_for():
+    goal = PointGoal([0.9], columns=[0], radius=0.02)
+    assert isinstance(rover.solve(line(), goal=goal, planner="landmarks"), ValuePolicy)
+    assert isinstance(rover.solve(line(), goal=goal, planner="sampled"), SampledPolicy)
+    with pytest.raises(ConfigurationError, match="for goals that are points"):
+        rover.solve(line(), goal=lambda seen: seen[:, 0] > 0.9, planner="sampled")
+    with pytest.raises(ConfigurationError, match="is for goals"):
+        rover.solve(line(), reward=lambda seen, *_: seen[:, 0], planner="sampled")
+    with pytest.raises(ConfigurationError, match="'landmarks' or 'sampled'"):
+        rover.solve(line(), goal=goal, planner="best")
 
 
-def test_ways_to_a_target_are_named_and_planned_to_zero():
+def test_the_way_to_a_target_that_the_data_lacks_is_planned_to_zero():
     buffer = aiming_buffer(2000, 100, np.random.default_rng(0))
-    message = r"columns \[2, 3\] .* as the way to a target does"
-    with pytest.warns(RoverWarning, match=message):
-        rover.solve(buffer, goal=lambda rows: np.linalg.norm(rows[:, 2:4], axis=1) < 0.5)
-    policy = rover.solve(buffer, goal=PointGoal([0.0, 0.0], columns=[2, 3], radius=0.1))
+    goal = PointGoal([0.0, 0.0], columns=[2, 3], radius=0.1)
+    policy = rover.solve(buffer, goal=goal, planner="sampled")
     assert isinstance(policy, SampledPolicy)
     rng, nearest = np.random.default_rng(1), []
     for _ in range(4):  # targets that the data lacks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.solving.experience import Experience
-from rover.solving.simulation import Stage, best_plan
+from rover.solving.simulation import Stage, _warn_if_worse_than_random, best_plan
 from rover.world.refined_dynamics import RefinedDynamics
 
 GAMMA = 0.95
@@ -103,11 +104,11 @@ def test_a_plan_that_falls_in_simulation_is_mended() -> None:
     starts, rng = np.array([[0.05], [-0.1]]), np.random.default_rng(5)
     first, _ = one.simulate(one.plan(begins, 1).policy(), starts, rng)
     plan, best = best_plan(one, 1, begins, starts, rng)
-    assert first < 0.5 * best
+    assert first.mean() < 0.5 * best
     assert one.is_best(best), "it stays up until the simulated rollout ends"
     assert best == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
-    value, passed = one.simulate(plan.policy(), starts, rng)
-    assert value == pytest.approx(best)
+    returns, passed = one.simulate(plan.policy(), starts, rng)
+    assert returns.mean() == pytest.approx(best)
     assert (np.abs(passed) <= 1.0).all()
 
 
@@ -118,8 +119,8 @@ def test_a_simulated_rollout_is_the_policy_step_by_step() -> None:
     _, passed = one.simulate(policy, np.array([[1.0]]), rng)
     assert passed[:4, 0] == pytest.approx([1.0, 0.9, 0.78, 0.636])
     assert (policy.probs(passed[:3])[:, 0] == 1.0).all()
-    value, passed = one.simulate(policy, np.array([[1.09]]), rng)
-    assert value == pytest.approx(-5.0)
+    returns, passed = one.simulate(policy, np.array([[1.09]]), rng)
+    assert returns.tolist() == [pytest.approx(-5.0)]
     assert len(passed) == 1
 
 
@@ -139,11 +140,21 @@ def test_a_law_that_misses_much_is_worth_less() -> None:
     landmarks, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
     sure, missed = stage(), stage(missed=0.3)
     good, bad = (
-        one.simulate(one.plan(landmarks, 1).policy(), starts, np.random.default_rng(0))[0]
+        one.simulate(one.plan(landmarks, 1).policy(), starts, np.random.default_rng(0))[0].mean()
         for one in (sure, missed)
     )
     assert sure.is_best(good)
     assert bad < 0.9 * good
+
+
+def test_a_plan_that_random_actions_excel_in_simulation_is_warned_of() -> None:
+    one, starts = stage(), np.linspace(-0.1, 0.1, 20)[:, None]
+    plan = one.plan(np.linspace(-1.0, 1.0, 41)[:, None], 1)
+    worst = plan._replace(earned=-plan.earned, values=-plan.values)
+    with pytest.warns(RoverWarning, match=r"the plan earns .* less than the .* of uniformly"):
+        _warn_if_worse_than_random(one, worst.policy(), starts, np.random.default_rng(0))
+    with warnings.catch_warnings(action="error"):
+        _warn_if_worse_than_random(one, plan.policy(), starts, np.random.default_rng(0))
 
 
 def line(rng: np.random.Generator, forced: float, wall: float = 1.0) -> Buffer:

@@ -203,10 +203,13 @@ def task_figures(
 ) -> dict[str, Any]:
     """Mean return of a policy in its tasks, exactly where there is a regret, else by roll-outs."""
     from rover.evaluation import greedy_episodes
+    from rover.evaluation.returns import warn_if_worse_than_random
 
     # Then episodes only say how often it guesses. The first task stands for all of several goals.
     n_episodes = episodes if regret is None else min(20, episodes)
     returns, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=n_episodes)
+    if regret is None:
+        warn_if_worse_than_random(policy.single(0), env)
     several = f"{policy.n_components} goals"
     return {
         "name": policy.tasks[0] if policy.n_components == 1 else several,

@@ -209,7 +209,7 @@ def warn_if_worse_than_random(policy: Policy, env: gym.Env[Any, Any]) -> None:
             "more steps; let observations show all that matters, such as the last few of them "
             "(gymnasium.wrappers.FrameStackObservation); or learn the task (rover.finetune)",
             RoverWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
 
 

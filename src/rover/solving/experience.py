@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rover.arrays import episode_numbers
 from rover.coverage.images import ImageFeatures, lasts_a_lag
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Spaces, make_env
@@ -26,7 +25,6 @@ from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffe
 from rover.world.net import FIRST_UNITS
 from rover.world.outcomes import OutcomeModel, outcome_model
 from rover.world.points import Points, net_points, state_points
-from rover.world.targets import Targets
 from rover.world.world import World
 
 _One = Agent[Any] | Buffer | str | Path
@@ -128,17 +126,6 @@ class Experience(NamedTuple):
             ConfigurationError: as of :func:`~rover.world.points.net_points`.
         """
         return self.world.part(Points, self._points)
-
-    def targets(self) -> Targets:
-        """Columns of observation vectors that show a target, found once."""
-        buffer = self.buffer
-
-        def found() -> Targets:
-            rows = buffer.observations.rows
-            episodes = episode_numbers(buffer.terminated | buffer.truncated)
-            return Targets.among(rows[buffer.inputs], rows[buffer.successors], episodes)
-
-        return self.world.part(Targets, found)
 
     def _points(self) -> Points:
         if self.world.repeats:

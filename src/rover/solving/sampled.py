@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
 from rover.policies import PointGoals, SampledPolicy
 from rover.solving.experience import Experience
@@ -22,7 +23,7 @@ FetchReach's ten no goal is kept (docs/design/47-sampled.md)."""
 
 
 def sampled_policy(
-    experience: Experience, goals: str | Sequence[Goal], discount: float
+    experience: Experience, goals: str | Sequence[Goal], discount: float, *, is_asked: bool
 ) -> SampledPolicy | None:
     """The policy of goals that samples its plans; None where landmarks do, or goals are no points.
 
@@ -30,15 +31,29 @@ def sampled_policy(
         experience: the transitions.
         goals: as of :func:`rover.solve`.
         discount: γ in (0, 1).
+        is_asked: whether the user asks for it, so that only goals that are no points are refused.
 
     Raises:
         ConfigurationError, NonFiniteError: as of :func:`~rover.solving.tasks.as_point`.
+        ConfigurationError: it is asked for, and cannot be.
     """
+    policy = _sampled_policy(experience, goals, discount, is_asked=is_asked)
+    if policy is None and is_asked:
+        raise ConfigurationError(
+            "planner='sampled' is for goals that are points or observations, in at least "
+            f"{FIRST_UNITS} transitions between vectors of floats that are no names of states"
+        )
+    return policy
+
+
+def _sampled_policy(
+    experience: Experience, goals: str | Sequence[Goal], discount: float, *, is_asked: bool
+) -> SampledPolicy | None:
     buffer = experience.buffer
     table, shape = buffer.observations.rows, buffer.observations.shape
     if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
         return None
-    if not has_metric(table) or experience.world.is_exact:
+    if not has_metric(table) or (experience.world.is_exact and not is_asked):
         return None
     begins, ends = table[buffer.inputs], table[buffer.successors]
     units = time_units(
@@ -60,12 +75,9 @@ def sampled_policy(
 
     sums = experience.world.part((GatedSums, *covered.tolist()), taken_in)
     is_small = np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES
-    # The way to a target that no episode had yet is far from all landmarks.
-    if is_small and not np.isin(covered, experience.targets().relative).any():
-        return None
     # On a grid each coordinate is still in most steps: there is no hand that is not.
     is_pushed = sums.n_moving >= FEWEST_MOVES and len(sums.still) < len(units)
-    if experience.world.repeats and not is_pushed:
+    if not is_asked and (is_small or (experience.world.repeats and not is_pushed)):
         return None
     actions, scale, is_continuous = buffer.action_set, np.ones(buffer.controls.shape[1]), False
     if actions is not None and actions.dtype.kind == "f":

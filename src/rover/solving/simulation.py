@@ -16,12 +16,15 @@ is near, and a plan would avoid an edge only when beside it.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.spatial import KDTree
 
+from rover.errors import RoverWarning
+from rover.evaluation.rollouts import is_less
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.policies import ValuePolicy
@@ -190,13 +193,18 @@ class Stage:
         return Plan(landmarks, ends, earned, remaining, values)
 
     def simulate(
-        self, policy: ValuePolicy, starts: FloatArray, rng: np.random.Generator
-    ) -> tuple[float, FloatArray]:
-        """Mean discounted return of a policy from starts (k, d), and the points passed (n, d)."""
-        points, passed = starts, [starts]
-        total, left, alive = 0.0, 1.0, np.ones(len(starts))
+        self, policy: ValuePolicy | None, starts: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Discounted returns (k,) of a policy from starts (k, d), and the points passed (n, d).
+
+        None is the policy of uniformly random actions.
+        """
+        points, passed, numbers = starts, [starts], np.arange(len(starts))
+        returns, left, alive = np.zeros(len(starts)), 1.0, np.ones(len(starts))
         while left > REFINEMENT.last_discount and len(points):
-            logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
+            logits = np.zeros((len(points), self._dynamics.n_actions))
+            if policy is not None:
+                logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
             # The largest of logits with Gumbel noise is a draw by their probabilities.
             taken = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
             # Predicted points, disturbed by the residual of the transition that arrived nearest.
@@ -205,13 +213,13 @@ class Stage:
             where += signs * self._dynamics.missed[self._nearest(where, ended)]
             where, ended = self._dynamics.arrive(where, taken)
             reward, onward = self._arrive(where, ended)
-            total += float(alive @ reward[:, 0])
+            returns[numbers] += alive * reward[:, 0]
             alive = alive * onward[:, 0]
             left *= self._discount
             goes_on = alive > 0.5 * left
-            points, alive = where[goes_on, 0], alive[goes_on]
+            points, alive, numbers = where[goes_on, 0], alive[goes_on], numbers[goes_on]
             passed.append(points)
-        return total / len(starts), np.concatenate(passed)
+        return returns, np.concatenate(passed)
 
 
 def best_plan(
@@ -239,7 +247,8 @@ def best_plan(
     best, since, spacing = None, 0, SPACING
     for _ in range(REFINEMENT.rounds):
         plan = stage.plan(new, action_repeat, plan)
-        value, passed = stage.simulate(plan.policy(), starts, rng)
+        returns, passed = stage.simulate(plan.policy(), starts, rng)
+        value = float(returns.mean())
         since += 1
         if value > least:
             least, since = value + REFINEMENT.better * abs(value), 0
@@ -290,5 +299,23 @@ def refined_plan(
         shorter, its_value = best_plan(stage, 1, dynamics.begins, starts, rng, least)
         if its_value > least:
             plan, value = shorter, its_value
-    is_worse = other is not None and stage.simulate(other, starts, rng)[0] > value
-    return None if is_worse else plan
+    if other is not None and stage.simulate(other, starts, rng)[0].mean() > value:
+        return None
+    _warn_if_worse_than_random(stage, plan.policy(), starts, rng)
+    return plan
+
+
+def _warn_if_worse_than_random(
+    stage: Stage, policy: ValuePolicy, starts: FloatArray, rng: np.random.Generator
+) -> None:
+    """Warn of a policy whose simulated returns are less than those of uniformly random actions."""
+    ours, random = (stage.simulate(one, starts, rng)[0] for one in (policy, None))
+    means = float(ours.mean()), float(random.mean())
+    errors = [float(one.std(ddof=1)) / math.sqrt(len(one)) for one in (ours, random)]
+    if is_less(means, errors, len(ours)):
+        warnings.warn(
+            f"in the dynamics model the plan earns {means[0]:.3g}, less than the {means[1]:.3g} of "
+            "uniformly random actions: collect more steps, or learn the task (rover.finetune)",
+            RoverWarning,
+            stacklevel=5,
+        )

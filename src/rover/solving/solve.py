@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -19,21 +19,21 @@ from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
 from rover.arrays import blocks
-from rover.envs import finite_dynamics, goal_view
-from rover.errors import ConfigurationError, RoverError, RoverWarning, abridge
-from rover.evaluation.returns import FunctionReward, warn_if_worse_than_random
+from rover.envs import goal_view
+from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import FloatArray
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.sampled import sampled_policy
 from rover.solving.simulation import refined_plan
 from rover.solving.tasks import Goal, Reward, TaskRewards, goal_rewards, task_rewards
-from rover.training.environments import evaluation_copy
 from rover.world.dynamics_model import MOST_UNEXPLAINED
 from rover.world.outcomes import OutcomeModel
 from rover.world.points import NEIGHBOURS, Points
 from rover.world.refined_dynamics import RefinedDynamics
 from rover.world.values import iterate
+
+Planner = Literal["landmarks", "sampled"]
 
 DISCOUNT = 0.99
 RIDGE = 0.02
@@ -54,6 +54,7 @@ def solve(
     sink_value: float | None = None,
     ridge: float = RIDGE,
     stay: bool | None = None,
+    planner: Planner | None = None,
     env: gym.Env[Any, Any] | None = None,
 ) -> ValuePolicy | SampledPolicy:
     """Plan for a reward on the transitions of pretraining, without further steps.
@@ -65,9 +66,9 @@ def solve(
 
     A goal that is a point (:class:`~rover.solving.PointGoal`, a desired goal, or an observation) is
     planned for by the returned policy itself, at every step, where observations have more than six
-    dimensions, some of them move on contact only, or the goal is of columns that show the way to a
-    target of the episode: it samples sequences of actions in a dynamics model. It takes no account
-    of `temperature`, `sink_value` and `ridge`, and stays at its goal.
+    dimensions or some of them move on contact only, and wherever ``planner="sampled"`` asks for it:
+    it samples sequences of actions in a dynamics model. It takes no account of `temperature`,
+    `sink_value` and `ridge`, and stays at its goal.
 
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
@@ -94,6 +95,9 @@ def solve(
         stay: whether a goal is worth 1 at every step in it, and ends nothing; None: in goal
             environments (:class:`~rover.wrappers.GoalObservation`), whose success is measured at
             the end of an episode.
+        planner: ``"landmarks"`` for values that are tabulated, ``"sampled"`` for a policy that
+            plans at every step for goals that are points, such as the way to a target that each
+            episode draws; None: chosen by the data.
         env: the environment, for goals by name or cell; None: the source's own.
 
     Returns:
@@ -107,11 +111,10 @@ def solve(
         NonFiniteError: a reward that is NaN or infinite.
 
     Warns:
-        RoverWarning: a source whose world changes with every episode; targets that are part of
-            the observations of a plan on landmarks; or a plan for a reward that
-            is not refined by simulation, because a dynamics model explains too little: evaluate it
-            before use; or a plan that earns less than uniformly random actions, by
-            a thousand steps of each in a copy of the environment.
+        RoverWarning: a source whose world changes with every episode; a plan for a reward that is
+            not refined by simulation, because a dynamics model explains too little: evaluate it
+            before use; or one that earns less than uniformly random actions where both are
+            simulated.
 
     Example:
         >>> policy = rover.solve(agent, goal="room5")
@@ -134,73 +137,21 @@ def solve(
     if sink_value is not None and not math.isfinite(sink_value):
         raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
     wanted = [goal] if goal is not None else goals or ()
+    if planner not in (None, "landmarks", "sampled"):
+        raise ConfigurationError(f"planner must be 'landmarks' or 'sampled', not {planner!r}")
+    if planner == "sampled" and reward is not None:
+        raise ConfigurationError("planner='sampled' is for goals: give goal= or goals=")
     if reward is None:
-        sampled = sampled_policy(experience, wanted, discount)
-        if sampled is not None:
-            return sampled
-    points = experience.points()
-    if points.encoder is None and not points.exact:
-        _warn_of_targets(experience)
-    if reward is None:
+        if planner != "landmarks":
+            sampled = sampled_policy(experience, wanted, discount, is_asked=planner is not None)
+            if sampled is not None:
+                return sampled
         model = experience.outcomes(ridge)
         stays = goal_view(experience.env) is not None if stay is None else stay
         tasks = goal_rewards(wanted, model, experience.env, stays=stays)
         return value_policy(model, tasks, experience, discount, sink_value, temperature)
     tasks = task_rewards(experience, reward)
-    policy = _plan_for_reward(experience, tasks, discount, sink_value, ridge, temperature)
-    played = _copy_with(reward, experience.env)
-    if played is not None:
-        warn_if_worse_than_random(policy, played)
-    return policy
-
-
-def _warn_of_targets(experience: Experience) -> None:
-    """Warn of columns that show a target, as it is or relative to something else.
-
-    Args:
-        experience: of observation vectors.
-
-    Warns:
-        RoverWarning: a plan on landmarks has no values for a target that the data lacks.
-    """
-    targets = experience.targets()
-    if len(targets.fixed):
-        warnings.warn(
-            f"columns {abridge(targets.fixed.tolist())} of the observations differ between "
-            "episodes and never change within one, as a target does: the plan may fail for targets "
-            "that the data lacks. Leave them out of the observations "
-            "(rover.wrappers.GoalObservation does), and give each as "
-            "goal=rover.solving.PointGoal(...)",
-            RoverWarning,
-            stacklevel=3,
-        )
-    if len(targets.relative):
-        columns = targets.relative.tolist()
-        warnings.warn(
-            f"columns {abridge(columns)} of the observations follow from the others up to a number "
-            "that differs between episodes, as the way to a target does: the plan may fail for "
-            f"targets that the data lacks. Give the goal as rover.solving.PointGoal("
-            f"{[0.0] * len(columns)}, columns={columns}, radius=...), which is planned for at "
-            "every step",
-            RoverWarning,
-            stacklevel=3,
-        )
-
-
-def _copy_with(reward: Reward, env: gym.Env[Any, Any] | None) -> gym.Env[Any, Any] | None:
-    """A second instance of an environment in which a reward can be earned.
-
-    None where the dynamics are known, and an exact figure is cheaper; where there is no environment
-    or no other instance of it; and of rewards that are given as an array.
-    """
-    own = reward if isinstance(reward, gym.Env) else env
-    if own is None or not (own is reward or callable(reward)) or finite_dynamics(own) is not None:
-        return None
-    try:
-        copied: gym.Env[Any, Any] = evaluation_copy(own)
-    except RoverError:  # the source's environment may be in the middle of an episode
-        return None
-    return FunctionReward(copied, reward) if callable(reward) else copied
+    return _plan_for_reward(experience, tasks, discount, sink_value, ridge, temperature)
 
 
 def value_policy(
@@ -432,12 +383,10 @@ def _solve(
     if model.displacements is None:
         action_values = earned + remaining * (model.onward @ values)
         return {"action_values": by_task(kept * (model.shares @ action_values) + lost)}
-    # The policy looks up the value of where a move ends, and a jump ends where it does.
-    n_moves = len(model.sink)
-    earned[n_moves:] += remaining[n_moves:] * (model.onward[n_moves:] @ values)
+    # The policy looks up the value of where a move ends.
     return {
         "action_values": by_task(kept * (model.shares @ earned) + lost),
-        "remaining": by_task(kept * (model.shares[:, :n_moves] @ remaining[:n_moves])),
+        "remaining": by_task(kept * (model.shares @ remaining)),
         "values": values.T,
     }
 

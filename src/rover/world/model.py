@@ -23,11 +23,9 @@ from rover.arrays import evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
+from rover.operators.support import SAMPLE, FloatArray, IntArray
 from rover.world.displacements import USUAL_FIT, Fit
-from rover.world.dynamics import ACTION_REPEAT
 from rover.world.dynamics_model import STALE, DynamicsModel
-from rover.world.jumps import JumpOutcomes, Jumps, random_jumps
 from rover.world.lookahead import ActionSequence, most_novel_sequence
 from rover.world.net import (
     COVERAGE_LAG,
@@ -104,8 +102,6 @@ class LandmarkModel:
     cells: Net
     dynamics: DynamicsModel
     _net_priced: Net | None = None
-    _jumps: Jumps | None = None
-    _landings: JumpOutcomes | None = None
 
     def __init__(
         self,
@@ -141,12 +137,7 @@ class LandmarkModel:
         n = len(self.buffer)
         due = units_due(n)
         if due != self._units_from:
-            self._jumps = None
             self._take_units(due)
-            # Units and a dynamics model without the jumps: some of them are longer than all moves.
-            self._jumps = random_jumps(self.dynamics, *self._moves(slice(0, due)), self.scale)
-            if self._jumps is not None:
-                self._take_units(due)
             self._begin(LANDMARKS.radius / 1.5)
             self._n_ends = 0
         self.dynamics.extend(n)
@@ -188,11 +179,6 @@ class LandmarkModel:
         begins, chosen = self._points_of(buffer.inputs[:n_rows], n_rows)
         ends, _ = self._points_of(buffer.successors[:n_rows], n_rows)
         done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
-        if self._jumps is not None:
-            before, _, changes, jumped = self.moves(slice(0, n_rows))
-            ends = ends.copy()
-            ends[:, self.kept] = (before + changes) * self.scale
-            done = done | jumped
         units = time_units(begins, ends, done)
         self.kept = np.flatnonzero(np.isfinite(units))
         self.scale = units[self.kept]
@@ -220,18 +206,10 @@ class LandmarkModel:
         )
 
     def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Points, actions and changes of transitions, without their jumps."""
-        begins, actions, changes, _ = self.moves(rows)
-        return begins, actions, changes
-
-    def moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray, BoolArray]:
-        """Points, actions and changes of transitions, without their jumps, and which jumped."""
+        """Points, actions and changes of transitions."""
         buffer = self.buffer
         begins, ends = self.points(buffer.inputs[rows]), self.points(buffer.successors[rows])
-        actions, changes = buffer.actions[rows], ends - begins
-        if self._jumps is None:
-            return begins, actions, changes, np.zeros(len(actions), np.bool_)
-        return begins, actions, *self._jumps.split(begins, actions, changes, self.scale)
+        return begins, buffer.actions[rows], ends - begins
 
     def _begin(self, radius: float) -> None:
         """Empty sums at cells of a radius."""
@@ -261,8 +239,6 @@ class LandmarkModel:
     def fit(self) -> None:
         """Take in all transitions, and correct the dynamics model by the means of the cells."""
         self._take_in()
-        n = len(self.buffer)
-        self._landings = self.jump_outcomes(slice(max(n - MOST_ROWS, 0), n))
         m = len(self.cells)
         counts = self._tries[:m]
         tried = np.maximum(counts, 1.0)
@@ -270,17 +246,6 @@ class LandmarkModel:
             self._begins[:m] / tried[:, :, None],
             counts,
             self._changes[:m] / tried[:, :, None],
-        )
-
-    def jump_outcomes(self, rows: slice) -> JumpOutcomes | None:
-        """Random jumps of transitions; None: none is known."""
-        if self._jumps is None:
-            return None
-        begins, _, changes, jumped = self.moves(rows)
-        if np.count_nonzero(jumped) < 2:
-            return None
-        return JumpOutcomes.among(
-            begins + changes, self.points(self.buffer.successors[rows]), jumped
         )
 
     def rows(self) -> Rows:
@@ -296,12 +261,8 @@ class LandmarkModel:
         self._start = start.astype(np.float64)
         ahead, weights, index, end = self._reached(self.net.landmarks)
         kept = 1.0 / (1.0 + LANDMARKS.sink)
-        onward = sparse_rows(index, kept * weights, len(self.net))
-        if self._landings is not None:
-            onward.sum_duplicates()
-            onward.eliminate_zeros()
         return Rows(
-            onward=onward,
+            onward=sparse_rows(index, kept * weights, len(self.net)),
             end=kept * end,
             sink=np.full(len(ahead), 1.0 - kept),
             start=self._start,
@@ -329,32 +290,7 @@ class LandmarkModel:
         ends, terminates = self.dynamics.ends(points)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
         weights, index = self.on_landmarks(ahead)
-        if self._landings is not None:
-            weights, index = self._with_jumps(points, weights, index)
         return ahead, weights * (1.0 - end)[:, None], index, end
-
-    def _with_jumps(
-        self, points: FloatArray, weights: FloatArray, index: IntArray
-    ) -> tuple[FloatArray, IntArray]:
-        """Weights and landmarks (n·A, q + j) of actions repeated at points (n, k), with ends of j
-        jumps."""
-        jumps = self._landings
-        assert jumps is not None
-        d = points.shape[1]
-        where, stays = points[None], np.ones((self.dynamics.n_actions, len(points)))
-        for _ in range(ACTION_REPEAT):
-            reached = self.dynamics.step(where)[0]
-            where = np.where((stays > 0.5)[:, :, None], reached, where)
-            at = jumps.probability(where.reshape(-1, d)).reshape(stays.shape)
-            stays = np.where(stays > 0.5, stays * (1.0 - at), stays)
-        places, share = np.swapaxes(where, 0, 1).reshape(-1, d), 1.0 - stays.T.ravel()
-        landed = self.net.nearest(jumps.ends, 1)[1][:, 0]
-        near = landed[jumps.nearest(places)]
-        each = np.broadcast_to(share[:, None] / near.shape[1], near.shape)
-        return (
-            np.concatenate([weights * (1.0 - share)[:, None], each], axis=1),
-            np.concatenate([index, near], axis=1),
-        )
 
     def novelty_rows(self) -> NoveltyRows:
         """Rows at most a fiftieth of the data old, and their novelty up to date."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array, eye_array, hstack, vstack
+from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.spatial import KDTree
 
 from rover.arrays import evenly_spaced
@@ -24,7 +24,6 @@ from rover.operators.kernels import gaussian_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.world.dynamics import Dynamics
 from rover.world.dynamics_model import MOST_COMPARED
-from rover.world.jumps import JumpOutcomes
 from rover.world.model_selection import is_lattice
 from rover.world.net import Net, between, nearest, sparse_rows
 from rover.world.points import NEIGHBOURS, Points, Transitions
@@ -78,7 +77,7 @@ class OutcomeModel:
         n_planned: u.
         shares: (p·A, E) probability of each outcome of a pair x·A + a; empty rows where the pair
             was never tried. Where every landmark stands for one observation alone outcomes are what
-            was seen; else one move for each pair, and then the random jumps.
+            was seen; else one move for each pair.
         steps: for each step that an outcome takes, (E, n) weights on the transitions that it is
             made of; empty rows where the outcome took fewer.
         onward: (E, u) where the outcome leads, rows that sum to 1.
@@ -119,9 +118,8 @@ class OutcomeModel:
         begins = np.repeat(self.landmarks, self.n_actions, axis=0)
         points = begins + _PASSED * self.displacements
         passed = is_goal(points.reshape(-1, points.shape[2])).reshape(points.shape[:2]).any(axis=0)
-        # A pair that was never tried has not moved, and leads to the sink; a jump passes nothing.
-        n_jumps = self.onward.shape[0] - len(self.sink)
-        return np.pad(np.asarray(passed & (self.sink < 1.0)), (0, n_jumps))
+        # A pair that was never tried has not moved, and leads to the sink.
+        return np.asarray(passed & (self.sink < 1.0))
 
     def _read(self, number: int, columns: FloatArray) -> FloatArray:
         """Columns (n, K) of transitions at a step of the outcomes, (E, K)."""
@@ -229,11 +227,8 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     model, taken = points.model, points.transitions
     assert model is not None
     assert taken is not None
-    visited = taken.begins
-    if taken.jumps is not None:  # nobody stands where jumps begin: their places fill the hole
-        visited = np.concatenate([visited, taken.jumps.starts.data])
-    coarse = Net.over(visited, SPACING, largest=MAX_SOLVED_LANDMARKS // 2)
-    finer = Net.over(visited, FINE_SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
+    coarse = Net.over(taken.begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2)
+    finer = Net.over(taken.begins, FINE_SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
     net = coarse.landmarks
     landmarks = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     taken.find_contacts(model.dynamics.smooth(taken.begins, points.buffer.actions))
@@ -248,45 +243,22 @@ def _net_model(points: Points, ridge: float) -> OutcomeModel:
     tried = np.tile([tree is not None for tree in taken.trees], len(landmarks))
     # A loss of mass that is equal everywhere does not change a choice.
     ridge = min(ridge, OUTCOMES.usual_leak * float(np.quantile(repeated.support[tried], 0.25)))
-    shares, ends = csr_array(diags_array(tried.astype(np.float64))), repeated.ends
-    steps, landings = repeated.steps, repeated.landings
-    if taken.jumps is not None:
-        shares = _with_jumps(shares, landmarks, points.buffer.n_actions, taken.jumps)
-        ends = np.concatenate([ends, taken.jumps.ends])
-        steps, landings = (_with_rows(each, taken.jumps.rows) for each in (steps, landings))
-    index, weight = between(KDTree(net), ends, NEIGHBOURS)
-    if (unforeseen.walls.any() or taken.jumps is not None) and _come_back(taken.begins):
+    index, weight = between(KDTree(net), repeated.ends, NEIGHBOURS)
+    if unforeseen.walls.any() and _come_back(taken.begins):
         begins = np.repeat(landmarks, points.buffer.n_actions, axis=0)
-        if taken.jumps is not None:
-            begins = np.concatenate([begins, taken.jumps.ends])
         index, weight = _within_moves(coarse, taken, begins, index, weight)
     return OutcomeModel(
         points=points,
         landmarks=landmarks,
         n_planned=len(net),
-        shares=shares,
-        steps=steps,
-        landings=landings,
+        shares=csr_array(diags_array(tried.astype(np.float64))),
+        steps=repeated.steps,
+        landings=repeated.landings,
         onward=sparse_rows(index, weight, len(net)),
         sink=np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0),
         displacements=repeated.ends - np.repeat(landmarks, points.buffer.n_actions, axis=0),
         contact_probability=contact_probability,
     )
-
-
-def _with_jumps(
-    shares: csr_array, landmarks: FloatArray, n_actions: int, jumps: JumpOutcomes
-) -> csr_array:
-    """Shares of all outcomes: moves (p·A, p·A) first, and a column for each jump after them. At a
-    landmark where jumps begin any action is a jump."""
-    probability = jumps.probability(landmarks)
-    near = jumps.nearest(landmarks)
-    weights = np.broadcast_to(probability[:, None] / near.shape[1], near.shape)
-    leaps = sparse_rows(near, weights, len(jumps.rows))[np.repeat(np.arange(len(near)), n_actions)]
-    moved = diags_array(1.0 - np.repeat(probability, n_actions)) @ shares
-    shares = csr_array(hstack([moved, leaps]))
-    shares.eliminate_zeros()
-    return shares
 
 
 def _come_back(points: FloatArray) -> bool:
@@ -301,7 +273,7 @@ def _within_moves(
     net: Net, taken: Transitions, begins: FloatArray, index: IntArray, weights: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Landmarks (E, q) of a net and weights of outcomes that begin at points (E, z), without those
-    that are many observed moves away, either way: behind a wall, or where jumps alone lead."""
+    that are many observed moves away, either way: behind a wall."""
     begun, ended = (
         net.nearest(points, 1)[1][:, 0] for points in (taken.begins, taken.begins + taken.changes)
     )
@@ -319,16 +291,6 @@ def _within_moves(
     # Where nothing is left of an outcome it stays.
     index, weights = np.column_stack([index, own]), np.column_stack([weights, total == 0.0])
     return index, weights / np.where(total == 0.0, 1.0, total)
-
-
-def _with_rows(steps: tuple[csr_array, ...], rows: IntArray) -> tuple[csr_array, ...]:
-    """Steps of outcomes, and further outcomes that are one transition each."""
-    n = steps[0].shape[1]
-    each = csr_array((np.ones(len(rows)), (np.arange(len(rows)), rows)), (len(rows), n))
-    none = csr_array((len(rows), n))
-    return tuple(
-        csr_array(vstack([step, none if number else each])) for number, step in enumerate(steps)
-    )
 
 
 class _Repeated(NamedTuple):
@@ -354,7 +316,7 @@ class _Repeated(NamedTuple):
 def _repeat(
     dynamics: Dynamics, taken: Transitions, landmarks: FloatArray, distance: float
 ) -> _Repeated:
-    """Repeat each action from each landmark until it is `distance` from it, or may jump."""
+    """Repeat each action from each landmark until it is `distance` from it."""
     n_actions, n, size = len(taken.rows), len(taken.changes), len(landmarks) * len(taken.rows)
     where = np.repeat(landmarks[None], n_actions, axis=0)  # (A, p, z)
     active = np.array([[tree is not None] for tree in taken.trees]) & np.ones(
@@ -396,8 +358,6 @@ def _repeat(
                 beyond[action, mine] = apart[:, 0]
             ended.append(landed[:, 0])
             left = ((where[action, mine] - landmarks[mine]) ** 2).sum(axis=1) >= distance**2
-            if taken.jumps is not None:
-                left |= taken.jumps.probability(where[action, mine]) > 0.0
             active[action, mine[left]] = False
         row = np.concatenate(rows)
         for taken_from, found in ((steps, begun), (landings, ended)):

@@ -27,7 +27,6 @@ from rover.world.displacements import (
     contact_weights,
     usual_error,
 )
-from rover.world.jumps import JumpOutcomes
 from rover.world.model import LandmarkModel
 from rover.world.model_selection import has_metric
 from rover.world.net import FIRST_UNITS, nearest, time_units
@@ -144,8 +143,7 @@ def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
     begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
-    jumps = model.jump_outcomes(slice(0, len(buffer)))
-    transitions = Transitions(begins, ends, buffer.actions, buffer.n_actions, jumps)
+    transitions = Transitions(begins, ends, buffer.actions, buffer.n_actions)
     return Points(
         buffer, features @ projection, projection, encoder, model=model, transitions=transitions
     )
@@ -158,12 +156,10 @@ class Transitions:
         begins, ends: (n, z) points.
         actions: (n,).
         n_actions: A.
-        jumps: the random jumps among them; None: there are none.
 
     Attributes:
         begins: (n, z).
-        changes: (n, z), before the jumps.
-        jumps: as given.
+        changes: (n, z).
         contacts: (n,) mask of those that contradict the dynamics model where they began: they met
             a wall, fell or were clipped; by :meth:`find_contacts`.
         rows: of each action, the transitions.
@@ -180,10 +176,8 @@ class Transitions:
         ends: FloatArray,
         actions: IntArray,
         n_actions: int,
-        jumps: JumpOutcomes | None = None,
     ) -> None:
-        self.begins, self.jumps = begins, jumps
-        self.changes = (ends if jumps is None else np.asarray(jumps.places.data)) - begins
+        self.begins, self.changes = begins, ends - begins
         self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
         self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
         self.landed = KDTree(ends)
