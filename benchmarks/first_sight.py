@@ -26,8 +26,9 @@ import rover
 from rover.data import Buffer
 from rover.envs import finite_dynamics, horizon_of, reward_function
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation import goal_regret, greedy_episodes, reward_regret
+from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks, reward_task
+from rover.solving import goal_regret, reward_regret
 from rover_bench.executors import EXECUTORS
 from rover_bench.measure import describe_provenance, provenance
 from rover_bench.report import NOTHING, markdown_table

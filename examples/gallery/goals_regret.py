@@ -12,8 +12,8 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.evaluation import goal_regret, goal_states
 from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+from rover.solving import goal_regret, goal_states
 
 panels = []
 for name in ("rover", "random"):

@@ -7,8 +7,8 @@ import pytest
 
 import rover
 from rover.cli import main
-from rover.evaluation import goal_regret, reward_regret
 from rover.policies import ValuePolicy
+from rover.solving import goal_regret, reward_regret
 
 MAP = "S...\n.#.#\n...."
 

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 import rover  # noqa: F401  (registers the environment)
 from rover.arrays import evenly_spaced
-from rover.data import Buffer
 from rover.envs import GridWorld
 from rover.evaluation import CellNet, RolloutEvaluator, record_rollouts
-from rover.evaluation.aliasing import _compare, _Test, aliasing_of
+from rover.evaluation.aliasing import _compare, _Test
 from rover.evaluation.cells import Projection, unseen_mass
 from rover.evaluation.rollouts import covers_less
 
@@ -275,49 +274,3 @@ def test_certain_outcomes_are_not_and_few_say_nothing():
     rng = np.random.default_rng(0)
     assert recorded(lambda pair, _: pair, 60, rng).is_aliased is False
     assert recorded(lambda _, episode: episode, 2, rng).is_aliased is None
-
-
-@pytest.mark.parametrize("hidden", [True, False])
-def test_outcomes_that_follow_the_step_before_are_aliased(hidden):
-    """A door that action 2 opens and closes, shown or not; action 0 passes where it is open."""
-    rng, buffer = np.random.default_rng(0), Buffer((), np.int64, 3)
-    place, is_open = 0, False
-
-    def seen() -> int:
-        return buffer.observations.intern(place + (0 if hidden else 10 * is_open))
-
-    buffer.add_start(seen())
-    for n_steps in range(1, 10_001):
-        action, before = int(rng.integers(3)), seen()
-        slips = rng.random() < 0.1  # random outcomes alone are no evidence
-        if action == 2 and not slips:
-            is_open = not is_open
-        elif action == 0 and is_open:
-            place = (place + 1) % 4
-        elif action == 1:
-            place = (place - 1) % 4
-        ends = n_steps % 50 == 0
-        buffer.add(before, action, seen(), False, ends)
-        if ends:
-            place, is_open = 0, False
-            buffer.add_start(seen())
-    test = aliasing_of(buffer)
-    assert test.follows_history is hidden
-    assert test.is_aliased is hidden
-
-
-def test_exploration_that_comes_back_to_new_outcomes_is_no_evidence_of_a_hidden_state():
-    """Who tries a pair again only after a new outcome favours one order of the tries."""
-    for seed in range(20):
-        rng, buffer = np.random.default_rng(seed), Buffer((), np.int64, 2)
-        rows = [buffer.observations.intern(k) for k in range(6)]
-        buffer.add_start(rows[0])
-        state, wanted = 0, {}
-        for _ in range(2000):
-            action = wanted.pop(state, int(rng.integers(2)))
-            reached = int(rng.integers(6)) if rng.random() < 0.5 else (state + action) % 6
-            if reached != (state + action) % 6:
-                wanted[state] = action
-            buffer.add(rows[state], action, rows[reached], False, False)
-            state = reached
-        assert not aliasing_of(buffer).follows_history

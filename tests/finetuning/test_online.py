@@ -247,7 +247,7 @@ class Endless(gym.Wrapper):
 
 
 def test_an_episode_that_never_ends(monkeypatch):
-    for limit in ("MAX_EPISODE_STEPS", "_UNLIMITED_STEPS"):
+    for limit in ("_MAX_STEPS", "_UNLIMITED_STEPS"):
         monkeypatch.setattr(f"rover.evaluation.returns.{limit}", 50)
     env = Endless(corridor().make_env())
     with pytest.warns(RoverWarning, match="did not end within 50 steps"):

@@ -13,15 +13,11 @@ import rover
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
-from rover.evaluation import goal_regret, goal_states, greedy_episodes, reward_regret
+from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks
-from rover.evaluation.returns import (
-    FunctionReward,
-    warn_if_worse_than_random,
-    warn_of_unseen,
-)
 from rover.policies import ValuePolicy, load_policy
-from rover.solving import expected_values
+from rover.solving import expected_values, goal_regret, goal_states, reward_regret
+from rover.solving.returns import FunctionReward, warn_if_worse_than_random, warn_of_unseen
 from rover.training.agent import Agent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*too few for a policy update")

@@ -195,9 +195,8 @@ def _task_figures(
     seed: int,
 ) -> dict[str, Any] | None:
     """Returns of a policy in the tasks that it was planned for; None if `env` has no such task."""
-    from rover.evaluation import goal_regret, reward_regret
     from rover.policies import ValuePolicy
-    from rover.solving import OWN_REWARD
+    from rover.solving import OWN_REWARD, goal_regret, reward_regret
 
     if not isinstance(policy, ValuePolicy):
         return None

@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from rover import plots
 from rover.arrays import FloatArray, evenly_spaced
 from rover.envs import FiniteDynamics, FiniteMDP, finite_dynamics, horizon_of, map_arrays
-from rover.evaluation import goal_regret, goal_states, record_rollouts, sample_trajectories
+from rover.evaluation import record_rollouts, sample_trajectories
 from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
+from rover.solving import goal_regret, goal_states
 from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS
 from rover.training.run_folder import load_run_buffer
 

@@ -74,11 +74,10 @@ def _solve(
             "give one of --task, --goals, --goal, --reward and --reward-from-env"
         )
     from rover.cli.planned import draw_solution
-    from rover.evaluation import reward_regret
-    from rover.evaluation.returns import FunctionReward, warn_of_unseen
     from rover.plots import write_pictures
     from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy, load_policy
-    from rover.solving import solve, solve_in_contexts
+    from rover.solving import reward_regret, solve, solve_in_contexts
+    from rover.solving.returns import FunctionReward, warn_of_unseen
     from rover.training.run_folder import POLICY_FILE, finished_file
 
     path, *others = paths
@@ -203,7 +202,7 @@ def task_figures(
 ) -> dict[str, Any]:
     """Mean return of a policy in its tasks, exactly where there is a regret, else by roll-outs."""
     from rover.evaluation import greedy_episodes
-    from rover.evaluation.returns import warn_if_worse_than_random
+    from rover.solving.returns import warn_if_worse_than_random
 
     # Then episodes only say how often it guesses. The first task stands for all of several goals.
     n_episodes = episodes if regret is None else min(20, episodes)
@@ -230,7 +229,7 @@ def say_task(task: dict[str, Any], episodes: int) -> None:
 
 def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
     """Print what a policy of goals is worth, exactly where the dynamics are known."""
-    from rover.evaluation import goal_regret
+    from rover.solving import goal_regret
 
     n_tasks = policy.n_components
     each = f"{1e3 * seconds / n_tasks:.1f} ms each"

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import vstack
 
 from rover.arrays import FloatArray
-from rover.envs import (
-    FiniteDynamics,
-    FiniteMDP,
-    GridWorld,
-    RewardFunction,
-    finite_dynamics,
-    goal_state,
-    horizon_of,
-    reward_function,
-)
-from rover.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from rover.policies import Policy, ValuePolicy
+from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction
 
 
 class FiniteTasks(NamedTuple):
@@ -118,59 +104,11 @@ class Regret(NamedTuple):
         return int((self.returns >= self.best - 1e-9 * (1.0 + np.abs(self.best))).sum())
 
 
-def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
-    """The regret of a policy of goals that are single states: −1 per step and 0 on arrival.
-
-    Where an episode ends elsewhere, each step that is left counts −1, so that a return is minus the
-    expected number of steps before arrival, at most the horizon; the environment's own reward is
-    not looked at. ConfigurationError: dynamics that are not known, or goals that are no states of
-    them.
-    """
-    problem = _finite_problem(env)
-    return _regret(policy, env, problem, goal_tasks(problem.dynamics, goal_states(policy, env)))
-
-
-def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
-    """The states (K,) of a finite environment that a policy's tasks are to arrive at.
-    ConfigurationError: as of :func:`goal_regret`."""
-    if isinstance(env.unwrapped, GridWorld):
-        return np.array([goal_state(name, env)[1] for name in policy.tasks])
-    landmarks = policy.landmarks_of(_finite_problem(env).observations)
-    equal = (policy.goals.numpy()[:, None] == landmarks) & (landmarks >= 0)
-    if not equal.any(axis=1).all():
-        name = policy.tasks[int(equal.any(axis=1).argmin())] or "reward"
-        raise ConfigurationError(f"the task {name} is to arrive at no single state of the dynamics")
-    return np.asarray(equal.argmax(axis=1), np.int64)
-
-
-def reward_regret(
-    policy: Policy, env: gym.Env[Any, Any], reward: RewardFunction | None = None
+def exact_regret(
+    dynamics: FiniteDynamics, tasks: FiniteTasks, policies: FloatArray, *, horizon: int
 ) -> Regret:
-    """The regret of a policy of a single component under one reward, where the dynamics are known:
-    a function that also says where the task ends, or the environment's own.
-
-    ConfigurationError: dynamics that are not known, or an environment without a reward.
-    """
-    problem = _finite_problem(env)
-    tasks = reward_task(problem, reward_function(env) if reward is None else reward)
-    return _regret(policy, env, problem, tasks)
-
-
-def _finite_problem(env: gym.Env[Any, Any]) -> FiniteMDP:
-    problem = finite_dynamics(env)
-    if problem is None:
-        raise ConfigurationError(
-            "the dynamics of this environment are not known, so regret cannot be computed exactly: "
-            "roll the policy out"
-        )
-    return problem
-
-
-def _regret(
-    policy: Policy, env: gym.Env[Any, Any], problem: FiniteMDP, tasks: FiniteTasks
-) -> Regret:
-    tables, horizon = policy.tables(problem.observations), horizon_of(env)
+    """Regret of stationary policies (K, S, A), each in its own one of K tasks."""
     return Regret(
-        expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),
-        expected_returns(problem.dynamics, tasks, horizon=horizon),
+        expected_returns(dynamics, tasks, horizon=horizon, policies=policies),
+        expected_returns(dynamics, tasks, horizon=horizon),
     )

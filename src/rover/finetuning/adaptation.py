@@ -22,7 +22,7 @@ from scipy.spatial import KDTree
 from torch import nn
 
 from rover.data import check_same_spaces
-from rover.evaluation.returns import followed_episodes, warn_of_unseen
+from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
@@ -30,6 +30,7 @@ from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards
 from rover.solving.experience import Experience
+from rover.solving.returns import warn_of_unseen
 from rover.solving.solve import value_policy
 from rover.solving.tasks import TaskRewards
 from rover.storage import RunConfig

@@ -1,6 +1,7 @@
 """Zero-shot planning: policies for any reward from the transitions that pretraining stored."""
 
 from rover.solving.contexts import solve_in_contexts
+from rover.solving.returns import goal_regret, goal_states, reward_regret
 from rover.solving.solve import (
     expected_values,
     solve,
@@ -13,6 +14,9 @@ __all__ = [
     "PointGoal",
     "Reward",
     "expected_values",
+    "goal_regret",
+    "goal_states",
+    "reward_regret",
     "solve",
     "solve_in_contexts",
 ]

@@ -265,14 +265,6 @@ class RolloutMeasures(Measures):
                 "such as the position, the layout or the last few observations "
                 "(gymnasium.wrappers.FrameStackObservation)"
             )
-            if test.follows_history:
-                reason = (
-                    "observations look aliased: the same action in the same observation leads to "
-                    "outcomes that follow the step before (they agree after the same step alone "
-                    f"{test.history[0]} times, after another step alone {test.history[1]} times). "
-                    "A hidden state changes within episodes: let observations show it, or the last "
-                    "few observations (gymnasium.wrappers.FrameStackObservation)"
-                )
             warnings.warn(reason, RoverWarning, stacklevel=2)
         super().conclude()
 
