@@ -47,10 +47,9 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-docs: $(READY) ## the site, in site/: every page, the gallery executed, and everything checked
+docs: $(READY) ## the site, in site/: every page, the gallery executed, with every warning an error
 	rm -rf site
 	$(BIN)/python -m sphinx -b html -W --keep-going -q $(SPHINX) docs site
-	$(BIN)/python docs/extensions/check_site.py site
 
 results: $(READY) ## docs/results: the tables of ROVER, its ablations and presets, and those of the baselines
 	for study in results ablations presets one-matrix seven-rooms windows baselines-code; do \
@@ -87,4 +86,4 @@ campaign: $(READY) ## kills and altered files, two hundred attempts of each, and
 	$(TESTS) tests/campaign --attempts 200
 
 clean:
-	rm -rf $(VENV) runs site docs/api docs/agents docs/project docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) runs site docs/api docs/agents docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,6 +1,6 @@
 """CPU time of updates with what the optimiser does beside torch.optim, and without it.
 
-Run as ``python benchmarks/optimizer.py``; docs/design/optimizer.md has the decisions. All pairs are
+Run as ``python benchmarks/optimizer.py``; docs/decisions/transfer.md#the-learners has the decisions. All pairs are
 measured in turn in one process:
 
     kernel      Fine-tuning from scratch on Multi-Rooms, with the step of

@@ -16,7 +16,6 @@ author = "The ROVER contributors"
 project_copyright = author
 version = release = rover.__version__
 html_title = f"ROVER {version}"
-repository = ""  # its address, for links to it and "edit this page" (extensions/repository.py)
 
 extensions = [
     "myst_parser",
@@ -26,16 +25,13 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "reference",
-    "code_links",
-    "gallery_pictures",
     "mathml",
-    "repository",
 ]
 exclude_patterns = ["package.md", "gallery/**.ipynb", "gallery/**.py", "gallery/**.md5"]
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!rover\.).*"),  # no network: no pages of other projects
-    (r"py:(class|obj)", r"rover\..*"),  # types of signatures that are not public
+    (r"py:(class|obj|func)", r"rover\..*"),  # what is not public
 ]
 suppress_warnings = ["config.cache", "myst.strikethrough"]
 

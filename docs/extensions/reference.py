@@ -352,10 +352,7 @@ def write_pages(docs: Path) -> None:
     pages |= {"api/settings": settings_page(), "api/command_line": command_page()}
     pages |= {f"agents/{name}": agent_page(name, docs) for name in agent_names()}
     files = {f"{page}.rst": text for page, text in pages.items()}
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
-        text = (docs.parent / name).read_text("utf-8")
-        files[f"project/{name}"] = text.replace("](docs/", "](../")
-    for folder in ("api", "agents", "project"):
+    for folder in ("api", "agents"):
         (docs / folder).mkdir(exist_ok=True)
         for stale in (docs / folder).iterdir():
             if f"{folder}/{stale.name}" not in files:

@@ -13,7 +13,6 @@ import subprocess
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from unittest import SkipTest
 
@@ -37,7 +36,7 @@ REASONS = {
     "its environment is the reader's own",
     "it is a part of a file, shown to explain it",
 }
-GENERATED = {"api", "agents", "gallery", "project"}
+GENERATED = {"api", "agents", "gallery"}
 """Folders of docs/ that `make docs` writes."""
 SHORTER = {
     r"\b1[12]00\b": "200",
@@ -102,10 +101,6 @@ def evaluate(example: Example) -> str | None:
 
 
 WITH_BLOCKS = [page for page in PAGES if "```" in page.read_text("utf-8")]
-TUTORIALS = {path.stem for path in (ROOT / "examples").glob("*.ipynb")}
-NOTEBOOKS = all(map(find_spec, ("nbformat", "nbclient", "ipykernel")))
-RUN = [page for page in WITH_BLOCKS if page.stem not in TUTORIALS or not NOTEBOOKS]
-"""Tutorials are run as notebooks where that can be done: see test_notebook.py."""
 
 
 @pytest.fixture
@@ -119,7 +114,7 @@ def no_agents_left():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_agents_left")
-@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     (tmp_path / "reader").mkdir()
     monkeypatch.chdir(tmp_path / "reader")
@@ -130,16 +125,6 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
             reason = evaluate(example)
             assert reason is None or reason in REASONS, f"{page.name}: {reason}"
     plt.close("all")
-
-
-def test_code_is_as_wide_as_the_site_shows():
-    """Commands wrap (docs/_static/site.css); what was printed fits a phone in small type."""
-    wide = []
-    for page in WITH_BLOCKS:
-        for kind, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text("utf-8"), re.S | re.M):
-            most = {"python": 96, "text": 80}.get(kind, 1000)
-            wide += [f"{page.name}: {line}" for line in text.splitlines() if len(line) > most]
-    assert wide == []
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,13 +1,10 @@
-"""What a release says of itself, what it packs, the language of docstrings, scripts beside it."""
+"""What a release says of itself, what it packs, and scripts beside it."""
 
-import ast
-import io
 import re
 import runpy
 import shutil
 import subprocess
 import sys
-import tokenize
 import tomllib
 from pathlib import Path
 
@@ -72,118 +69,6 @@ def test_the_image_gets_all_that_its_install_needs(tmp_path):
     made = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(tmp_path)]
     subprocess.run(made, check=True, capture_output=True)
     assert len([*(tmp_path / "dist").glob("*.whl")]) == 1
-
-
-SOURCES = ROOT / "src"
-CLAUSES = frozenset({"What", "Whether", "Where", "How", "Of", "That", "When", "Which"})
-
-
-def test_docstrings_begin_with_a_noun_or_an_imperative_verb():
-    wrong = []
-    for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            # bare strings: docstrings, and those below constants
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                first = re.match(r"\s*(\w+)", str(node.value.value))
-                if first and first[1] in CLAUSES:
-                    wrong.append(f"{path.relative_to(SOURCES)}:{node.lineno}: {first[1]} …")
-    assert not wrong, "\n".join(wrong)
-
-
-# A relative clause in place of a noun, and words for people said of programs.
-PHRASES = re.compile(
-    r"\b(that of|those of|of which|(?:is|are|was|were) told|what moves|says? nothing|handed over"
-    r"|at (?:first|their first) sight|rehears(?:e|es|ed|al|als|ing))\b"
-)
-
-
-def test_docstrings_comments_and_messages_are_plain():
-    wrong = []
-    for path in sorted(SOURCES.rglob("*.py")):
-        text = path.read_text("utf-8")
-        parts = [
-            (token.start[0], token.string)
-            for token in tokenize.generate_tokens(io.StringIO(text).readline)
-            if token.type == tokenize.COMMENT
-        ]
-        parts += [
-            (node.lineno, " ".join(node.value.split()))
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ]
-        wrong += [
-            f"{path.relative_to(SOURCES)}:{line}: {found[0]}"
-            for line, part in parts
-            for found in PHRASES.finditer(part)
-        ]
-    assert not wrong, "\n".join(wrong)
-
-
-GENERATED = {"api", "agents", "gallery", "project"}  # folders of docs/ that `make docs` writes
-WRITTEN = sorted(
-    path
-    for pattern in (
-        "*.md",
-        "docs/**/*.md",
-        "docs/**/*.toml",
-        "examples/**/*.py",
-        "experiments/*.toml",
-        "src/**/studies/**/*.toml",
-    )
-    for path in ROOT.glob(pattern)
-    if not GENERATED & {*path.relative_to(ROOT).parts[1:-1]} or path.suffix != ".md"
-)
-
-
-def test_documents_are_plain():
-    """Search pages, examples and studies, except the names in code, such as former ones."""
-    wrong = []
-    for path in WRITTEN:
-        text = path.read_text("utf-8")
-        if path.suffix == ".md":
-            text = re.sub(r"^```.*?^```|`[^`\n]+`", "", text, flags=re.M | re.S)
-        words = re.sub(r"(?:\\\n|\n#|\s)+", " ", text).lower()
-        wrong += [
-            f"{path.relative_to(ROOT)}: …{words[found.start() - 40 : found.end() + 20]}…"
-            for found in PHRASES.finditer(words)
-        ]
-    assert not wrong, "\n".join(wrong)
-
-
-# Each of these ideas has one name, the field's (CHANGELOG, "Renamed").
-FORMER_WORDS = frozenset(
-    (
-        "rehearse",
-        "rehearsed",
-        "rehearsal",
-        "ending",
-        "endings",
-        "evidence",
-        "foresight",
-        "way",
-        "ways",
-        "price",
-        "prices",
-        "priced",
-        "law",
-        "laws",
-    )
-)
-
-
-def test_public_names_are_the_fields_words():
-    wrong = []
-    for path in sorted(SOURCES.rglob("*.py")):
-        names = [path.stem] + [
-            node.name
-            for node in ast.walk(ast.parse(path.read_text("utf-8")))
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
-        ]
-        for name in names:
-            words = {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+", name)}
-            if words & FORMER_WORDS:
-                wrong.append(f"{path.relative_to(SOURCES)}: {name}")
-    assert not wrong, "\n".join(wrong)
 
 
 SCRIPTS = [

@@ -19,7 +19,7 @@ from rover.world.sampled import Controls, Sampling
 
 MOST_DIMENSIONS = 6
 """Dimensions up to which goals are planned for on landmarks: Acrobot's six swing up on them, of
-FetchReach's ten no goal is kept (docs/design/47-sampled.md)."""
+FetchReach's ten no goal is kept (docs/decisions/continuous.md#d47)."""
 
 
 def sampled_policy(
