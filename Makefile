@@ -78,7 +78,7 @@ headlines: $(READY) ## figures of README's table, measured again on a seed that 
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/headlines.py
 
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
-	for name in baselines exploration mirror_descent_step optimizer planning \
+	for name in baselines exploration mirror_descent_step planning \
 		place_occupancy sparse_occupancy sweep_overhead; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; done
 
