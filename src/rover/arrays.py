@@ -17,9 +17,14 @@ def evenly_spaced(n: int, most: int) -> IntArray:
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
-def episode_numbers(done: NDArray[np.bool_]) -> IntArray:
-    """Number (n,) of the episode of each transition, by which of them (n,) ended one."""
-    return np.asarray(np.cumsum(done) - done, np.int64)
+def rows_before(previous: IntArray, rows: IntArray, steps: int) -> IntArray:
+    """Rows so many `steps` before `rows` (n,) within their episodes, −1 where there are fewer.
+
+    `previous` (N,) is the row of the step before, as of :attr:`rover.data.Buffer.previous`.
+    """
+    for _ in range(steps):
+        rows = np.where(rows < 0, -1, previous[rows])
+    return rows
 
 
 def farthest_points(points: NDArray[Any], most: int) -> IntArray:

@@ -133,7 +133,7 @@ def test_trajectories_end_with_their_episodes_or_at_the_horizon():
     ends = np.cumsum([line["batch_steps"] for line in lines])
     assert [line["step"] for line in lines] == ends.tolist()
     lengths = [0]
-    for done in (agent.buffer.terminated | agent.buffer.truncated).tolist():
+    for done in agent.buffer.is_end.tolist():
         lengths[-1] += 1
         if done or lengths[-1] == 12:
             lengths.append(0)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.data import Buffer, n_step_batch, sample_windows
+from rover.data import Buffer, draw_transitions, n_step_batch, sample_windows
 
 N_ACTIONS = 3
 # Observation, action, successor, and how the step ended: going on, terminated, truncated.
@@ -87,3 +87,18 @@ def test_every_transition_begins_a_window_equally_often_and_the_seed_decides():
     np.testing.assert_array_equal(first, again)
     # Five standard deviations of a share of one third over 30,000 draws.
     assert np.bincount(first) / 30_000 == pytest.approx(1 / 3, abs=5 * np.sqrt(2 / 9 / 30_000))
+
+
+@settings(max_examples=40)
+@given(TRANSITIONS, st.none() | st.integers(1, 40))
+def test_transitions_are_drawn_by_episode_of_the_finished_ones(transitions, window):
+    buffer, size = filled(transitions), len(transitions)
+    first = 0 if window is None else max(0, size - window)
+    ends = [row for row in range(first, size) if transitions[row][3] != "."]
+    begins = [first, *(row + 1 for row in ends[:-1])] if ends else [first]
+    behind = [row + 1 for row in ends] or [size]
+    rng, again = np.random.default_rng(0), np.random.default_rng(0)
+    rows = draw_transitions(buffer, 50, "episodes", rng, window=window)
+    episodes = again.integers(len(begins), size=50)
+    expected = again.integers(np.array(begins)[episodes], np.array(behind)[episodes])
+    assert rows.tolist() == expected.tolist()

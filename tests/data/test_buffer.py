@@ -1,14 +1,16 @@
 """The buffer against brute force over the list of transitions that it was given."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rover.arrays import rows_before
 from rover.data import Buffer, ObservationTable
-from rover.errors import ArtefactError, StorageError
+from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.operators import merge_transitions
 from rover.storage import write_sealed
 
@@ -66,6 +68,56 @@ def test_counts_starts_and_visits_are_those_of_brute_force(transitions, starts):
     assert buffer.visits().tolist() == [arrivals[s] for s in range(N_STATES)]
     assert buffer.episode_starts[-1] == starts[-1]
     assert len(buffer) == len(transitions)
+
+
+@settings(max_examples=50)
+@given(TRANSITIONS, st.integers(0, 60))
+def test_episodes_are_those_of_brute_force(transitions, asked):
+    """Also where they were asked for before the last transitions were added."""
+    buffer = filled(transitions[:asked], [0])
+    first = buffer.episodes.tolist()
+    for transition in transitions[asked:]:
+        buffer.add(*transition)
+    episodes: list[list[int]] = []
+    goes_on = False
+    for row, (*_, terminated, truncated) in enumerate(transitions):
+        if not goes_on:
+            episodes.append([])
+        episodes[-1].append(row)
+        goes_on = not (terminated or truncated)
+    before = {b: a for rows in episodes for a, b in pairwise(rows)}
+    after = {a: b for b, a in before.items()}
+    n = len(transitions)
+    assert buffer.previous.tolist() == [before.get(row, -1) for row in range(n)]
+    assert buffer.following.tolist() == [after.get(row, -1) for row in range(n)]
+    assert buffer.is_end.tolist() == [t[3] or t[4] for t in transitions]
+    assert [buffer.rows_of(k).tolist() for k in range(buffer.n_episodes)] == episodes
+    assert buffer.rows_of(len(episodes)).tolist() == []  # one that has begun, without a step
+    assert buffer.episodes.tolist() == [k for k, rows in enumerate(episodes) for _ in rows]
+    assert buffer.episodes[: len(first)].tolist() == first
+    assert buffer.longest_episode == max(map(len, episodes), default=0)
+    copy = filled([], [])
+    copy.load_state(buffer.state())
+    assert copy.previous.tolist() == buffer.previous.tolist()
+    rows = np.arange(n)
+    for steps in range(4):
+        assert rows_before(buffer.previous, np.arange(n), steps).tolist() == rows.tolist()
+        rows = np.array([before.get(row, -1) for row in rows.tolist()], np.int64)
+
+
+@pytest.mark.parametrize("fault", ["no start", "another start", "a jump", "too many starts"])
+def test_rows_that_make_no_episodes(fault):
+    starts = {"no start": [], "another start": [2], "too many starts": [0, 0]}.get(fault, [0])
+    buffer = filled([(0, 1, 2, False, False)], starts)
+    if fault == "a jump":
+        buffer.add(1, 0, 2, False, False)
+    with pytest.raises(ConfigurationError, match="do not make 1 episodes: record each start"):
+        buffer.check_episodes()
+    buffer = filled([(0, 1, 2, False, True), (3, 1, 4, False, False)], [0, 3])
+    buffer.check_episodes()
+    buffer.add(4, 1, 4, True, False)
+    buffer.add_start(1)
+    buffer.check_episodes()  # the next one has begun
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((), np.int64), ((4, 4, 3), np.uint8)])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rover.data import Buffer, episode_bounds, relabel
+from rover.data import Buffer, relabel
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 
 N_STATES, N_ACTIONS = 5, 3
@@ -117,7 +117,7 @@ def test_a_task_is_that_of_a_loop_and_each_triple_is_asked_for_once(walk, reward
         left_out = i + 1 < len(rows) and rows[i + 1].state in over
         cut = rows[i].end != "." or left_out
         assert task.truncated[place] == (cut and not ends[triples[i]])
-    assert episode_bounds(task)[:, 1].max(initial=0) == len(task)  # its starts are those, too
+    task.check_episodes()  # its starts are those, too
 
 
 def test_a_goal_that_was_never_reached_is_told():
@@ -143,16 +143,3 @@ def test_a_goal_that_was_never_reached_is_told():
 def test_what_a_reward_function_must_not_return(returned, words):
     with pytest.raises((ConfigurationError, NonFiniteError), match=words):
         relabel(walked(SHORT), lambda *_: returned)
-
-
-@settings(max_examples=40)
-@given(WALKS)
-def test_episodes_end_where_they_were_ended(walk):
-    expected, begin = [], 0
-    for row, transition in enumerate(rows_of(walk)):
-        if transition.end != ".":
-            expected.append([begin, row + 1])
-            begin = row + 1
-    if begin < len(walk):
-        expected.append([begin, len(walk)])
-    assert episode_bounds(walked(walk)).tolist() == expected

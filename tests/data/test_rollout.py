@@ -41,7 +41,7 @@ def test_no_transition_crosses_a_reset(seed, n_steps):
     env = Walk()
     collector, buffer = collect(env, n_steps, seed=seed)
     table = buffer.observations.rows
-    done = buffer.terminated | buffer.truncated
+    done = buffer.is_end
     np.testing.assert_array_equal(buffer.terminated, table[buffer.successors] == 9)
     lengths = np.diff(np.flatnonzero(np.r_[True, done]))
     assert lengths.max(initial=0) <= 6

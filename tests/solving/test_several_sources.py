@@ -40,7 +40,7 @@ def test_the_transitions_of_several_buffers_are_one_after_the_other(runs):
         np.testing.assert_array_equal(merged.truncated[rows][:-1], buffer.truncated[:-1])
         assert merged.truncated[rows][-1] or merged.terminated[rows][-1]
         first += len(buffer)
-    n_episodes = np.count_nonzero(merged.terminated | merged.truncated)
+    n_episodes = np.count_nonzero(merged.is_end)
     assert len(merged.episode_starts) == n_episodes
     assert len(merged.observations) == len(np.unique(merged.observations.rows))
 

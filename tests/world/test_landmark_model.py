@@ -51,10 +51,12 @@ def test_units_are_the_change_within_episodes(seed, lag):
     paths = [rng.normal(size=(int(rng.integers(8, 15)), 2)).cumsum(axis=0) for _ in range(4)]
     points = np.concatenate([path[:-1] for path in paths])
     ends = np.concatenate([path[1:] for path in paths])
-    episodes = np.repeat(np.arange(4), [len(path) - 1 for path in paths])
+    begins = np.cumsum([0, *(len(path) - 1 for path in paths[:-1])])
+    previous = np.arange(len(points)) - 1
+    previous[begins] = -1
     changes = np.concatenate([path[lag:] - path[:-lag] for path in paths])
     np.testing.assert_allclose(
-        _lag_scale(points, ends, episodes, lag), np.sqrt((changes**2).mean(axis=0))
+        _lag_scale(points, ends, previous, lag), np.sqrt((changes**2).mean(axis=0))
     )
 
 

@@ -127,9 +127,8 @@ def test_errors_of_counts_by_brute_force():
     buffer = random_walk(walled_point(), 200, 0)
     n, table = 150, buffer.observations.rows.astype(np.float64)
 
-    done = (buffer.terminated | buffer.truncated)[:n]
     begins, ends = table[buffer.inputs[:n]], table[buffer.successors[:n]]
-    units = time_units(begins, ends, done)
+    units = time_units(begins, ends, buffer.previous[:n])
     left = []
     for row in range(n):
         if buffer.inputs[row] == buffer.successors[row]:

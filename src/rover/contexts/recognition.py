@@ -49,5 +49,5 @@ def changes_with_episodes(buffer: Buffer) -> bool:
     table = buffer.observations
     if table.dtype.kind == "f" or not _is_small(table.shape, table.dtype):
         return False
-    n_episodes = np.count_nonzero(buffer.terminated | buffer.truncated)
+    n_episodes = np.count_nonzero(buffer.is_end)
     return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True

@@ -16,7 +16,7 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Gaussian
 from rover.operators.kernels import require_finite
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import FloatArray, IntArray
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.world.world import World
 
@@ -181,9 +181,8 @@ def feature_units(
     low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
     if repeats or len(buffer) < FIRST_UNITS:
         return low, width
-    done: BoolArray = buffer.terminated | buffer.truncated
     units = DENSITY_WIDTH * time_units(
-        values[buffer.inputs], values[buffer.successors], done, COVERAGE_LAG
+        values[buffer.inputs], values[buffer.successors], buffer.previous, COVERAGE_LAG
     )
     # Noise is too wide for any two values to differ.
     return low, np.minimum(units / DEFAULT_BANDWIDTH, NOISE_WIDTH * width)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rover.arrays import blocks, episode_numbers, evenly_spaced
+from rover.arrays import blocks, evenly_spaced, rows_before
 from rover.data import Buffer
 from rover.features import Encoder, as_tensor, slow_encoder
 from rover.features.slow import (
@@ -48,8 +48,7 @@ MARKS = Marks()
 def lasts_a_lag(buffer: Buffer) -> bool:
     """True if an episode among the transitions that are due shows what changes slowly."""
     due = units_due(len(buffer))
-    ends = np.flatnonzero(buffer.terminated[:due] | buffer.truncated[:due])
-    return bool(np.diff(ends, prepend=-1, append=due - 1).max() >= LAG)
+    return bool(np.bincount(buffer.episodes[:due]).max() >= LAG)
 
 
 def frames_of(buffer: Buffer) -> tuple[int, bool]:
@@ -143,10 +142,7 @@ class ImageFeatures:
         The others are the same at all times of an episode: differences of its usual picture.
         """
         buffer, n = self._buffer, self._n
-        episodes = episode_numbers(buffer.terminated[:n] | buffer.truncated[:n])
-        begins = np.flatnonzero(np.diff(episodes, prepend=-1))
-        lengths = np.diff(begins, append=n)
-        long = np.flatnonzero(lengths >= MARKS.shortest)
+        long = np.flatnonzero(np.bincount(buffer.episodes[:n]) >= MARKS.shortest)
         shape = buffer.observations.shape
         if len(long) < 2:
             return torch.full(shape, 255, dtype=torch.uint8)
@@ -154,8 +150,10 @@ class ImageFeatures:
         usual = self._background[..., channels].float()
         within, whole = torch.zeros_like(usual), torch.zeros_like(usual)
         for one in long[evenly_spaced(len(long), MARKS.episodes)]:
-            some = begins[one] + evenly_spaced(lengths[one], MARKS.pictures)
-            images = torch.from_numpy(buffer.observations.rows[buffer.inputs[some]])
+            rows = buffer.rows_of(one)
+            rows = rows[rows < n]
+            inputs = buffer.inputs[rows[evenly_spaced(len(rows), MARKS.pictures)]]
+            images = torch.from_numpy(buffer.observations.rows[inputs])
             newest = images[..., channels].float()
             within += (newest - newest.median(dim=0).values).abs_().sum(dim=0)
             whole += (newest - usual).abs_().sum(dim=0)
@@ -169,25 +167,23 @@ class ImageFeatures:
         """Sums over the pairs within the transitions that are due."""
         buffer, n, size = self._buffer, self._n, self._size // self._frames
         sums = LaggedSums(size, buffer.n_actions)
-        episodes = episode_numbers(buffer.terminated[:n] | buffer.truncated[:n])
-        last = np.arange(LAG - 1, n)
-        last = last[episodes[last - LAG + 1] == episodes[last]]
-        first = np.searchsorted(episodes, episodes)  # transition of each one's episode
+        last = np.flatnonzero(rows_before(buffer.previous, np.arange(n), LAG - 1) >= 0)
         newest = self._frame(0, self._size)
         for block in map(last.__getitem__, blocks(len(last))):
-            begins = np.maximum(block - 2 * LAG + 1, first[block])
             taken = torch.zeros(len(block), 2, buffer.n_actions, dtype=torch.float64)
+            row = begins = block
             for age in range(2 * LAG):
                 # An action has the more to show for itself the longer ago it was, and before the
                 # lag the less it had shown there.
-                weight = torch.from_numpy(
-                    (block - age >= begins) * float(min(age + 1, 2 * LAG - 1 - age))
-                )
-                action = torch.from_numpy(buffer.actions[np.maximum(block - age, 0)])
+                weight = torch.from_numpy((row >= 0) * float(min(age + 1, 2 * LAG - 1 - age)))
+                action = torch.from_numpy(buffer.actions[row])
                 taken[torch.arange(len(block)), age // LAG, action] += weight
+                begins = np.where(row >= 0, row, begins)
+                row = rows_before(buffer.previous, row, 1)
+            middle = rows_before(buffer.previous, block, LAG - 1)
             sums.add(
                 self._coefficients(buffer.inputs[begins])[:, newest],
-                self._coefficients(buffer.inputs[block - LAG + 1])[:, newest],
+                self._coefficients(buffer.inputs[middle])[:, newest],
                 self._coefficients(buffer.successors[block])[:, newest],
                 taken.flatten(1),
             )
@@ -208,9 +204,10 @@ class ImageFeatures:
         features = torch.cat(
             [torch.stack([part[:, each] @ projection for each in frames], dim=1) for part in parts]
         )
-        row = np.flatnonzero(~(buffer.terminated | buffer.truncated)[: n - 1])
-        before = features[buffer.inputs[row]]
-        after, next_after = (features[buffer.successors[each], 0] for each in (row, row + 1))
+        second = np.flatnonzero(buffer.previous[:n] >= 0)
+        first = buffer.previous[second]
+        before = features[buffer.inputs[first]]
+        after, next_after = (features[buffer.successors[each], 0] for each in (first, second))
         return speed_weights(before[:, :-1] - before[:, 1:], next_after - after)
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:

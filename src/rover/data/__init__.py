@@ -3,7 +3,7 @@
 from rover.data.batch import Batch, draw_transitions, gather, n_step_batch, sample_windows
 from rover.data.buffer import Buffer, ObservationTable
 from rover.data.checking import check_env, check_same_spaces
-from rover.data.relabel import episode_bounds, label, relabel
+from rover.data.relabel import label, relabel
 from rover.data.rollout import Collector, RunningEpisode, as_reward, episode_seed
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "check_env",
     "check_same_spaces",
     "draw_transitions",
-    "episode_bounds",
     "episode_seed",
     "gather",
     "label",

@@ -78,12 +78,15 @@ def draw_transitions(
         return np.arange(first, size)
     if draw == "uniform":
         return rng.integers(first, size, size=n)
+    order = first + np.argsort(buffer.episodes[first:], kind="stable")  # episode by episode
+    begins = np.flatnonzero(np.diff(buffer.episodes[order], prepend=-1))
+    behind = np.append(begins[1:], len(order))
     # An unfinished episode would be drawn from more often than its length deserves.
-    done = buffer.terminated[first:] | buffer.truncated[first:]
-    bounds = np.concatenate([[first], first + 1 + np.flatnonzero(done)])
-    bounds = bounds if len(bounds) > 1 else np.array([first, size])
-    episode = rng.integers(len(bounds) - 1, size=n)
-    return rng.integers(bounds[episode], bounds[episode + 1])
+    finished = buffer.is_end[order[behind - 1]]
+    if finished.any():
+        begins, behind = begins[finished], behind[finished]
+    episode = rng.integers(len(begins), size=n)
+    return order[rng.integers(begins[episode], behind[episode])]
 
 
 def sample_windows(
@@ -99,19 +102,19 @@ def sample_windows(
         k.
     """
     # The first transition is drawn, and not the window: windows near an end are as likely.
-    size = len(buffer)
-    skills, first = buffer.skills, rng.integers(size, size=n)
-    rows = first[:, None] + np.arange(n_steps)  # (n, k)
-    if n_steps == 1:
-        return rows, np.ones(n, np.int64)
-    # Clipped at the buffer's end, where the last transition has no next one to compare with.
-    here, after = np.minimum(rows, size - 1), np.minimum(rows + 1, size - 1)
-    ends = buffer.terminated[here] | buffer.truncated[here] | (rows + 1 >= size)
-    if skills is not None:
-        ends |= (skills[here] != skills[after]).any(axis=2)
-    # As many further transitions as come before the first end.
-    lengths = 1 + np.logical_and.accumulate(~ends[:, :-1], axis=1).sum(axis=1)
-    return np.minimum(rows, (first + lengths - 1)[:, None]), lengths
+    skills, following = buffer.skills, buffer.following
+    row = rng.integers(len(buffer), size=n)
+    rows, lengths = np.empty((n, n_steps), np.int64), np.zeros(n, np.int64)
+    goes_on = np.ones(n, np.bool_)
+    for step in range(n_steps):
+        rows[:, step] = row
+        lengths += goes_on
+        after = following[row]
+        goes_on &= after >= 0
+        if skills is not None:
+            goes_on &= (skills[row] == skills[after]).all(axis=1)
+        row = np.where(goes_on, after, row)
+    return rows, lengths
 
 
 def gather(buffer: Buffer, rows: IntArray, successors: IntArray | None = None) -> Batch:

@@ -117,6 +117,11 @@ class Buffer:
         truncated: (n,) bool, whether it was the last before a time limit.
         rewards: (n,) float64, or None in a buffer without rewards.
         skills: (n, k) float32, the skill that was followed, or None in a buffer without skills.
+        is_end: (n,) bool, whether the transition was the last of its episode: terminated or
+            truncated.
+        episodes: (n,) int64, number of the episode that each transition is of, from 0.
+        previous, following: (n,) int64, row of the transition before, or after, within its episode;
+            −1 of none.
     """
 
     inputs: IntArray
@@ -126,6 +131,8 @@ class Buffer:
     truncated: BoolArray
     rewards: FloatArray | None
     skills: NDArray[np.float32] | None
+    _n_derived: int
+    _n_merged: int
 
     def __init__(
         self,
@@ -155,8 +162,7 @@ class Buffer:
         self._starts: list[int] = []
         self._length = 0
         self._set_views()
-        self._merged: TransitionCounts | None = None
-        self._n_merged = 0
+        self._forget_derived()
 
     @classmethod
     def of(cls, spaces: Spaces, *, rewards: bool = False, skill_dim: int = 0) -> Buffer:
@@ -200,13 +206,12 @@ class Buffer:
                     "runs of one environment with one observation option"
                 )
             index = np.array([whole.observations.intern(row) for row in table.rows], np.int64)
-            columns, ends = buffer.state(), buffer.terminated | buffer.truncated
-            # A start whose episode has no step yet is left out.
-            n_episodes = np.count_nonzero(ends[:-1]) + (len(buffer) > 0)
-            columns["truncated"][-1:] |= ~columns["terminated"][-1:]
+            columns = buffer.state()
+            columns["truncated"] |= (buffer.following < 0) & ~columns["terminated"]
             for name in ("inputs", "successors", "starts"):
                 columns[name] = index[columns[name]]
-            columns["starts"] = columns["starts"][:n_episodes]
+            # A start whose episode has no step yet is left out.
+            columns["starts"] = columns["starts"][: buffer.n_episodes]
             parts.append(columns)
         joined = {name: np.concatenate([part[name] for part in parts]) for name in whole.state()}
         whole.load_state({**joined, "observations": whole.observations.rows.copy()})
@@ -259,10 +264,92 @@ class Buffer:
         return np.array(self._starts, np.int64)
 
     @property
+    def is_end(self) -> BoolArray:
+        """Mask (n,) of the transitions that were the last of their episode."""
+        return self._derived("is_end")
+
+    @property
+    def episodes(self) -> IntArray:
+        """Number (n,) of the episode that each transition is of."""
+        return self._derived("episodes")
+
+    @property
+    def previous(self) -> IntArray:
+        """Row (n,) of the transition before each one within its episode, −1 of the first."""
+        return self._derived("previous")
+
+    @property
+    def following(self) -> IntArray:
+        """Row (n,) of the transition after each one within its episode, −1 of the latest."""
+        return self._derived("following")
+
+    def _derived(self, name: str) -> NDArray[Any]:
+        """A column that follows from the others, of all transitions.
+
+        Nothing but this and :meth:`rows_of` relies on the order of the rows: a transition follows
+        the one in the row before, unless that one ended its episode.
+        """
+        known, n = self._n_derived, self._length
+        columns = self._derived_columns
+        if known < n:
+            capacity = len(self._columns["inputs"])
+            for each, column in columns.items():
+                columns[each] = np.resize(column, capacity) if len(column) < capacity else column
+            columns["is_end"][known:n] = self.terminated[known:] | self.truncated[known:]
+            rows = np.arange(known, n)
+            begins = columns["is_end"][rows - 1]
+            begins[rows == 0] = True
+            columns["previous"][known:n] = np.where(begins, -1, rows - 1)
+            columns["following"][known:n] = -1
+            columns["following"][rows[~begins] - 1] = rows[~begins]
+            latest = columns["episodes"][known - 1] if known else -1
+            columns["episodes"][known:n] = latest + np.cumsum(begins)
+            self._n_derived = n
+        view = columns[name][:n]
+        view.flags.writeable = False
+        return view
+
+    def _forget_derived(self) -> None:
+        """Derive episodes and counts anew, from the first transition on."""
+        self._derived_columns: dict[str, NDArray[Any]] = {
+            "is_end": np.empty(0, np.bool_),
+            **dict.fromkeys(("episodes", "previous", "following"), np.empty(0, np.int64)),
+        }
+        self._n_derived = self._n_merged = 0
+        self._merged: TransitionCounts | None = None
+
+    def rows_of(self, episode: int) -> IntArray:
+        """Rows of the transitions of an episode, in the order in which they were made."""
+        return np.arange(*np.searchsorted(self.episodes, [episode, episode + 1]))
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes with at least one transition."""
+        return int(self.episodes.max(initial=-1)) + 1
+
+    @property
     def longest_episode(self) -> int:
         """Steps of the longest episode, be it finished or not; 0 of an empty buffer."""
-        ends = np.flatnonzero(self.terminated | self.truncated)
-        return int(np.diff(ends, prepend=-1, append=self._length - 1).max(initial=0))
+        return int(np.bincount(self.episodes).max(initial=0))
+
+    def check_episodes(self) -> None:
+        """Check that each transition begins where the one before it led, or its episode began.
+
+        Raises:
+            ConfigurationError: it does not, as in a buffer that was filled by hand.
+        """
+        begins, starts = self.successors[self.previous], self.episode_starts
+        # Behind the last finished episode the next one may have begun, without a step yet.
+        n_more = len(starts) - self.n_episodes
+        is_counted = n_more in (0, int(self.is_end[-1:].all()))
+        if is_counted:
+            begins = np.where(self.previous < 0, starts[self.episodes], begins)
+        if not is_counted or not np.array_equal(begins, self.inputs):
+            raise ConfigurationError(
+                f"the buffer's {len(self)} rows and {len(starts)} recorded starts do not make "
+                f"{self.n_episodes} episodes: record each start with add_start(), and the steps of "
+                "one environment in order"
+            )
 
     def taken(self, actions: IntArray) -> NDArray[Any]:
         """Actions (n,) as the environment takes them: (n, *action shape) of its set."""
@@ -333,7 +420,7 @@ class Buffer:
         self._length = len(state["inputs"])
         self._columns = {name: state[name].copy() for name in self._columns}
         self._set_views()
-        self._merged, self._n_merged = None, 0
+        self._forget_derived()
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""

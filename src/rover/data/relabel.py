@@ -1,4 +1,4 @@
-"""Transitions that were recorded without a reward, under a task; and the episodes of a buffer.
+"""Transitions that were recorded without a reward, under a task.
 
 Observations are interned, so a task is evaluated on the distinct transitions only: a few hundred
 in a grid world, however long the run.
@@ -16,7 +16,7 @@ from rover.arrays import blocks
 from rover.data.buffer import Buffer
 from rover.envs import RewardFunction
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.operators.support import BoolArray, FloatArray, IntArray, distinct_rows
+from rover.operators.support import BoolArray, FloatArray, distinct_rows
 
 # Observations are gathered for so many transitions at a time: images fill memory quickly.
 _TRANSITIONS_AT_ONCE = 1024
@@ -58,18 +58,16 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
     over = np.zeros(len(buffer.observations), np.bool_)
     over[buffer.successors[terminated]] = True
     kept = ~over[buffer.inputs]
-    bounds = _bounds(buffer.terminated | buffer.truncated | terminated, kept)
-    truncated = buffer.truncated | buffer.terminated
     # An episode is cut before what is left out, unless the task ends there by itself.
-    truncated[bounds[:, 1] - 1] = True
-    truncated &= ~terminated
-    if kept[-1] and not (buffer.terminated[-1] or buffer.truncated[-1]):
-        truncated[-1] = False  # the last episode is unfinished, and not cut
+    previous, following = buffer.previous, buffer.following
+    is_cut = (following >= 0) & ~kept[following]
+    truncated = (buffer.is_end | is_cut) & ~terminated
+    begins = kept & ((previous < 0) | ~kept[previous] | terminated[previous])
     rows, task = np.flatnonzero(kept), buffer.emptied(rewards=True)
     task.load_state(
         {
             "observations": buffer.observations.rows,
-            "starts": buffer.inputs[bounds[:, 0]],
+            "starts": buffer.inputs[begins],
             "inputs": buffer.inputs[rows],
             "actions": buffer.actions[rows],
             "successors": buffer.successors[rows],
@@ -117,38 +115,3 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
 def _short(observation: NDArray[Any]) -> str:
     """An observation for a message, its middle left out where it is long."""
     return np.array2string(observation, threshold=8, edgeitems=2, separator=", ").replace("\n", "")
-
-
-def episode_bounds(buffer: Buffer) -> IntArray:
-    """First row, and the row behind the last, of each episode, in order, (m, 2); the last episode
-    may be unfinished. ConfigurationError: rows that do not follow one another, or other starts than
-    theirs."""
-    done, starts = buffer.terminated | buffer.truncated, buffer.episode_starts
-    bounds = _bounds(done, np.ones(len(buffer), np.bool_))
-    # A row begins where the one before it led, or where its episode did. Behind the last finished
-    # episode the next one may have begun, without a step yet.
-    begins, n_more = np.roll(buffer.successors, 1), len(starts) - len(bounds)
-    is_counted = n_more in (0, int(done[-1:].all()))
-    if is_counted:
-        begins[bounds[:, 0]] = starts[: len(bounds)]
-    if not is_counted or not np.array_equal(begins, buffer.inputs):
-        raise ConfigurationError(
-            f"the buffer's {len(buffer)} rows and {len(starts)} recorded starts do not make "
-            f"{len(bounds)} episodes: record each start with add_start(), and the steps of one "
-            "environment in order"
-        )
-    return bounds
-
-
-def _bounds(done: BoolArray, kept: BoolArray) -> IntArray:
-    """Bounds (m, 2) of the runs of rows that are `kept`, a run ending also behind a row `done`."""
-    size = len(done)
-    before_is_over = np.ones(size, np.bool_)
-    before_is_over[1:] = done[:-1] | ~kept[:-1]
-    # A run begins where the row before is done or left out, and ends where the next one is left
-    # out.
-    first = np.flatnonzero(kept & before_is_over)
-    after_is_out = np.ones(size, np.bool_)
-    after_is_out[:-1] = ~kept[1:]
-    last = np.flatnonzero(kept & (done | after_is_out))
-    return np.stack([first, last + 1], axis=1)

@@ -226,19 +226,15 @@ class Collector:
         return terminated or truncated
 
     def state(self) -> dict[str, Any]:
-        """Number of the episode and its steps so far; transitions are in the buffer."""
-        return {
-            "episode": self.episode,
-            "episode_steps": self._running.n_steps,
-            "arrival": {**vars(self.arrival)},
-        }
+        """Number of the episode; its transitions are in the buffer."""
+        return {"episode": self.episode, "arrival": {**vars(self.arrival)}}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
         ReplayMismatchError: it does not repeat itself from the same seed."""
         buffer, self.episode = self.buffer, state["episode"]
         self.arrival = _Arrival(**state["arrival"])
-        rows = slice(len(buffer) - state["episode_steps"], len(buffer))
+        rows = buffer.rows_of(self.episode)
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
         reached, is_over = self._running.observation, False

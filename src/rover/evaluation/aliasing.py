@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import binomtest, fisher_exact
 
-from rover.arrays import IntArray, episode_numbers
+from rover.arrays import IntArray
 
 if TYPE_CHECKING:
     from rover.data import Buffer
@@ -84,7 +84,7 @@ def aliasing_of(buffer: Buffer) -> _Test:
     """Test the observations of all transitions so far; how an episode ended is an outcome too."""
     pairs = buffer.inputs * buffer.n_actions + buffer.actions
     outcomes = 2 * buffer.successors + buffer.terminated
-    return _compare(pairs, outcomes, episode_numbers(buffer.terminated | buffer.truncated))
+    return _compare(pairs, outcomes, buffer.episodes)
 
 
 def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:

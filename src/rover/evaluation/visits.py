@@ -63,9 +63,9 @@ def random_references(
 
 def _arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
     """Step (m,) and observation index (m,) of each arrival; episodes begin at the step before."""
-    ends = np.flatnonzero(buffer.terminated | buffer.truncated)
     starts = buffer.episode_starts
-    begun = np.concatenate([[0], ends + 1])[: len(starts)]
+    # The latest episode may have no step yet.
+    begun = np.append(np.flatnonzero(buffer.previous < 0), len(buffer))[: len(starts)]
     return (
         np.concatenate([begun, np.arange(1, len(buffer) + 1)]),
         np.concatenate([starts, buffer.successors]),

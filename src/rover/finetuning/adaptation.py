@@ -341,6 +341,5 @@ class ContextAdaptation(_PlanningRun):
         super()._load_state(state)
         # The memory of the episode follows from what it has shown.
         self._probs = self._episode()
-        first = len(self._buffer) - self._collector.state()["episode_steps"]
-        for row in self._buffer.inputs[first:]:
+        for row in self._buffer.inputs[self._buffer.rows_of(self._collector.episode)]:
             self._probs(self._buffer.observations.rows[[row]])

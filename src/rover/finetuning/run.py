@@ -359,8 +359,7 @@ class OnlineRun(TaskRun):
         rewards = self._buffer.rewards
         assert rewards is not None
         row = int(np.abs(rewards - np.median(rewards)).argmax())
-        ends = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
-        episode = int(np.searchsorted(ends, row))
+        episode = int(self._buffer.episodes[row])
         if not repeats_itself(
             self._evaluation_env, self._buffer, seed=self.run_config.seed, episode=episode
         ):

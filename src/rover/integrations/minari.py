@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import farthest_points
-from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
+from rover.data import Buffer, check_same_spaces, relabel
 from rover.envs import RewardFunction, Spaces, known_id, make_env, reward_function
 from rover.envs.registration import portable_kwargs
 from rover.errors import (
@@ -38,7 +38,7 @@ from rover.errors import (
     UnsupportedSpaceError,
     abridge,
 )
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import FloatArray
 from rover.storage import check_writable, read_run_config
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
@@ -130,8 +130,8 @@ def export_minari(
     if rewards is not None:
         # Episodes are cut where the task ends, so this comes before they are counted.
         buffer = relabel(buffer, rewards)
-    bounds = episode_bounds(buffer)
-    if len(bounds) == 0:
+    buffer.check_episodes()
+    if buffer.n_episodes == 0:
         raise ConfigurationError(
             "there is no transition to export: the buffer is empty, or the task leaves none of it"
         )
@@ -142,11 +142,11 @@ def export_minari(
         "dataset_id": dataset_id,
         "minari_version": minari.__version__,
         "eval_env_spec": None if task_spec is None else task_spec.to_json(),
-        _METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
+        _METADATA_KEY: None if rewards is not None else _describe_ending(buffer),
     }
     # Minari takes no None: what is not known is left out.
     stated = {name: value for name, value in metadata.items() if value is not None}
-    _write(minari, dataset_id, env, _portable_spec(env), stated, buffer, bounds)
+    _write(minari, dataset_id, env, _portable_spec(env), stated, buffer)
     return minari.load_dataset(dataset_id)
 
 
@@ -186,7 +186,6 @@ def _write(
     env_spec: EnvSpec | None,
     metadata: Mapping[str, Any],
     buffer: Buffer,
-    bounds: IntArray,
 ) -> None:
     """Write beside the other data sets, out of their sight, then rename: all or nothing."""
     namespace = minari.dataset.minari_dataset.parse_dataset_id(dataset_id)[0]
@@ -205,8 +204,8 @@ def _write(
                 jpeg_encoding=False,  # which would lose digits
             )
             storage.update_metadata(metadata)
-            _prepare_observations(storage, buffer, bounds)
-            storage.update_episodes(_episodes(buffer, bounds))
+            _prepare_observations(storage, buffer)
+            storage.update_episodes(_episodes(buffer))
             # Only after all data is written: an empty namespace would be left by a failure.
             if namespace not in (None, *minari.namespace.list_local_namespaces()):
                 minari.namespace.create_namespace(namespace)
@@ -242,21 +241,21 @@ def _refused(dataset_id: str, error: OSError) -> StorageError:
     )
 
 
-def _describe_ending(buffer: Buffer, n_episodes: int) -> dict[str, Any]:
+def _describe_ending(buffer: Buffer) -> dict[str, Any]:
     """Metadata for the end of a buffer, which Minari's format has no place for."""
     starts = buffer.episode_starts
     # A buffer may end on a reset whose episode has no step yet.
-    begun = len(starts) > n_episodes
+    begun = len(starts) > buffer.n_episodes
     return {
         "format": _METADATA_FORMAT,
         "version": __version__,
-        "episodes": n_episodes,
-        "unfinished": not bool(buffer.terminated[-1] or buffer.truncated[-1]),
+        "episodes": buffer.n_episodes,
+        "unfinished": not bool(buffer.is_end[-1]),
         "next_start": buffer.observations.rows[starts[-1]].tolist() if begun else None,
     }
 
 
-def _prepare_observations(storage: Any, buffer: Buffer, bounds: IntArray) -> None:
+def _prepare_observations(storage: Any, buffer: Buffer) -> None:
     """Make empty, compressed arrays of observations, which Minari then extends."""
     import h5py  # with the extra alone
 
@@ -266,33 +265,33 @@ def _prepare_observations(storage: Any, buffer: Buffer, bounds: IntArray) -> Non
     # Chunks of a megabyte, so that an image does not become a chunk of its own.
     row_bytes = max(1, int(np.prod(table.shape)) * table.dtype.itemsize)
     with h5py.File(storage.data_path / "main_data.hdf5", "a", track_order=True) as file:
-        for episode, (begin, end) in enumerate(bounds.tolist()):
+        for episode, n_steps in enumerate(np.bincount(buffer.episodes).tolist()):
             file.create_dataset(
                 f"episode_{episode}/observations",
                 shape=(0, *table.shape),
                 maxshape=(None, *table.shape),
                 dtype=table.dtype,
-                chunks=(min(end - begin + 1, max(1, _CHUNK_BYTES // row_bytes)), *table.shape),
+                chunks=(min(n_steps + 1, max(1, _CHUNK_BYTES // row_bytes)), *table.shape),
                 compression="gzip",
                 compression_opts=_GZIP_LEVEL,
                 shuffle=True,
             )
 
 
-def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
+def _episodes(buffer: Buffer) -> Iterator[Any]:
     """Minari's episodes, each made when it is written."""
     from minari.data_collector import EpisodeBuffer
 
     table = buffer.observations.rows
     rewards = np.zeros(len(buffer)) if buffer.rewards is None else buffer.rewards
-    for episode, (begin, end) in enumerate(bounds.tolist()):
-        rows = slice(begin, end)
+    for episode in range(buffer.n_episodes):
+        rows = buffer.rows_of(episode)
         terminated, truncated = buffer.terminated[rows].copy(), buffer.truncated[rows].copy()
         truncated[-1] |= not terminated[-1]  # whatever ended it, no further step of it is known
         yield EpisodeBuffer(
             id=episode,
             # n + 1 of them: where the episode began, and where each of its n steps led.
-            observations=table[np.append(buffer.inputs[begin], buffer.successors[rows])],
+            observations=table[np.append(buffer.inputs[rows[0]], buffer.successors[rows])],
             actions=np.array(buffer.taken(buffer.actions[rows])),
             rewards=rewards[rows].copy(),
             terminations=terminated,

@@ -56,11 +56,7 @@ def _sampled_policy(
     if not has_metric(table) or (experience.world.is_exact and not is_asked):
         return None
     begins, ends = table[buffer.inputs], table[buffer.successors]
-    units = time_units(
-        begins.astype(np.float64),
-        ends.astype(np.float64),
-        buffer.terminated | buffer.truncated,
-    )
+    units = time_units(begins.astype(np.float64), ends.astype(np.float64), buffer.previous)
     points = [_as_numbers(goal, experience, units) for goal in goals]
     known = [point for point in points if point is not None]
     if not known or len(known) < len(points):

@@ -18,7 +18,6 @@ from rover.data import (
     RunningEpisode,
     as_reward,
     check_same_spaces,
-    episode_bounds,
     episode_seed,
     label,
 )
@@ -480,15 +479,15 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
         ConfigurationError: the environment does not repeat what was recorded.
     """
     rewards, table = np.empty(len(buffer)), buffer.observations.rows
-    for number, (first, behind) in enumerate(episode_bounds(buffer).tolist()):
+    for number in range(buffer.n_episodes):
         running = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
-        for row in range(first, behind):
+        for row in buffer.rows_of(number).tolist():
             reached, reward, *_ = running.step(int(buffer.actions[row]))
             expected = table[buffer.successors[row]]
             # To the bit: an episode that drifts would give its rewards to other transitions.
             if not np.array_equal(np.asarray(reached, dtype=expected.dtype), expected):
                 raise ConfigurationError(
-                    f"step {row - first + 1} of episode {number} led elsewhere than when it was "
+                    f"step {running.n_steps} of episode {number} led elsewhere than when it was "
                     "recorded, so its reward cannot be computed by playing it again: give the "
                     "reward as a function of (observations, actions, next_observations)"
                 )

@@ -240,10 +240,7 @@ def repeats_itself(env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, episode
         seed: of the run.
         episode: number of the episode; at most its first 200 steps are played.
     """
-    ends = np.flatnonzero(buffer.terminated | buffer.truncated)
-    first = 0 if episode == 0 else int(ends[episode - 1]) + 1
-    behind = int(ends[episode]) + 1 if episode < len(ends) else len(buffer)
-    rows = slice(first, min(behind, first + _STEPS_REPEATED))
+    rows = buffer.rows_of(episode)[:_STEPS_REPEATED]
     table = buffer.observations.rows
     recorded: list[Any] = [table[buffer.episode_starts[episode]], *table[buffer.successors[rows]]]
     earned = [] if buffer.rewards is None else buffer.rewards[rows].tolist()

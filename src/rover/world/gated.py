@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rover.arrays import rows_before
 from rover.data import Buffer
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.world.net import MOST_ROWS, units_due
@@ -388,15 +389,16 @@ class GatedSums:
             first, behind: of the transitions.
             changes: (n, d) of theirs.
         """
-        buffer, begin = self._buffer, max(first - GATING.first_moves, 0)
-        moving = self._moving(np.concatenate([self._rows(slice(begin, first))[2], changes]))
-        done = (buffer.terminated | buffer.truncated)[begin:behind]
-        length, counts = 0, np.zeros(len(moving), np.bool_)
-        for row, moves in enumerate(moving):
-            length = length + 1 if moves else 0
-            counts[row] = 0 < length <= GATING.first_moves
-            length = 0 if done[row] else length
-        return counts[first - begin :], ~moving[first - begin :]
+        previous, moving = self._buffer.previous, np.zeros(behind, np.bool_)
+        moving[first:] = self._moving(changes)
+        rows = np.arange(first, behind)
+        before = np.array(
+            [rows_before(previous, rows, age + 1) for age in range(GATING.first_moves)]
+        )
+        earlier = np.unique(before[(before >= 0) & (before < first)])
+        moving[earlier] = self._moving(self._rows(earlier)[2])
+        goes_on = ((before >= 0) & moving[before]).all(axis=0)
+        return moving[first:] & ~goes_on, ~moving[first:]
 
     def extend(self, n: int) -> None:
         """Take in the first n transitions."""

@@ -178,13 +178,13 @@ class LandmarkModel:
         buffer, self._units_from = self.buffer, n_rows
         begins, chosen = self._points_of(buffer.inputs[:n_rows], n_rows)
         ends, _ = self._points_of(buffer.successors[:n_rows], n_rows)
-        done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
-        units = time_units(begins, ends, done)
+        previous = buffer.previous[:n_rows]
+        units = time_units(begins, ends, previous)
         self.kept = np.flatnonzero(np.isfinite(units))
         self.scale = units[self.kept]
         changes = (ends - begins)[:, self.kept] / self.scale
         self._usual = float(np.median(np.linalg.norm(changes, axis=1)))
-        slow = time_units(begins, ends, done, COVERAGE_LAG)[self.kept]
+        slow = time_units(begins, ends, previous, COVERAGE_LAG)[self.kept]
         covered = np.isin(self.kept, self.kept if chosen is None else chosen)
         if not covered.any():
             warnings.warn(
@@ -195,7 +195,7 @@ class LandmarkModel:
             )
             covered[:] = True
         self.to_slow = np.where(covered, self.scale / slow, 0.0)
-        fast = time_units(begins, ends, done, 1)[self.kept]
+        fast = time_units(begins, ends, previous, 1)[self.kept]
         self.dynamics = DynamicsModel(
             self._moves,
             n_rows,
@@ -334,15 +334,16 @@ class LandmarkModel:
         latest = slice(max(n - MOST_ROWS, 0), n)
         tried = buffer.actions[latest][buffer.inputs[latest] == observation]
         times = np.bincount(tried, minlength=buffer.n_actions)
-        for row in range(n - 1, max(n - buffer.n_actions, -1), -1):
-            done = buffer.terminated[row] or buffer.truncated[row]
-            if done or buffer.successors[row] != here:
+        row = -1 if buffer.is_end[-1] else n - 1
+        for _ in range(buffer.n_actions - 1):
+            if row < 0 or buffer.successors[row] != here:
                 break
             change = self._moves(slice(row, row + 1))[2]
             if np.linalg.norm(change) > LANDMARKS.unmoved * self._usual:
                 break
             here = int(buffer.inputs[row])
             times[buffer.actions[row]] += n  # more than it was tried
+            row = int(buffer.previous[row])
         return [int(action) for action in np.flatnonzero(times > times.min())]
 
     def point(self, observation: int) -> FloatArray:

@@ -86,7 +86,7 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
         return 0.0, 0.0
     some = moved[evenly_spaced(len(moved), SAMPLE)]
     begins, ends = table[inputs].astype(np.float64), table[successors].astype(np.float64)
-    units = time_units(begins, ends, buffer.terminated[:n] | buffer.truncated[:n])
+    units = time_units(begins, ends, buffer.previous[:n])
     kept = np.isfinite(units)
     begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
     changes, controls = ends - begins, buffer.controls[buffer.actions[:n]]

@@ -15,9 +15,9 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from rover.arrays import blocks, episode_numbers
+from rover.arrays import blocks, rows_before
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import FloatArray, IntArray
 
 _MODEL_LAG = 5
 """Steps whose change is the unit of distance of the transition model."""
@@ -42,20 +42,21 @@ GROWTH = 1.25
 """Factor of the radius of a net of too many landmarks."""
 
 
-def _lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
+def _lag_scale(points: FloatArray, ends: FloatArray, previous: IntArray, lag: int) -> FloatArray:
     """Change of each feature in `lag` steps: the root mean square within episodes, (d,).
 
     Args:
-        points: (n, d) where the transitions begin, in the order in which they were made.
+        points: (n, d) where the transitions begin.
         ends: (n, d) where they lead.
-        episodes: (n,) the number of each transition's episode, non-decreasing.
+        previous: (n,) row of the step before within the episode, −1 of none.
         lag: steps ≥ 1; fewer are taken where the data is shorter.
     """
     lag = max(1, min(lag, len(points) // 2))
-    whole = np.flatnonzero(episodes[lag - 1 :] == episodes[: len(episodes) - lag + 1])
-    if len(whole) == 0:
-        return _lag_scale(points, ends, episodes, 1)
-    change = ends[lag - 1 :][whole] - points[whole]
+    first = rows_before(previous, np.arange(len(points)), lag - 1)
+    last = np.flatnonzero(first >= 0)
+    if len(last) == 0:
+        return _lag_scale(points, ends, previous, 1)
+    change = ends[last] - points[first[last]]
     return np.asarray(np.sqrt((change**2).mean(axis=0)))
 
 
@@ -67,7 +68,7 @@ def _autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
 
 
 def time_units(
-    points: FloatArray, ends: FloatArray, done: BoolArray, lag: int = _MODEL_LAG
+    points: FloatArray, ends: FloatArray, previous: IntArray, lag: int = _MODEL_LAG
 ) -> FloatArray:
     """The unit of distance of each feature: what it changes in `lag` steps, (d,); inf for noise.
 
@@ -75,14 +76,13 @@ def time_units(
     nothing is taken for it.
 
     Args:
-        points: (n, d) where the transitions begin, in the order in which they were made.
+        points: (n, d) where the transitions begin.
         ends: (n, d) where they lead.
-        done: (n,) whether the episode ended with the transition.
+        previous: (n,) row of the step before within the episode, −1 of none.
         lag: steps ≥ 1.
     """
-    episodes = episode_numbers(done)
     range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
-    units = np.maximum(_lag_scale(points, ends, episodes, lag), _SMALLEST_SCALE * range_of)
+    units = np.maximum(_lag_scale(points, ends, previous, lag), _SMALLEST_SCALE * range_of)
     is_noise = _autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))
     return np.asarray(np.where(is_noise & ~is_noise.all(), np.inf, units))
 

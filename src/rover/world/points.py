@@ -111,8 +111,7 @@ def _exact_units(buffer: Buffer) -> FloatArray:
     no feature is left out, since two states may differ in it alone.
     """
     table = buffer.observations.rows.astype(np.float64)
-    done = buffer.terminated | buffer.truncated
-    units = time_units(table[buffer.inputs], table[buffer.successors], done)
+    units = time_units(table[buffer.inputs], table[buffer.successors], buffer.previous)
     spans = np.ptp(table, axis=0)
     units = np.where(np.isfinite(units) & (units > 0.0), units, spans)
     return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
