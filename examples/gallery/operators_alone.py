@@ -12,13 +12,14 @@ import torch
 import rover
 from rover.envs import finite_dynamics
 from rover.evaluation import optimal_occupancy
-from rover.operators import SparseOperator, growing_steps, mirror_descend, solve_occupancy
+from rover.operators import growing_steps, mirror_descend, solve_occupancy
+from rover.world.counts import Counts
 
 data = rover.make_agent("random", "rover/FourRooms-v0", seed=100).learn(20_000).buffer
 
 # %%
 # The transition operator by ridge regression with a Dirac kernel, and the uniform policy on it.
-operator = SparseOperator.from_counts(data.counts(), *data.starts(), n_actions=4, ridge=1e-3)
+operator = Counts(data).rows(ridge=1e-3).operator()
 uniform = torch.full((operator.n_states, 4), 0.25, dtype=torch.float64)
 settings = {"discount": 0.99, "sink_norm": 1.0}
 before = solve_occupancy(operator, uniform, operator.start, **settings)

@@ -28,8 +28,6 @@ from rover.errors import ArtefactError
 from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.evaluation.finite import TARGET_COVERAGE, sample_steps_to_full_coverage
 from rover.operators import (
-    SparseOperator,
-    exact_anchors,
     growing_steps,
     merge_transitions,
     mirror_descend,
@@ -38,6 +36,7 @@ from rover.plots import RunFiles
 from rover.policies import load_policy
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
+from rover.world.rows import Rows
 from rover_bench.metrics import METRICS
 from rover_bench.study import Learning, Run
 
@@ -290,9 +289,9 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         counts = merge_transitions(
             inputs[rows], buffer.actions[rows], successors[rows], buffer.terminated[rows]
         )
-        operator = SparseOperator.from_counts(
-            counts, np.array([start]), np.ones(1), n_actions=buffer.n_actions, ridge=_RIDGE
-        )
+        begin = np.eye(dynamics.n_states)[start]
+        rows_ = Rows.of_counts(counts, begin, n_actions=buffer.n_actions, ridge=_RIDGE)
+        operator = rows_.operator()
         descent = mirror_descend(
             operator,
             operator.start,
@@ -302,10 +301,9 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
             step_rule=growing_steps(10.0),
             tolerance=1e-5,
         )
-        logits = np.zeros((dynamics.n_states, buffer.n_actions))
-        states = exact_anchors(counts, np.array([start])) // 2
-        logits[states] = -discount * operator.action_values(descent.dual).numpy()
-        occupancy = policy_occupancy(dynamics, softmax(logits, axis=1), discount=discount)
+        values = operator.action_values(descent.dual).numpy()[: dynamics.n_states]
+        probs = softmax(-discount * values, axis=1)
+        occupancy = policy_occupancy(dynamics, probs, discount=discount)
         figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
         # Shortest ways in the data over the shortest there are: data may cover all states and know
         # only long ways to them.

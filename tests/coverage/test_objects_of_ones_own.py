@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 import rover
 from rover import Rover
-from rover.coverage.plan import estimated_starts, fit_planning_model
 from rover.envs import finite_dynamics
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation import policy_occupancy
@@ -158,23 +157,11 @@ def test_exact_states_share_the_places_that_they_cover():
     np.testing.assert_allclose(wanted, 0.5, atol=0.01)
     assert alike.max() > 0.6
 
-    buffer, config = agent.buffer, agent.config
-    labels = room(buffer.observations.rows)
-    model = fit_planning_model(
-        agent._representation.features(),
-        buffer.counts(),
-        estimated_starts(buffer, unseen=True),
-        agent._kernel,
-        config,
-        agent._cover,
-        n_actions=buffer.n_actions,
-        ridge=1e-6,
-        exact=True,
-    )
-    weights, states = np.random.default_rng(0).random(len(model.anchors)), model.anchors // 2
-    shares = labels[states] == labels[states].T
+    labels = room(agent.buffer.observations.rows)
+    operator = agent.world.counts.rows().operator(agent._cover.groups())
+    weights = np.random.default_rng(0).random(operator.n_states)
     np.testing.assert_allclose(
-        model.operator.apply_gram(torch.from_numpy(weights)), shares @ weights
+        operator.apply_gram(torch.from_numpy(weights)), (labels == labels.T) @ weights
     )
 
 

@@ -21,6 +21,7 @@ from rover.operators import (
     solve_occupancy,
 )
 from rover.operators.support import TransitionCounts
+from rover.world.rows import Rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "rover_in_one_page.py")))
@@ -43,9 +44,8 @@ def library_operator(counts: NDArray[np.float64]) -> SparseOperator:
         terminated=np.zeros(len(inputs), np.bool_),
         counts=counts[inputs, actions, successors],
     )
-    return SparseOperator.from_counts(
-        merged, np.zeros(1, np.int64), np.ones(1), n_actions=4, ridge=PAGE.RIDGE
-    )
+    start = np.eye(len(counts))[0]
+    return Rows.of_counts(merged, start, n_actions=4, ridge=PAGE.RIDGE).operator()
 
 
 SETTINGS = {"discount": PAGE.DISCOUNT, "sink_norm": PAGE.SINK_NORM}

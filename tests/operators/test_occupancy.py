@@ -12,7 +12,6 @@ from rover.operators import (
     DenseOperator,
     Dirac,
     SparseOperator,
-    exact_anchors,
     exact_support,
     fit_transition_model,
     merge_transitions,
@@ -20,6 +19,7 @@ from rover.operators import (
     solve_occupancy,
 )
 from rover.operators.kernels import cholesky_factor, require_finite
+from rover.world.rows import Rows
 
 EYE = torch.eye(2).double()
 FIRST = torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -112,22 +112,23 @@ def test_sparse_operator_equals_the_dense_one(seed, n_states, terminal, discount
     ends = rng.random(n) < 0.3 if terminal else np.zeros(n, np.bool_)
     columns = (rng.integers(high, size=n) for high in (n_states, 3, n_states))
     counts = merge_transitions(*columns, ends)
-    operator = SparseOperator.from_counts(counts, STARTS, WEIGHTS, n_actions=3, ridge=ridge)
-    # The sparse form has every input among its states: here they are initial states of no weight.
-    starts = np.concatenate([STARTS, counts.inputs])
-    weights = np.concatenate([WEIGHTS, np.zeros(len(counts))])
-    support = exact_support(counts, starts, weights)
-    anchors = exact_anchors(counts, STARTS)
-    assert np.array_equal(anchors, 2 * support.anchors + support.terminal)
-    assert np.array_equal(operator.end, np.repeat(anchors % 2, 3))
-    assert torch.equal(operator.start, support.start)
+    weights = np.bincount(STARTS, WEIGHTS, minlength=n_states)
+    rows = Rows.of_counts(counts, weights, n_actions=3, ridge=ridge)
+    mass = rows.onward.sum(axis=1) + rows.end + rows.sink
+    np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
+    operator = rows.operator()
+    # The sparse form has every state: here all of them are initial ones, most of no weight.
+    support = exact_support(counts, np.arange(n_states), weights)
+    order = np.argsort(support.terminal, kind="stable")  # twins of terminal states come last
+    assert np.array_equal(operator.end, np.repeat(support.terminal[order], 3))
+    assert torch.equal(operator.start, support.start[order])
     points = torch.eye(n_states).double()
     model = fit_transition_model(points, support, Dirac(), n_actions=3, ridge=ridge)
-    dense = DenseOperator(model.transition, model.gram)
+    dense = DenseOperator(model.transition[:, order][:, :, order], model.gram[order][:, order])
     probs = torch.from_numpy(rng.dirichlet(np.ones(3), operator.n_states))
     settings_ = {"discount": discount, "sink_norm": 0.4}
     mine = solve_occupancy(operator, probs, operator.start, **settings_)
-    theirs = solve_occupancy(dense, probs, support.start, **settings_)
+    theirs = solve_occupancy(dense, probs, operator.start, **settings_)
     assert mine.objective == pytest.approx(theirs.objective, rel=1e-10)
     assert mine.sink_mass == pytest.approx(theirs.sink_mass, abs=1e-10)
     assert torch.allclose(mine.weights, theirs.weights, rtol=1e-10, atol=1e-12)
@@ -137,9 +138,10 @@ def test_sparse_operator_equals_the_dense_one(seed, n_states, terminal, discount
     assert torch.allclose(*gradients, rtol=1e-9, atol=1e-12)
     values = torch.from_numpy(rng.normal(size=operator.n_states))
     assert torch.allclose(operator.action_values(values), dense.action_values(values), atol=1e-12)
-    ordinary = ~support.terminal
-    tabular = (model.regressors(points) @ model.coefficients(values))[support.anchors[ordinary]]
-    assert torch.allclose(operator.action_values(values)[ordinary], tabular, atol=1e-12)
+    by_anchor = torch.empty_like(values)
+    by_anchor[order] = values
+    tabular = model.regressors(points) @ model.coefficients(by_anchor)
+    assert torch.allclose(operator.action_values(values)[:n_states], tabular, atol=1e-12)
 
 
 def test_many_terminal_states_and_many_starts_stay_sparse():

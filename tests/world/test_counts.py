@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rover
 from rover.data import Buffer
-from rover.world.counts import ENDED, Counts
+from rover.world.counts import Counts
 from rover.world.novelty import PairNovelty
 
 RUNS: list[tuple[str, str, dict[str, Any], int, str, float]] = [
@@ -40,16 +40,16 @@ def test_counts_are_sums_over_the_buffer(seed, n):
     for row in range(n):
         x, a, y, ended = (int(rng.integers(high)) for high in (4, 2, 4, 2))
         buffer.add(x, a, y, bool(ended), False)
-        outcome = 2 * x + a, ENDED if ended else y
+        outcome = 2 * x + a, y + 4 * ended
         assert grown.add(row) == (outcome not in known)
         known.add(outcome)
-    table = np.zeros((8, 5))
-    to = np.where(buffer.terminated, 4, buffer.successors)
+    table = np.zeros((8, 8))
+    to = buffer.successors + 4 * buffer.terminated
     np.add.at(table, (2 * buffer.inputs + buffer.actions, to), 1.0)
     for counts in (grown, Counts(buffer)):
-        pairs, outcomes, times = counts.outcomes()
-        sums = np.zeros_like(table)
-        sums[pairs, np.where(outcomes == ENDED, 4, outcomes)] = times
+        found, sums = counts.outcomes(), np.zeros_like(table)
+        pairs = 2 * found.inputs + found.actions
+        sums[pairs, found.successors + 4 * found.terminated] = found.counts
         np.testing.assert_array_equal(sums, table)
         np.testing.assert_array_equal(counts.tries, table.sum(axis=1))
         assert counts.n_pairs == np.count_nonzero(counts.tries)

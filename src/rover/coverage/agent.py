@@ -28,6 +28,7 @@ from rover.coverage.plan import (
     estimated_starts,
     fit_planning_model,
     landmark_planning_model,
+    state_planning_model,
 )
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
@@ -44,7 +45,6 @@ from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.policy import Policy
 from rover.training.agent import Agent, FinalPolicy
 from rover.world.contact import ContactSearch
-from rover.world.counts import Counts
 from rover.world.displacements import SEARCHED_FIT, USUAL_FIT
 from rover.world.dynamics_model import MOST_UNEXPLAINED
 from rover.world.model import LANDMARKS, LandmarkModel
@@ -262,7 +262,7 @@ class Rover(Agent[RoverConfig]):
             if isinstance(explorer, StateExplorer):
                 explorer.forget_plan()
             else:
-                self._explorer = StateExplorer(Counts(buffer, foretells=True), buffer)
+                self._explorer = StateExplorer(self.world.counts, buffer)
         else:
             model = self._landmark_model()
             if isinstance(explorer, LandmarkExplorer) and explorer.model is model:
@@ -457,25 +457,25 @@ class Rover(Agent[RoverConfig]):
     def _estimate(self, encoder: Encoder, ridge_growth: float) -> PlanningModel:
         """Fit the model that a policy is planned on, with so many times the ridge."""
         config, buffer, representation = self.config, self.buffer, self._representation
-        exact = representation.is_exact()
+        features = representation.features()
+        if representation.is_exact():
+            return state_planning_model(
+                self.world.counts, features, self._kernel, config, self._cover, buffer
+            )
         rows = None
         if config.plan_transitions is not None or config.plan_window is not None:
             limits = config.plan_transitions, config.plan_draw
             rows = draw_transitions(buffer, *limits, self._batch_rng, window=config.plan_window)
-        counts, ridge = buffer.counts(rows), config.ridge
-        assert ridge is not None
-        if exact:  # λ / (n + λ) of what n tries leave open
-            ridge = max(ridge, config.outcome_ridge * counts.outcome_variance)
+        assert config.ridge is not None
         return fit_planning_model(
-            representation.features(),
-            counts,
+            features,
+            buffer.counts(rows),
             estimated_starts(buffer, unseen=config.unseen_starts),
             self._kernel,
             config,
             self._cover,
             n_actions=buffer.n_actions,
-            ridge=ridge * ridge_growth,
-            exact=exact,
+            ridge=config.ridge * ridge_growth,
             gram=representation.gram,
         )
 

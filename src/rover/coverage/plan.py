@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
 from torch import Tensor
 
 from rover.arrays import evenly_spaced
@@ -22,16 +21,16 @@ from rover.operators import (
     Kernel,
     SparseOperator,
     TransitionCounts,
-    exact_anchors,
     exact_support,
     fit_transition_model,
-    merge_transitions,
     nystrom_support,
 )
 from rover.operators.support import FloatArray, IntArray
+from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT
 from rover.world.model import LandmarkModel
 from rover.world.net import MOST_ROWS
+from rover.world.rows import Rows
 
 NEGLIGIBLE = 1e-8
 """Similarity whose effect on a policy is far below the tolerance of the descent."""
@@ -51,7 +50,7 @@ class PlanningModel:
     Attributes:
         operator: the transition operator on the anchors.
         start: (s,) initial weights on the anchors.
-        anchors: (s,) what each anchor stands for: 2 · observation index + 1 if terminal.
+        anchors: (s,) what each anchor stands for.
         basis: (u, z) features that regressors compare with; None for ρ(φ) = φ.
         coefficients: (q, A) extension of Σ_i v_i P_a[i, x] to every x, of values v (s,).
         target: (s,) occupancy that is wanted; None: as even as possible.
@@ -67,8 +66,8 @@ class PlanningModel:
     basis: Tensor | None
     coefficients: Callable[[Tensor], Tensor]
     target: Tensor | None
-    n_pairs: int
-    outcome_variance: float
+    n_pairs: int = 0
+    outcome_variance: float = 0.0
     on_landmarks: bool = False
     action_repeat: int = 1
 
@@ -88,10 +87,9 @@ def fit_planning_model(
     *,
     n_actions: int,
     ridge: float,
-    exact: bool,
     gram: Tensor | None = None,
 ) -> PlanningModel:
-    """Estimate: fit the transition operator to merged transitions.
+    """Estimate: fit the transition operator to merged transitions by kernel ridge regression.
 
     Args:
         features: (N, z) float64 features of the buffer's observations.
@@ -102,27 +100,8 @@ def fit_planning_model(
         cover: the part of observations that is to be covered.
         n_actions: A.
         ridge: λ.
-        exact: whether no two observations share anything.
         gram: (N, N) kernel matrix of the features, or None.
     """
-    if exact:
-        groups = cover.groups()
-        operator, anchors, ordinary = _on_counts(
-            counts, starts, n_actions=n_actions, ridge=ridge, groups=groups
-        )
-        basis = features[torch.from_numpy(anchors // 2)[ordinary]]
-        return PlanningModel(
-            operator=operator,
-            start=operator.start,
-            anchors=anchors,
-            basis=basis,
-            coefficients=lambda values: _interpolating(
-                operator.action_values(values)[ordinary], basis, kernel
-            ),
-            target=cover.target(groups[anchors // 2], anchors // 2, np.arange(len(anchors))),
-            n_pairs=counts.n_pairs,
-            outcome_variance=counts.outcome_variance,
-        )
     assert config.max_exact_states is not None
     if len(np.unique(counts.successors)) <= config.max_exact_states:
         support = exact_support(counts, *starts, device=features.device)
@@ -154,11 +133,38 @@ def fit_planning_model(
     )
 
 
+def state_planning_model(
+    counts: Counts, basis: Tensor, kernel: Kernel, config: RoverConfig, cover: Cover, buffer: Buffer
+) -> PlanningModel:
+    """The planning model of states, which share nothing: rows of relative frequencies.
+
+    Args:
+        counts: of the transitions.
+        basis: (N, z) features of the states.
+        kernel: between which policies are read at other features.
+        config: λ, and whether starts that were not seen get their estimated mass.
+        cover: the part of observations that is to be covered.
+        buffer: the transitions.
+    """
+    assert config.ridge is not None
+    # λ / (n + λ) of what n tries leave open
+    ridge = max(config.ridge, config.outcome_ridge * counts.outcome_variance)
+    states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
+    rows, groups = counts.rows(ridge=ridge), cover.groups()
+    start = np.bincount(states, weights, minlength=len(groups)).astype(np.float64)
+    rows = replace(rows, start=start)
+    everything = np.arange(len(groups))
+    model = _on_rows(rows, basis, groups, cover.target(groups, everything, everything))
+    return replace(
+        model,
+        coefficients=lambda values: _interpolating(model.coefficients(values), basis, kernel),
+        n_pairs=counts.n_pairs,
+        outcome_variance=counts.outcome_variance,
+    )
+
+
 def landmark_planning_model(model: LandmarkModel, encoder: Encoder, cover: Cover) -> PlanningModel:
     """The planning model of continuous states: rows on the landmarks of a net.
-
-    An episode ends in a terminal state, which is occupied for one step: a twin of each landmark
-    near which episodes end, and covered with it.
 
     Args:
         model: the model, with the landmarks that are planned on.
@@ -166,32 +172,11 @@ def landmark_planning_model(model: LandmarkModel, encoder: Encoder, cover: Cover
         cover: the target distribution.
     """
     rows, net = model.rows(), model.net
-    n_actions = len(rows.end) // len(net)
-    onward, ends = coo_array(rows.onward), np.flatnonzero(rows.end)
-    weights, index = model.on_landmarks(rows.ahead[ends])
-    pairs = np.concatenate([onward.coords[0], np.repeat(ends, index.shape[1])])
-    ended = (rows.end[ends, None] * weights).ravel()
-    # A row is a pair that was tried once, with a share of this try for each of its outcomes.
-    counts = merge_transitions(
-        pairs // n_actions,
-        pairs % n_actions,
-        np.concatenate([onward.coords[1], index.ravel()]),
-        np.arange(len(pairs)) >= onward.nnz,
-        np.concatenate([onward.data, ended]),
-    )
-    starts, groups = np.flatnonzero(rows.start), model.coverage_groups(net.landmarks)
-    operator, anchors, ordinary = _on_counts(
-        counts,
-        (starts, rows.start[starts]),
-        n_actions=n_actions,
-        ridge=float(rows.sink[0]),
-        groups=groups,
-    )
-    target = None
+    groups, target = model.coverage_groups(net.landmarks), None
     if cover.has_target:
         some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
         owner = net.nearest(model.points(some), 1)[1][:, 0]
-        target = cover.target(groups[anchors // 2], some, ordinary.numpy()[owner])
+        target = cover.target(groups, some, owner)
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]
     buffers = dict(encoder.named_buffers())
@@ -200,35 +185,27 @@ def landmark_planning_model(model: LandmarkModel, encoder: Encoder, cover: Cover
     buffers["width"][kept] = torch.from_numpy(model.scale[seen])
     basis = torch.zeros(len(net), encoder.feature_dim, dtype=torch.float64)
     basis[:, kept] = torch.from_numpy(net.landmarks[:, seen])
-    return PlanningModel(
-        operator=operator,
-        start=operator.start,
-        anchors=anchors,
-        basis=basis,
-        coefficients=lambda values: operator.action_values(values)[ordinary],
-        target=target,
+    return replace(
+        _on_rows(rows, basis, groups, target),
         n_pairs=model.n_pairs,
-        outcome_variance=0.0,
         on_landmarks=True,
         action_repeat=ACTION_REPEAT,
     )
 
 
-def _on_counts(
-    counts: TransitionCounts,
-    starts: tuple[IntArray, FloatArray],
-    *,
-    n_actions: int,
-    ridge: float,
-    groups: IntArray,
-) -> tuple[SparseOperator, IntArray, Tensor]:
-    """The operator of counted transitions, its anchors (s,), and the rows (q,) of the anchors that
-    are not terminal; arguments as of ``SparseOperator.from_counts``."""
-    anchors = exact_anchors(counts, starts[0])
-    operator = SparseOperator.from_counts(
-        counts, *starts, n_actions=n_actions, ridge=ridge, groups=groups
+def _on_rows(rows: Rows, basis: Tensor, groups: IntArray, target: Tensor | None) -> PlanningModel:
+    """The model of rows of m landmarks, with groups (m,) and a target (m,) of them."""
+    operator, n_landmarks = rows.operator(groups), len(groups)
+    if target is not None:  # twins are covered with their landmarks
+        target = torch.cat([target, target.new_zeros(operator.n_states - n_landmarks)])
+    return PlanningModel(
+        operator=operator,
+        start=operator.start,
+        anchors=np.arange(operator.n_states),
+        basis=basis,
+        coefficients=lambda values: operator.action_values(values)[:n_landmarks],
+        target=target,
     )
-    return operator, anchors, torch.from_numpy(np.flatnonzero(anchors % 2 == 0))
 
 
 def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:

@@ -22,7 +22,7 @@ from rover.operators.occupancy import (
     objective_gradient,
     solve_occupancy,
 )
-from rover.operators.sparse import SparseOperator, exact_anchors
+from rover.operators.sparse import SparseOperator
 from rover.operators.support import (
     Support,
     TransitionCounts,
@@ -47,7 +47,6 @@ __all__ = [
     "TransitionCounts",
     "TransitionModel",
     "TransitionOperator",
-    "exact_anchors",
     "exact_support",
     "fit_transition_model",
     "growing_steps",

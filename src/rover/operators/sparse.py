@@ -29,7 +29,7 @@ from scipy.sparse.linalg import SuperLU, bicgstab, splu
 from torch import Tensor
 
 from rover.errors import NonFiniteError, SingularSolveError
-from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
+from rover.operators.support import BoolArray, FloatArray, IntArray
 
 _MOST_FILLED = 20.0
 """Numbers in LU factors, as a multiple of those in the matrix, from which on iterating is faster:
@@ -109,45 +109,6 @@ class SparseOperator:
             distinct, index = np.unique(groups, return_inverse=True)
             # Without groups of several states the Gram matrix is the identity.
             self._groups = index.reshape(-1) if len(distinct) < self.n_states else None
-
-    @classmethod
-    def from_counts(
-        cls,
-        counts: TransitionCounts,
-        starts: IntArray,
-        start_weights: FloatArray,
-        *,
-        n_actions: int,
-        ridge: float,
-        groups: IntArray | None = None,
-    ) -> SparseOperator:
-        """Estimate the transition operator of exact states from merged transitions.
-
-        Its states are :func:`exact_anchors`. The numbers equal `exact_support` and
-        `fit_transition_model` with a Dirac kernel on distinct observations, without dense matrices.
-
-        Args:
-            counts, starts, start_weights: as of `exact_support`.
-            n_actions: A.
-            ridge: λ > 0, on counts.
-            groups: (N,) group that each observation is covered with; None: each its own.
-        """
-        keys = exact_anchors(counts, starts)
-        _, _, pair_of_row, pair_counts = counts.pairs()
-        # frequency · c / (c + λ), with frequency = count / c
-        values = counts.counts / (pair_counts[pair_of_row] + ridge)
-        pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
-        arrivals = np.searchsorted(keys, 2 * counts.successors + counts.terminated)
-        # Every initial state is among the keys, as an ordinary one.
-        start, weights = np.zeros(len(keys)), start_weights / start_weights.sum()
-        np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
-        observations = keys // 2
-        return cls(
-            csr_array((values, (pairs, arrivals)), shape=(len(keys) * n_actions, len(keys))),
-            torch.from_numpy(start),
-            np.repeat((keys % 2).astype(np.float64), n_actions),
-            observations if groups is None else groups[observations],
-        )
 
     @classmethod
     def from_dynamics(
@@ -267,12 +228,3 @@ def _elimination_order(rows: IntArray, columns: IntArray, size: int) -> tuple[In
         options={"SymmetricMode": True},
     )
     return np.argsort(trial.perm_c).astype(np.int64), trial.nnz
-
-
-def exact_anchors(counts: TransitionCounts, starts: IntArray) -> IntArray:
-    """The states (s,) of transitions and starts: 2·observation index, + 1 of a terminal state.
-
-    An observation that was seen both as a terminal and as an ordinary state is there twice.
-    """
-    arrivals = 2 * counts.successors + counts.terminated
-    return np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))

@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from rover.data import Buffer
-from rover.operators.support import FloatArray, IntArray
+from rover.operators import TransitionCounts
+from rover.operators.support import FloatArray
 from rover.world.lattice import Foretold
 from rover.world.rows import Rows
 
-_UNTRIED, ENDED = -2, -1
-"""In place of where a pair leads: it was never tried; the episode terminated."""
+_UNTRIED = -(2**62)
+"""In place of where a pair leads: it was never tried."""
 
 _SMALLEST_RIDGE = 1e-12
 
@@ -23,8 +23,9 @@ class Counts:
     """The outcomes of the pairs (x, a) of a buffer whose observations are states.
 
     It is the transition model of states without neighbours: each is its own landmark, and depends
-    on its own transitions alone. A pair is the number x·A + a, its outcome an observation, or
-    ``ENDED``, wherever that was. Lists hold one number for each pair.
+    on its own transitions alone. A pair is the number x·A + a, its outcome an
+    observation y, or −1 − y where the episode terminated in it. Lists hold one number for each
+    pair.
 
     Args:
         buffer: the transitions; those that it holds already are taken in.
@@ -56,14 +57,19 @@ class Counts:
         self.first_tries = [0] * buffer.n_actions
         self.departures = [0] * buffer.n_actions
         self.ends = False
-        self.extend()
-        for row in range(len(buffer)):
-            self.add(row)
+        self._n = 0
+        self.take_in()
 
     @property
     def n_pairs(self) -> int:
         """Number of pairs that were tried."""
         return sum(self.first_tries)
+
+    def take_in(self) -> None:
+        """Count the transitions that are new in the buffer."""
+        self.extend()
+        for row in range(self._n, len(self._buffer)):
+            self.add(row)
 
     def extend(self) -> bool:
         """Make room for the buffer's new observations; whether there are any."""
@@ -76,19 +82,20 @@ class Counts:
         return missing > 0
 
     def add(self, row: int) -> bool:
-        """Count the transition in a row of the buffer.
+        """Count the transition in the next row of the buffer.
 
         True if its outcome is new to its pair, unless it was foretold while all are certain.
         """
-        buffer = self._buffer
+        buffer, self._n = self._buffer, row + 1
         x, action = int(buffer.inputs[row]), int(buffer.actions[row])
-        outcome = ENDED if buffer.terminated[row] else int(buffer.successors[row])
+        ends, outcome = bool(buffer.terminated[row]), int(buffer.successors[row])
+        outcome = -1 - outcome if ends else outcome
         pair = x * buffer.n_actions + action
         foretold = None if self._foretold is None else self._foretold.known.get(pair)
         self._age += 1
         if buffer.truncated[row]:
             self._longest = max(self._longest, self._age)
-        if buffer.truncated[row] or outcome == ENDED:
+        if buffer.truncated[row] or ends:
             self._age = 0
         entry = self._entry.get((pair, outcome))
         tries, square = self.tries[pair], self._square[pair]
@@ -100,7 +107,7 @@ class Counts:
             self._counts.append(1)
             square += 1
             self.following[pair] = outcome
-            self.ends |= outcome == ENDED
+            self.ends |= ends
             if not tries:
                 self.first_tries[action] += 1
                 self.departures[action] += outcome != x
@@ -130,26 +137,24 @@ class Counts:
         """1 − Σ_x' p(x'|x, a)², pooled over the pairs seen more than once, without bias."""
         return self._variance / self._freedom if self._freedom else 0.0
 
-    def outcomes(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Pairs (r,), what they led to (r,), and how often (r,)."""
-        counts = np.array(self._counts, np.float64)
-        return np.array(self._pairs, np.int64), np.array(self._outcomes, np.int64), counts
+    def outcomes(self) -> TransitionCounts:
+        """Distinct transitions, in the order in which they were first seen."""
+        pairs, outcomes = np.array(self._pairs, np.int64), np.array(self._outcomes, np.int64)
+        return TransitionCounts(
+            inputs=pairs // self._buffer.n_actions,
+            actions=pairs % self._buffer.n_actions,
+            successors=np.where(outcomes < 0, -1 - outcomes, outcomes),
+            terminated=outcomes < 0,
+            counts=np.array(self._counts, np.float64),
+        )
 
-    def rows(self) -> Rows:
-        """Rows by relative frequencies; a pair that was never tried leads to the sink."""
-        n_actions, tries = self._buffer.n_actions, np.array(self.tries, np.float64)
-        pairs, to, counts = self.outcomes()
-        share, goes_on = counts / tries[pairs], to != ENDED
-        size = len(tries) // n_actions
+    def rows(self, *, ridge: float = 0.0) -> Rows:
+        """Rows by relative frequencies; λ = `ridge` of :meth:`~rover.world.rows.Rows.of_counts`."""
+        n_actions = self._buffer.n_actions
         begins, times = self._buffer.starts()
-        return Rows(
-            onward=csr_array(
-                (share[goes_on], (pairs[goes_on], to[goes_on])), shape=(len(tries), size)
-            ),
-            end=np.bincount(pairs, share * ~goes_on, minlength=len(tries)).astype(np.float64),
-            sink=(tries == 0.0).astype(np.float64),
-            start=np.bincount(begins, times, minlength=size) / max(float(times.sum()), 1.0),
-            ahead=np.empty((len(tries), 0)),
+        start = np.bincount(begins, times, minlength=len(self.tries) // n_actions)
+        return Rows.of_counts(
+            self.outcomes(), start.astype(np.float64), n_actions=n_actions, ridge=ridge
         )
 
     def novelty(self) -> FloatArray:

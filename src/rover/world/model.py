@@ -261,9 +261,13 @@ class LandmarkModel:
         self._start = start.astype(np.float64)
         ahead, weights, index, end = self._reached(self.net.landmarks)
         kept = 1.0 / (1.0 + LANDMARKS.sink)
+        alive = weights * (1.0 - end)[:, None]
+        onward = sparse_rows(index, kept * alive, len(self.net))
+        ended = sparse_rows(index, kept * end[:, None] * weights, len(self.net))
+        ended.eliminate_zeros()
         return Rows(
-            onward=sparse_rows(index, kept * weights, len(self.net)),
-            end=kept * end,
+            onward=onward,
+            ended=ended,
             sink=np.full(len(ahead), 1.0 - kept),
             start=self._start,
             ahead=ahead,
@@ -290,7 +294,7 @@ class LandmarkModel:
         ends, terminates = self.dynamics.ends(points)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
         weights, index = self.on_landmarks(ahead)
-        return ahead, weights * (1.0 - end)[:, None], index, end
+        return ahead, weights, index, end
 
     def novelty_rows(self) -> NoveltyRows:
         """Rows at most a fiftieth of the data old, and their novelty up to date."""
@@ -317,7 +321,8 @@ class LandmarkModel:
         points = self.points(np.array([observation]))
         ahead, weights, index, end = self._reached(points)
         self.dynamics.visit(len(self.buffer))
-        onward = (weights * values[index]).sum(axis=1) + end * float(self._start @ values)
+        alive = weights * (1.0 - end)[:, None]
+        onward = (alive * values[index]).sum(axis=1) + end * float(self._start @ values)
         novelty = self.dynamics.novelty(ahead)
         idle = self._idle(observation)
         onward[idle] = novelty[idle] = 0.0

@@ -1,38 +1,107 @@
-"""Rows of a transition model: what every action at every landmark leads to, in numbers ≥ 0."""
+"""Rows of a transition model: what every action at every landmark leads to, in numbers ≥ 0.
+
+Whatever plans takes rows and nothing else: exploration and value iteration take expectations of
+values, coverage takes the transition operator. What makes them, counts of states or a dynamics
+model on landmarks, is of no concern to it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.sparse import csr_array
+import torch
+from scipy.sparse import csr_array, hstack, vstack
 
-from rover.operators.support import FloatArray
+from rover.operators import SparseOperator, TransitionCounts
+from rover.operators.support import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A row for each of A actions at each of n points, over m landmarks; all parts are ≥ 0, sum 1.
+    """A row for each of A actions at each of n points, over m landmarks.
+
+    All parts are ≥ 0, and the parts of a row sum to 1.
 
     Attributes:
-        onward: (n·A, m), row i·A + a.
-        end: (n·A,) probability that the episode ends, and another one begins.
+        onward: (n·A, m), row i·A + a: landmarks at which the episode goes on.
+        ended: (n·A, m) landmarks at which it ends; then another one begins.
         sink: (n·A,) probability of leaving the data.
         start: (m,) where episodes begin, sum 1.
-        ahead: (n·A, d) the predicted points, in units of the model; (n·A, 0) of exact states.
+        ahead: (n·A, d) the predicted points, in units of the model; (n·A, 0) of states.
     """
 
     onward: csr_array
-    end: FloatArray
+    ended: csr_array
     sink: FloatArray
     start: FloatArray
     ahead: FloatArray
+
+    @classmethod
+    def of_counts(
+        cls, counts: TransitionCounts, start: FloatArray, *, n_actions: int, ridge: float = 0.0
+    ) -> Self:
+        """Rows of states by relative frequencies: each is its own landmark.
+
+        A pair that was seen n times leads to the sink with probability λ / (n + λ), and one that
+        was never tried leads nowhere else.
+
+        Args:
+            counts: transitions between m states, merged or not.
+            start: (m,) weights ≥ 0 of the states in which episodes begin.
+            n_actions: A.
+            ridge: λ ≥ 0.
+        """
+        n_states, ends = len(start), counts.terminated
+        pairs = counts.inputs * n_actions + counts.actions
+        tries = np.bincount(pairs, counts.counts, minlength=n_states * n_actions)
+        shares = counts.counts / (tries[pairs] + ridge)
+
+        def over(some: BoolArray) -> csr_array:
+            index = pairs[some], counts.successors[some]
+            return csr_array((shares[some], index), shape=(len(tries), n_states))
+
+        return cls(
+            onward=over(~ends),
+            ended=over(ends),
+            sink=np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0),
+            start=start / max(float(start.sum()), 1e-300),
+            ahead=np.empty((len(tries), 0)),
+        )
+
+    @cached_property
+    def end(self) -> FloatArray:
+        """Probability (n·A,) that the episode ends."""
+        return np.asarray(self.ended.sum(axis=1), np.float64)
 
     def expected(self, values: FloatArray, n_actions: int) -> FloatArray:
         """Expectation (n, A) of values (m,) after each action; the sink is worth nothing."""
         after = self.onward @ values + self.end * float(self.start @ values)
         return np.asarray(after.reshape(-1, n_actions))
+
+    def operator(self, groups: IntArray | None = None) -> SparseOperator:
+        """The transition operator of the rows of all m landmarks (n = m).
+
+        An episode ends in a terminal state, which is occupied for one step: a twin of each
+        landmark at which episodes end, covered with it. Twins stand behind the landmarks.
+
+        Args:
+            groups: (m,) number ≥ 0 of what each landmark is covered with; None: each its own.
+        """
+        n_landmarks = len(self.start)
+        n_actions = len(self.sink) // n_landmarks
+        twins = np.flatnonzero(self.ended.sum(axis=0))
+        to = hstack([self.onward, self.ended[:, twins]], format="csr")
+        nothing = csr_array((len(twins) * n_actions, to.shape[1]))
+        covered = np.arange(n_landmarks) if groups is None else groups
+        return SparseOperator(
+            csr_array(vstack([to, nothing], format="csr")),
+            torch.from_numpy(np.append(self.start, np.zeros(len(twins)))),
+            np.repeat([0.0, 1.0], [n_landmarks * n_actions, len(twins) * n_actions]),
+            np.append(covered, covered[twins]),
+        )
 
 
 class NoveltyRows(NamedTuple):

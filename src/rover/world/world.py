@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from rover.data import Buffer
+from rover.world.counts import Counts
 from rover.world.model_selection import (
     DECIDED,
     has_metric,
@@ -54,6 +55,7 @@ class World:
         self._decided_on, self._is_exact = 0, True
         self.counts_error: float | None = None
         self.motion_error: float | None = None
+        self._counts: Counts | None = None
         self._parts: dict[Hashable, Any] = {}
         self._made_of = (0, 0, 0)
 
@@ -71,6 +73,14 @@ class World:
             counted = self.counts_error <= max(self.motion_error, _MOST_LEFT)
             self._is_exact = counted or self.motion_error > least or is_lattice(buffer, due)
         return self._is_exact
+
+    @property
+    def counts(self) -> Counts:
+        """The outcomes of the pairs of states and actions, of all transitions so far."""
+        if self._counts is None:
+            self._counts = Counts(self.buffer, foretells=True)
+        self._counts.take_in()
+        return self._counts
 
     @property
     def repeats(self) -> bool:
