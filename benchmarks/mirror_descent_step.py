@@ -37,10 +37,10 @@ from rover.operators import (
     TransitionModel,
     exact_support,
     fit_transition_model,
-    merge_transitions,
     policy_at_anchors,
     solve_occupancy,
 )
+from rover.transitions import merge_transitions
 
 # The oracle of the tests: the package itself has no use for the slow form.
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]

@@ -1,4 +1,4 @@
-"""Rows of arrays: evenly spaced, by episode, far apart, in cells, in blocks; without torch."""
+"""Types of arrays, and their rows: evenly spaced, distinct, far apart, in blocks; without torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+SAMPLE = 500
+"""Rows that a choice is made by where all of them would say no more."""
 
 
 def evenly_spaced(n: int, most: int) -> IntArray:
@@ -38,6 +42,18 @@ def farthest_points(points: NDArray[Any], most: int) -> IntArray:
         chosen.append(int(distances.argmax()))
         np.minimum(distances, np.linalg.norm(points - points[chosen[-1]], axis=1), out=distances)
     return np.array(chosen, np.int64)
+
+
+def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
+    """First row (d,) and inverse (n,) of the distinct rows of columns (n,) of numbers ≥ 0.
+
+    In lexicographic order.
+    """
+    # One integer for each row, which sorts ten times faster than rows do.
+    table = np.stack(columns)
+    keys = np.ravel_multi_index(tuple(table), tuple(table.max(axis=1, initial=0) + 1))
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first, inverse.reshape(-1)
 
 
 @cache

@@ -27,14 +27,11 @@ from rover.envs import FiniteMDP, finite_dynamics, horizon_of, make_env
 from rover.errors import ArtefactError
 from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.evaluation.finite import TARGET_COVERAGE, sample_steps_to_full_coverage
-from rover.operators import (
-    growing_steps,
-    merge_transitions,
-    mirror_descend,
-)
+from rover.operators import growing_steps, mirror_descend
 from rover.plots import RunFiles
 from rover.policies import load_policy
 from rover.training.run_folder import load_run_buffer
+from rover.transitions import merge_transitions
 from rover.version import __version__
 from rover.world.rows import Rows
 from rover_bench.metrics import METRICS

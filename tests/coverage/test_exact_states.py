@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from rover import Rover
 from rover.coverage.plan import landmark_planning_model
-from rover.operators import (
-    Interpolation,
-    merge_transitions,
-    solve_occupancy,
-)
+from rover.operators import Interpolation, solve_occupancy
 from rover.policies import CoveragePolicy
+from rover.transitions import merge_transitions
 from rover.world.rows import Rows
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rover.arrays import rows_before
 from rover.data import Buffer, ObservationTable
 from rover.errors import ArtefactError, ConfigurationError, StorageError
-from rover.operators import merge_transitions
 from rover.storage import write_sealed
+from rover.transitions import merge_transitions
 
 N_STATES, N_ACTIONS = 5, 3
 STATES = st.integers(0, N_STATES - 1)

@@ -181,9 +181,9 @@ def test_an_attribute_of_another_meaning_is_no_horizon():
     agent = rover.Rover(env, seed=0).learn(100)
     assert horizon_of(env) == 5
     assert agent.buffer.longest_episode == 40
-    assert horizon_of(env, agent.buffer) == 200
+    assert horizon_of(env, longest=agent.buffer.longest_episode) == 200
     env.max_steps = 40  # a limit
-    assert horizon_of(env, agent.buffer) == 40
+    assert horizon_of(env, longest=agent.buffer.longest_episode) == 40
 
 
 class Failing(Arena):

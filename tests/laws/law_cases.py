@@ -22,9 +22,9 @@ from rover.operators import (
     TransitionModel,
     exact_support,
     fit_transition_model,
-    merge_transitions,
     solve_occupancy,
 )
+from rover.transitions import merge_transitions
 
 N_OBSERVATIONS = 24
 N_NEW = 5

@@ -20,7 +20,7 @@ from rover.operators import (
     objective_gradient,
     solve_occupancy,
 )
-from rover.operators.support import TransitionCounts
+from rover.transitions import TransitionCounts
 from rover.world.rows import Rows
 
 ROOT = Path(__file__).parents[2]

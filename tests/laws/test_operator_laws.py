@@ -8,13 +8,8 @@ import torch
 from law_cases import CASES, KINDS, Case, make_case, relative_error
 from torch import Tensor
 
-from rover.operators import (
-    exact_support,
-    fit_transition_model,
-    merge_transitions,
-    nystrom_support,
-    objective_gradient,
-)
+from rover.operators import exact_support, fit_transition_model, nystrom_support, objective_gradient
+from rover.transitions import merge_transitions
 
 TOLERANCE = 1e-8
 EXPLICIT = [(kernel, kind) for kernel, kind in CASES if kernel != "linear primal"]

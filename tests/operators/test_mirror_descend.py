@@ -21,11 +21,11 @@ from rover.operators import (
     exact_support,
     fit_transition_model,
     growing_steps,
-    merge_transitions,
     mirror_descend,
     policy_at_anchors,
     solve_occupancy,
 )
+from rover.transitions import merge_transitions
 
 RULES = {
     "constant": StepRule(2.0),

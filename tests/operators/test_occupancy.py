@@ -14,11 +14,11 @@ from rover.operators import (
     SparseOperator,
     exact_support,
     fit_transition_model,
-    merge_transitions,
     objective_gradient,
     solve_occupancy,
 )
 from rover.operators.kernels import cholesky_factor, require_finite
+from rover.transitions import merge_transitions
 from rover.world.rows import Rows
 
 EYE = torch.eye(2).double()

@@ -16,14 +16,13 @@ from rover.operators import (
     Kernel,
     Linear,
     Support,
-    TransitionCounts,
     TransitionModel,
     exact_support,
     fit_transition_model,
     make_kernel,
-    merge_transitions,
     nystrom_support,
 )
+from rover.transitions import TransitionCounts, merge_transitions
 
 
 def walk(seed: int, n: int = 80, n_states: int = 12, n_actions: int = 2) -> Support:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rover
+from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.operators.support import FloatArray, IntArray
 from rover.world.dynamics_model import DynamicsModel
 from rover.world.net import Net
 from rover.world.outcomes import (

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import rover
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.solving.experience import Experience
 from rover.solving.simulation import Stage, _warn_if_worse_than_random, best_plan
 from rover.world.refined_dynamics import RefinedDynamics

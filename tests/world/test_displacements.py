@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rover.operators.support import BoolArray, FloatArray
+from rover.arrays import BoolArray, FloatArray
 from rover.world.displacements import (
     Displacements,
     Fit,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
-from rover.operators.support import FloatArray, IntArray
 from rover.world.dynamics import ACTION_REPEAT
 from rover.world.dynamics_model import DynamicsModel
 from rover.world.model import LandmarkModel

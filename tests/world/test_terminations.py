@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from rover.operators.support import FloatArray
+from rover.arrays import FloatArray
 from rover.world.terminations import (
     Terminations,
     left_out_loss,

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from rover.arrays import FloatArray
 from rover.baselines.icm import IcmConfig, IcmFeatures
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import RunningMoments
 from rover.data import Batch
 from rover.errors import ConfigurationError
-from rover.operators.support import FloatArray
 
 
 class ParticleConfig(BaseModel, extra="forbid", frozen=True):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
+from rover.arrays import FloatArray
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward
 from rover.data import Batch
@@ -21,7 +22,6 @@ from rover.errors import NonFiniteError
 from rover.features.networks import byte_scale
 from rover.learners import PolicyNetwork
 from rover.learners.networks import RowCache
-from rover.operators.support import FloatArray
 from rover.policies import NetworkPolicy
 from rover.storage import restore_tensors
 

@@ -26,6 +26,7 @@ from scipy.spatial import cKDTree
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
+from rover.arrays import FloatArray, IntArray
 from rover.envs import GridWorld, finite_dynamics, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError, abridge
 from rover.features import (
@@ -37,7 +38,6 @@ from rover.features import (
     make_encoder,
 )
 from rover.operators import Linear
-from rover.operators.support import FloatArray, IntArray
 from rover.policies import CoveragePolicy, TabulatedPolicy
 from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent

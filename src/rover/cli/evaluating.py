@@ -98,7 +98,7 @@ def _evaluate(
     buffer = load_run_buffer(path) if path.is_dir() and problem is None else None
     if buffer is not None:
         warn_of_another_world(env, buffer, seed=policy.details["seed"])
-    horizon = horizon_of(env, buffer)
+    horizon = horizon_of(env, longest=0 if buffer is None else buffer.longest_episode)
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
     setup |= {"repeats": repeats, "max_steps": max_steps}
     if problem is None:

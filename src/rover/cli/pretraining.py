@@ -233,7 +233,8 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     if summary["left_out"] is not None:
         from rover.envs import horizon_of
 
-        cost = _EVALUATED_SETS * _EVALUATION_EPISODES * horizon_of(agent.env, agent.buffer)
+        horizon = horizon_of(agent.env, longest=agent.buffer.longest_episode)
+        cost = _EVALUATED_SETS * _EVALUATION_EPISODES * horizon
         say(
             f"left out:   {summary['left_out']}.",
             f"            `rover evaluate` measures it in at most {cost:,} steps.",

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.contexts.image_blocks import as_numbers
-from rover.operators.support import BoolArray, FloatArray, IntArray
 
 Array32 = NDArray[np.float32]
 

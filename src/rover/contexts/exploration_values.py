@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import sger
 
+from rover.arrays import FloatArray, IntArray
 from rover.contexts.codes import Array32, ObservationCodes
-from rover.operators.support import FloatArray, IntArray
 
 LAMBDA = 0.3
 """λ of regressions."""

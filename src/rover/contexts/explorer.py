@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.contexts.codes import Array32, ObservationCodes, fit_codes, relevant_numbers
 from rover.contexts.exploration_values import (
     ActionRegressions,
@@ -31,7 +32,6 @@ from rover.contexts.exploration_values import (
 from rover.contexts.image_blocks import as_numbers, block_side
 from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
-from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.world.net import MOST_ROWS
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import blocks, evenly_spaced
-from rover.operators.support import SAMPLE
+from rover.arrays import SAMPLE, blocks, evenly_spaced
 
 _FEWEST_BLOCKS, _MOST_BLOCKS = 5, 16
 """Blocks along the shorter side."""

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import FloatArray, IntArray
 from rover.contexts.codes import Array32
 from rover.contexts.exploration_values import ExplorationValueModel
-from rover.operators.support import FloatArray, IntArray
 from rover.world.values import iterate
 
 TIE = 1e-9

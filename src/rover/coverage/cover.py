@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.arrays import FloatArray, IntArray
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Gaussian
 from rover.operators.kernels import require_finite
-from rover.operators.support import FloatArray, IntArray
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.world.world import World
 

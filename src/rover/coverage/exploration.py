@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rover.arrays import FloatArray
 from rover.contexts.memory import TIE
 from rover.data import Buffer
-from rover.operators.support import FloatArray
 from rover.world.contact import ContactSearch
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT

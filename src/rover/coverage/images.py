@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rover.arrays import blocks, evenly_spaced, rows_before
+from rover.arrays import FloatArray, IntArray, blocks, evenly_spaced, rows_before
 from rover.data import Buffer
 from rover.features import Encoder, as_tensor, slow_encoder
 from rover.features.slow import (
@@ -21,7 +21,6 @@ from rover.features.slow import (
     slow_features,
     speed_weights,
 )
-from rover.operators.support import FloatArray, IntArray
 from rover.world.net import FIRST_UNITS, units_due
 
 

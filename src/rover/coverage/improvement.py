@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from rover.arrays import IntArray
 from rover.coverage.config import RoverConfig
 from rover.coverage.plan import PlanningModel
 from rover.errors import ArtefactError
 from rover.operators import StepRule, growing_steps, mirror_descend
-from rover.operators.support import IntArray
 from rover.storage import check_tensors
 
 _FEW_NEW = 0.03

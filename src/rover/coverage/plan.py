@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.arrays import evenly_spaced
+from rover.arrays import FloatArray, IntArray, evenly_spaced
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover
 from rover.data import Buffer
@@ -20,12 +20,11 @@ from rover.operators import (
     Interpolation,
     Kernel,
     SparseOperator,
-    TransitionCounts,
     exact_support,
     fit_transition_model,
     nystrom_support,
 )
-from rover.operators.support import FloatArray, IntArray
+from rover.transitions import TransitionCounts
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT
 from rover.world.model import LandmarkModel

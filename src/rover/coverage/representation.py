@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.arrays import blocks, evenly_spaced
+from rover.arrays import FloatArray, IntArray, blocks, evenly_spaced
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover, feature_units
 from rover.coverage.images import ImageFeatures, lasts_a_lag
@@ -28,9 +28,9 @@ from rover.features import (
     input_statistics,
     make_encoder,
 )
-from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
-from rover.operators.support import FloatArray, IntArray
+from rover.operators import Dirac, Interpolation, Kernel
 from rover.storage import copied_tensors, restore_tensors
+from rover.transitions import TransitionCounts
 from rover.world.model_selection import is_one_hot
 from rover.world.net import FIRST_UNITS
 from rover.world.world import World

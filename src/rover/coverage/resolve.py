@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rover.arrays import IntArray
 from rover.contexts.recognition import check_size
 from rover.coverage.config import RoverConfig
 from rover.errors import ConfigurationError
 from rover.features import EncoderConfig, encoder_config
 from rover.features.config import EncoderKind
-from rover.operators.support import IntArray
 
 _SMALL_VECTOR = 64
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rover.arrays import IntArray
 from rover.coverage.config import RoverConfig
 from rover.errors import ConfigurationError
 from rover.features import (
@@ -21,7 +22,6 @@ from rover.features import (
     info_nce_loss,
     self_predictive_loss,
 )
-from rover.operators.support import IntArray
 
 _FINAL_LEARNING_RATE_FRACTION = 0.1
 _TARGET_DECAY = 0.99  # share of the old weights that BYOL's target encoder keeps at each update

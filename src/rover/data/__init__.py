@@ -5,6 +5,7 @@ from rover.data.buffer import Buffer, ObservationTable
 from rover.data.checking import check_env, check_same_spaces
 from rover.data.relabel import label, relabel
 from rover.data.rollout import Collector, RunningEpisode, as_reward, episode_seed
+from rover.transitions import TransitionCounts, merge_transitions
 
 __all__ = [
     "Batch",
@@ -12,6 +13,7 @@ __all__ = [
     "Collector",
     "ObservationTable",
     "RunningEpisode",
+    "TransitionCounts",
     "as_reward",
     "check_env",
     "check_same_spaces",
@@ -19,6 +21,7 @@ __all__ = [
     "episode_seed",
     "gather",
     "label",
+    "merge_transitions",
     "n_step_batch",
     "relabel",
     "sample_windows",

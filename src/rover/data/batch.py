@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rover.arrays import IntArray
 from rover.data.buffer import Buffer
-from rover.operators.support import IntArray
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.envs.spaces import MAX_ACTIONS, Spaces
 from rover.errors import ArtefactError, ConfigurationError, StorageError, shorten
-from rover.operators.support import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    TransitionCounts,
-    merge_transitions,
-)
 from rover.storage import check_tensors, fitting, read_sealed, write_sealed
+from rover.transitions import TransitionCounts, merge_transitions
 
 _FIRST_CAPACITY = 1024
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import blocks
+from rover.arrays import BoolArray, FloatArray, blocks, distinct_rows
 from rover.data.buffer import Buffer
 from rover.envs import RewardFunction
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.operators.support import BoolArray, FloatArray, distinct_rows
 
 # Observations are gathered for so many transitions at a time: images fill memory quickly.
 _TRANSITIONS_AT_ONCE = 1024

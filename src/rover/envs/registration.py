@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
@@ -26,9 +26,6 @@ from rover.envs.enumeration import Enumerated
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
-
-if TYPE_CHECKING:
-    from rover.data import Buffer
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 
@@ -111,13 +108,12 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
 
 
-def horizon_of(env: gym.Env[Any, Any], buffer: Buffer | None = None) -> int:
+def horizon_of(env: gym.Env[Any, Any], *, longest: int = 0) -> int:
     """Steps after which episodes are truncated; 200 without a limit, or with one above a million.
 
     Attributes ``horizon`` and ``max_steps`` are names that an environment may use for something
-    else: one that is less than the longest episode of the `buffer` is no limit.
+    else: one that is less than the `longest` episode that was recorded is no limit.
     """
-    longest = 0 if buffer is None else buffer.longest_episode
     # Steps that end an episode, and how many of them a decision takes.
     limits: list[tuple[Any, int]] = [(env.spec and env.spec.max_episode_steps, 1)]
     repeat, horizon = 1, _MAX_HORIZON + 1

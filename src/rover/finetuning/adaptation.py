@@ -21,11 +21,11 @@ import numpy as np
 from scipy.spatial import KDTree
 from torch import nn
 
+from rover.arrays import BoolArray, FloatArray
 from rover.data import check_same_spaces
 from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
-from rover.operators.support import BoolArray, FloatArray
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards

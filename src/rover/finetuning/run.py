@@ -16,6 +16,7 @@ import torch
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
+from rover.arrays import FloatArray
 from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
 from rover.envs import Spaces
 from rover.errors import ConfigurationError, RoverWarning
@@ -23,7 +24,6 @@ from rover.evaluation import greedy_episodes
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
 from rover.learners import PolicyNetwork, TwinCritics
-from rover.operators.support import FloatArray
 from rover.policies import GreedyPolicy, NetworkPolicy, Policy, TabulatedPolicy
 from rover.storage import RunConfig, restore_tensors
 from rover.training.environments import (

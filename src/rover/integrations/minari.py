@@ -24,7 +24,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from rover.arrays import farthest_points
+from rover.arrays import FloatArray, farthest_points
 from rover.data import Buffer, check_same_spaces, relabel
 from rover.envs import RewardFunction, Spaces, known_id, make_env, reward_function
 from rover.envs.registration import portable_kwargs
@@ -38,7 +38,6 @@ from rover.errors import (
     UnsupportedSpaceError,
     abridge,
 )
-from rover.operators.support import FloatArray
 from rover.storage import check_writable, read_run_config
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__

@@ -25,9 +25,7 @@ from rover.operators.occupancy import (
 from rover.operators.sparse import SparseOperator
 from rover.operators.support import (
     Support,
-    TransitionCounts,
     exact_support,
-    merge_transitions,
     nystrom_support,
 )
 from rover.operators.transition import TransitionModel, fit_transition_model
@@ -44,14 +42,12 @@ __all__ = [
     "SparseOperator",
     "StepRule",
     "Support",
-    "TransitionCounts",
     "TransitionModel",
     "TransitionOperator",
     "exact_support",
     "fit_transition_model",
     "growing_steps",
     "make_kernel",
-    "merge_transitions",
     "mirror_descend",
     "nystrom_support",
     "objective_gradient",

@@ -28,8 +28,8 @@ from scipy.sparse import coo_array, csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import SuperLU, bicgstab, splu
 from torch import Tensor
 
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import NonFiniteError, SingularSolveError
-from rover.operators.support import BoolArray, FloatArray, IntArray
 
 _MOST_FILLED = 20.0
 """Numbers in LU factors, as a multiple of those in the matrix, from which on iterating is faster:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.arrays import FloatArray
 from rover.contexts.codes import ObservationCodes
 from rover.contexts.exploration_values import (
     OPTIMISM,
@@ -23,7 +24,6 @@ from rover.contexts.image_blocks import n_numbers
 from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
 from rover.features.networks import cast_observations
-from rover.operators.support import FloatArray
 from rover.policies.policy import Policy, Probs
 from rover.storage import check_tensors
 

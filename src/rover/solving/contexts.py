@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gymnasium as gym
 
+from rover.arrays import FloatArray
 from rover.errors import ConfigurationError
-from rover.operators.support import FloatArray
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.solve import RIDGE

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from rover.arrays import FloatArray
 from rover.errors import ConfigurationError
-from rover.operators.support import FloatArray
 from rover.policies import PointGoals, SampledPolicy
 from rover.solving.experience import Experience
 from rover.solving.tasks import GOAL_RADIUS, Goal, as_point

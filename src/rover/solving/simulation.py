@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from scipy.spatial import KDTree
 
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
 from rover.evaluation.rollouts import is_less
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.policies import ValuePolicy
 from rover.solving.tasks import TaskRewards
 from rover.world.dynamics import ACTION_REPEAT

@@ -18,10 +18,9 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
-from rover.arrays import blocks
+from rover.arrays import FloatArray, blocks
 from rover.envs import goal_view
 from rover.errors import ConfigurationError, RoverWarning
-from rover.operators.support import FloatArray
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.sampled import sampled_policy

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
+from rover.arrays import BoolArray, FloatArray
 from rover.data import (
     Buffer,
     RunningEpisode,
@@ -33,7 +34,6 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.operators.support import BoolArray, FloatArray
 from rover.solving.experience import Experience
 from rover.world.outcomes import OutcomeModel
 

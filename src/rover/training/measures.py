@@ -157,7 +157,7 @@ class Measures(ABC):
     @property
     def _rollout_horizon(self) -> int:
         """Steps of a roll-out, by what the run's own episodes show of the environment's limit."""
-        return min(horizon_of(self._env, self._buffer), MAX_ROLLOUT_STEPS)
+        return min(horizon_of(self._env, longest=self._buffer.longest_episode), MAX_ROLLOUT_STEPS)
 
     @cached_property
     def _rollout_env(self) -> gym.Env[Any, Any] | None:

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.arrays import cell_factors
+from rover.arrays import IntArray, cell_factors
 from rover.data import Buffer
-from rover.operators.support import IntArray
 from rover.world.gated import FEWEST_MOVES, GatedModel, GatedSums
 from rover.world.sampled import Controls, SampledPlan, Sampling
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rover.arrays import FloatArray
 from rover.data import Buffer
-from rover.operators import TransitionCounts
-from rover.operators.support import FloatArray
+from rover.transitions import TransitionCounts
 from rover.world.lattice import Foretold
 from rover.world.rows import Rows
 

@@ -26,8 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.arrays import evenly_spaced
-from rover.operators.support import SAMPLE, FloatArray, IntArray
+from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
 
 _MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
 _FLAT_BEYOND = 0.25  # share of the range of the data beyond which features stay as they are

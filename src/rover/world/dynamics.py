@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from rover.arrays import blocks
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.world.displacements import Displacements
 from rover.world.invariants import Invariants
 from rover.world.terminations import Terminations

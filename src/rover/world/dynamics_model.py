@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rover.arrays import blocks, evenly_spaced
-from rover.operators.support import SAMPLE, BoolArray, FloatArray, IntArray
+from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.world.displacements import USUAL_FIT, Displacements, Fit
 from rover.world.dynamics import ACTION_REPEAT, Dynamics
 from rover.world.model_selection import unexplained

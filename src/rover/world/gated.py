@@ -32,9 +32,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.arrays import rows_before
+from rover.arrays import BoolArray, FloatArray, IntArray, rows_before
 from rover.data import Buffer
-from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.world.net import MOST_ROWS, units_due
 
 N_FEATURES = 1000

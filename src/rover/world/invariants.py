@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.operators.support import FloatArray
+from rover.arrays import FloatArray
 
 _ZERO = 1e-9  # mean square of a relation that holds, numbers of 32 bits considered
 _POINTS = 2  # for each term, at least

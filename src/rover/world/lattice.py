@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
-from rover.operators.support import FloatArray, IntArray
 
 _Place = tuple[int, ...]
 

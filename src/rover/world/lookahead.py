@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rover.arrays import cell_factors
-from rover.operators.support import FloatArray, IntArray
+from rover.arrays import FloatArray, IntArray, cell_factors
 from rover.world.dynamics import ACTION_REPEAT
 from rover.world.dynamics_model import DynamicsModel
 

@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rover.arrays import evenly_spaced
+from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import SAMPLE, FloatArray, IntArray
 from rover.world.displacements import USUAL_FIT, Fit
 from rover.world.dynamics_model import STALE, DynamicsModel
 from rover.world.lookahead import ActionSequence, most_novel_sequence

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import evenly_spaced
+from rover.arrays import SAMPLE, FloatArray, evenly_spaced
 from rover.data import Buffer
-from rover.operators.support import SAMPLE, FloatArray
 from rover.world.displacements import Displacements
 from rover.world.lattice import find_lattice
 from rover.world.net import time_units

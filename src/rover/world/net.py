@@ -15,9 +15,8 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from rover.arrays import blocks, rows_before
+from rover.arrays import FloatArray, IntArray, blocks, rows_before
 from rover.operators.kernels import interpolation_weights
-from rover.operators.support import FloatArray, IntArray
 
 _MODEL_LAG = 5
 """Steps whose change is the unit of distance of the transition model."""

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.arrays import blocks
-from rover.operators.support import FloatArray
+from rover.arrays import FloatArray, blocks
 
 MOST_PAIRS = 36
 """Pairs of features that are looked at: those with the largest weights."""

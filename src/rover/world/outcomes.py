@@ -19,9 +19,8 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.spatial import KDTree
 
-from rover.arrays import evenly_spaced
+from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
 from rover.operators.kernels import gaussian_weights
-from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.world.dynamics import Dynamics
 from rover.world.dynamics_model import MOST_COMPARED
 from rover.world.model_selection import is_lattice

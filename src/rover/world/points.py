@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from rover.arrays import blocks
+from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
-from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.world.displacements import (
     SEARCHED_FIT,
     USUAL_FIT,

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial import KDTree
 
-from rover.arrays import evenly_spaced
-from rover.operators.support import FloatArray, IntArray
+from rover.arrays import FloatArray, IntArray, evenly_spaced
 from rover.world.displacements import SEARCHED_FIT, Displacements
 from rover.world.dynamics import Dynamics
 from rover.world.dynamics_model import MOST_COMPARED

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, hstack, vstack
 
-from rover.operators import SparseOperator, TransitionCounts
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.operators import SparseOperator
+from rover.transitions import TransitionCounts
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.operators.support import FloatArray
+from rover.arrays import FloatArray
 from rover.world.gated import GatedModel
 
 _COLOUR = 2.0  # exponent of the noise's spectrum

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.operators.support import BoolArray, FloatArray
+from rover.arrays import BoolArray, FloatArray
 from rover.world.displacements import Basis, Smoothness
 
 _LENGTH = Smoothness().length

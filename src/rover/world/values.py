@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rover.arrays import FloatArray
 from rover.errors import RoverWarning
-from rover.operators.support import FloatArray
 from rover.world.rows import Rows
 
 _MAX_SWEEPS = 20_000

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from rover.arrays import FloatArray
 from rover.errors import ConfigurationError
 from rover.features import encoder_config, make_encoder
 from rover.operators import Dirac
-from rover.operators.support import FloatArray
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig

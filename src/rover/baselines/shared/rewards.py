@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from rover.arrays import FloatArray, distinct_rows
 from rover.data import Batch
 from rover.features import (
     Encoder,
@@ -25,7 +26,6 @@ from rover.features import (
 )
 from rover.features.networks import make_linear
 from rover.operators.kernels import require_finite
-from rover.operators.support import FloatArray, distinct_rows
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
