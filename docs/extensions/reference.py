@@ -29,7 +29,7 @@ import rover
 import rover_bench
 
 NOT_OF_A_CLASS = "Module,BaseModel,Env,Wrapper,ObservationWrapper,ActionWrapper,VectorEnv,ndarray"
-PROSE = ("rover.errors", "rover.training.run_folder", "rover.baselines.shared.bonus")
+PROSE = ("rover.errors", "rover.training.run_folder", "rover.baselines.bonus")
 """Modules without `__all__` whose classes and functions guides speak of."""
 
 

@@ -13,7 +13,8 @@ from ring_batches import make_reward, reward_of, ring_batch
 from scipy import special
 from scipy.spatial.distance import cdist
 
-from rover.baselines.apt import _AptReward, _mean_neighbor_distances
+from rover.baselines.apt import ParticleConfig, _AptReward, particle_rewards
+from rover.baselines.rewards import RunningMoments
 from rover.features import info_nce_loss
 
 
@@ -50,23 +51,24 @@ def test_the_reward_of_apt_is_brute_force_over_the_whole_batch(preset):
 
 
 @given(
-    m=st.integers(1, 12),
+    n=st.integers(2, 30),
     d=st.sampled_from([1, 2, 40]),
     k=st.integers(1, 9),
     seed=st.integers(0, 10_000),
+    counts_itself=st.booleans(),
 )
 @settings(max_examples=80)
-def test_distances_are_those_of_the_expanded_batch(m, d, k, seed):
+def test_distances_are_those_of_brute_force(n, d, k, seed, counts_itself):
     rng = np.random.default_rng(seed)
-    points = rng.normal(size=(m, d)) + 100.0
-    counts = rng.integers(0, 4, size=m)
-    counts[0] += k + 1
-    owner = np.repeat(np.arange(m), counts)
-    distances = cdist(points[owner], points[owner])
-    np.fill_diagonal(distances, np.inf)
-    brute_force = np.sort(distances, axis=1)[:, :k].mean(axis=1)
-    merged = _mean_neighbor_distances(torch.from_numpy(points), torch.from_numpy(counts), k=k)
-    np.testing.assert_allclose(merged.numpy()[owner], brute_force, rtol=1e-9, atol=1e-6)
+    points, index, k = rng.normal(size=(n, d)) + 100.0, rng.integers(n, size=n), min(k, n - 1)
+    distances = cdist(points[index], points[index])
+    np.fill_diagonal(distances, 0.0 if counts_itself else np.inf)
+    config = ParticleConfig(k=k, count_itself=counts_itself)
+    rewards, found = particle_rewards(
+        torch.from_numpy(points), torch.from_numpy(index), config, RunningMoments(1)
+    )
+    np.testing.assert_allclose(found, np.sort(distances, axis=1)[:, :k].mean(axis=1), atol=1e-6)
+    np.testing.assert_array_equal(rewards, torch.log1p(found))
 
 
 def mean_losses(apt: Any, features: torch.Tensor, batch: Any) -> tuple[torch.Tensor, ...]:

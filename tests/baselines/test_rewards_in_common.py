@@ -19,7 +19,7 @@ from small_envs import ENVIRONMENTS
 
 from rover.baselines import agent_class, make_agent
 from rover.baselines.maxent import _MaxentReward
-from rover.baselines.shared.rewards import EpisodicReward, IntrinsicReward, RunningMoments
+from rover.baselines.rewards import EpisodicReward, IntrinsicReward, RunningMoments
 from rover.data import Batch, gather
 from rover.errors import NonFiniteError
 

@@ -1,17 +1,14 @@
-"""The agents that ROVER is compared with: one file each, found by its name.
+"""The agents that ROVER is compared with, one file each, and all agents by name.
 
-A file of this folder is an agent: it declares a class with a name, a label and a colour, its
-settings and its presets. Nothing else knows of it. Agents of your own, defined anywhere, are there
-as soon as their module has been imported. Importing this package imports no agent and no torch.
+An agent is a class with a name, a label and a colour, its settings and its presets. Agents of your
+own, defined anywhere, are there as soon as their module has been imported. Importing this package
+imports no agent and no torch.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
-import importlib.util
 import inspect
-import pkgutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +20,20 @@ if TYPE_CHECKING:
 
     from rover.training.agent import Agent
 
-_ROVER = "rover"
+# Of each agent the module that defines it, imported when it is first asked for, and a summary.
+_AGENTS = {
+    "rover": ("rover.coverage.agent", "occupancy coverage, planned on a learned transition model"),
+    "apt": ("rover.baselines.apt", "distance to nearest neighbours in learned features"),
+    "cic": ("rover.baselines.cic", "skills told apart by their transitions"),
+    "e3b": ("rover.baselines.e3b", "elliptical bonuses for what is new to the episode"),
+    "icm": ("rover.baselines.icm", "error at predicting inverse-dynamics features"),
+    "maxent": ("rover.baselines.maxent", "mixture of policies, by kernel density of states"),
+    "mepol": ("rover.baselines.mepol", "k-NN state entropy by on-policy search"),
+    "random": ("rover.baselines.random", "uniformly random actions"),
+    "rmax": ("rover.baselines.rmax", "count-based planning to untried actions; finite states"),
+    "rnd": ("rover.baselines.rnd", "error at predicting fixed random features"),
+    "smm": ("rover.baselines.smm", "skills that match a density of states"),
+}
 
 __all__ = [
     "agent_class",
@@ -36,23 +46,18 @@ __all__ = [
 
 
 def agent_names() -> tuple[str, ...]:
-    """Names of all agents: ROVER, this folder's, and your own that were imported."""
-    return tuple(dict.fromkeys([*_modules(), *_registered()]))
+    """Names of all agents: ROVER, the baselines, and your own that were imported."""
+    return tuple(agent_summaries())
 
 
 def agent_summaries() -> dict[str, str]:
-    """One line on each agent, by its name, without importing it: the first of its docstring."""
-    lines = {}
-    for name, cls in _registered().items():
-        lines[name] = (inspect.getdoc(cls) or "").partition("\n")[0]
-    for name, module in _modules().items():
-        spec = importlib.util.find_spec(module)
-        assert spec is not None
-        assert spec.origin is not None
-        # Parsed and not imported: torch takes a second, and --help asks for these lines.
-        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-        lines[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
-    return {name: lines[name] for name in agent_names()}
+    """One line on each agent, by its name."""
+    own = {name: (inspect.getdoc(cls) or "") for name, cls in _defined().items()}
+    lines = {name: text.partition("\n")[0] for name, text in own.items()}
+    # In the order of the table, and last what was imported beside it.
+    return {name: summary for name, (_, summary) in _AGENTS.items()} | {
+        name: line for name, line in lines.items() if name not in _AGENTS
+    }
 
 
 def agent_class(name: str) -> type[Agent[Any]]:
@@ -66,10 +71,9 @@ def agent_class(name: str) -> type[Agent[Any]]:
     """
     # Before anything is imported: the name may come from a file.
     choose("agent", name, agent_names())
-    modules = _modules()
-    if name in modules:
-        importlib.import_module(modules[name])
-    return _registered()[name]
+    if name in _AGENTS:
+        importlib.import_module(_AGENTS[name][0])
+    return _defined()[name]
 
 
 def preset_of(name: str, preset: str | None = None) -> str:
@@ -127,13 +131,7 @@ def resume_agent(
     return agent_class(name).resume(run_dir, env=env, **objects)
 
 
-def _modules() -> dict[str, str]:
-    """The module that defines each agent of rover, by the agent's name."""
-    files = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
-    return {_ROVER: "rover.coverage.agent"} | {name: f"{__name__}.{name}" for name in files}
-
-
-def _registered() -> dict[str, type[Agent[Any]]]:
+def _defined() -> dict[str, type[Agent[Any]]]:
     """Agents whose modules have been imported."""
     # Where the base class is not imported no agent can have been defined.
     module = sys.modules.get("rover.training.agent")

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from rover.baselines.apt import ParticleConfig, particle_rewards
-from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
+from rover.baselines.bonus import BonusAgent, BonusConfig
+from rover.baselines.rewards import IntrinsicReward, RunningMoments, make_mlp
 from rover.data import Batch
 from rover.features import info_nce_loss
 
@@ -64,19 +64,19 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         return rng.random(self.config.skill_dim, dtype=np.float32)
 
     def _value(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Rewards; embeddings (p, k), counts (p,) and distances (p,) of the distinct transitions,
-        and which of them each of the batch's is (n,)."""
-        (index, next_index), counts, inverse = self._merged(batch.index, batch.next_index)
+        """Rewards; embeddings (p, k) of the distinct transitions, which of them each of the batch's
+        is (n,), and distances (n,)."""
+        (index, next_index), _, inverse = self._merged(batch.index, batch.next_index)
         encoded = self._encoder(batch.observations)
         embedded = self._on_pairs(self._first, self._output, encoded, index, next_index)
-        rewards, distances = particle_rewards(embedded, counts, self.config, self._distances)
-        return rewards.index_select(0, inverse), (embedded, counts, distances, inverse)
+        rewards, distances = particle_rewards(embedded, inverse, self.config, self._distances)
+        return rewards, (embedded, inverse, distances)
 
     def _learn(self, batch: Batch, computed: tuple[Tensor, ...]) -> dict[str, float]:
         """One gradient step of the embedding."""
         assert batch.skills is not None
-        embedded, counts, distances, inverse = computed
-        self._distances.update(distances[:, None], counts)
+        embedded, inverse, distances = computed
+        self._distances.update(distances[:, None])
         # Equal transitions are one row, weighted by its count, so the loss equals the loss of the
         # batch before merging.
         loss = info_nce_loss(

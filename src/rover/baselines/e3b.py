@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import EpisodicReward, make_mlp
+from rover.baselines.bonus import BonusAgent, BonusConfig
+from rover.baselines.rewards import EpisodicReward, make_mlp
 from rover.data import Batch
 from rover.features import as_tensor
 

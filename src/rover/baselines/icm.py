@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
-from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import IntrinsicReward, make_mlp
+from rover.baselines.bonus import BonusAgent, BonusConfig
+from rover.baselines.rewards import IntrinsicReward, make_mlp
 from rover.data import Batch
 from rover.features import orthogonal_
 

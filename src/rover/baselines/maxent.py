@@ -15,8 +15,8 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from rover.arrays import FloatArray
-from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import IntrinsicReward
+from rover.baselines.bonus import BonusAgent, BonusConfig
+from rover.baselines.rewards import IntrinsicReward
 from rover.data import Batch
 from rover.errors import NonFiniteError
 from rover.features.networks import byte_scale

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from rover.arrays import BoolArray, FloatArray
-from rover.baselines.shared.counting import CountingAgent, CountingConfig
+from rover.baselines.counting import CountingAgent, CountingConfig
 from rover.world.counts import Counts
 from rover.world.values import exploration_values
 

@@ -6,8 +6,8 @@ import torch
 from pydantic import BaseModel, Field, PositiveInt
 from torch import Tensor, nn
 
-from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
+from rover.baselines.bonus import BonusAgent, BonusConfig
+from rover.baselines.rewards import IntrinsicReward, RunningMoments, make_mlp
 from rover.data import Batch
 
 _CLIP = 5.0

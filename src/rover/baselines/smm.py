@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
-from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import IntrinsicReward, make_mlp
+from rover.baselines.bonus import BonusAgent, BonusConfig
+from rover.baselines.rewards import IntrinsicReward, make_mlp
 from rover.data import Batch
 from rover.features import input_statistics
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments
+from rover.baselines.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
