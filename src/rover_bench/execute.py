@@ -5,16 +5,18 @@ A finished run is never repeated, and one that fails is reported while the other
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rich import progress
 from rich.console import Console
@@ -39,7 +41,7 @@ from rover.storage import JsonLines, flatten, is_complete, read_json, read_run_c
 from rover.training.agent import Agent
 from rover.training.monitor import Log, check_logs
 from rover.training.run_folder import load_run_buffer
-from rover_bench.executors import EXECUTORS, LocalConfig
+from rover_bench.executors import EXECUTORS, LocalConfig, Pool
 from rover_bench.measure import machine, provenance
 from rover_bench.study import SCRATCH, Case, Learning, Run
 
@@ -53,10 +55,10 @@ _TASK_CONFIGS: Mapping[str, type[TaskConfig]] = {
 _PATIENCE = 10.0
 
 _POLL_SECONDS = 0.5
-"""Seconds between two readings of the run folders."""
+"""Seconds between two readings of the jobs."""
 
 Say = Callable[[str], None]
-"""Receives one line when a run begins and one when it ends."""
+"""Receives one line when a run ends."""
 
 
 def execute(
@@ -71,10 +73,9 @@ def execute(
     """Bring every run to its end, `jobs` ≥ 1 of them side by side, and before them the pretrained
     runs that they start from; runs that share a folder are made once.
 
-    `say` receives one line when a run begins and one when it ends; `report_only` only asks which
-    runs are finished. Returned are the finished runs, and the folder of each run that failed → one
-    sentence. ConfigurationError: `jobs` is not positive, or what `executor` or `log` names is not
-    there.
+    `say` receives one line when a run ends; `report_only` only asks which runs are finished.
+    Returned are the finished runs, and the folder of each run that failed → one sentence.
+    ConfigurationError: `jobs` is not positive, or what `executor` or `log` names is not there.
     """
     if jobs < 1:
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
@@ -83,9 +84,10 @@ def execute(
     every, failures = {run.folder: run for run in runs}, dict[Path, str]()
     finished = {folder for folder, run in every.items() if _is_done(run, failures)}
     if not report_only:
-        unmade = [run for run in every.values() if run.folder not in finished]
+        unmade = [run for folder, run in every.items() if folder not in finished]
         sources = {run.source.folder: run.source for run in unmade if run.source is not None}
         first = [run for run in sources.values() if not _is_done(run, failures)]
+        say(f"{len(unmade)} of {len(every)} runs to be made, {jobs} side by side")
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
             # With nothing to make no cluster is asked for.
@@ -94,14 +96,13 @@ def execute(
             try:
                 # What tasks start from is made before any of them, and fails all of its tasks.
                 _make(first, failures, pool=pool, context=context, say=say)
-                finished |= sources.keys() - failures.keys()
                 for run in unmade:
                     if run.source is not None and (reason := failures.get(run.source.folder)):
                         text = f"{run.source.name}, which it starts from, failed: {reason}"
-                        failures.setdefault(run.folder, text)
-                _make(list(every.values()), failures, finished, pool=pool, context=context, say=say)
+                        failures[run.folder] = text
+                _make(unmade, failures, pool=pool, context=context, say=say)
             finally:  # above all on KeyboardInterrupt: every run can be resumed
-                pool.shutdown(cancel_futures=True)
+                pool.stop()
         finished = every.keys() - failures.keys()
     return [run for run in runs if run.folder in finished], failures
 
@@ -123,36 +124,65 @@ def reason_of(error: Exception) -> str:
 def _make(
     runs: Sequence[Run],
     failures: dict[Path, str],
-    finished: Collection[Path] = (),
     *,
-    pool: Executor,
+    pool: Pool,
     context: Sequence[Any],
     say: Say,
 ) -> None:
     """Bring runs to their end in a pool, and note why others fail; `context` as of `_work`."""
-    waiting: dict[Future[str | None], Run] = {}
-    with _Progress(runs, say) as shown:
-        for run in runs:
-            if run.folder in failures or run.folder in finished:
-                shown.end(run, failures.get(run.folder))
-            else:
-                shown.add(run)
-                waiting[pool.submit(_work, run, *context)] = run
+    ready = [run for run in runs if run.folder not in failures]
+    for run in runs:
+        if run.folder in failures:
+            say(f"{run.name}: FAILED: {failures[run.folder]}")
+    started = pool.start([(_work, run, *context) for run in ready])
+    waiting = list(zip(started, ready, strict=True))
+    with _progress_bar() as bar:
+        steps = bar.add_task("", total=sum(run.case.budget for run in ready))
+        numbers = itertools.count(1)
         while waiting:
-            # Woken in between to read how far the runs are.
-            done, _ = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-            shown.refresh()
-            for future in done:
-                run = waiting.pop(future)
+            ended = [(job, run) for job, run in waiting if job.done()]
+            waiting = [(job, run) for job, run in waiting if not job.done()]
+            for job, run in ended:
                 try:
-                    failure = future.result()
+                    failure = job.result()
                 except BrokenExecutor as error:
                     failure = f"{error}; run the command again to resume it"
                 except Exception as error:
                     failure = reason_of(error)
                 if failure is not None:
                     failures[run.folder] = failure
-                shown.end(run, failure)
+                bar.advance(steps, run.case.budget)
+                text = f"FAILED: {failure}" if failure else f"done, {_result(run)}"
+                say(f"[{next(numbers)}/{len(ready)}] {run.name}: {text}")
+            time.sleep(0.0 if ended else _POLL_SECONDS)
+
+
+def _progress_bar() -> progress.Progress:
+    """A bar of the steps of finished runs, on a terminal alone."""
+    console = Console(stderr=True)
+    return progress.Progress(
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("steps of finished runs"),
+        progress.TimeRemainingColumn(compact=True),
+        console=console,
+        speed_estimate_period=3600.0,  # the pace of many runs, not of the latest one
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # then lines stand above the bar
+        disable=not console.is_terminal,
+    )
+
+
+def _result(run: Run) -> str:
+    """Result of a finished run, in a few words."""
+    metrics, summary = run.folder / "metrics.jsonl", read_json(run.folder / "summary.json")
+    is_updated = metrics.exists() and metrics.stat().st_size
+    if not is_updated and agent_class(run.case.agent).learns:
+        return "WARNING: too few steps for an update of the policy, which is uniformly random"
+    forms = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}"}
+    forms |= {"cells": "{:.0f} cells", "observations": "{} observations"}
+    shown = (form.format(summary[k]) for k, form in forms.items() if summary.get(k) is not None)
+    return f"in {summary['wall_seconds']:.0f} s: {next(shown, 'finished')}"
 
 
 def _work(
@@ -297,97 +327,3 @@ def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
             return
         policy = load_policy(start.folder / "policy.safetensors")
     finetune(policy, env, total_timesteps=learn.steps, transfer=learn.transfer, **common)
-
-
-# --- progress -------------------------------------------------------------------------------------
-
-
-class _Progress:
-    """A line when a run begins and when it ends, and a bar on a terminal, inside a `with` block.
-
-    All of it is read from the run folders, so it is the same wherever the runs are made.
-    """
-
-    def __init__(self, runs: Sequence[Run], say: Say) -> None:
-        self._say, self._n_runs = say, len(runs)
-        # Runs that wait, each with the sizes of its files: it has begun when these change.
-        self._waiting: dict[Path, tuple[Run, list[int]]] = {}
-        self._running: dict[Path, Run] = {}
-        self._ended = 0
-        console = Console(stderr=True)
-        self._bar = progress.Progress(
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TextColumn("steps of finished runs"),
-            progress.TimeRemainingColumn(compact=True),
-            console=console,
-            speed_estimate_period=3600.0,  # the pace of many runs, not of the latest one
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # then lines stand above the bar
-            disable=not console.is_terminal,
-        )
-        self._all = self._bar.add_task("", total=0)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-        for run in self._running.values():
-            self._say(f"{run.name}: stopped")
-
-    def add(self, run: Run) -> None:
-        """Take note of a run that waits to be made."""
-        self._waiting[run.folder] = run, _sizes(run)
-        total = self._bar.tasks[self._all].total or 0
-        self._bar.update(self._all, total=total + run.case.budget)
-
-    def refresh(self) -> None:
-        """Say which runs have begun."""
-        for run, before in list(self._waiting.values()):
-            if _sizes(run) != before:
-                self._begin(run)
-
-    def _begin(self, run: Run) -> None:
-        _, before = self._waiting.pop(run.folder)
-        self._running[run.folder] = run
-        verb = "is resumed" if any(before) else "starts"
-        self._say(f"{run.name}: {verb}, {run.case.budget:,} steps")
-
-    def end(self, run: Run, failure: str | None) -> None:
-        """Say how a run ended, perhaps before this command; `failure` is None if well."""
-        self._ended += 1
-        text, left = f"FAILED: {failure}" if failure else "finished already", ""
-        # A short run may begin and end between two readings.
-        if run.folder in self._waiting and failure is None:
-            self._begin(run)
-        self._waiting.pop(run.folder, None)
-        if self._running.pop(run.folder, None) is not None:
-            self._bar.advance(self._all, run.case.budget)
-            seconds = self._bar.tasks[self._all].time_remaining
-            left = f"; {seconds:,.0f} s left" if seconds else ""
-            if failure is None:
-                summary = read_json(run.folder / "summary.json")
-                text = f"done in {summary.get('wall_seconds', 0):.0f} s; {_result(run, summary)}"
-        self._say(f"[{self._ended}/{self._n_runs}] {run.name}: {text}{left}")
-
-
-def _sizes(run: Run) -> list[int]:
-    """Sizes of the files that grow as soon as a run is made."""
-    files = [run.folder / name for name in ("provenance.jsonl", "metrics.jsonl")]
-    return [file.stat().st_size if file.exists() else 0 for file in files]
-
-
-def _result(run: Run, summary: Mapping[str, Any]) -> str:
-    """Result of a finished run, in a few words."""
-    metrics = run.folder / "metrics.jsonl"
-    is_updated = metrics.exists() and metrics.stat().st_size
-    if not is_updated and agent_class(run.case.agent).learns:
-        return "WARNING: too few steps for an update of the policy, which is uniformly random"
-    forms = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}"}
-    forms |= {"cells": "{:.0f} cells"}
-    for key, words in forms.items():
-        if summary.get(key) is not None:
-            return words.format(summary[key])
-    return f"{summary.get('observations')} observations"
