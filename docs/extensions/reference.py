@@ -206,22 +206,21 @@ def configurations() -> Iterator[tuple[str, str, dict[str, BaseModel]]]:
             for preset, changes in agent.presets.items()
         }
         yield agent.label, f"rover pretrain ENV --agent {name}", presets
-    kinds: dict[str, Any] = {
-        "finetune": FinetuneConfig,
-        "offline": OfflineConfig,
-        "adapt": AdaptConfig,
+    kinds: dict[str, tuple[str, Any]] = {
+        "finetune": ("finetune RUN --algorithm", FinetuneConfig),
+        "offline": ("finetune RUN --offline --algorithm", OfflineConfig),
+        "adapt": ("adapt RUN", AdaptConfig),
     }
-    for command, config in kinds.items():
+    for command, (words, config) in kinds.items():
         for learner in config.learners:
             presets = {name: config.make(learner, name) for name in config.presets}
-            words = "" if command == "adapt" else f" --algorithm {learner}"
             heading = f"{command}, {learner if command == 'adapt' else learner.upper()}"
-            yield heading, f"rover {command} RUN{words}", presets
+            yield heading, f"rover {words} {learner}".removesuffix(" plan"), presets
 
 
 def settings_table(presets: Mapping[str, BaseModel]) -> str:
     """Name, range, default and effect of every setting, and its value in presets that differ."""
-    from rover.cli.commands import setting_rows
+    from rover.cli.settings import setting_rows
 
     first, *others = presets
     rows = []
@@ -240,7 +239,7 @@ def settings_page() -> str:
     parts = [
         title("Settings"),
         "On the command line ``--set NAME=VALUE``; in Python keyword arguments of the same name. "
-        "``--help-settings`` prints the same lists. A preset that is not named has the default.\n",
+        "``rover settings`` prints the same lists. A preset that is not named has the default.\n",
     ]
     for heading, words, presets in configurations():
         parts += [title(heading, "-"), f"``{words}``\n", settings_table(presets)]
@@ -249,20 +248,16 @@ def settings_page() -> str:
 
 def command_page() -> str:
     """The help of every command."""
-    from rover.cli import main
-    from rover.cli.program import command_modules
+    from rover.cli import available, main
 
     def said(*words: str) -> str:
         out = io.StringIO()
-        try:
-            with redirect_stdout(out):
-                main([*words, "--help"])
-        except SystemExit:
-            pass
+        with redirect_stdout(out):
+            main([*words, "--help"])
         return out.getvalue()
 
     parts = [title("The command line"), "What the program says itself.\n", code(said())]
-    for name in command_modules():
+    for name in available():
         parts += [f".. _command-{name}:\n", title(f"rover {name}", "-"), code(said(name))]
     return "\n".join(parts)
 

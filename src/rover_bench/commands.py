@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from rover.baselines import agent_names, preset_of
-from rover.cli import advised
-from rover.cli.commands import command, read_env_kwargs
 from rover.cli.tables import NOTHING, make_table, say, shell
+from rover.cli.words import (
+    Count,
+    Env,
+    Folder,
+    Formats,
+    Logs,
+    Observation,
+    Settings,
+    read_env_kwargs,
+    read_settings,
+)
 from rover.errors import ConfigurationError, RoverError
-from rover.training.config import validate_settings
-from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,65 +62,88 @@ _LEGEND = {
 }
 
 
-class _Making(NamedTuple):
+_Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+_Seeds = Annotated[
+    tuple[int, ...],
+    Parameter(
+        consume_multiple=True,
+        show_default=False,
+        validator=Number(gte=0),
+        help="of every run, in the place of the study's own",
+    ),
+]
+_RunsDir = Annotated[Folder, Parameter(help="folder of the run folders, which studies share")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Making:
     """Flags of every command that makes many runs."""
 
-    settings: dict[str, Any]
-    jobs: int | None = None
-    executor: Literal["local", "ray", "slurm"] = "local"
-    log: tuple[Log, ...] = ()
-    formats: tuple[str, ...] = ("png",)
+    settings: Settings = ()
+    jobs: Annotated[
+        int | None,
+        Parameter(
+            validator=Number(gte=1, lte=1024),
+            help="runs side by side, each in a process and thread of its own [default: 2; Slurm: "
+            "1000]",
+        ),
+    ] = None
+    executor: Annotated[
+        Literal["local", "ray", "slurm"],
+        Parameter(
+            help="where runs are made: here, on a Ray cluster or by Slurm; --set gives its settings"
+        ),
+    ] = "local"
+    log: Logs = ()
+    formats: Formats = ("png",)
 
 
-def _executors(options: argparse.Namespace) -> dict[str, BaseModel]:
-    from rover_bench import EXECUTORS
-
-    return {options.executor: EXECUTORS[options.executor]}
+_HERE = Making()
 
 
-@command(_executors)
-def _compare(
-    env_id: str,
+def compare(
+    env_id: Annotated[str, Parameter(name="ENV")],
+    /,
     *,
-    observation: str | None = None,
-    env: list[str],
-    agents: str = ",".join(agent_names()),
-    presets: str = "default",
-    n_seeds: int = 5,
-    steps: int = 10_000,
-    making: _Making,
-    out: Path | None = None,
+    observation: Observation | None = None,
+    env: Env = (),
+    agents: Annotated[
+        str, Parameter(alias="--methods", metavar="NAME[:PRESET],...", show_default=False)
+    ] = ",".join(agent_names()),
+    presets: Annotated[str, Parameter(metavar="PRESET,...")] = "default",
+    n_seeds: Annotated[Count, Parameter(name="--seeds")] = 5,
+    steps: Count = 10_000,
+    making: Making = _HERE,
+    out: Folder | None = None,
 ) -> int:
-    """Run several agents on an environment, with tables and figures.
+    """Run several agents on an environment.
 
-    Each agent runs with several seeds. Tables are Markdown and CSV: mean, interquartile mean, 95%
-    bootstrap intervals.
+    Each agent runs with several seeds. Tables are Markdown and CSV: mean,
+    interquartile mean, 95% bootstrap intervals; figures are made too.
 
-    Every run is a run folder, OUT/AGENT-PRESET/seed-N, that `rover evaluate` and `rover plot` read.
-    Finished runs are not repeated, and stopped runs are resumed: to continue after an interruption,
-    or to add agents or seeds, give the same OUT. All agents make the same number of environment
-    steps.
+    Every run is a run folder, OUT/AGENT-PRESET/seed-N, that `rover evaluate` and
+    `rover plot` read. Finished runs are not repeated, and stopped runs are
+    resumed: to continue after an interruption, or to add agents or seeds, give
+    the same OUT. All agents make the same number of environment steps.
 
-    agents:
-    AGENTS
+    `rover settings` lists the agents.
+
+    examples:
+
+        rover compare rover/MultiRooms-v0 --observation onehot --steps 20000
+        rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
+        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt:published
+        rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
 
     Args:
-        env_id (ENV): Gymnasium id, such as rover/Maze-v0
-        agents (NAME[:PRESET],...): agents, with their presets where they differ from --presets
-            [default: all]
-        presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
-            fast of the others), 'paper' (ROVER's paper, published of the others), or
-            both as default,paper
+        env_id: Gymnasium id, such as rover/Maze-v0
+        agents: agents, with their presets where they differ from --presets [default: all]
+        presets: presets of each agent that names none: default (ROVER's default, fast of the
+            others), paper (ROVER's paper, published of the others), or both as default,paper
         n_seeds: runs of each agent, with the seeds 0, 1, ...
         steps: environment steps of each run
-        out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
-
-    Examples:
-        rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
-        rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
-        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:published
-        rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
-        rover compare rover/Maze-v0 --executor ray --set address=auto
+        out: folder of runs, tables and figures [default: runs/compare/ENV and its keywords]
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     chosen = _read_agents(agents, presets)
@@ -131,36 +162,34 @@ def _compare(
     return _finish(report)
 
 
-@command(_executors)
-def _sweep(
-    study: Path,
+def sweep(
+    study: Annotated[Path, Parameter(name="STUDY.toml")],
+    /,
     *,
-    seeds: tuple[int, ...] = (),
-    making: _Making,
-    runs_dir: Path = Path("runs"),
-    out: Path | None = None,
-    report_only: bool = False,
-    redraw: bool = False,
+    seeds: _Seeds = (),
+    making: Making = _HERE,
+    runs_dir: _RunsDir = Path("runs"),
+    out: Folder | None = None,
+    report_only: _Flag = False,
+    redraw: _Flag = False,
 ) -> int:
-    """Run a study, and write its page, CSV files and figures.
+    """Run a study, and write its page, tables and figures.
 
-    Finished runs are not repeated, unfinished ones are resumed, and missing pretrained runs are
-    made first. Studies share their runs.
+    Finished runs are not repeated, unfinished ones are resumed, and missing
+    pretrained runs are made first. Studies share their runs.
 
-    Args:
-        study (STUDY.toml): what is run and shown
-        seeds: of every run, in the place of the study's own
-        runs_dir: folder of the run folders, which studies share
-        out: folder of the page [default: STUDY.toml's]
-        report_only: run nothing
-        redraw: run nothing, and write page and figures again from the CSV files in --out
+    examples:
 
-    Examples:
         rover sweep experiments/results.toml --jobs 4
         rover sweep experiments/results.toml --seeds 0 1 --out pages
         rover sweep experiments/results.toml --report-only
-        rover sweep experiments/results.toml --executor slurm --set runs_per_job=4 --set cores=2
-        rover sweep --executor slurm --help-settings
+        rover sweep experiments/results.toml --executor slurm --set minutes=120
+
+    Args:
+        study: what is run and shown
+        out: folder of the page [default: STUDY.toml's]
+        report_only: run nothing
+        redraw: run nothing, and write page and figures again from the CSV files in --out
     """
     if redraw and report_only:
         raise ConfigurationError("--redraw and --report-only contradict each other: give one")
@@ -190,50 +219,49 @@ def _refuse_modules(study: Study, path: Path) -> None:
         )
 
 
-@command(_executors)
-def _reproduce(
-    name: str,
+def reproduce(
+    name: Annotated[str, Parameter(name="NAME")],
+    /,
     *,
-    scale: str = "laptop",
-    seeds: tuple[int, ...] = (),
-    making: _Making,
-    runs_dir: Path = Path("runs"),
-    out: Path = Path("results"),
-    report_only: bool = False,
+    scale: Literal["smoke", "laptop", "paper"] = "laptop",
+    seeds: _Seeds = (),
+    making: Making = _HERE,
+    runs_dir: _RunsDir = Path("runs"),
+    out: Folder = Path("results"),
+    report_only: _Flag = False,
 ) -> int:
-    """Reproduce a figure or table of the ROVER paper, or all of them.
+    """Reproduce a figure or table of the ROVER paper.
 
-    NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer, model-free,
-    goal-distance, scaling, offline, heatmaps, sensitivity, dense, matched-occupancy, pixel-sink,
-    propositions; or all. Each writes its page OUT/NAME.md, CSV files and figures. They share their
-    runs; finished runs are not repeated, and stopped ones are resumed.
+    NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer,
+    model-free, goal-distance, scaling, offline, heatmaps, sensitivity, dense,
+    matched-occupancy, pixel-sink, propositions; or all. Each writes its page
+    OUT/NAME.md, CSV files and figures. They share their runs; finished runs are
+    not repeated, and stopped ones are resumed.
 
-    Args:
-        name (NAME): of the figure or table
-        scale (SCALE): smoke: minutes for all of them, shows that they work; laptop: a day on two
-            cores; paper: the paper's seeds and budgets, for a cluster
-        seeds: of every run, in the place of the study's own
-        runs_dir: folder of the run folders, which studies share
-        out: folder of the pages
-        report_only: run nothing
+    examples:
 
-    Examples:
         rover reproduce propositions
         rover reproduce scaling --seeds 100 101
         rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
+
+    Args:
+        name: of the figure or table
+        scale: smoke: minutes for all of them, shows that they work; laptop: a day on two cores;
+            paper: the paper's seeds and budgets, for a cluster
+        out: folder of the pages
+        report_only: run nothing
     """
     from rover.errors import choose
-    from rover_bench import reproduce
-    from rover_bench.load import REPRODUCTIONS, SCALES
+    from rover_bench import reproduce as remake
+    from rover_bench.load import REPRODUCTIONS
 
     every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
-    scale = choose("scale", scale, SCALES)
     # Of all figures one that cannot be made does not keep the others from being made.
     failed: dict[str, str] = {}
     for one in REPRODUCTIONS if every else (name,):
         words = ["reproduce", one, "--scale", scale]
         words += ["--seeds", *map(str, seeds)] if seeds else []
-        make = partial(reproduce, one, scale, seeds=seeds or None, report_only=report_only)
+        make = partial(remake, one, scale, seeds=seeds or None, report_only=report_only)
         try:
             report = _run(make, words, making, runs_dir=runs_dir, out=out)
             if _finish(report):
@@ -254,15 +282,15 @@ def _say_now(line: str) -> None:
 
 
 def _run(
-    make: Callable[..., Report], words: Sequence[str], making: _Making, **places: Path
+    make: Callable[..., Report], words: Sequence[str], making: Making, **places: Path
 ) -> Report:
     """Report of `make`, with a line for every run; `words` are the command that pages name."""
+    from rover.training.config import validate_settings
     from rover_bench import EXECUTORS
 
-    place = validate_settings(type(EXECUTORS[making.executor]), making.settings)
+    place = validate_settings(type(EXECUTORS[making.executor]), read_settings(making.settings))
     words = words if making.jobs is None else [*words, "--jobs", str(making.jobs)]
-
-    with advised(lambda: "; the same command goes on where it stopped"):
+    try:
         return make(
             jobs=making.jobs or place.usual_jobs,
             executor=place,
@@ -272,6 +300,8 @@ def _run(
             say=_say_now,
             **places,
         )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("; the same command goes on where it stopped") from None
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:

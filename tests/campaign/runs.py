@@ -48,7 +48,7 @@ class Run(NamedTuple):
         words = list(self.words)
         if self.source is not None:
             words.insert(1, str(made(self.source, shared)))
-        counter = {"offline": "--updates", "solve": "--episodes"}.get(words[0], "--steps")
+        counter = "--episodes" if words[0] == "solve" else "--steps"
         return [*words, counter, str(steps or STEPS), "--run-dir", str(folder)]
 
 
@@ -94,7 +94,7 @@ _BY_NAME = {run.name.removeprefix("pretrain "): run for run in PRETRAINED}
 
 _SHORT = ["--task", _GOAL, *_set(_TASK_SETTINGS), "--run-dir", "learned"]
 SHORT_FINETUNE = [*_SHORT, "--steps", "30", *_set({"seed_steps": 5, "warmup_steps": 5})]
-SHORT_OFFLINE = [*_SHORT, "--updates", "20"]
+SHORT_OFFLINE = ["--offline", *_SHORT, "--steps", "20"]
 SHORT_ADAPT = ["--task", _GOAL, "--run-dir", "learned", "--steps", "30"]
 SHORT_SOLVE = ["--task", _GOAL, "--run-dir", "learned"]
 """What follows ``finetune RUN``, ``offline RUN``, ... for a short run."""
@@ -110,7 +110,15 @@ def _finetune(source: str, algorithm: str, origin: str) -> Run:
 
 
 def _offline(source: str, algorithm: str) -> Run:
-    words = ["offline", "--task", _GOAL, "--algorithm", algorithm, *_set(_TASK_SETTINGS)]
+    words = [
+        "finetune",
+        "--offline",
+        "--task",
+        _GOAL,
+        "--algorithm",
+        algorithm,
+        *_set(_TASK_SETTINGS),
+    ]
     return Run(f"offline {algorithm} on {source}", words, _BY_NAME[source])
 
 

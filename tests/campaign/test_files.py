@@ -51,10 +51,9 @@ _COMMANDS = {
     "evaluate": ["evaluate", "RUN"],
     "load_policy": [],
     "finetune": ["finetune", "RUN", *SHORT_FINETUNE],
-    "offline": ["offline", "RUN", *SHORT_OFFLINE],
+    "offline": ["finetune", "RUN", *SHORT_OFFLINE],
     "adapt": ["adapt", "RUN", *SHORT_ADAPT],
     "solve": ["solve", "RUN", *SHORT_SOLVE],
-    "export": ["export", "RUN", "some/data-v0"],
     "extend": ["resume", "RUN", "--steps", "120"],
     "finetune POLICY": ["finetune", f"RUN/{_POLICY}", *SHORT_FINETUNE],
 }
@@ -275,7 +274,7 @@ def _must_refuse(command: str, file: str, sealed: Sequence[str]) -> bool:
         return file == _POLICY
     reads = {
         _POLICY: ("evaluate", "finetune", "adapt", "solve"),
-        _BUFFER: ("offline", "export", "adapt", "solve"),
+        _BUFFER: ("offline", "adapt", "solve"),
     }
     return file in sealed or command in reads.get(file, ())
 

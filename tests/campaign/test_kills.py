@@ -47,7 +47,7 @@ _KILLED = (
 NUMBERS = [number for number, run in enumerate(RUNS) if run.name in _KILLED]
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
-_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 130, signal.SIGINT: 130}
 _CLOCKS = ("wall_time", "n_bytes", "sha256", "metrics.jsonl", "summary.json")
 """Keys of times, and of digests and lengths of files that hold times."""
 _MIN_KILLS, _MAX_KILLS = 2, 6

@@ -72,7 +72,7 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
     def fail(*arguments, **options):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("rover.cli.evaluating.compare_finite", fail)
+    monkeypatch.setattr("rover.evaluation.compare_finite", fail)
     line = refused("evaluate", corridor_run)
     assert "there is not enough memory for this: take fewer steps, a smaller" in line
 
@@ -86,7 +86,6 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
         ("rover/MultiRooms-v0", "- slip: probability of a random action"),
         ("rover/Corridor-v0 --env start=random", "the farthest state – steps from the start –"),
         ("MountainCar-v0", "its states are unknown"),
-        ("MountainCar-v0", "ms a step in the first 200 steps, "),
         ("Pendulum-v1", "a set of"),
         ("Blackjack-v1", "can work with it; its states are unknown"),
     ],
@@ -97,7 +96,7 @@ def test_environments_are_described(words, said, capsys):
 
 
 def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
-    monkeypatch.setattr(pretraining, "DEMO_ENV", "rover/Corridor-v0")
+    monkeypatch.setattr(pretraining, "_DEMO_ENV", "rover/Corridor-v0")
     picture = "pictures/trajectories.png"
     monkeypatch.setattr("rover.plots.plot_runs", lambda folders: [folders[0] / picture])
     for number in ("", "-2"):

@@ -1,4 +1,4 @@
-"""``rover finetune``, ``rover offline``, their ``rover resume``, and ``rover export``."""
+"""``rover finetune``, and its ``rover resume``."""
 
 import json
 import os
@@ -49,7 +49,10 @@ def test_a_task_is_learned_from_a_run(corridor_run, capsys):
         (("finetune", "RUN", "--task", "gaol=4,0"), "key of --task 'gaol'; did you mean 'goal'?"),
         (("finetune", "RUN", *ENDS, "--env", "length=7"), "a run has its own"),
         (("finetune", "RUN", *ENDS, "--from", "scratch", "--freeze", "encoder"), "no encoder to f"),
-        (("offline", "RUN"), "has no reward until it has a goal, so there is no task"),
+        (
+            ("finetune", "RUN", "--offline"),
+            "has no reward until it has a goal, so there is no task",
+        ),
     ],
 )
 def test_wrong_input_is_one_line_with_exit_code_2(refused, corridor_run, words, expected):
@@ -66,9 +69,9 @@ def test_a_stopped_run_is_resumed(refused, corridor_run, capsys, monkeypatch, ki
     from rover.finetuning.offline import OfflineTraining
 
     shutil.copytree(corridor_run, "source")
-    unit, count, cls = {
-        "finetune": ("step", "--steps", Finetuning),
-        "offline": ("update", "--updates", OfflineTraining),
+    cls, unit, mode = {
+        "finetune": (Finetuning, "step", ()),
+        "offline": (OfflineTraining, "update", ("--offline",)),
     }[kind]
     step = cls._step
 
@@ -77,11 +80,21 @@ def test_a_stopped_run_is_resumed(refused, corridor_run, capsys, monkeypatch, ki
             raise KeyboardInterrupt
         return step(self, is_last=is_last)
 
-    words = (kind, "source", *ENDS, count, "120", *QUICK, "--set", "checkpoint_every=40")
+    words = (
+        "finetune",
+        "source",
+        *mode,
+        *ENDS,
+        "--steps",
+        "120",
+        *QUICK,
+        "--set",
+        "checkpoint_every=40",
+    )
     with monkeypatch.context() as patch:
         patch.setattr(cls, "_step", interrupt)
         assert main([*words, "--run-dir", "stopped"]) == 130
-    interrupted = f"rover: interrupted at {unit} 100; continue with: rover resume stopped\n"
+    interrupted = "rover: interrupted; continue with: rover resume stopped\n"
     assert interrupted in capsys.readouterr().err
     assert "takes no --steps: only runs of" in refused("resume", "stopped", "--steps=9")
     data = []
@@ -94,30 +107,3 @@ def test_a_stopped_run_is_resumed(refused, corridor_run, capsys, monkeypatch, ki
     assert main(["resume", "stopped", *data]) == 0
     assert main(["resume", "stopped"]) == 0
     assert f"stopped is complete: 120 {unit}s." in capsys.readouterr().out
-
-
-# --- rover export ---
-
-
-@pytest.fixture(autouse=True)
-def _data_sets_of_the_test(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-
-
-def test_a_run_becomes_a_data_set_that_is_not_overwritten(capsys, refused, corridor_run):
-    minari = pytest.importorskip("minari")
-    words = ["export", str(corridor_run), "rover/corridor-v0", "--author", "Ada"]
-    assert main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
-    dataset = minari.load_dataset("rover/corridor-v0")
-    assert lines == [
-        f"rover/corridor-v0: 60 transitions in {dataset.total_episodes} episodes",
-        f"files:     {dataset.storage.data_path}",
-        "in Python: minari.load_dataset('rover/corridor-v0')",
-    ]
-    assert dataset.storage.metadata["author"] == {"Ada"}
-    assert "there is a Minari data set 'rover/corridor-v0' already" in refused(*words)
-    words[2] = "rover/corridor-end-v0"
-    assert main([*words, "--task", "goal=4,0"]) == 0
-    dataset = minari.load_dataset("rover/corridor-end-v0")
-    assert dataset.recover_environment(eval_env=True).unwrapped.goal == (4, 0)

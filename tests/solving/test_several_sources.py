@@ -65,7 +65,7 @@ def test_runs_of_different_environments_are_refused(runs):
 
 
 def test_offline_learning_takes_several_runs(runs, tmp_path, capsys):
-    words = ["offline", *map(str, runs), "--task", "goal=2,0", "--updates", "20", "--no-progress"]
+    words = ["finetune", "--offline", *map(str, runs), "--task", "goal=2,0", "--steps", "20"]
     with warnings.catch_warnings(action="ignore"):
         assert main([*words, "--run-dir", str(tmp_path / "learned")]) == 0
     assert "seed0-and-2-more" in capsys.readouterr().out

@@ -1,99 +1,87 @@
-"""The command line: ``rover pretrain``, ``resume``, ``evaluate``, ``plot``, ``compare``, ...
+"""The command line: ``rover pretrain``, ``resume``, ``evaluate``, ``solve``, ``plot``, ...
 
-Only the answer to signals is here: a command's module is imported when the command is run, and
-torch when it needs it, so that ``--help`` and wrong input are answered before. Ctrl-C and SIGTERM
-give one line that says how to go on, and the exit code 128 + signal. The first signal becomes an
-exception, so that files, progress bars and processes are closed; a second one ends the process at
-once.
+This file answers `rover --help` and ends interrupted commands. :mod:`rover.cli.app` reads the
+words, and a command's module is imported when the command is run or explained.
 """
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
 from typing import Any
 
-_VERBS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+from rover.version import __version__
 
-# Module state, because signal handlers take no arguments of ours. The innermost advice belongs to
-# the current operation.
-_received: list[int] = []
-_advice: list[Callable[[], str]] = []
+COMMANDS = {
+    "pretrain": ("rover.cli.pretraining", "Pretrain on an environment without its reward."),
+    "resume": ("rover.cli.tasks", "Continue a run that was stopped."),
+    "evaluate": ("rover.cli.evaluating", "Measure the coverage and occupancy of a policy."),
+    "plot": ("rover.cli.evaluating", "Draw figures of runs."),
+    "solve": ("rover.cli.solving", "Plan for a reward on the transitions of pretraining."),
+    "adapt": ("rover.cli.tasks", "Learn a task by interacting, with the model of a run."),
+    "finetune": ("rover.cli.tasks", "Learn a task from a pretrained policy, or from stored data."),
+    "envs": ("rover.cli.environments", "List environments, or show one."),
+    "settings": ("rover.cli.settings", "List settings with their ranges and values."),
+    "demo": ("rover.cli.pretraining", "Pretrain on five rooms and look at the result."),
+}
+"""Module and first line of help of each command, which is the function of that name."""
+
+LABORATORY = {
+    "compare": ("rover_bench.commands", "Run several agents on an environment."),
+    "sweep": ("rover_bench.commands", "Run a study, and write its page, tables and figures."),
+    "reproduce": ("rover_bench.commands", "Reproduce a figure or table of the ROVER paper."),
+}
+"""Commands of the extra `bench`, which are there where its pandas is."""
+
+_HELP = """\
+usage: rover COMMAND ... [--import MODULE] [--traceback]
+
+ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
+
+commands:
+{commands}
+
+`rover COMMAND --help` explains a command, `rover --version` prints the version.
+
+a first session:
+  rover demo                                    pretrain on five rooms, look at the result
+  rover pretrain rover/Maze-v0 --steps 3000     pretrain; writes a run folder under runs/
+  rover evaluate runs/rover-Maze-v0-default-seed0
+  rover plot runs/rover-Maze-v0-default-seed0   figures of what was learned
+  rover solve runs/rover-Maze-v0-default-seed0 --goals all            plans, without a step
+  rover finetune runs/rover-Maze-v0-default-seed0 --task goal=marked  learn a task
+"""
+
+
+def available() -> dict[str, tuple[str, str]]:
+    """The commands that are installed."""
+    return COMMANDS | (LABORATORY if importlib.util.find_spec("pandas") else {})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, the process's arguments by default, and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Tests and notebooks run several commands in one process.
-    _received.clear()
-    # nohup has SIGINT ignored: so it stays
-    heard = [number for number in _VERBS if signal.getsignal(number) is not signal.SIG_IGN]
-    handlers = {number: signal.signal(number, _stop) for number in heard}
-    hook, sys.unraisablehook = sys.unraisablehook, _hide_lost
+    if not words or words[0] in ("-h", "--help"):
+        # Written without cyclopts, whose import takes as long as all the rest.
+        lines = (f"  {name:10} {summary}" for name, (_, summary) in available().items())
+        sys.stdout.write(_HELP.format(commands="\n".join(lines)))
+        return 0
+    if words[0] == "--version":
+        sys.stdout.write(f"rover {__version__}\n")
+        return 0
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        from rover.cli.program import answer
+        from rover.cli.app import run
 
-        return answer(words)
-    except BaseException as error:
-        if not _is_stop(error):
-            raise
-        number = _received[0] if _received else signal.SIGINT
-        advice = "".join(map(str, error.args)) if isinstance(error, KeyboardInterrupt) else ""
-        sys.stderr.write(_line(number, advice))
-        return 128 + number
+        return run(words)
+    except KeyboardInterrupt as interrupt:
+        sys.stderr.write(f"rover: interrupted{''.join(map(str, interrupt.args))}\n")
+        return 128 + signal.SIGINT
     finally:
-        sys.unraisablehook = hook
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def advised(advice: Callable[[], str]) -> Iterator[Callable[[], None]]:
-    """Tell an interrupted user, inside a `with` block, how far it came and how to go on.
-
-    What the block is given raises the exception of a signal that a finaliser or a library lost
-    again.
-    """
-    _advice.append(advice)
-    try:
-        yield _raise_if_stopped
-    except BaseException as error:
-        if _is_stop(error):
-            raise KeyboardInterrupt(advice()) from None
-        raise
-    finally:
-        _advice.pop()
-
-
-def _raise_if_stopped() -> None:
-    if _received:
-        raise KeyboardInterrupt
-
-
-def _line(number: int, advice: str) -> str:
-    return f"rover: {_VERBS[signal.Signals(number)]}{advice}\n"
-
-
-def _is_stop(error: BaseException) -> bool:
-    # A library may have made another exception of ours, or an interrupt of its own.
-    return bool(_received) or isinstance(error, KeyboardInterrupt)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    if _received:
-        # Not through sys.stderr, whose lock may be held. No finalisers: one of them may be what
-        # hangs. Worker processes end with this one.
-        os.write(2, _line(_received[0], _advice[-1]() if _advice else "").encode())
-        os._exit(128 + _received[0])
-    _received.append(number)
+def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _hide_lost(lost: Any) -> None:
-    # Python prints and drops exceptions in finalisers; ours is raised again at the next record.
-    if not isinstance(lost.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)

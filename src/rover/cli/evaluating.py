@@ -5,32 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-import gymnasium as gym
-import numpy as np
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
-from rover.cli.commands import command
-from rover.cli.solving import say_task, task_figures
+from rover.cli import words
 from rover.cli.tables import figures_table, say
-from rover.envs import finite_dynamics, known_id, make_env
-from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.errors import ConfigurationError
-from rover.evaluation import RolloutEvaluator, compare_finite
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from rover.envs import FiniteMDP
     from rover.policies import Policy
-
-
-class _Sampling(NamedTuple):
-    """Flags of every command that samples figures."""
-
-    episodes: int = 20
-    repeats: int = 100
-    seed: int = 0
-    as_json: bool = False
-
 
 _ROLLOUT_NOTE = (
     "The states of this environment are unknown, so neither coverage nor J* can be computed. Cells "
@@ -47,53 +35,60 @@ _ROLLOUT_ROWS: list[tuple[str, ...]] = [
 ]
 
 
-@command()
-def _evaluate(
-    path: Path,
+def evaluate(
+    path: words.Run,
+    /,
     *,
-    sampling: _Sampling,
-    max_steps: int = 100_000,
+    episodes: words.Episodes = 20,
+    repeats: Annotated[int, Parameter(validator=Number(gte=2, lte=10**4))] = 100,
+    seed: words.Seed = 0,
+    as_json: Annotated[bool, Parameter(name="--json", negative="", show_default=False)] = False,
+    max_steps: words.Count = 100_000,
 ) -> None:
-    """Measure a policy: coverage, exact occupancy, distance from the optimum.
+    """Measure the coverage and occupancy of a policy.
 
     Uniformly random actions and the optimal policy for J are measured too.
 
-    Where the dynamics are known (rover's environments, FrozenLake, Taxi, CliffWalking):
-      coverage               share of all states that N episodes visit together, sampled
-      P(coverage ≥ 95%)      share of the repeats in which they visit so many
-      steps to full coverage resampling episodes until every state was seen, sampled
-      J                      Σ_x d(x)² of the exact discounted occupancy d: chance that two draws
-                             meet
-      J/J*                   relative to the least J of any policy: 1 is optimal
-      entropies              of the exact occupancy, in nats; at most the logarithm of the number of
-                             states
+    Where the dynamics are known (rover's environments, FrozenLake, Taxi,
+    CliffWalking):
 
-    For unknown dynamics, episodes are rolled out: visited cells of a net, the k-nearest-neighbour
-    entropy of the visited observations, and the lengths of episodes.
+    - coverage: share of all states that the episodes visit together
+    - P(coverage ≥ 95%): share of the repeats in which they visit so many
+    - steps to full coverage: resampling episodes until every state was seen
+    - `J = Σ d²` of the exact discounted occupancy d: the chance that two draws
+      meet
+    - `J/J*`: relative to the least J of any policy; 1 is optimal
+    - entropies of the exact occupancy, in nats
 
-    A policy with skills, or a mixture of policies, draws one component for each episode. For a
-    policy of `rover solve` the return is measured too: −1 per step and 0 on arrival for goals, or
-    the environment's own reward.
+    For unknown dynamics, episodes are rolled out: visited cells of a net, the
+    k-nearest-neighbour entropy of the visited observations, and the lengths of
+    episodes.
+
+    A policy with skills, or a mixture of policies, draws one component for each
+    episode. For a policy of `rover solve` the return is measured too: −1 per
+    step and 0 on arrival for goals, or the environment's own reward.
+
+    examples:
+
+        rover evaluate runs/rover-Maze-v0-default-seed0
+        rover evaluate runs/maze/policy.safetensors --episodes 5
+        rover evaluate runs/maze --json | jq .policy.optimality_ratio
 
     Args:
-        path (RUN|POLICY): run folder, or policy.safetensors
+        path: run folder, or policy.safetensors
+        repeats: sets of such episodes, for confidence intervals; 2 to 5 for roll-outs
+        as_json: print one JSON object, and nothing else
         max_steps: steps after which waiting for full coverage is given up
-
-    Examples:
-        rover evaluate runs/rover-Maze-v0-default-seed0
-        rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
-        rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
-    policy = read_policy(path)
-    from rover.envs import horizon_of
+    from rover.envs import finite_dynamics, horizon_of, known_id, make_env
     from rover.training.environments import warn_of_another_world
     from rover.training.run_folder import load_run_buffer
 
+    policy = read_policy(path)
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
     # The file may be older than the environment registered under its id.
     policy.check_fits(env)
-    episodes, repeats, seed, as_json = sampling
     problem = finite_dynamics(env)
     buffer = load_run_buffer(path) if path.is_dir() and problem is None else None
     if buffer is not None:
@@ -115,6 +110,8 @@ def _evaluate(
     columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
     say(figures_table(title, columns, rows), note)
     if task is not None:
+        from rover.cli.solving import say_task
+
         say_task(task, episodes)
 
 
@@ -124,6 +121,11 @@ _Measured = tuple[dict[str, Any], str, list[tuple[str, ...]], str]
 
 def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) -> _Measured:
     """Measure a policy where the dynamics are known, beside uniform actions and the optimum."""
+    import numpy as np
+
+    from rover.envs.dynamics import MAX_EVALUATED_STATES
+    from rover.evaluation import compare_finite
+
     n_states, max_steps = problem.dynamics.n_states, setup["max_steps"]
     figures = compare_finite(
         problem,
@@ -159,6 +161,9 @@ def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) 
 
 def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> _Measured:
     """Measure a policy by roll-outs beside uniform actions, where the states are unknown."""
+    import numpy as np
+
+    from rover.evaluation import RolloutEvaluator
     from rover.evaluation.rollouts import MEASURED_SETS
 
     del setup["max_steps"]  # nothing is waited for
@@ -195,6 +200,7 @@ def _task_figures(
     seed: int,
 ) -> dict[str, Any] | None:
     """Returns of a policy in the tasks that it was planned for; None if `env` has no such task."""
+    from rover.cli.solving import task_figures
     from rover.policies import ValuePolicy
     from rover.solving import OWN_REWARD, goal_regret, reward_regret
 
@@ -211,6 +217,7 @@ def _task_figures(
 
 def read_policy(path: Path) -> Policy:
     """The policy of a run folder or policy file; its details say what it was trained on."""
+    from rover.envs import known_id
     from rover.policies import load_policy
     from rover.training.run_folder import POLICY_FILE, finished_file
 
@@ -224,42 +231,43 @@ def read_policy(path: Path) -> Policy:
     return policy
 
 
-@command()
-def _plot(
-    paths: tuple[Path, ...],
-    *,
-    out: Path | None = None,
-    formats: tuple[str, ...] = ("png",),
-    dpi: int = 150,
+def plot(
+    *paths: words.Run,
+    out: words.Folder | None = None,
+    formats: words.Formats = ("png",),
+    dpi: Annotated[int, Parameter(validator=Number(gte=30, lte=1200))] = 150,
     dims: str | None = None,
-    no_title: bool = False,
+    title: Annotated[bool, Parameter(show_default=False)] = True,
 ) -> None:
     """Draw figures of runs.
 
-    For a run of `rover pretrain`, into RUN/pictures: curves of visited states and coverage, visits
-    compared with random actions (on the map, in a plane of two numbers of the observation, sorted,
-    or as images), and for known states episodes, occupancy and actions of the policy.
+    For a run of `rover pretrain`, into RUN/pictures: curves of visited states
+    and coverage, visits compared with random actions (on the map, in a plane of
+    two numbers of the observation, sorted, or as images), and for known states
+    episodes, occupancy and actions of the policy.
 
-    For several runs of `rover pretrain` on one environment: curves of each agent, with the mean
-    over seeds and its 95% interval.
+    For several runs of `rover pretrain` on one environment: curves of each
+    agent, with the mean over seeds and its 95% interval.
 
-    For runs of `rover finetune` or `rover offline`: learning curves, a panel for each task and a
-    curve for each start and learner, with the mean over seeds and its 95% interval.
+    For runs of `rover finetune` or `rover adapt`: learning curves, a panel for
+    each task and a curve for each start and learner, with the mean over seeds
+    and its 95% interval.
 
     Nothing is computed again.
 
-    Args:
-        paths (RUN): run folder; several of one kind share a figure
-        out: folder of the pictures [default: RUN/pictures of the only run]
-        dpi: dots per inch of png files, 30 to 1200
-        dims (I,J): two numbers of vector observations, whose plane shows the visits
-        no_title: leave out the titles of figures, as for a paper
+    examples:
 
-    Examples:
         rover plot runs/rover-Maze-v0-default-seed0
         rover plot runs/robot --dims 0,2
-        rover plot runs/rover-Maze-v0-*-seed? --out pictures --format pdf --no-title
+        rover plot runs/maze-*-seed? --out pictures --format pdf --no-title
         rover plot runs/maze-marked-ddpg-*-seed? --out pictures
+
+    Args:
+        paths: run folder; several of one kind share a figure
+        out: folder of the figures [default: RUN/pictures of the only run]
+        dpi: dots per inch of png files
+        dims: two numbers of vector observations, as in 0,2, whose plane shows the visits
+        title: --no-title leaves out the titles of figures, as for a paper
     """
     from rover.plots import plot_runs
 
@@ -271,6 +279,5 @@ def _plot(
             raise ConfigurationError(
                 f"--dims takes two numbers of the observation, as in --dims 0,1, not {dims!r}"
             ) from None
-    options: dict[str, Any] = {"formats": tuple(formats), "dpi": dpi, "titles": not no_title}
-    for picture in plot_runs(paths, out=out, dims=chosen, **options):
+    for picture in plot_runs(paths, out=out, formats=formats, dpi=dpi, dims=chosen, titles=title):
         say(str(picture))

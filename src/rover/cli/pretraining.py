@@ -2,152 +2,133 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel
+from cyclopts import Parameter
 
-from rover.baselines import agent_class, make_agent, preset_of
-from rover.cli.commands import command, read_env_kwargs
-from rover.cli.runs import Watching, free_folder, watched
-from rover.cli.solving import say_goals
+from rover.cli import words
+from rover.cli.runs import free_folder, resumable
 from rover.cli.tables import figures_table, say, shell
 from rover.errors import ConfigurationError
-from rover.evaluation.visits import N_REFERENCES
-from rover.training.config import merge_settings, validate_settings
 
 if TYPE_CHECKING:
     from rover.training.agent import Agent
 
-_DEFAULT_STEPS = {"default": 3000}
-_OTHER_STEPS = 10_000
-DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
+_DEFAULT_STEPS, _OTHER_STEPS = 3_000, 10_000  # of ROVER's best preset, and of all others
+_DEMO_ENV = "rover/MultiRooms-v0"
 
 _SEEN = {
     "states": ("states seen", "{states_seen:,.0f}{spread} of {states_total:,}"),
     "observations": ("distinct observations", "{observations:,.0f}{spread}"),
     "cells": ("visited cells", "{data_cells:,.0f}{spread}"),
 }
-_EVALUATION_EPISODES, _EVALUATED_SETS = 20, 11
 
 
-def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
-    agent = agent_class(options.agent)
-    chosen = preset_of(options.agent, options.preset)
-    return {
-        name: validate_settings(agent.config_class, merge_settings(agent.presets[name], {}))
-        # Without --preset all are shown side by side, to choose from.
-        for name in ([chosen] if options.preset else agent.presets)
-    }
-
-
-@command(_presets)
-def _pretrain(
-    env_id: str,
+def pretrain(
+    env_id: Annotated[str, Parameter(name="ENV")],
+    /,
     *,
-    agent: str = "rover",
+    agent: Annotated[str, Parameter(alias="--method", metavar="NAME")] = "rover",
     preset: str | None = None,
-    settings: dict[str, Any],
-    steps: int | None = None,
-    seed: int = 0,
-    observation: str | None = None,
-    env: list[str],
-    target: Callable[..., Any] | None = None,
-    run_dir: Path | None = None,
-    watching: Watching,
+    steps: words.Count | None = None,
+    observation: words.Observation | None = None,
+    env: words.Env = (),
+    target: words.OwnFunction | None = None,
+    making: words.Making = words.MAKING,
 ) -> None:
     """Pretrain on an environment without its reward.
 
-    The agent does not use the reward. The result is a policy whose episodes cover the states of the
-    environment as evenly as possible.
+    The agent does not use the reward. The result is a policy whose episodes
+    visit the states of the environment as evenly as possible.
 
-    ENV is any Gymnasium id with discrete or up to 32 continuous actions, and Discrete, vector
-    or image observations; "module:Name-v0" imports the module that registers it. `rover envs`
-    lists rover's own.
+    ENV is any Gymnasium id with discrete or up to 32 continuous actions, and
+    Discrete, vector or image observations; "module:Name-v0" imports the module
+    that registers it. `rover envs` lists rover's own.
 
-    All files go to one run folder: settings, metrics, the policy, the replay buffer, checkpoints.
-    `rover resume RUN` continues a stopped run, with the same result.
+    All files go to one run folder: settings, metrics, the policy, the replay
+    buffer, checkpoints. `rover resume RUN` continues a stopped run, with the
+    same result.
 
-    Settings have the values of the preset unless --set changes them. The word for no value is none,
-    as in --set plan_transitions=none.
+    Settings have the values of the preset unless --set changes them. The word
+    for no value is none, as in --set plan_transitions=none. `rover settings
+    NAME` lists the settings of an agent, and `rover settings` the agents.
 
-    agents (--agent, or --method):
-    AGENTS
+    examples:
 
-    Args:
-        env_id (ENV): Gymnasium id, such as rover/Maze-v0
-        agent (NAME): the agent that pretrains
-        preset: ROVER: 'default', the best settings known, 'paper', the text of the paper, or
-            'code-2026-06', its authors' code; other agents: 'fast', for a laptop, or 'published',
-            nearer to the publication [default: default or fast]
-        steps: environment steps [default: 3000 with preset default, 10000 with others]
-        run_dir: folder of the run, which must not hold one [default: runs/ENV-PRESET-seedN, or
-            runs/ENV-AGENT-PRESET-seedN for another agent than ROVER; numbered if that exists]
-
-    Examples:
         rover pretrain rover/MultiRooms-v0
-        rover pretrain rover/MultiRooms-v0 --env rooms=7 --observation onehot --seed 3
+        rover pretrain rover/MultiRooms-v0 --env rooms=7 --observation onehot
         rover pretrain FrozenLake-v1 --env is_slippery=false --steps 2000
         rover pretrain rover/TwoRooms-v0 --observation pixels --preset paper
         rover pretrain rover/TwoRooms-v0 --agent rnd --set learner.batch_size=64
-        rover pretrain MountainCar-v0 --steps 5000 --set discount=0.995 --set bandwidth=0.05
+        rover pretrain MountainCar-v0 --steps 5000 --set discount=0.995
         rover pretrain rover/FourRooms-v0 --target my_targets:twice
-        rover pretrain --agent rnd --help-settings
+
+    Args:
+        env_id: Gymnasium id, such as rover/Maze-v0
+        agent: the agent that pretrains
+        preset: ROVER: default, the best settings known, paper, the text of the paper, or
+            code-2026-06, its authors' code; other agents: fast, for a laptop, or published, nearer
+            to the publication [default: default or fast]
+        steps: environment steps [default: 3000 with preset default, 10000 with others]
+        target: function of yours, target(observations) -> weights, that returns the wanted share
+            of each observation, relative to the others [default: all alike]
     """
-    env_kwargs = read_env_kwargs(env_id, env, observation)
+    from rover.baselines import make_agent, preset_of
+
+    env_kwargs = words.read_env_kwargs(env_id, env, observation)
     preset = preset_of(agent, preset)
-    # Runs of ROVER are named by their preset alone.
-    kind = [preset] if agent == "rover" else [agent, preset]
-    # A folder that exists is never written into: `rover resume` goes on with it.
-    folder = run_dir or free_folder(env_id, *kind, f"seed{seed}")
+    # Runs of ROVER are named by their preset alone. A folder that exists is never written into.
+    folder = making.folder(env_id, *([] if agent == "rover" else [agent]), preset)
+    options = words.read_settings(making.settings, agent)
     if target is not None:
-        settings = {**settings, "target": target}
+        options["target"] = target
     made = make_agent(
-        agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
+        agent, env_id, preset, env_kwargs=env_kwargs, seed=making.seed, run_dir=folder, **options
     )
-    steps = steps or _DEFAULT_STEPS.get(preset, _OTHER_STEPS)
-    with watched(folder, watching) as options:
-        made.learn(steps, **options)
+    steps = steps or (_DEFAULT_STEPS if preset == "default" else _OTHER_STEPS)
+    with resumable(folder):
+        made.learn(steps, **making.arguments())
     show_agent(made, env_id)
 
 
-@command()
-def _demo(
+def demo(
     *,
-    steps: int = 1500,
-    seed: int = 0,
-    run_dir: Path | None = None,
-    watching: Watching,
+    steps: words.Count = 1500,
+    seed: words.Seed = 0,
+    run_dir: words.Folder | None = None,
+    watching: words.Watching = words.WATCHING,
 ) -> None:
-    """Pretrain on five rooms and look at the result, in a minute.
+    """Pretrain on five rooms and look at the result.
 
-    The environment is rover/MultiRooms-v0 (five rooms on a corridor, no reward). Prints what was
-    learned, and draws it.
+    The environment is rover/MultiRooms-v0, five rooms on a corridor without a
+    reward. Prints what was learned, and draws it, in a minute.
+
+    examples:
+
+        rover demo
+        rover demo --seed 1
 
     Args:
         steps: environment steps
         run_dir: folder of the run [default: runs/demo, numbered if that exists]
-
-    Examples:
-        rover demo
-        rover demo --seed 1
     """
+    from rover.baselines import make_agent
     from rover.plots import plot_runs
 
     say(
-        f"Pretraining on {DEMO_ENV} with {DEMO_OBSERVATION} observations for {steps} steps, "
+        f"Pretraining on {_DEMO_ENV} with onehot observations for {steps} steps, "
         "without any reward ..."
     )
     folder = run_dir or free_folder("demo")
-    env_kwargs = {"observation": DEMO_OBSERVATION}
-    agent = make_agent("rover", DEMO_ENV, env_kwargs=env_kwargs, seed=seed, run_dir=folder)
-    with watched(folder, watching) as options:
-        agent.learn(steps, **options)
-    show_agent(agent, f"{DEMO_ENV}, {DEMO_OBSERVATION} observations")
+    env_kwargs = {"observation": "onehot"}
+    agent = make_agent("rover", _DEMO_ENV, env_kwargs=env_kwargs, seed=seed, run_dir=folder)
+    with resumable(folder):
+        agent.learn(steps, **watching.arguments())
+    show_agent(agent, f"{_DEMO_ENV}, onehot observations")
     say(
         "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
         "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
@@ -159,7 +140,6 @@ def _demo(
         f"  {shell('rover', 'solve', folder)} --goals all\n"
         f"  {shell('rover', 'finetune', folder)} --task goal=room5 --steps 20000\n"
         "  rover pretrain rover/Maze-v0\n"
-        "  rover pretrain rover/MultiRooms-v0 --env rooms=7 --steps 4000\n"
         "  rover pretrain FrozenLake-v1\n"
         "  rover envs"
     )
@@ -167,6 +147,7 @@ def _demo(
 
 def _say_named_goals(agent: Agent[Any]) -> None:
     """Solve the goals that have names, if the data has seen them, and print what that is worth."""
+    from rover.cli.solving import say_goals
     from rover.policies import SampledPolicy
     from rover.solving import solve
 
@@ -182,14 +163,36 @@ def _say_named_goals(agent: Agent[Any]) -> None:
 
 def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     """Print the table of a run, and what can be done with it next."""
+    from rover.plots import plot_visits
+
     assert agent.run_dir is not None
-    summary, late = agent.summary(), "not reached"
+    summary = agent.summary()
+    name = "" if agent.name == "rover" else f"{agent.name}, "
+    title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
+    columns = {"run": {**summary, "spread": ""}, "random actions": _random_figures(summary)}
+    say(figures_table(title, columns, _rows(agent, summary)))
+    if summary["visited_unit"] == "cells":
+        say("cells:      of a net that random actions divide into 50; their mean (least–most).")
+    if (advice := _pairs_left(summary, agent.run_dir)) is not None:
+        say(advice)
+    if summary["left_out"] is not None:
+        say(f"left out:   {summary['left_out']}.")
+    say(
+        f"run folder: {agent.run_dir}",
+        *(f"picture:    {path}" for path in plot_visits(agent.run_dir)),
+        f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
+        f"details:    {shell('rover', 'evaluate', agent.run_dir)}",
+    )
+
+
+def _rows(agent: Agent[Any], summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Rows of the table of a run, as :func:`figures_table` takes them."""
     unit, episodes = summary["visited_unit"], agent.config.evaluation_episodes
     rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
-    rows += [_SEEN[unit]] if unit in _SEEN else [_SEEN["observations"]]
+    rows += [_SEEN.get(unit, _SEEN["observations"])]
     rows.append(("state-action pairs tried", "{pairs_tried:,.0f} of {pairs_known:,.0f}"))
     if not summary["first_arrival"] is summary["uniform_first_arrival"] is None:
-        rows.append(("first arrival at a reward", "step {first_arrival:,}", late))
+        rows.append(("first arrival at a reward", "step {first_arrival:,}", "not reached"))
     rows += [
         ("steps until every state was seen", "{steps_to_full_coverage:,}"),
         (f"steps until {episodes} episodes first covered 95%", "{steps_to_95_in_20_episodes:,}"),
@@ -213,40 +216,7 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     if summary["aliased_observations"]:
         rows.append(("OBSERVATIONS LOOK ALIASED", "yes"))
     rows.append(("seconds", "{wall_seconds:.1f}"))
-    rows += [(f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"]]
-    name = "" if agent.name == "rover" else f"{agent.name}, "
-    title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
-    say(
-        figures_table(
-            title,
-            {"run": {**summary, "spread": ""}, "random actions": _random_figures(summary)},
-            rows,
-        )
-    )
-    if unit == "cells":
-        say(
-            f"cells:      of a net that the random actions of {N_REFERENCES} runs divide into 50; "
-            "their mean (least–most)."
-        )
-    if (advice := _pairs_left(summary, agent.run_dir)) is not None:
-        say(advice)
-    if summary["left_out"] is not None:
-        from rover.envs import horizon_of
-
-        horizon = horizon_of(agent.env, longest=agent.buffer.longest_episode)
-        cost = _EVALUATED_SETS * _EVALUATION_EPISODES * horizon
-        say(
-            f"left out:   {summary['left_out']}.",
-            f"            `rover evaluate` measures it in at most {cost:,} steps.",
-        )
-    from rover.plots import plot_visits
-
-    say(
-        f"run folder: {agent.run_dir}",
-        *(f"picture:    {path}" for path in plot_visits(agent.run_dir)),
-        f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
-        f"details:    {shell('rover', 'evaluate', agent.run_dir)}",
-    )
+    return [*rows, *((f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"])]
 
 
 def _pairs_left(summary: Mapping[str, Any], run_dir: Path) -> str | None:

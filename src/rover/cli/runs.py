@@ -1,45 +1,25 @@
-"""Runs that commands make: their folders, and how they are watched."""
+"""Runs that commands make: their folders, and what an interrupted one says."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from rover.cli import advised
 from rover.cli.tables import shell
-from rover.training.monitor import Log
-
-
-class Watching(NamedTuple):
-    """Flags of every command that makes a run."""
-
-    log: tuple[Log, ...] = ()
-    no_progress: bool = False
 
 
 @contextmanager
-def watched(folder: Path, watching: Watching, *, unit: str = "step") -> Iterator[dict[str, Any]]:
-    """Arguments by which what learns inside a `with` block is watched; a signal ends it with a line
-    that says how far it came, in what the run counts (`unit`), and how to go on."""
-    reached = 0  # steps at the latest record, which is all that an interrupted run has to say
-
-    def note(record: Mapping[str, Any]) -> None:
-        nonlocal reached
-        reached = record["step"]
-        # A library may have swallowed the exception of a signal; here nothing is half written.
-        raise_if_stopped()
-
-    def advice() -> str:
-        if not (folder / "config.json").exists():  # there is nothing to resume
-            return f" at {unit} {reached} before anything was written"
-        return f" at {unit} {reached}; continue with: {shell('rover', 'resume', folder)}"
-
-    with advised(advice) as raise_if_stopped:
-        progress_bar = not watching.no_progress
-        yield {"progress_bar": progress_bar, "log": watching.log, "callback": note}
+def resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on where what learns inside a `with` block is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        advice = " before anything was written"
+        if (folder / "config.json").exists():
+            advice = f"; continue with: {shell('rover', 'resume', folder)}"
+        raise KeyboardInterrupt(advice) from None
 
 
 def free_folder(*parts: str) -> Path:

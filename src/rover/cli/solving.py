@@ -4,128 +4,112 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import gymnasium as gym
-import numpy as np
-from numpy.typing import NDArray
+from cyclopts import Parameter
 
-from rover.cli.commands import command, read_task_of
+from rover.cli import words
 from rover.cli.runs import free_folder
 from rover.cli.tables import make_table, say, shell
-from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rover.evaluation import Regret
+    from pathlib import Path
+
+    import gymnasium as gym
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rover.envs import RewardFunction
+    from rover.evaluation.regret import Regret
     from rover.finetuning import Task
     from rover.policies import ContextPolicy, ValuePolicy
 
 _MOST_ROWS = 12  # of a table of goals
 
 
-@command()
-def _solve(
-    paths: tuple[Path, ...],
-    *,
-    task: list[str],
+def solve(
+    *paths: words.Run,
+    task: words.TaskWords = (),
     goals: Literal["all", "named"] | None = None,
-    goal: Callable[..., Any] | None = None,
-    reward: RewardFunction | None = None,
-    reward_from_env: bool = False,
+    goal: words.OwnFunction | None = None,
+    reward: words.OwnFunction | None = None,
+    reward_from_env: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     discount: float | None = None,
     temperature: float = 0.0,
-    episodes: int = 20,
-    seed: int = 0,
-    run_dir: Path | None = None,
+    episodes: words.Episodes = 20,
+    seed: words.Seed = 0,
+    run_dir: words.Folder | None = None,
 ) -> None:
-    """Plan for a reward on the transitions of pretraining, without further steps.
+    """Plan for a reward on the transitions of pretraining.
 
-    Runs of any agent can be used. Where states repeat, the plan is exact for the data; in
-    continuous spaces it is made on landmarks. Untried actions have the least value, so plans stay
-    within the data.
+    No further step is made, and runs of any agent can be used. Where states
+    repeat, the plan is exact for the data; in continuous spaces it is made on
+    landmarks. Untried actions have the least value, so plans stay within the
+    data.
 
-    In procedurally generated environments the reward is regressed on the features of the
-    observations. The policy explores each layout with a memory of the episode, and goes for the
-    reward.
+    In procedurally generated environments the reward is regressed on the
+    features of the observations. The policy explores each layout with a memory
+    of the episode, and goes for the reward.
+
+    examples:
+
+        rover solve runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover solve runs/rover-MultiRooms-v0-default-seed0 --goals all
+        rover solve runs/maze-seed0 runs/maze-seed1 --goals all
+        rover solve runs/FrozenLake-v1-default-seed0 --reward-from-env
+        rover solve runs/MountainCar-v0 --reward my_rewards:at_the_flag
+        rover solve runs/MultiRoom-v0 --goal my_goals:at_the_green_square
 
     Args:
-        paths (RUN): run folder of `rover pretrain`; several of one environment are planned on
-            together
+        paths: run folder of `rover pretrain`; several of one environment are planned on together
         goals: a policy for each goal: all that were ever arrived at, or those with names
+        goal: function of yours, goal(observations) -> bool, that says which observations are goals:
+            arriving at one is worth 1 and ends the task
+        reward: function of yours, reward(observations, actions, next_observations) -> (rewards,
+            terminated)
         reward_from_env: the environment's own reward; so it is without --task, --goals and --reward
         discount: of a reward one step later [default: 0.99, or 0.9 where the world changes with
             every episode]
         temperature: 0 for the best action, more for actions by softmax(value / temperature)
         episodes: roll-outs by which a policy is measured where that cannot be done exactly
         run_dir: folder for the policy [default: a new one under runs/]
-
-    Examples:
-        rover solve runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
-        rover solve runs/rover-MultiRooms-v0-default-seed0 --goals all
-        rover solve runs/maze-seed0 runs/maze-seed1 --goals all
-        rover solve runs/FrozenLake-v1-default-seed0 --reward-from-env
-        rover solve runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
-        rover solve runs/MultiRoom-v0-default-seed0 --goal my_goals:at_the_green_square
     """
     if sum([bool(task), reward_from_env, *(w is not None for w in (goals, goal, reward))]) > 1:
         raise ConfigurationError(
             "give one of --task, --goals, --goal, --reward and --reward-from-env"
         )
-    from rover.cli.planned import draw_solution
     from rover.plots import write_pictures
-    from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy, load_policy
-    from rover.solving import reward_regret, solve, solve_in_contexts
-    from rover.solving.returns import FunctionReward, warn_of_unseen
+    from rover.plots.solutions import draw_solution
+    from rover.policies import ContextPolicy, ValuePolicy, load_policy
     from rover.training.run_folder import POLICY_FILE, finished_file
 
     path, *others = paths
-    wanted = read_task_of(path, task)
+    wanted = words.read_task_of(path, task)
     env, began = wanted.make_env(), time.perf_counter()
     start = load_policy(finished_file(path, POLICY_FILE))
     name, asked = _asked(wanted, env, goals, goal, reward)
-    settings: dict[str, Any] = {} if discount is None else {"discount": discount}
-    policy: ValuePolicy | ContextPolicy
-    if isinstance(start, ContextPolicy):
-        if goals is not None or temperature > 0.0:
-            raise ConfigurationError(
-                "--goals and --temperature are of plans on states, and the world of this run "
-                "changes with every episode: give --goal, --reward or --reward-from-env"
-            )
-        if others:
-            raise ConfigurationError(
-                "several runs are planned on together where their world stays the same: give one"
-            )
-        policy = solve_in_contexts(path, **asked, **settings)
-    else:
-        source = list(paths) if others else path
-        planned = solve(source, **asked, **settings, temperature=temperature)
-        assert not isinstance(planned, SampledPolicy)  # goals are asked for by functions
-        policy = planned
+    if discount is not None:
+        asked["discount"] = discount
+    if isinstance(start, ContextPolicy) and (goals is not None or temperature > 0.0):
+        raise ConfigurationError(
+            "--goals and --temperature are of plans on states, and the world of this run "
+            "changes with every episode: give --goal, --reward or --reward-from-env"
+        )
+    policy = _plan(paths, start, temperature=temperature, **asked)
     seconds = time.perf_counter() - began
-    # A plan is a policy file and its pictures; there is no run to resume, and so no run folder.
+    # A plan is a policy file and its figures; there is no run to resume, and so no run folder.
     made_of = f"{path.name}-and-{len(others)}-more" if others else path.name
     folder = run_dir or free_folder(made_of, name, "solve")
     file = folder / "policy.safetensors"
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
-    function = reward if goal is None else _goal_reward(goal)
-    played = env if function is None else FunctionReward(env, function)
     if goals is None:
         say(f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step")
-    if isinstance(policy, ContextPolicy):
-        assert isinstance(start, ContextPolicy)
-        _say_contexts(name, policy, start, played, episodes=episodes, seed=seed)
-    elif goals is None:
-        is_known = finite_dynamics(env) is not None
-        regret = reward_regret(policy, env, function) if is_known else None
-        figures = task_figures(policy, played, regret, episodes=episodes, seed=seed)
-        # It goes into the file: who is handed the policy should know how often it guesses.
-        policy.details["unseen_share"] = figures["unseen_share"]
-        say_task(figures, episodes)
-        warn_of_unseen(figures["unseen_share"], policy)
+        function = reward if goal is None else _goal_reward(goal)
+        _say_value(name, policy, start, env, function, episodes=episodes, seed=seed)
     else:
+        assert isinstance(policy, ValuePolicy)
         say_goals(policy, env, seconds)
     # Only now: a refusal above leaves no empty folder.
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,6 +118,63 @@ def _solve(
         for picture in write_pictures(draw_solution(policy, env, path), folder / "pictures"):
             say(f"picture: {picture}")
     say(f"policy: {file}", f"see:    {shell('rover', 'evaluate', file)}")
+
+
+def _plan(
+    paths: tuple[Path, ...], start: Any, *, temperature: float, **asked: Any
+) -> ValuePolicy | ContextPolicy:
+    """The policy that is planned on the transitions of these runs."""
+    from rover.policies import ContextPolicy, SampledPolicy
+    from rover.solving import solve as plan
+    from rover.solving import solve_in_contexts
+
+    if isinstance(start, ContextPolicy):
+        if len(paths) > 1:
+            raise ConfigurationError(
+                "several runs are planned on together where their world stays the same: give one"
+            )
+        return solve_in_contexts(paths[0], **asked)
+    source = list(paths) if len(paths) > 1 else paths[0]
+    policy = plan(source, **asked, temperature=temperature)
+    assert not isinstance(policy, SampledPolicy)  # goals are asked for by functions
+    return policy
+
+
+def _say_value(
+    name: str,
+    policy: ValuePolicy | ContextPolicy,
+    start: Any,
+    env: gym.Env[Any, Any],
+    function: RewardFunction | None,
+    *,
+    episodes: int,
+    seed: int,
+) -> None:
+    """Print the return of a policy, of contexts beside the policy that it was made of."""
+    from rover.envs import finite_dynamics
+    from rover.evaluation.returns import followed_episodes
+    from rover.policies import ContextPolicy
+    from rover.solving import reward_regret
+    from rover.solving.returns import FunctionReward, warn_of_unseen
+
+    played = env if function is None else FunctionReward(env, function)
+    if isinstance(policy, ContextPolicy):
+        earned = [
+            followed_episodes(played, one.sample_component, seed=seed, n_episodes=episodes)[0]
+            for one in (policy, start)
+        ]
+        say(
+            f"Planned for {name}: mean return {earned[0].mean():.2f} over {episodes} episodes in "
+            f"worlds of their own; before, without a reward, {earned[1].mean():.2f}."
+        )
+        return
+    is_known = finite_dynamics(env) is not None
+    regret = reward_regret(policy, env, function) if is_known else None
+    figures = task_figures(policy, played, regret, episodes=episodes, seed=seed)
+    # It goes into the file: who is handed the policy should know how often it guesses.
+    policy.details["unseen_share"] = figures["unseen_share"]
+    say_task(figures, episodes)
+    warn_of_unseen(figures["unseen_share"], policy)
 
 
 def _asked(
@@ -161,6 +202,8 @@ def _goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFun
     """The reward of a function of observations (n, *shape) that says which are goals (n,): arriving
     at one is worth 1 and ends the task."""
 
+    import numpy as np
+
     def arrived(
         _: NDArray[Any], actions: NDArray[Any], reached: NDArray[Any], /
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -168,28 +211,6 @@ def _goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFun
         return ends.astype(np.float64), ends
 
     return arrived
-
-
-def _say_contexts(
-    name: str,
-    policy: ContextPolicy,
-    start: ContextPolicy,
-    env: gym.Env[Any, Any],
-    *,
-    episodes: int,
-    seed: int,
-) -> None:
-    """Print what a policy earns in fresh layouts, beside the one that it was made of."""
-    from rover.evaluation.returns import followed_episodes
-
-    earned = [
-        followed_episodes(env, one.sample_component, seed=seed, n_episodes=episodes)[0].mean()
-        for one in (policy, start)
-    ]
-    say(
-        f"Planned for {name}: mean return {earned[0]:.2f} over {episodes} episodes in worlds of "
-        f"their own; before, without a reward, {earned[1]:.2f}."
-    )
 
 
 def task_figures(
@@ -229,6 +250,8 @@ def say_task(task: dict[str, Any], episodes: int) -> None:
 
 def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
     """Print what a policy of goals is worth, exactly where the dynamics are known."""
+    import numpy as np
+
     from rover.solving import goal_regret
 
     n_tasks = policy.n_components

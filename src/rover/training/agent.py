@@ -440,7 +440,7 @@ class Agent(Run, Generic[ConfigT]):
         n_tried, n_known = tried_pairs(buffer)
         advice = (
             "Run more steps; let observations show all that matters; or use the transitions of the "
-            "run, which do not depend on the policy (rover solve, rover offline)"
+            "run, which do not depend on the policy (rover solve, rover finetune --offline)"
         )
         if n_tried == len(buffer):  # where nothing repeats pairs are no measure of what is known
             return advice

@@ -1,4 +1,7 @@
-"""Figures of a policy that was planned for rewards: on a map, or in a phase plane."""
+"""Figures of a policy that was planned for rewards: on a map, or in a phase plane.
+
+Unlike the others they are computed, from a policy and an environment.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ import gymnasium as gym
 import numpy as np
 from matplotlib.figure import Figure
 
-from rover import plots
 from rover.arrays import FloatArray, evenly_spaced
 from rover.envs import FiniteDynamics, FiniteMDP, finite_dynamics, horizon_of, map_arrays
 from rover.evaluation import record_rollouts, sample_trajectories
-from rover.plots.maps import Scale
+from rover.plots.maps import MapPanel, Scale, draw_panels, panel_size
+from rover.plots.runs import GridMap
+from rover.plots.style import make_figure
+from rover.plots.visits import PHASE_PLANES, make_planes, planes_of
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, goal_states
 from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS
@@ -35,8 +40,8 @@ def draw_solution(
     if problem is not None:
         arrays = map_arrays(env, problem.observations)
         if arrays:
-            yield from _draw_maps(policy, env, problem, plots.GridMap(**arrays))
-    elif env_id in plots.PHASE_PLANES and policy.n_components == 1:
+            yield from _draw_maps(policy, env, problem, GridMap(**arrays))
+    elif env_id in PHASE_PLANES and policy.n_components == 1:
         drawn = load_run_buffer(run).observations.rows
         drawn = drawn[evenly_spaced(len(drawn), MAX_RECORDED_OBSERVATIONS)]
         rollouts = record_rollouts(
@@ -47,15 +52,15 @@ def draw_solution(
             seed=0,
         )
         title = f"{env_id}, solved without a further step"
-        planes, values = plots.planes_of(env_id), ("value", policy.value(drawn))
+        planes, values = planes_of(env_id), ("value", policy.value(drawn))
         yield (
             "values",
-            plots.make_planes(planes, drawn, title, values=values, rollouts=rollouts),
+            make_planes(planes, drawn, title, values=values, rollouts=rollouts),
         )
 
 
 def _draw_maps(
-    policy: ValuePolicy, env: gym.Env[Any, Any], problem: FiniteMDP, grid: plots.GridMap
+    policy: ValuePolicy, env: gym.Env[Any, Any], problem: FiniteMDP, grid: GridMap
 ) -> Iterator[tuple[str, Figure]]:
     """The regret of many goals; of one task the values, an episode, and steps to its end."""
     dynamics, observations = problem.dynamics, problem.observations
@@ -68,7 +73,7 @@ def _draw_maps(
         title = f"regret of {policy.n_components} goals of {len(regret)}{optimal}"
         yield (
             "regret",
-            _draw(grid, plots.MapPanel(title, values=regret, starts=starts), scale="regret"),
+            _draw(grid, MapPanel(title, values=regret, starts=starts), scale="regret"),
         )
         return
     is_bare = dynamics.terminal | (policy.landmarks_of(observations) < 0)
@@ -81,15 +86,15 @@ def _draw_maps(
         "values",
         _draw(
             grid,
-            plots.MapPanel("values of the states in the plan", values=values, starts=starts),
-            plots.MapPanel(title, trajectories=path),
+            MapPanel("values of the states in the plan", values=values, starts=starts),
+            MapPanel(title, trajectories=path),
             scale="value",
         ),
     )
     if dynamics.terminal.any():
         steps = _steps_to_end(dynamics, probs, limit=horizon)
         title = "steps to the end of the task"
-        yield "steps", _draw(grid, plots.MapPanel(title, values=steps, starts=starts))
+        yield "steps", _draw(grid, MapPanel(title, values=steps, starts=starts))
 
 
 def _steps_to_end(dynamics: FiniteDynamics, probs: FloatArray, *, limit: int) -> FloatArray:
@@ -103,9 +108,9 @@ def _steps_to_end(dynamics: FiniteDynamics, probs: FloatArray, *, limit: int) ->
     return steps
 
 
-def _draw(grid: plots.GridMap, *panels: plots.MapPanel, scale: Scale = "steps") -> Figure:
+def _draw(grid: GridMap, *panels: MapPanel, scale: Scale = "steps") -> Figure:
     columns = 1 if grid.is_wide else len(panels)
     rows = len(panels) // columns
-    figure = plots.make_figure(*plots.panel_size(grid, rows=rows, columns=columns))
-    plots.draw_panels(figure, panels, grid, columns=columns, scale=scale)
+    figure = make_figure(*panel_size(grid, rows=rows, columns=columns))
+    draw_panels(figure, panels, grid, columns=columns, scale=scale)
     return figure

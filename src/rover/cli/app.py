@@ -1,0 +1,150 @@
+"""The program `rover`: its commands, and errors as one line.
+
+What a user can put right is one line on standard error and the exit code 2. Any other exception is
+a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import gymnasium as gym
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.exceptions import UnknownCommandError
+
+from rover.cli import LABORATORY, available
+from rover.envs import import_modules
+from rover.errors import (
+    BY_ENVIRONMENT,
+    RoverError,
+    RoverWarning,
+    UnsupportedSpaceError,
+    shorten,
+)
+
+# Exit codes; unread: what read the output, such as head, left before its end.
+_UNREAD, _WRONG_INPUT = 1, 2
+
+
+def _common(name: str | None = None, **options: Any) -> Parameter:
+    group = "Of every command"
+    return Parameter(name=name, negative="", show_default=False, group=group, **options)
+
+
+def make_app() -> App:
+    """The program; the module of a command is imported when it is run or explained."""
+    app = App(
+        name="rover",
+        help_format="markdown",
+        version_flags=(),
+        suppress_keyboard_interrupt=False,  # which says how to go on
+        default_parameter=Parameter(negative_iterable="", short_alias=False),
+    )
+    for name, (module, _) in available().items():
+        app.command(f"{module}:{name}", name=name)
+
+    app.meta.suppress_keyboard_interrupt = False
+
+    @app.meta.default
+    def launch(
+        *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        modules: Annotated[tuple[str, ...], _common("--import", metavar="MODULE")] = (),
+        traceback: Annotated[bool, _common()] = False,
+    ) -> int | None:
+        """Run a command.
+
+        Args:
+            modules: import a module of yours that registers environments or agents, from the
+                current folder or installed; may be repeated
+            traceback: show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)
+        """
+        # First: they register the agents and environments that the other words name.
+        import_modules(modules)
+        code: int | None = app(words, **_RAISING)
+        return code
+
+    return app
+
+
+_RAISING: dict[str, Any] = {
+    "exit_on_error": False,
+    "print_error": False,
+    "verbose": False,
+    "result_action": "return_value",
+}
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command that `words` are, and return the exit code."""
+    with _one_line_warnings():
+        try:
+            code = make_app().meta(words, **_RAISING)
+            sys.stdout.flush()
+            return code or 0
+        except BrokenPipeError:
+            # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _UNREAD
+        except Exception as error:
+            text, flag = _explain(error), os.environ.get("ROVER_TRACEBACK", "")
+            if text is None or "--traceback" in words or flag not in ("", "0"):
+                raise
+            _say("error", text)
+            return _WRONG_INPUT
+
+
+def _explain(error: Exception) -> str | None:
+    """The message of an error that a user can put right; None for a bug."""
+    if isinstance(error, CycloptsError):
+        name = " ".join(["rover", *(error.command_chain or ())])
+        if isinstance(error, UnknownCommandError):
+            word = error.unused_tokens[0] if error.unused_tokens else ""
+            if word in LABORATORY:
+                return f"`rover {word}` comes with the extra bench: pip install '.[bench]'"
+        return f"{error} (see `{name} --help`)"
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
+        return (
+            "there is not enough memory for this: take fewer steps, a smaller environment, or "
+            "smaller settings, such as batch sizes and layer widths"
+        )
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{shorten(str(error.filename))}: {error.strerror}"
+    if isinstance(error, UnsupportedSpaceError):
+        # A command has no `env` that the line of the message could be applied to.
+        return (
+            f"{error}. For commands, write the line into a module my_envs.py: import gymnasium, "
+            'numpy; def wrapped(**options): env = gymnasium.make("ID", **options); return LINE; '
+            'gymnasium.register("Wrapped-v0", wrapped); and give Wrapped-v0 --import my_envs'
+        )
+    notes = getattr(error, "__notes__", [])
+    if any(note.startswith(BY_ENVIRONMENT) for note in notes):
+        return f"{type(error).__name__}: {error}; {'; '.join(notes)} (--traceback shows where)"
+    return str(error) if isinstance(error, RoverError | gym.error.Error) else None
+
+
+def _say(kind: str, message: object) -> None:
+    sys.stderr.write(f"rover: {kind}: {' '.join(str(message).split())}\n")
+
+
+@contextmanager
+def _one_line_warnings() -> Iterator[None]:
+    """Show this package's warnings as one line each, and all others as Python does."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_line(message: Any, category: Any, *where: Any, **others: Any) -> None:
+            # Gymnasium writes its warnings in colours, also where nothing shows them.
+            text = re.sub(r"\x1b\[\d+m", "", str(message))
+            if issubclass(category, RoverWarning) or text.startswith("WARN: "):  # Gymnasium's
+                _say("warning", text.removeprefix("WARN: "))
+            else:
+                show(message, category, *where, **others)
+
+        warnings.showwarning = show_line
+        yield
