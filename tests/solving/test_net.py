@@ -16,7 +16,7 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.world.dynamics_model import DynamicsModel
+from rover.world.dynamics import DynamicsModel
 from rover.world.net import Net
 from rover.world.outcomes import (
     SPACING,

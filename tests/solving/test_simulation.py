@@ -15,7 +15,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.solving.experience import Experience
 from rover.solving.simulation import Stage, _warn_if_worse_than_random, best_plan
-from rover.world.refined_dynamics import RefinedDynamics
+from rover.world.dynamics import RefinedDynamics
 
 GAMMA = 0.95
 FORCES = np.array([-0.3, 0.3])
@@ -193,7 +193,7 @@ def test_contacts_are_simulated_where_they_were_met() -> None:
     buffer = line(np.random.default_rng(0), 1.0, wall=0.5)
     model = Experience.of(buffer).points().model
     assert model is not None
-    dynamics = RefinedDynamics(model)
+    dynamics = RefinedDynamics(model.buffer, model.points, model.dynamics)
     at, right, left = (
         np.array([[0.5], [0.3], [0.7]]) / model.scale,
         np.ones(3, int),

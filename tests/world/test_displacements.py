@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rover.arrays import BoolArray, FloatArray
-from rover.world.displacements import (
+from rover.world.regression import (
     Displacements,
     Fit,
     contact_weights,

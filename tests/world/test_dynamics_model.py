@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
-from rover.world.dynamics import ACTION_REPEAT
-from rover.world.dynamics_model import DynamicsModel
+from rover.world.dynamics import ACTION_REPEAT, DynamicsModel
 from rover.world.model import LandmarkModel
 
 SEEDS = st.integers(0, 2**32 - 1)

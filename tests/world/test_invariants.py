@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rover.world.invariants import Invariants
+from rover.world.dynamics import Invariants
 
 
 def circles(rng: np.random.Generator, n: int = 500) -> np.ndarray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rover.data import Buffer
+from rover.world.dynamics import RefinedDynamics
 from rover.world.model import LandmarkModel
-from rover.world.refined_dynamics import RefinedDynamics
 
 TORQUES = np.array([-2.0, 0.0, 2.0])
 
@@ -35,7 +35,7 @@ def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, LandmarkModel]:
     table = buffer.observations.rows.astype(np.float64)
     model = LandmarkModel(buffer, lambda rows, _: (table[rows], None))
     model.fit()
-    return RefinedDynamics(model), model
+    return RefinedDynamics(model.buffer, model.points, model.dynamics), model
 
 
 def test_ten_steps_ahead_are_on_the_circle_and_near_the_truth() -> None:

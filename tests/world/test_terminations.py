@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rover.arrays import FloatArray
-from rover.world.terminations import (
+from rover.world.regression import (
     Terminations,
     left_out_loss,
     logistic_regression,

@@ -45,9 +45,9 @@ from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.policy import Policy
 from rover.training.agent import Agent, FinalPolicy
 from rover.world.contact import ContactSearch
-from rover.world.displacements import SEARCHED_FIT, USUAL_FIT
-from rover.world.dynamics_model import MOST_UNEXPLAINED
+from rover.world.dynamics import MOST_UNEXPLAINED
 from rover.world.model import LANDMARKS, LandmarkModel
+from rover.world.regression import SEARCHED_FIT, USUAL_FIT
 
 _RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
 """Times the ridge of the tries of a plan."""

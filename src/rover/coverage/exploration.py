@@ -28,8 +28,7 @@ from rover.contexts.memory import TIE
 from rover.data import Buffer
 from rover.world.contact import ContactSearch
 from rover.world.counts import Counts
-from rover.world.dynamics import ACTION_REPEAT
-from rover.world.dynamics_model import MISSED
+from rover.world.dynamics import ACTION_REPEAT, MISSED
 from rover.world.lookahead import ActionSequence
 from rover.world.model import LandmarkModel
 from rover.world.values import Values, exploration_values

@@ -29,11 +29,10 @@ from rover.evaluation.rollouts import is_less
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.policies import ValuePolicy
 from rover.solving.tasks import TaskRewards
-from rover.world.dynamics import ACTION_REPEAT
+from rover.world.dynamics import ACTION_REPEAT, RefinedDynamics
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
 from rover.world.outcomes import FINE_SPACING, MAX_SOLVED_LANDMARKS, SPACING
 from rover.world.points import NEIGHBOURS
-from rover.world.refined_dynamics import RefinedDynamics
 from rover.world.values import iterate
 
 
@@ -282,16 +281,16 @@ def refined_plan(
         sink_value: of what lies beyond the data.
         other: a policy of another plan. None is returned if its simulated return is larger.
     """
-    model, rows, rng = dynamics.model, dynamics.rows, np.random.default_rng(0)
+    rows, rng = dynamics.rows, np.random.default_rng(0)
     stage = Stage(
         dynamics,
         tasks.rewards[rows, 0],
         tasks.ends[rows, 0] > 0.5,
-        model.buffer.terminated[rows],
+        dynamics.buffer.terminated[rows],
         discount=discount,
         sink_value=sink_value,
     )
-    starts = model.points(model.buffer.starts()[0])
+    starts = dynamics.points(dynamics.buffer.starts()[0])
     starts = starts[np.linspace(0, len(starts) - 1, REFINEMENT.starts).astype(np.int64)]
     plan, value = best_plan(stage, ACTION_REPEAT, dynamics.begins, starts, rng)
     if not stage.is_best(value):

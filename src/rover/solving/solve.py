@@ -26,10 +26,9 @@ from rover.solving.experience import Experience, Source
 from rover.solving.sampled import sampled_policy
 from rover.solving.simulation import refined_plan
 from rover.solving.tasks import Goal, Reward, TaskRewards, goal_rewards, task_rewards
-from rover.world.dynamics_model import MOST_UNEXPLAINED
+from rover.world.dynamics import MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.outcomes import OutcomeModel
 from rover.world.points import NEIGHBOURS, Points
-from rover.world.refined_dynamics import RefinedDynamics
 from rover.world.values import iterate
 
 Planner = Literal["landmarks", "sampled"]
@@ -253,7 +252,9 @@ def _refined_dynamics(
     missed = model.dynamics.unexplained
     if missed > MOST_UNEXPLAINED:
         return None, missed
-    dynamics = experience.world.part(RefinedDynamics, lambda: RefinedDynamics(model))
+    dynamics = experience.world.part(
+        RefinedDynamics, lambda: RefinedDynamics(model.buffer, model.points, model.dynamics)
+    )
     missed = dynamics.unexplained
     return None if missed > _MOST_MISSED else dynamics, missed
 

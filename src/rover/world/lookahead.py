@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rover.arrays import FloatArray, IntArray, cell_factors
-from rover.world.dynamics import ACTION_REPEAT
-from rover.world.dynamics_model import DynamicsModel
+from rover.world.dynamics import ACTION_REPEAT, DynamicsModel
 
 
 class Beam(NamedTuple):

@@ -1,9 +1,9 @@
 """The transition model of states that do not repeat: a dynamics model, and rows of it on landmarks.
 
 Memory does not grow with the transitions. Sums are kept for the dynamics model
-(:mod:`rover.world.dynamics_model`), and at the cells of a net, for each cell and action: how
+(:mod:`rover.world.dynamics`), and at the cells of a net, for each cell and action: how
 often it was taken there, where it began and what it changed, on average. These correct predictions
-near the data. Terminations are a function of arrivals (:mod:`rover.world.terminations`).
+near the data. Terminations are a function of arrivals (:mod:`rover.world.regression`).
 
 A plan lives on fewer landmarks, some of the cells. Where an action leads from a landmark is a row
 of weights on the landmarks near its end, never negative and with the right mean, and an end of the
@@ -23,8 +23,7 @@ from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import interpolation_weights
-from rover.world.displacements import USUAL_FIT, Fit
-from rover.world.dynamics_model import STALE, DynamicsModel
+from rover.world.dynamics import STALE, DynamicsModel
 from rover.world.lookahead import ActionSequence, most_novel_sequence
 from rover.world.net import (
     COVERAGE_LAG,
@@ -38,8 +37,8 @@ from rover.world.net import (
     time_units,
     units_due,
 )
+from rover.world.regression import USUAL_FIT, Fit, terminations_due
 from rover.world.rows import NoveltyRows, Rows
-from rover.world.terminations import terminations_due
 
 
 class Landmarks(NamedTuple):

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import SAMPLE, FloatArray, evenly_spaced
+from rover.arrays import SAMPLE, evenly_spaced
 from rover.data import Buffer
-from rover.world.displacements import Displacements
 from rover.world.lattice import find_lattice
 from rover.world.net import time_units
+from rover.world.regression import Displacements, unexplained
 
 MOST_NEW = 0.75
 """Distinct observations per move up to which observations without a metric are taken to repeat."""
@@ -100,11 +100,3 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     by_counts = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None] - ends[some]
     by_counts[others == 0] = np.inf
     return unexplained(by_counts, changes[some]), unexplained(by_dynamics, changes[some])
-
-
-def unexplained(errors: FloatArray, changes: FloatArray) -> float:
-    """Mean share of the changes of moves (n, d) that errors (n, d) leave unexplained; 0 of none."""
-    if len(changes) == 0:
-        return 0.0
-    missed, change = (errors**2).sum(axis=1), (changes**2).sum(axis=1)
-    return float(np.minimum(missed / np.maximum(change, 1e-300), 1.0).mean())

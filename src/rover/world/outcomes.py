@@ -21,8 +21,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
 from rover.operators.kernels import gaussian_weights
-from rover.world.dynamics import Dynamics
-from rover.world.dynamics_model import MOST_COMPARED
+from rover.world.dynamics import MOST_COMPARED, Dynamics
 from rover.world.model_selection import is_lattice
 from rover.world.net import Net, between, nearest, sparse_rows
 from rover.world.points import NEIGHBOURS, Points, Transitions

@@ -20,15 +20,15 @@ from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
-from rover.world.displacements import (
+from rover.world.model import LandmarkModel
+from rover.world.model_selection import has_metric
+from rover.world.net import FIRST_UNITS, nearest, time_units
+from rover.world.regression import (
     SEARCHED_FIT,
     USUAL_FIT,
     contact_weights,
     usual_error,
 )
-from rover.world.model import LandmarkModel
-from rover.world.model_selection import has_metric
-from rover.world.net import FIRST_UNITS, nearest, time_units
 
 NEIGHBOURS = 8
 """Landmarks that a point between them is interpolated from."""

@@ -1,18 +1,23 @@
-"""Displacements as one smooth function of where actions begin, which contacts do not bend.
+"""Regressions in closed form: bases of features, ridge on running sums, leave-one-out, logistic.
 
-Between contacts a physical system changes smoothly, and much alike under every action, so that a
-few hundred transitions determine it everywhere. The change of a step from x under the control u (a
-one-hot vector for one of A actions, or the torques themselves) is
+Displacements. Between contacts a physical system changes smoothly, and much alike under every
+action, so that a few hundred transitions determine the change of a step from x everywhere. Under
+the control u (a one-hot vector for one of A actions, or the torques themselves) it is
 
     Δ(x, u) = W [b(x), r(x), u ⊗ b(x)],   b(z) = [1, z, quadratic],
 
-with random Fourier features r (Rahimi & Recht 2007), by ridge regression on running sums. Rows that
-are missed by more than three times the usual (walls, falls, what is clipped) hardly count,
+with random Fourier features r (Rahimi & Recht 2007), by ridge regression. Rows that are missed by
+more than three times the usual error (walls, falls, clipping) hardly count,
 
     w = (1 + max_j (e_j / 3σ_j)²)⁻²,
 
-and how smooth Δ is follows, for plans and for images, from the closed-form leave-one-out error e /
-(1 − h) (Allen 1974).
+and how smooth Δ is follows, for plans and for images, from the closed-form leave-one-out error
+e / (1 − h) (Allen 1974).
+
+Terminations. The probability that an episode ends on arrival at x' by the control u is
+p(x', u) = 1 / (1 + exp(−β · [b(x'), r(x'), u])), by logistic regression with a ridge (le Cessie &
+van Houwelingen 1992). The ridge follows from the likelihood of each transition if it is left out,
+in closed form to first order (Rad & Maleki 2020), so that few ends are not taken for many holes.
 """
 
 from __future__ import annotations
@@ -26,12 +31,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
+from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, evenly_spaced
 
 _MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
 _FLAT_BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
 _USUAL, _LEAST_USUAL = 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
 _JITTER = 1e-9
+_CONTROL, _INTERCEPT = 1.0, 1e-6  # ridges of terminations
 
 
 class Fit(NamedTuple):
@@ -228,6 +234,14 @@ def contact_weights(errors: Tensor, usual: Tensor, far: float) -> Tensor:
     return 1.0 / (1.0 + missed) ** 2 + 1e-8
 
 
+def unexplained(errors: FloatArray, changes: FloatArray) -> float:
+    """Mean share of the changes of moves (n, d) that errors (n, d) leave unexplained; 0 of none."""
+    if len(changes) == 0:
+        return 0.0
+    missed, change = (errors**2).sum(axis=1), (changes**2).sum(axis=1)
+    return float(np.minimum(missed / np.maximum(change, 1e-300), 1.0).mean())
+
+
 class Displacements:
     """Changes that controls make, on running sums that do not grow with the transitions.
 
@@ -352,3 +366,117 @@ class Displacements:
         leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual, self._fit.far)
         errors /= (1.0 - leverage).clamp(min=1e-2)[:, None]
         return np.asarray(errors)
+
+
+_RIDGES = {None: (1e-3, 1e-2, 1e-1), Smoothness().length: (1e-2, 1e-1)}
+"""Ridges that are tried, of polynomial features alone and of Fourier features beside them."""
+
+
+def logistic_regression(design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor) -> Tensor:
+    """Coefficients β (P,) that minimise Σ w (log(1 + e^η) − y η) + ½ Σ penalty β², η = design β.
+
+    Args:
+        design: (n, P).
+        ended: (n,) y, 0 or 1.
+        weights: (n,) > 0.
+        penalty: (P,) > 0.
+    """
+
+    def loss(beta: Tensor) -> float:
+        eta = design @ beta
+        missed = torch.nn.functional.softplus(eta) - ended * eta
+        return float(weights @ missed + 0.5 * penalty @ beta**2)
+
+    beta = torch.zeros(design.shape[1], dtype=torch.float64)
+    least = loss(beta)
+    for _ in range(60):
+        probs = torch.sigmoid(design @ beta)
+        slope = design.T @ (weights * (probs - ended)) + penalty * beta
+        step = torch.cholesky_solve(slope[:, None], _curvature(design, probs, weights, penalty))
+        step, before = step[:, 0], least
+        for _ in range(20):
+            least = loss(beta - step)
+            if least <= before:
+                break
+            step = step / 2.0
+        beta = beta - step
+        if before - least <= 1e-6 * before:
+            break
+    return beta
+
+
+def _curvature(design: Tensor, probs: Tensor, weights: Tensor, penalty: Tensor) -> Tensor:
+    """Cholesky factor (P, P) of the second derivative of the loss."""
+    rows = design * (weights * probs * (1.0 - probs))[:, None]
+    factor: Tensor = torch.linalg.cholesky(design.T @ rows + torch.diag(penalty))
+    return factor
+
+
+def left_out_loss(
+    design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor, beta: Tensor
+) -> float:
+    """Σ w (log(1 + e^η) − y η) with each row's η (n,) as if its unit of weight were left out.
+
+    Args:
+        design, ended, weights, penalty: as of :func:`logistic_regression`.
+        beta: its coefficients.
+    """
+    eta = design @ beta
+    probs = torch.sigmoid(eta)
+    factor = _curvature(design, probs, weights, penalty)
+    whitened = torch.linalg.solve_triangular(factor, design.T, upper=False)
+    leverage = (whitened**2).sum(dim=0)
+    left = (1.0 - probs * (1.0 - probs) * leverage).clamp(min=1e-6)
+    eta = eta + (probs - ended) * leverage / left
+    return float(weights @ (torch.nn.functional.softplus(eta) - ended * eta))
+
+
+def terminations_due(n: int) -> int:
+    """Number of n ≥ 0 ends that are used: 0, 1, 2, 3, 5, and on, half as many more."""
+    due = min(n, 1)
+    while 0 < due + (due + 1) // 2 <= n:
+        due += (due + 1) // 2
+    return due
+
+
+class Terminations:
+    """The probability that an episode ends on arrival.
+
+    Args:
+        points: (n, d) at which transitions arrive.
+        controls: (n, k) by which.
+        ended: (n,) which ended the episode.
+        weights: (n,) > 0 transitions that each of them stands for.
+        rng: draws the random features.
+    """
+
+    def __init__(
+        self,
+        points: FloatArray,
+        controls: FloatArray,
+        ended: BoolArray,
+        weights: FloatArray,
+        *,
+        rng: np.random.Generator,
+    ) -> None:
+        self._basis = Basis.over(points, controls.shape[1], rng)
+        y, w = torch.from_numpy(ended.astype(np.float64)), torch.from_numpy(weights)
+        least = np.inf
+        for length, ridges in _RIDGES.items():
+            shared = self._basis.features(points, length)
+            design = torch.from_numpy(np.concatenate([shared, controls], axis=1))
+            penalty = torch.full((design.shape[1],), _CONTROL, dtype=torch.float64)
+            for ridge in ridges:
+                penalty[: shared.shape[1]], penalty[0] = ridge, _INTERCEPT
+                beta = logistic_regression(design, y, w, penalty)
+                loss = left_out_loss(design, y, w, penalty, beta)
+                if loss < least:
+                    least, self._length, self._coefficients = loss, length, beta
+
+    def __call__(self, points: FloatArray, controls: FloatArray) -> FloatArray:
+        """Probability (A, n) of an end on arrival at points (A, n, d) by A controls (A, k)."""
+        rows = self._basis.features(points.reshape(-1, points.shape[2]), self._length)
+        size = rows.shape[1]
+        shared = (torch.from_numpy(rows) @ self._coefficients[:size]).view(points.shape[:2])
+        by_control = torch.from_numpy(controls) @ self._coefficients[size:]
+        return torch.sigmoid(shared + by_control[:, None]).numpy()
