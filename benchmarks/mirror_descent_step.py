@@ -33,6 +33,7 @@ from rover.envs.layouts import make_layout
 from rover.operators import (
     DenseOperator,
     Linear,
+    Objective,
     Occupancy,
     TransitionModel,
     exact_support,
@@ -101,7 +102,9 @@ def dense_policy_at_states(reference: DenseReference, coefficients: Tensor) -> T
 def compact_step(operator: DenseOperator, start: Tensor, dual: Tensor) -> tuple[Occupancy, Tensor]:
     """Occupancy of the policy that `dual` stands for, and the next dual."""
     probs = policy_at_anchors(operator, dual, discount=DISCOUNT)
-    occupancy = solve_occupancy(operator, probs, start, discount=DISCOUNT, sink_norm=SINK_NORM)
+    occupancy = solve_occupancy(
+        operator, probs, start, discount=DISCOUNT, objective=Objective(sink_norm=SINK_NORM)
+    )
     return occupancy, dual + STEP_SIZE * occupancy.adjoint()
 
 
@@ -139,7 +142,7 @@ def measure(n: int, width: int, repeats: int, clock: Clock) -> dict[str, float]:
         n_actions=N_ACTIONS,
         ridge=RIDGE,
         discount=DISCOUNT,
-        sink_norm=SINK_NORM,
+        objective=Objective(sink_norm=SINK_NORM),
     )
     ridge_gram = reference.factor @ reference.factor.T
     first, _ = reference.mirror_descent_step(torch.zeros(n + 2).double(), STEP_SIZE)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from rover.operators import (
+    Objective,
     SparseOperator,
     growing_steps,
     mirror_descend,
@@ -84,7 +85,7 @@ def measure(n_states: int) -> dict[str, float]:
         operator,
         operator.start,
         discount=DISCOUNT,
-        sink_norm=0.0,
+        objective=Objective(sink_norm=0.0),
         n_steps=1,
         step_rule=growing_steps(10.0),
     )

@@ -12,7 +12,7 @@ import torch
 import rover
 from rover.envs import finite_dynamics
 from rover.evaluation import optimal_occupancy
-from rover.operators import growing_steps, mirror_descend, solve_occupancy
+from rover.operators import Objective, growing_steps, mirror_descend, solve_occupancy
 from rover.world.counts import Counts
 
 data = rover.make_agent("random", "rover/FourRooms-v0", seed=100).learn(20_000).buffer
@@ -21,7 +21,7 @@ data = rover.make_agent("random", "rover/FourRooms-v0", seed=100).learn(20_000).
 # The transition operator by ridge regression with a Dirac kernel, and the uniform policy on it.
 operator = Counts(data).rows(ridge=1e-3).operator()
 uniform = torch.full((operator.n_states, 4), 0.25, dtype=torch.float64)
-settings = {"discount": 0.99, "sink_norm": 1.0}
+settings = {"discount": 0.99, "objective": Objective(sink_norm=1.0)}
 before = solve_occupancy(operator, uniform, operator.start, **settings)
 print(f"J = {before.objective:.5f}, {before.sink_mass:.1%} of the mass is not supported")
 

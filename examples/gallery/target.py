@@ -14,6 +14,7 @@ import numpy as np
 import rover
 from rover.envs import finite_dynamics, map_arrays
 from rover.evaluation import optimal_occupancy, policy_occupancy
+from rover.operators import Objective
 from rover.plots import GridMap, MapPanel, draw_panels, panel_size
 
 env = gymnasium.make("rover/FourRooms-v0")
@@ -32,7 +33,7 @@ def twice(states):
 # %%
 problem = finite_dynamics(env)
 target = twice(problem.observations) / twice(problem.observations).sum()
-least = optimal_occupancy(problem.dynamics, discount=0.99, target=target).objective
+least = optimal_occupancy(problem.dynamics, discount=0.99, objective=Objective(target)).objective
 panels = [MapPanel("the target", values=target)]
 for name, wanted in (("evenly", None), ("towards the target", twice)):
     agent = rover.Rover(env, target=wanted, seed=100).learn(1500)

@@ -27,7 +27,7 @@ from rover.envs import FiniteMDP, finite_dynamics, horizon_of, make_env
 from rover.errors import ArtefactError
 from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.evaluation.finite import TARGET_COVERAGE, sample_steps_to_full_coverage
-from rover.operators import growing_steps, mirror_descend
+from rover.operators import Objective, growing_steps, mirror_descend
 from rover.plots import RunFiles
 from rover.policies import load_policy
 from rover.training.run_folder import load_run_buffer
@@ -293,7 +293,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
             operator,
             operator.start,
             discount=discount,
-            sink_norm=1.0,
+            objective=Objective(sink_norm=1.0),
             n_steps=150,
             step_rule=growing_steps(10.0),
             tolerance=1e-5,

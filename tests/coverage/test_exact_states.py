@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rover import Rover
 from rover.coverage.plan import landmark_planning_model
-from rover.operators import Interpolation, solve_occupancy
+from rover.operators import Interpolation, Objective, solve_occupancy
 from rover.policies import CoveragePolicy
 from rover.transitions import merge_transitions
 from rover.world.rows import Rows
@@ -71,7 +71,9 @@ def test_a_terminal_state_is_occupied_for_one_step(seed, n, discount):
     occupancy = np.linalg.solve(np.eye(2 * n) - discount * chain.T, np.eye(2 * n)[0])
     twins = np.unique(to[ends])
     table = torch.from_numpy(probs[np.append(np.arange(n), twins)])
-    solved = solve_occupancy(operator, table, operator.start, discount=discount, sink_norm=0.5)
+    solved = solve_occupancy(
+        operator, table, operator.start, discount=discount, objective=Objective(sink_norm=0.5)
+    )
     expected = occupancy[np.append(np.arange(n), n + twins)]
     np.testing.assert_allclose(solved.weights.numpy(), expected, atol=1e-10)
     shares = (1.0 - discount) * (occupancy[:n] + occupancy[n:])

@@ -20,6 +20,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import FiniteEvaluator, optimal_occupancy, policy_occupancy
 from rover.operators import (
     DenseOperator,
+    Objective,
     SparseOperator,
     growing_steps,
     mirror_descend,
@@ -67,7 +68,7 @@ def test_the_gradient_is_that_of_finite_differences(seed, n, is_sparse, discount
         operator = DenseOperator(moves, torch.from_numpy(gram))
     target = torch.from_numpy(rng.dirichlet(np.ones(n)))
     probs = torch.from_numpy(rng.dirichlet(np.ones(2), n))
-    given_ = {"discount": discount, "sink_norm": 0.7, "target": target}
+    given_ = {"discount": discount, "objective": Objective(target, 0.7)}
     solved = solve_occupancy(operator, probs, start, **given_)
     gradient = objective_gradient(operator, solved, discount=discount)
     j, a, width = int(rng.integers(n)), int(rng.integers(2)), 1e-5
@@ -89,13 +90,13 @@ def test_a_uniform_target_is_the_first_proposition(seed, n):
     matrices, start = random_matrices(rng, n, 2), rng.dirichlet(np.ones(n))
     dynamics, uniform = finite(matrices, start), np.full(n, 1.0 / n)
     even = optimal_occupancy(dynamics, discount=0.9)
-    towards = optimal_occupancy(dynamics, discount=0.9, target=uniform)
+    towards = optimal_occupancy(dynamics, discount=0.9, objective=Objective(uniform))
     assert towards.objective == pytest.approx(even.objective - 1.0 / n, abs=1e-8)
     assert towards.duality_gap < 1e-6
     operator = SparseOperator.from_dynamics(matrices, start)
     probs = torch.from_numpy(rng.dirichlet(np.ones(2), n))
     one, other = (
-        solve_occupancy(operator, probs, operator.start, discount=0.9, sink_norm=1.0, target=t)
+        solve_occupancy(operator, probs, operator.start, discount=0.9, objective=Objective(t, 1.0))
         for t in (None, torch.from_numpy(uniform))
     )
     assert other.objective == pytest.approx(one.objective - 1.0 / n, abs=1e-12)
@@ -107,16 +108,15 @@ def test_mirror_descent_reaches_the_optimum_of_the_program(seed, n):
     rng = np.random.default_rng(seed)
     matrices, start = random_matrices(rng, n, 2), rng.dirichlet(np.ones(n))
     target = rng.dirichlet(np.ones(n))
-    best = optimal_occupancy(finite(matrices, start), discount=0.9, target=target)
+    best = optimal_occupancy(finite(matrices, start), discount=0.9, objective=Objective(target))
     operator = SparseOperator.from_dynamics(matrices, start)
     found = mirror_descend(
         operator,
         operator.start,
         discount=0.9,
-        sink_norm=0.0,
+        objective=Objective(torch.from_numpy(target)),
         n_steps=400,
         step_rule=growing_steps(10.0),
-        target=torch.from_numpy(target),
     ).occupancy.objective
     scale = float(target @ target)
     assert best.objective - 1e-7 * scale <= found <= best.objective + 1e-3 * scale
@@ -138,7 +138,7 @@ def test_exact_states_are_covered_as_the_target_says():
     )
     wanted = weights / weights.sum()
     evaluator = by_function.measures.evaluator
-    np.testing.assert_allclose(evaluator.target, wanted)
+    np.testing.assert_allclose(evaluator.objective.target, wanted)
     summary = by_function.summary()
     assert summary["optimality_ratio"] is None  # the target can be reached, so J* is 0
     assert summary["objective"] < 0.01 * wanted @ wanted < evaluator.uniform_objective
@@ -155,7 +155,8 @@ def test_entropies_are_of_the_occupancy_whatever_the_target():
     options: dict[str, Any] = {"discount": 0.9, "horizon": 10, "n_episodes": 1}
     table = np.full((n, 4), 0.25)
     even = FiniteEvaluator(problem, **options).exact_figures(table)
-    towards = FiniteEvaluator(problem, target=np.eye(n)[3], **options).exact_figures(table)
+    aimed = FiniteEvaluator(problem, objective=Objective(np.eye(n)[3]), **options)
+    towards = aimed.exact_figures(table)
     assert towards["renyi2_entropy"] == even["renyi2_entropy"] == -np.log(even["objective"])
     assert towards["objective"] != even["objective"]
 
@@ -164,7 +165,8 @@ def test_a_target_that_is_reached_has_no_ratio():
     problem = finite_dynamics(rooms())
     table = np.full((problem.dynamics.n_states, 4), 0.25)
     target = policy_occupancy(problem.dynamics, table, discount=0.9)
-    evaluator = FiniteEvaluator(problem, discount=0.9, horizon=9, n_episodes=1, target=target)
+    options: dict[str, Any] = {"discount": 0.9, "horizon": 9, "n_episodes": 1}
+    evaluator = FiniteEvaluator(problem, objective=Objective(target), **options)
     assert evaluator.exact_figures(table)["objective"] == 0.0
     assert evaluator.ratio(0.1) is None
 

@@ -17,6 +17,7 @@ from rover.operators import (
     Gaussian,
     Kernel,
     Linear,
+    Objective,
     Occupancy,
     Support,
     TransitionModel,
@@ -90,7 +91,7 @@ class Case:
         return model, operator, self.occupancy(operator, probs, model.support.start)
 
     def occupancy(self, operator: DenseOperator, probs: Tensor, start: Tensor) -> Occupancy:
-        settings = {"discount": self.discount, "sink_norm": self.sink_norm}
+        settings = {"discount": self.discount, "objective": Objective(sink_norm=self.sink_norm)}
         return solve_occupancy(operator, probs, start, **settings)
 
     @property

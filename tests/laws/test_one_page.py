@@ -14,6 +14,7 @@ from rover.envs import finite_dynamics
 from rover.envs.layouts import make_layout
 from rover.evaluation import optimal_occupancy
 from rover.operators import (
+    Objective,
     SparseOperator,
     growing_steps,
     mirror_descend,
@@ -48,7 +49,7 @@ def library_operator(counts: NDArray[np.float64]) -> SparseOperator:
     return Rows.of_counts(merged, start, n_actions=4, ridge=PAGE.RIDGE).operator()
 
 
-SETTINGS = {"discount": PAGE.DISCOUNT, "sink_norm": PAGE.SINK_NORM}
+SETTINGS = {"discount": PAGE.DISCOUNT, "objective": Objective(sink_norm=PAGE.SINK_NORM)}
 STEPS = pytest.mark.parametrize("n_steps", [40, 300, 568])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.operators import Dirac, SparseOperator, solve_occupancy
+from rover.operators import Dirac, Objective, SparseOperator, solve_occupancy
 
 
 @settings(max_examples=25)
@@ -31,7 +31,11 @@ def test_distance_to_uniform_is_the_objective_up_to_a_constant(n_states, seed):
         assert float(occupancy @ occupancy) == pytest.approx(objective)
         operator = SparseOperator.from_dynamics(transition, start)
         solved = solve_occupancy(
-            operator, torch.from_numpy(probs), operator.start, discount=0.9, sink_norm=1.0
+            operator,
+            torch.from_numpy(probs),
+            operator.start,
+            discount=0.9,
+            objective=Objective(sink_norm=1.0),
         )
         assert solved.objective == pytest.approx(objective, rel=1e-10)
         assert solved.sink_mass == pytest.approx(0.0, abs=1e-12)

@@ -10,6 +10,7 @@ from scipy.spatial import KDTree
 
 from rover.operators import (
     DenseOperator,
+    Objective,
     SparseOperator,
     growing_steps,
     mirror_descend,
@@ -63,7 +64,7 @@ def test_occupancy_and_gradient_are_those_of_dense_matrices(
     rng = np.random.default_rng(seed + 1)
     probs = torch.from_numpy(rng.dirichlet(np.ones(n_actions), size=size))
     assert ours.resolvent(probs, discount).factors is None
-    options = {"discount": discount, "sink_norm": 0.7}
+    options = {"discount": discount, "objective": Objective(sink_norm=0.7)}
     one, other = (solve_occupancy(o, probs, ours.start, **options) for o in (ours, dense))
     torch.testing.assert_close(one.weights, other.weights, rtol=1e-8, atol=1e-9)
     assert one.objective == pytest.approx(other.objective, rel=1e-8)
@@ -78,7 +79,12 @@ def test_occupancy_and_gradient_are_those_of_dense_matrices(
 def test_a_descent_ends_at_the_same_policy(iterated):
     ours, dense = both(3, 25, 3, 2)
     rule = growing_steps(10.0)
-    options = {"discount": 0.95, "sink_norm": 1.0, "n_steps": 40, "step_rule": rule}
+    options = {
+        "discount": 0.95,
+        "objective": Objective(sink_norm=1.0),
+        "n_steps": 40,
+        "step_rule": rule,
+    }
     one, other = (mirror_descend(o, ours.start, **options) for o in (ours, dense))
     assert one.occupancy.objective == pytest.approx(other.occupancy.objective, rel=1e-6)
 

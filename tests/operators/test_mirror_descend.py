@@ -15,6 +15,7 @@ from rover.operators import (
     DenseOperator,
     Gaussian,
     MirrorDescentResult,
+    Objective,
     SparseOperator,
     StepRule,
     TransitionOperator,
@@ -83,8 +84,9 @@ def descend(
     sink_norm: float = 0.2,
     **options: Any,
 ) -> MirrorDescentResult:
-    settings = {"discount": discount, "sink_norm": sink_norm, "n_steps": n_steps, **options}
-    return mirror_descend(operator, start, step_rule=rule, **settings)
+    settings = {"discount": discount, "n_steps": n_steps, **options}
+    objective = Objective(sink_norm=sink_norm)
+    return mirror_descend(operator, start, objective=objective, step_rule=rule, **settings)
 
 
 def test_closed_form_is_the_papers_accumulated_coefficients():
@@ -109,7 +111,9 @@ def test_result_is_the_best_iterate(rule):
     _, operator, start, _ = corridor_problem()
     result = descend(operator, start, rule, n_steps=30)
     assert result.occupancy.objective == min(result.objectives)
-    checked = solve_occupancy(operator, result.policy_probs, start, discount=0.95, sink_norm=0.2)
+    checked = solve_occupancy(
+        operator, result.policy_probs, start, discount=0.95, objective=Objective(sink_norm=0.2)
+    )
     assert checked.objective == result.occupancy.objective
     assert torch.allclose(result.policy_probs.sum(1), torch.ones(operator.n_states).double())
     assert result.n_solves >= len(result.objectives)

@@ -13,7 +13,7 @@ from rover.coverage.agent import Rover
 from rover.coverage.plan import fit_planning_model
 from rover.errors import ArtefactError
 from rover.features import encoder_config, make_encoder
-from rover.operators import Dirac, growing_steps, make_kernel, mirror_descend
+from rover.operators import Dirac, Objective, growing_steps, make_kernel, mirror_descend
 from rover.policies import CoveragePolicy
 from rover.storage import write_sealed
 
@@ -96,7 +96,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
         model.operator,
         model.start,
         discount=config.discount,
-        sink_norm=1.0,
+        objective=Objective(sink_norm=1.0),
         n_steps=30,
         step_rule=growing_steps(10.0),
     )

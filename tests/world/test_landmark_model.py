@@ -14,7 +14,7 @@ from scipy.spatial import KDTree
 from rover import Rover
 from rover.coverage.exploration import LandmarkExplorer
 from rover.data import Buffer
-from rover.operators import growing_steps, mirror_descend
+from rover.operators import Objective, growing_steps, mirror_descend
 from rover.world import model, net
 from rover.world.dynamics import ACTION_REPEAT
 from rover.world.model import LandmarkModel
@@ -275,7 +275,7 @@ def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
         operator,
         operator.start,
         discount=0.95,
-        sink_norm=1.0,
+        objective=Objective(sink_norm=1.0),
         n_steps=20,
         step_rule=growing_steps(10.0),
     )

@@ -39,6 +39,7 @@ from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
     Interpolation,
     Kernel,
+    Objective,
     make_kernel,
 )
 from rover.policies import ContextPolicy, CoveragePolicy
@@ -217,14 +218,14 @@ class Rover(Agent[RoverConfig]):
             )
         return lambda rows: weights[state_of(rows)]
 
-    def _target(self, problem: FiniteMDP) -> NDArray[np.float64] | None:
+    def _objective(self, problem: FiniteMDP) -> Objective:
         wanted = self._target_function()
         if wanted is None or self.config.cover is not None:
-            return None
+            return Objective()
         weights = target_weights(wanted, problem.observations)
         if not weights.any():
             raise ConfigurationError("target is 0 at every state of the environment")
-        return np.asarray(weights / weights.sum())
+        return Objective(np.asarray(weights / weights.sum()))
 
     # collect
 

@@ -17,7 +17,7 @@ from rover.arrays import IntArray
 from rover.coverage.config import RoverConfig
 from rover.coverage.plan import PlanningModel
 from rover.errors import ArtefactError
-from rover.operators import StepRule, growing_steps, mirror_descend
+from rover.operators import Objective, StepRule, growing_steps, mirror_descend
 from rover.storage import check_tensors
 
 _FEW_NEW = 0.03
@@ -130,10 +130,9 @@ def improve(
         model.operator,
         model.start,
         discount=discount,
-        sink_norm=config.sink_norm * warmup,
+        objective=Objective(model.target, config.sink_norm * warmup),
         n_steps=n_steps,
         step_rule=rule,
-        target=model.target,
         tolerance=tolerance,
         dual=dual,
     )

@@ -21,15 +21,14 @@ from scipy.special import entr
 from rover.arrays import FloatArray, IntArray
 from rover.envs import FiniteDynamics, FiniteMDP
 from rover.envs.dynamics import MAX_EVALUATED_STATES
-from rover.evaluation.optimum import Optimum, optimal_occupancy
+from rover.evaluation.optimum import EVEN, Optimum, optimal_occupancy
+from rover.operators import Objective
 
 ENDED = -1
 """Marks the steps of a trajectory after its episode has terminated."""
 
 TARGET_COVERAGE = 0.95
 
-# J* as a share of Σ t² up to which a target t is reached: the accuracy of the interior point.
-_REACHED = 1e-6
 # Simulated sets of episodes of an expected coverage.
 _N_REPEATS = 100
 # Seed of episodes of random actions and of the optimum: figures of the problem alone.
@@ -201,7 +200,7 @@ class FiniteEvaluator:
         discount: γ of the occupancy.
         horizon: episodes are truncated after so many steps.
         n_episodes: episodes of a coverage figure.
-        target: (S,) distribution that J is the squared distance to; None: J = Σ_x d(x)².
+        objective: J, by default Σ_x d(x)².
 
     Attributes:
         uniform_policy: (S, A), the same probability for every action.
@@ -214,13 +213,13 @@ class FiniteEvaluator:
         discount: float,
         horizon: int,
         n_episodes: int,
-        target: FloatArray | None = None,
+        objective: Objective = EVEN,
     ) -> None:
         self.problem = problem
         self.discount = discount
         self.horizon = horizon
         self.n_episodes = n_episodes
-        self.target = target
+        self.objective = objective
         self.n_states = problem.dynamics.n_states
         n_actions = problem.dynamics.n_actions
         self.uniform_policy: FloatArray = np.full((self.n_states, n_actions), 1.0 / n_actions)
@@ -228,8 +227,8 @@ class FiniteEvaluator:
     @cached_property
     def optimum(self) -> Optimum:
         """The least objective of any policy, solved for when it is first asked for."""
-        dynamics, target = self.problem.dynamics, self.target
-        return optimal_occupancy(dynamics, discount=self.discount, target=target)
+        dynamics, objective = self.problem.dynamics, self.objective
+        return optimal_occupancy(dynamics, discount=self.discount, objective=objective)
 
     @cached_property
     def uniform_objective(self) -> float:
@@ -243,10 +242,7 @@ class FiniteEvaluator:
         """
         if self.n_states > MAX_EVALUATED_STATES:
             return None
-        optimum, target = self.optimum.objective, self.target
-        if target is not None and optimum <= _REACHED * float(target @ target):
-            return None
-        return objective / optimum
+        return self.objective.ratio(objective, self.optimum.objective)
 
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state: π(a|x)
@@ -284,7 +280,7 @@ class FiniteEvaluator:
         """Figures that need no sampling, for a policy (S, A) or a mixture (K, S, A).
 
         Returns:
-            ``objective`` J = Σ_x d^π(x)², or the squared distance to the target;
+            ``objective`` J;
             ``optimality_ratio`` J / J*, as of :meth:`ratio`;
             ``renyi2_entropy`` −log Σ_x d^π(x)² and ``shannon_entropy`` of the discounted occupancy,
             in nats.
@@ -292,8 +288,7 @@ class FiniteEvaluator:
         dynamics, discount = self.problem.dynamics, self.discount
         occupancy = policy_occupancy(dynamics, policy_probs, discount=discount)
         squares = float(occupancy @ occupancy)
-        away = occupancy if self.target is None else occupancy - self.target
-        objective = float(away @ away)
+        objective = self.objective.value(occupancy)
         return {
             "objective": objective,
             "optimality_ratio": self.ratio(objective),

@@ -10,7 +10,7 @@ whatever model it was trained on:
                                       d(x) = Σ_a ρ(x, a),   ρ ≥ 0.
 
 A terminal state is occupied for the one step of arrival; from there the process starts anew.
-With a target distribution t the program minimises Σ_x (d(x) − t(x))².
+The program is that of any :class:`~rover.operators.Objective`, such as one with a target.
 """
 
 from __future__ import annotations
@@ -25,9 +25,14 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, v
 from rover.arrays import FloatArray
 from rover.envs import FiniteDynamics
 from rover.errors import SingularSolveError
+from rover.operators import Objective
 
 # Occupancy times number of states below which the interior point does not determine the policy.
 _UNVISITED = 1e-9
+
+
+EVEN = Objective()
+"""Occupancy as even as possible, J = Σ_x d(x)²."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Optimum:
     """The least objective that any policy reaches.
 
     Attributes:
-        objective: J* = Σ_x d(x)², or Σ_x (d(x) − t(x))².
+        objective: J*.
         state_occupancy: (S,) the optimal d, which is unique; sums to 1.
         policy_probs: (S, A) the policy ρ / d; uniform where the optimum never goes.
         duality_gap: primal minus dual objective of the solver, the certified error, relative to J*;
@@ -49,26 +54,26 @@ class Optimum:
 
 
 def optimal_occupancy(
-    dynamics: FiniteDynamics, *, discount: float, target: FloatArray | None = None
+    dynamics: FiniteDynamics, *, discount: float, objective: Objective = EVEN
 ) -> Optimum:
-    """Minimise Σ_x (d^π(x) − t(x))² over all policies, exactly (interior point, Clarabel).
+    """Minimise J over all policies, exactly (interior point, Clarabel).
 
     Args:
         dynamics: the finite problem.
         discount: γ in [0, 1).
-        target: (S,) t ≥ 0, sum 1; None: 0, and so as even as possible.
+        objective: J, by default Σ_x d(x)².
 
     Raises:
         SingularSolveError: the solver did not reach its tolerance.
     """
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
-    wanted = np.zeros(n_states) if target is None else target
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     # Sums of several threads come in any order, and so in other bits.
     settings.max_threads = 1
-    solution = clarabel.DefaultSolver(*_flow_program(dynamics, discount, wanted), settings).solve()
+    program = _flow_program(dynamics, discount, objective)
+    solution = clarabel.DefaultSolver(*program, settings).solve()
     status = str(solution.status)
     if status != "Solved":
         raise SingularSolveError(
@@ -84,11 +89,10 @@ def optimal_occupancy(
     visited = occupancy > _UNVISITED / n_states
     policy_probs = np.full((n_states, n_actions), 1.0 / n_actions)
     policy_probs[visited] = pairs[visited] / occupancy[visited, None]
-    away = occupancy - wanted
-    # The program leaves out Σ t², S times which is in its units.
-    scale = solution.obj_val + 2.0 * n_states * float(wanted @ wanted)
+    # The program leaves out J(0) = Σ t², S times which is in its units.
+    scale = solution.obj_val + 2.0 * n_states * objective.value(np.zeros(n_states))
     return Optimum(
-        objective=float(away @ away),
+        objective=objective.value(occupancy),
         state_occupancy=occupancy,
         policy_probs=policy_probs,
         # Relative, as J* of many states is small.
@@ -97,7 +101,7 @@ def optimal_occupancy(
 
 
 def _flow_program(
-    dynamics: FiniteDynamics, discount: float, target: FloatArray
+    dynamics: FiniteDynamics, discount: float, objective: Objective
 ) -> tuple[csc_array, FloatArray, csc_array, FloatArray, list[Any]]:
     """Clarabel's Q, q, A, b and cones: minimise ½ zᵀQz + qᵀz over z = (ρ action by action, d).
 
@@ -108,7 +112,8 @@ def _flow_program(
     n_pairs = n_states * n_actions
     rows = [dynamics.restarting(matrix) for matrix in dynamics.transition]
     # d has variables of its own: so Q is diagonal, where Σ_x (Σ_a ρ)² would couple all actions.
-    weights = np.r_[np.zeros(n_pairs), np.full(n_states, 2.0 / n_states)]
+    diagonal, linear = objective.program(n_states)
+    weights = np.r_[np.zeros(n_pairs), diagonal / n_states]
     identity = eye_array(n_states, format="csr")
     # First the flow, then that d sums ρ over actions: equalities; the rest are ρ ≥ 0.
     flow = hstack([-discount * row.T for row in rows] + [identity])
@@ -116,7 +121,7 @@ def _flow_program(
     nonnegative = hstack([-eye_array(n_pairs), csr_array((n_pairs, n_states))])
     return (
         csc_array(diags_array(weights, format="csc")),
-        np.r_[np.zeros(n_pairs), -2.0 * target],
+        np.r_[np.zeros(n_pairs), linear],
         csc_array(vstack([flow, marginal, nonnegative])),
         np.r_[(1.0 - discount) * n_states * dynamics.start, np.zeros(n_states + n_pairs)],
         [clarabel.ZeroConeT(2 * n_states), clarabel.NonnegativeConeT(n_pairs)],

@@ -15,6 +15,7 @@ from rover.operators.mirror_descent import (
     mirror_descend,
     policy_at_anchors,
 )
+from rover.operators.objective import Objective
 from rover.operators.occupancy import (
     DenseOperator,
     Occupancy,
@@ -38,6 +39,7 @@ __all__ = [
     "Kernel",
     "Linear",
     "MirrorDescentResult",
+    "Objective",
     "Occupancy",
     "SparseOperator",
     "StepRule",

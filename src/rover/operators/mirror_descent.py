@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rover.errors import SingularSolveError
+from rover.operators.objective import Objective
 from rover.operators.occupancy import Occupancy, TransitionOperator, solve_occupancy
 
 _LARGEST_STEP = 1e12
@@ -92,23 +93,21 @@ def mirror_descend(
     start: Tensor,
     *,
     discount: float,
-    sink_norm: float,
+    objective: Objective,
     n_steps: int,
     step_rule: StepRule,
-    target: Tensor | None = None,
     dual: Tensor | None = None,
     tolerance: float = 0.0,
 ) -> MirrorDescentResult:
-    """Minimise J(π) = ‖μ(π) − μ_t‖² + ε² m(π)² over stationary policies on the anchors.
+    """Minimise J(π) over stationary policies on the anchors.
 
     Args:
         operator: the transition model on s anchors.
         start: (s,) initial weights α0, sum 1.
         discount: γ in (0, 1).
-        sink_norm: ε ≥ 0.
+        objective: J.
         n_steps: iterations; the descent may stop earlier, when no step size lowers J any more.
         step_rule: how the step size η moves.
-        target: (s,) t, as of :func:`~rover.operators.solve_occupancy`; None: 0.
         dual: (s,) V to start from; None starts from the uniform policy.
         tolerance: stop once ten accepted steps together lower J by less than this fraction.
 
@@ -125,9 +124,7 @@ def mirror_descend(
 
     def evaluate(dual: Tensor) -> _Iterate:
         probs = policy_at_anchors(operator, dual, discount=discount)
-        occupancy = solve_occupancy(
-            operator, probs, start, discount=discount, sink_norm=sink_norm, target=target
-        )
+        occupancy = solve_occupancy(operator, probs, start, discount=discount, objective=objective)
         return _Iterate(dual, probs, occupancy)
 
     # Zero is the uniform policy: softmax of equal logits.

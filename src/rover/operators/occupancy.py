@@ -5,12 +5,9 @@ With P_π = Σ_a P_a diag(π(a|·)) on the anchors and initial weights α0,
     w = (I − γ P_π)⁻¹ α0                 unnormalised occupancy (paper, eq. state_occupancy)
     m = 1 − (1−γ) 1ᵀw                    what is not on anchors is in the sink
     J = (1−γ)² wᵀKw + ε²m²               (Theorem "sink-state objective decomposition")
-    g = ∂J/∂w = 2(1−γ)² Kw − 2ε²(1−γ)m 1
+    g = ∂J/∂w = (1−γ) ∂J/∂d              with shares d = (1−γ) w (rover.operators.objective)
     v = (I − γ P_πᵀ)⁻¹ g
     G_a = γ P_aᵀ v                       the paper's [∇J](·, a) at the anchors  (Theorem 1)
-
-With a target t (s,), a distribution over the anchors, J = ‖μ(π) − μ_t‖² + ε²m², and w − t/(1−γ)
-stands in place of w in J and g.
 
 G is the action value of the linearised cost. The partial derivative ∂J/∂π(a|y_j) is G_a(y_j) w_j.
 """
@@ -26,6 +23,7 @@ from torch import Tensor
 
 from rover.errors import SingularSolveError
 from rover.operators.kernels import require_finite
+from rover.operators.objective import Objective
 
 
 class _Resolvent(Protocol):
@@ -141,7 +139,7 @@ class Occupancy:
         sink_mass: m, the occupancy that the data does not support. In [0, 1] where the model loses
             mass and never creates any; above 1 where it creates so much that, unless features of
             both signs did it, Σ_t (γ P_π)^t diverges and the solve means nothing.
-        objective: J = ‖μ‖² + ε² m², or ‖μ − μ_t‖² + ε² m².
+        objective: J.
         objective_gradient: (s,) ∂J/∂w.
         resolvent: the factored I − γ P_π, for the adjoint.
     """
@@ -163,8 +161,7 @@ def solve_occupancy(
     start: Tensor,
     *,
     discount: float,
-    sink_norm: float,
-    target: Tensor | None = None,
+    objective: Objective,
 ) -> Occupancy:
     """Occupancy and objective of `policy_probs`.
 
@@ -173,8 +170,7 @@ def solve_occupancy(
         policy_probs: (s, A), rows sum to 1.
         start: (s,) initial weights, sum 1.
         discount: γ in (0, 1).
-        sink_norm: ε ≥ 0, norm of the sink's embedding.
-        target: (s,) t ≥ 0, sum 1, the occupancy that is wanted; None: 0, as even as possible.
+        objective: J of the shares of the anchors and the sink.
 
     Raises:
         SingularSolveError: I − γ P_π is singular, or its solution is not finite.
@@ -183,21 +179,16 @@ def solve_occupancy(
     resolvent = operator.resolvent(policy_probs, discount)
     weights = resolvent.solve(start)
     scale = 1.0 - discount
-    away = weights if target is None else weights - target / scale
-    # K w is needed twice, for J and for its gradient.
-    gram_weights = operator.apply_gram(away)
     # By what is missing and not as a state of its own: the sink is absorbing, so nothing comes
     # back.
     sink_mass = 1.0 - scale * float(weights.sum())
-    objective = scale**2 * float(away.dot(gram_weights)) + sink_norm**2 * sink_mass**2
-    if not math.isfinite(objective):
+    value, slope = objective.evaluate(weights * scale, sink_mass, gram=operator.apply_gram)
+    if not math.isfinite(value):
         raise SingularSolveError(
             "the occupancy of the policy is not finite: γ P_π has an eigenvalue at 1; "
             "try a smaller discount, a larger ridge, or a sharper kernel"
         )
-    # In place: the Gram product is not needed any more.
-    gradient = gram_weights.mul_(2.0 * scale**2).sub_(2.0 * sink_norm**2 * scale * sink_mass)
-    return Occupancy(weights, sink_mass, objective, gradient, resolvent)
+    return Occupancy(weights, sink_mass, value, scale * slope, resolvent)
 
 
 def objective_gradient(

@@ -32,6 +32,7 @@ from rover.errors import (
 )
 from rover.evaluation.visits import tried_pairs
 from rover.features import learning_mode
+from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_sealed
 from rover.training.config import (
@@ -168,8 +169,8 @@ class Agent(Run, Generic[ConfigT]):
         if problem is None or problem.dynamics.n_states > MAX_EVALUATED_STATES:
             self.measures = RolloutMeasures(*run, **judged)
         else:
-            target = self._target(problem)
-            self.measures = ExactMeasures(*run, problem, target=target, **judged)
+            objective = self._objective(problem)
+            self.measures = ExactMeasures(*run, problem, objective=objective, **judged)
         warn_of_limits(self.env, problem)
         self._final: FinalPolicy | None = None
         # The skill (k,) that is followed now, of agents that have any.
@@ -195,9 +196,9 @@ class Agent(Run, Generic[ConfigT]):
     def _act(self, observation: int) -> int:
         """The action on the observation with this index in the buffer."""
 
-    def _target(self, problem: FiniteMDP) -> NDArray[np.float64] | None:
-        """Distribution over the states (S,) that J is the distance to; None: J = Σ_x d(x)²."""
-        return None
+    def _objective(self, problem: FiniteMDP) -> Objective:
+        """J of policies in a finite problem, by default Σ_x d(x)²."""
+        return Objective()
 
     def _observe(self, row: int, *, done: bool) -> None:
         """Take note of the transition in `row` of the buffer, `done` if it ended its episode."""

@@ -32,6 +32,7 @@ from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajector
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, SampleComponent, episode_coverage
 from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, random_references
+from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.training.environments import (
@@ -408,7 +409,7 @@ class ExactMeasures(Measures):
         *,
         seed: int,
         evaluation_env: gym.Env[Any, Any] | None = None,
-        target: NDArray[np.float64] | None = None,
+        objective: Objective,
     ) -> None:
         super().__init__(env, buffer, config, seed=seed, evaluation_env=evaluation_env)
         assert config.discount is not None
@@ -417,7 +418,7 @@ class ExactMeasures(Measures):
             discount=config.discount,
             horizon=horizon_of(env),
             n_episodes=config.evaluation_episodes,
-            target=target,
+            objective=objective,
         )
         _ = self.evaluator.optimum  # a solver that fails says so before the first step
         self._largest_objective = self.evaluator.uniform_objective * (1.0 + ROUNDING)
