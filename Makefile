@@ -86,4 +86,4 @@ campaign: $(READY) ## kills and altered files, two hundred attempts of each, and
 	$(TESTS) tests/campaign --attempts 200
 
 clean:
-	rm -rf $(VENV) runs site docs/api docs/agents docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) runs site docs/api docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -36,7 +36,7 @@ REASONS = {
     "its environment is the reader's own",
     "it is a part of a file, shown to explain it",
 }
-GENERATED = {"api", "agents", "gallery"}
+GENERATED = {"api", "gallery"}
 """Folders of docs/ that `make docs` writes."""
 SHORTER = {
     r"\b1[12]00\b": "200",

@@ -15,7 +15,7 @@ from rover.baselines import agent_class, agent_names, agent_summaries, preset_of
 from rover.cli.tables import say
 from rover.errors import choose
 
-_TASKS = ("adapt", "ddpg", "sac", "offline-cql", "offline-ddpg")
+TASKS = ("adapt", "ddpg", "sac", "offline-cql", "offline-ddpg")
 _KINDS = {bool: "true|false", int: "whole number", float: "number", types.NoneType: "none"}
 _SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
@@ -45,7 +45,7 @@ def settings(
     if name is None:
         say(*(f"{agent:8} {line}" for agent, line in agent_summaries().items()))
         return
-    presets = settings_of(choose("name", name, (*agent_names(), *_TASKS)))
+    presets = settings_of(choose("name", name, (*agent_names(), *TASKS)))
     if preset is not None:
         chosen = preset_of(name, preset) if name in agent_names() else preset
         presets = {choose("preset", chosen, presets): presets[chosen]}
