@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from rover import plots
-from rover.baselines import agent_class
 from rover.errors import ArtefactError
 from rover.plots import MeanCurve, RunFiles
 from rover.plots.pictures import Figures
@@ -28,7 +27,7 @@ from rover_bench.pictures import (
 )
 from rover_bench.report import Report, grouped
 from rover_bench.statistics import STATISTICS, Aggregate
-from rover_bench.study import CURVE, SCRATCH, Case, Picture, Study
+from rover_bench.study import CURVE, Case, Picture, Study
 
 _INTERVAL = "mean over runs, 95% bootstrap interval"
 _QUARTILES: Final = ("lower_quartile", "upper_quartile")
@@ -200,12 +199,6 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     return paths
 
 
-def agent_styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
-    """Styles that agents declare; the options that starts are named by are agents' names."""
-    classes = {case.agent: agent_class(case.agent) for case in cases if case.agent != SCRATCH}
-    return {name: plots.AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
-
-
 def _task_curves(report: Report, name: str, picture: Picture, cases: Sequence[Case]) -> Figures:
     """A panel per task, with a mean curve for each start and learner."""
     panels = []
@@ -225,7 +218,7 @@ def _task_curves(report: Report, name: str, picture: Picture, cases: Sequence[Ca
         title = f"{picture.title}:{gap}{_INTERVAL}"
         if picture.window:
             title += f",{gap}both averaged over {picture.window:,} steps"
-        yield name, plots.make_task_figure(panels, title=title, styles=agent_styles(cases))
+        yield name, plots.make_task_figure(panels, title=title)
 
 
 def _steps_by_distance(
@@ -240,7 +233,7 @@ def _steps_by_distance(
             points.setdefault(case.labels["start"], {})[round(distance.values[0])] = bar
     if points:
         figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
-        draw_steps_by_distance(figure.subplots(), points, styles=agent_styles(cases))
+        draw_steps_by_distance(figure.subplots(), points)
         yield name, figure
 
 
@@ -268,7 +261,7 @@ def _coverage_bars(report: Report, name: str, picture: Picture, cases: Sequence[
     """Coverage by the data of agents side by side."""
     bars = _bars(report, _captions(report, cases))
     if bars:
-        yield name, coverage_figure(bars, str(cases[0].env), agent_styles(cases))
+        yield name, coverage_figure(bars, str(cases[0].env))
 
 
 def _agents(

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rover.plots import MapPanel, RunFiles, draw_learning_curves, make_figure
+from rover.plots import MapPanel, draw_learning_curves, make_figure
 from rover.plots.curves import measured_keys
 from rover.plots.pictures import Figures, draw_snapshots, map_figure
 from rover.plots.runs import Runs
@@ -21,7 +21,6 @@ from rover.plots.style import (
     LEGEND,
     TEXT_COLOUR,
     TICK_SIZE,
-    Styles,
     assign_styles,
     count_axis,
     label_axes,
@@ -54,14 +53,14 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
         bars: panel → agent → bar; empty for no bars.
     """
     (first, *_), *_ = runs.values()
-    styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
+    styles, where = assign_styles(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):
         title = f"Pretraining without a reward: mean over runs{where}"
         figure = make_figure(max(4.6 * len(measured_keys(runs)), 7.0), 4.2, title)
         draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:
-        yield "coverage_bars", coverage_figure(bars, first.environment, styles)
+        yield "coverage_bars", coverage_figure(bars, first.environment)
     if first.grid is None:
         return
     # As many maps in a row as are wide enough to be read.
@@ -93,17 +92,15 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
 # --- bars and distances ---------------------------------------------------------------------------
 
 
-def draw_steps_by_distance(
-    axes: Axes, points: Mapping[str, Mapping[int, Aggregate]], *, styles: Styles
-) -> None:
+def draw_steps_by_distance(axes: Axes, points: Mapping[str, Mapping[int, Aggregate]]) -> None:
     """Steps to the first success, > 0, over the distance of the goal in steps: one line per start.
 
     A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    some of its runs had no success. `styles` are of agents by name (:func:`assign_styles`).
+    some of its runs had no success.
     """
     # Neighbouring starts stand beside each other: at one distance their intervals would overlap.
     shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
-    looks = assign_styles(points, styles)
+    looks = assign_styles(points)
     for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
         style, distances = looks[start], sorted(by_distance)
         bars = [by_distance[distance] for distance in distances]
@@ -128,9 +125,8 @@ def draw_steps_by_distance(
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
-def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
-    """Coverage of agents side by side in `environment`: one panel per figure, in the agents'
-    `styles`.
+def coverage_figure(bars: Bars, environment: str) -> Figure:
+    """Coverage of agents side by side in `environment`: one panel per figure.
 
     A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
     runs. A hatched bar is a lower bound: some of its runs did not get there. Where an agent has
@@ -142,7 +138,7 @@ def coverage_figure(bars: Bars, environment: str, styles: Styles) -> Figure:
     what += " (hatched: lower bound)" * has_bounds
     size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
     figure = make_figure(*size, f"Coverage: {what} — {environment}")
-    looks = assign_styles([name for panel in bars.values() for name in panel], styles)
+    looks = assign_styles([name for panel in bars.values() for name in panel])
     names = list(looks)
     all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
     for axes, ((title, x), panel) in zip(all_axes, bars.items(), strict=True):

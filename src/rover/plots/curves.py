@@ -14,28 +14,26 @@ from matplotlib import ticker
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 
 from rover.arrays import FloatArray
 from rover.errors import ConfigurationError
 from rover.plots.runs import RunFiles, Runs
 from rover.plots.style import (
+    BEST,
     BLACK,
+    GREY,
     LEGEND,
     LINE_PATTERNS,
     RANDOM,
-    TICK_SIZE,
     AgentStyle,
     AnyFigure,
-    Styles,
     assign_styles,
     count_axis,
     label_axes,
     make_figure,
+    told_apart,
 )
 
-_UNIFORM: Final = "random actions"
 # Alternatives for each panel: the first that was measured is drawn.
 _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("visited", "states_seen", "observations"),
@@ -44,9 +42,8 @@ _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
 )
 
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
+_ALL: Final = AgentStyle("", GREY, "dash-dotted")  # of the number of all states
 _FEW_CURVES = 4
-# Least distance of the names beside curves, as a share of the height of their axes.
-_LABEL_GAP = 0.062
 
 
 @dataclass(frozen=True)
@@ -158,8 +155,7 @@ def draw_learning_curves(
 ) -> list[Axes]:
     """Draw measurements over environment steps: a panel for each metric, a line per agent.
 
-    Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them, and
-    their names beside the ends of their lines.
+    Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them.
 
     Args:
         figure: empty.
@@ -172,7 +168,7 @@ def draw_learning_curves(
     """
     keys = measured_keys(runs) if keys is None else keys
     every = [run for group in runs.values() for run in group]
-    styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES
+    styles, is_crowded = assign_styles(runs), len(runs) > _FEW_CURVES
     all_axes: list[Axes] = list(figure.subplots(1, len(keys), squeeze=False).ravel())
     for axes, key in zip(all_axes, keys, strict=True):
         for name, group in runs.items():
@@ -182,17 +178,13 @@ def draw_learning_curves(
                 style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
                 opacity = 0.0 if is_crowded else 0.18
                 draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
-        lines = list(axes.lines)
         references = [run.series(f"uniform_{key}") for run in every]
         known = [pair for pair in references if len(pair[0])]
         # One net and one set of random actions serve all runs of a comparison.
         if known and "random" not in runs:
             axes.plot(*known[0], **RANDOM.line, linewidth=1.2, zorder=1.5, label=RANDOM.label)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
-        if is_crowded:
-            _label_ends(axes, lines)
-    if not is_crowded:
-        add_legend(figure, all_axes, columns=2 * len(all_axes))
+    add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
@@ -231,77 +223,10 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
         low, high = axes.get_ylim()
         subs = (1.0, 1.5, 2.0, 3.0, 5.0) if high < 20.0 * low else (1.0,)
         axes.yaxis.set(major_locator=ticker.LogLocator(10.0, subs=subs), major_formatter="{x:g}")
-    colours, lines = {_UNIFORM: RANDOM.colour}, list(axes.lines)
-    boxes: list[_Box] = []
-    drawn: list[tuple[float, AgentStyle]] = []
     for name, value in sorted(levels.items(), key=lambda item: -item[1]):
         label = panel.references[name].format(value=value)
-        drawn.append((value, AgentStyle(label, colours.get(label, BLACK), "dotted")))
-        axes.axhline(value, **drawn[-1][1].line, linewidth=1.0, zorder=1.5)
-    axes.autoscale_view()  # names are placed in the final limits
-    for value, style in drawn:
-        boxes.append(_name_reference(axes, value, style, lines, boxes))
-
-
-_Box = tuple[float, float, float, float]
-"""Left, bottom, right and top, as shares of the axes."""
-
-
-def _name_reference(
-    axes: Axes, value: float, style: AgentStyle, lines: Sequence[Line2D], taken: Sequence[_Box]
-) -> _Box:
-    """Write the name of a horizontal line where it covers no curve and no other name; its place."""
-    to_axes = axes.transData + axes.transAxes.inverted()
-    level = float(to_axes.transform((0.0, value))[1])
-    curves = [to_axes.transform(np.array(line.get_data()).T) for line in lines]
-    width, height = 0.025 * len(style.label), 0.09
-    places: list[tuple[float, float, bool, _Box]] = []
-    for x in (1.0, 0.0):
-        for below in (False, True):
-            left, bottom = x * (1.0 - width), level - height * below
-            box = left, bottom, left + width, bottom + height
-            inside = np.linspace(box[0], box[2], 25)
-            heights = [np.interp(inside, *curve.T) for curve in curves]
-            hidden = sum(np.mean((box[1] < y) & (y < box[3])) for y in heights)
-            others = sum(
-                box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken
-            )
-            outside = box[1] < 0.0 or box[3] > 1.02
-            places.append((float(hidden + others + outside), x, below, box))
-    _, x, below, box = min(places, key=lambda place: place[0])
-    axes.annotate(
-        style.label,
-        (x, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(3 - 6 * x, -3 if below else 3),
-        textcoords="offset points",
-        ha="right" if x else "left",
-        va="top" if below else "bottom",
-        fontsize=TICK_SIZE,
-        color=style.colour,
-        path_effects=[withStroke(linewidth=2.0, foreground="white")],
-    )
-    return box
-
-
-def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
-    """The name of each line to the right of the axes, beside its end, in its colour."""
-    to_axes = axes.transData + axes.transAxes.inverted()
-    # As shares of the axes, where distances are those on paper whatever the scale.
-    ends = np.array([to_axes.transform(np.array(line.get_data())[:, -1]) for line in lines])
-    order = np.argsort(ends[:, 1])
-    places = ends[order, 1]
-    for index in range(1, len(places)):  # upwards, and what is above the axes down again
-        places[index] = max(places[index], places[index - 1] + _LABEL_GAP)
-    limits = 1.0 - _LABEL_GAP * np.arange(len(places))[::-1]
-    options: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
-    for place, limit, index in zip(places, limits, order, strict=True):
-        colour = lines[index].get_color()
-        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0.0, 0.5)}
-        arrow |= {"shrinkA": 0.0, "shrinkB": 0.0}
-        name, end = str(lines[index].get_label()), tuple(ends[index])
-        options |= {"va": "center", "fontsize": TICK_SIZE, "color": colour, "arrowprops": arrow}
-        axes.annotate(name, end, xytext=(1.08, min(place, limit)), **options)
+        style = {RANDOM.label: RANDOM, BEST.label: BEST}.get(label, _ALL)
+        axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5, label=label)
 
 
 def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
@@ -351,7 +276,6 @@ def make_task_figure(
     title: str,
     x: str = "environment steps",
     y: str = "greedy return",
-    styles: Styles | None = None,
 ) -> Figure:
     """One panel per task: mean greedy return over steps with its 95% interval.
 
@@ -363,15 +287,11 @@ def make_task_figure(
         title: of the figure.
         x: what the learner's time is counted in.
         y: what the curves are, if not returns.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Raises:
-        ConfigurationError: more curves of one colour than can be told apart.
     """
     # up to four tasks in one row, more in rows of three
     columns = len(panels) if len(panels) <= _FEW_CURVES else 3
     rows = math.ceil(len(panels) / columns)
-    line_styles = _task_styles([key for panel in panels for key in panel.curves], styles)
+    line_styles = _task_styles([key for panel in panels for key in panel.curves])
     legend_rows = math.ceil((len(line_styles) + 1) / (2 * columns))
     # A legend below takes height that panels would lose; in a free panel it takes none.
     below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
@@ -395,20 +315,17 @@ def make_task_figure(
     return figure
 
 
-def _task_styles(
-    keys: Sequence[tuple[str, str]], styles: Styles | None
-) -> dict[tuple[str, str], AgentStyle]:
+def _task_styles(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AgentStyle]:
     """Style of each start and learner: the start's colour, and the learner's dashes if several."""
     keys = list(dict.fromkeys(keys))
-    # A colour says what learning started from, dashes which learner it was.
-    by_start = assign_styles([start for start, _ in keys], styles)
+    by_start = assign_styles(start for start, _ in keys)
     learners = list(dict.fromkeys(learner for _, learner in keys))
     if len(learners) == 1:
         return {key: by_start[key[0]] for key in keys}
-    declared = {}
+    styles = []
     for start, learner in keys:
         name, _, variant = learner.partition("-")
         label = f"{by_start[start].label}, {name.upper()}{f' ({variant})' if variant else ''}"
         dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
-        declared[f"{start}, {learner}"] = replace(by_start[start], label=label, dashes=dashes)
-    return dict(zip(keys, assign_styles(declared, declared).values(), strict=True))
+        styles.append(replace(by_start[start], label=label, dashes=dashes))
+    return dict(zip(keys, told_apart(styles), strict=True))

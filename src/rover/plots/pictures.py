@@ -13,8 +13,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
-from PIL.Image import Dither, Quantize
 
 from rover.arrays import IntArray
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
@@ -41,9 +39,6 @@ from rover.plots.visits import Plane, make_planes, planes_of
 from rover.storage import check_writable, fitting, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
-
-# Bytes beyond which a png has 256 colours, which takes a third of them.
-_LARGE = 2**18
 
 # Metadata by picture format: equal figures give equal bytes for png.
 _UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -164,12 +159,6 @@ def write_pictures(
         for kind in formats:
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=_UNDATED.get(kind))
-            if kind == "png" and stream.tell() > _LARGE:  # thousands of strokes: a palette
-                # By the largest error: the median cut replaces rare colours, as of starts.
-                options: Any = {"method": Quantize.MAXCOVERAGE, "dither": Dither.NONE}
-                shown = Image.open(stream).convert("RGB").quantize(256, **options)
-                stream = io.BytesIO()
-                shown.save(stream, "png", optimize=True, dpi=(dpi, dpi))
             written.append(folder / f"{name}.{kind}")
             replace_file(written[-1], stream.getvalue())
     return written
@@ -461,9 +450,8 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     title = f"{learners}, seed {first.config.seed}"
     if len(runs) > 1:
         title = f"{learners}: mean over seeds, 95% bootstrap interval"
-    styles = RunFiles.styles_of({run.agent: [run] for run in runs})
     x = "updates" if kinds[0] == "offline" else "environment steps"
-    yield "task_curves", make_task_figure(panels, title=title, x=x, styles=styles)
+    yield "task_curves", make_task_figure(panels, title=title, x=x)
 
 
 def _check_one_curve(group: Sequence[RunFiles]) -> None:

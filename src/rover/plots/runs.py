@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,34 +115,21 @@ class RunFiles:
         names = (field.name for field in fields(GridMap))
         return GridMap(**{name: self.arrays[name] for name in names if name in self.arrays})
 
-    @cached_property
-    def _pretrained(self) -> RunConfig:
-        """The configuration of the run that declares the agent: this one, or its source."""
-        config, source = self.config, Path(self.config.source or "")
-        # The source may be gone or be a policy file: then its name stands for the agent.
-        is_run = config.source is not None and (source / "config.json").exists()
-        return read_run_config(source) if is_run and config.style is None else config
-
     @property
     def agent(self) -> str:
         """The agent; of a task, the start: agent, agent-PART where not the policy, or scratch."""
         source = Path(self.config.source or "")
-        name = self._pretrained.agent or source.name or "own policy"
-        transfer = self.config.transfer
+        name, transfer = self.config.agent, self.config.transfer
+        if name is None and (source / "config.json").exists():
+            name = read_run_config(source).agent
+        # The source may be gone or be a policy file: then its name stands for the agent.
+        name = name or source.name or "own policy"
         return name if transfer in (None, "policy") else f"{name}-{transfer}"
-
-    @staticmethod
-    def styles_of(runs: Runs) -> dict[str, AgentStyle]:
-        """A style for each of the agents, from what their runs declare."""
-        pretrained = [run._pretrained for group in runs.values() for run in group]
-        with fitting("the style of a run cannot be drawn"):
-            declared = {str(run.agent): AgentStyle(**run.style) for run in pretrained if run.style}
-            return assign_styles(runs, declared)
 
     @property
     def style(self) -> AgentStyle:
-        """The style that the agent has where it is alone."""
-        return self.styles_of({self.agent: [self]})[self.agent]
+        """The style of the agent."""
+        return assign_styles([self.agent])[self.agent]
 
     @property
     def environment(self) -> str:

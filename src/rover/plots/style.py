@@ -6,7 +6,7 @@ pictures can be drawn from any thread and beside any other use of matplotlib.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -15,25 +15,21 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import ListedColormap, LogNorm, to_rgb
+from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
-from rover.errors import ConfigurationError
-
 AnyFigure = Figure | SubFigure
 _LinePattern = str | tuple[float, tuple[float, ...]]
 
-# Okabe & Ito (2008), "Color Universal Design": told apart with any colour vision.
-BLACK: Final = "#000000"
-ORANGE: Final = "#E69F00"
-_SKY_BLUE: Final = "#56B4E9"
-_BLUISH_GREEN: Final = "#009E73"
+# Okabe & Ito (2008), "Color Universal Design": told apart with any colour vision. Grey is in the
+# place of their yellow, which is hard to see on white.
 BLUE: Final = "#0072B2"
 VERMILLION: Final = "#D55E00"
-_REDDISH_PURPLE: Final = "#CC79A7"
 GREY: Final = "#7F7F7F"
+BLACK: Final = "#000000"
+_COLOURS: Final = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY, BLACK)
 
 TEXT_COLOUR: Final = "#202020"
 
@@ -61,11 +57,6 @@ LINE_PATTERNS: Final[Mapping[str, _LinePattern]] = {
     "dash-dotted": (0, (6, 2, 1, 2)),
     "dash-dot-dotted": (0, (6, 2, 1, 2, 1, 2)),
 }
-_PALETTE = (BLUE, VERMILLION, _BLUISH_GREEN, _REDDISH_PURPLE, ORANGE, _SKY_BLUE, GREY, BLACK)
-
-_ALIKE_BRIGHTNESS, _ALIKE_HUE = 0.25, 0.15
-"""Differences of red, green and blue in [0, 1] below which lines of two colours look alike: of
-their mean, and of what is left without it."""
 
 
 @dataclass(frozen=True)
@@ -91,64 +82,50 @@ class AgentStyle:
 RANDOM: Final = AgentStyle("random actions", "#333333", "dotted")
 BEST: Final = AgentStyle("best possible (J*)", BLACK, "dashed")
 
-Styles = Mapping[str, AgentStyle]
+_LABELS = {"rover": "ROVER", "rnd": "RND", "smm": "SMM", "apt": "APT", "maxent": "MaxEnt"}
+_LABELS |= {"cic": "CIC", "mepol": "MEPOL", "e3b": "E3B", "icm": "ICM", "rmax": "R-MAX"}
+# A method keeps its colour in all pictures; what comes after the eighth has other dashes, too.
+_METHODS = {
+    name: AgentStyle(label, _COLOURS[k % 8], [*LINE_PATTERNS][k // 8])
+    for k, (name, label) in enumerate(_LABELS.items())
+}
+_METHODS |= {"random": RANDOM, "scratch": AgentStyle("from scratch", GREY, "dashed")}
 _VARIANT_LABELS = {"encoder": "{}'s encoder", "both": "{}'s policy and encoder"}
 
 
-def assign_styles(
-    names: Iterable[str], declared: Mapping[str, AgentStyle] | None = None
-) -> dict[str, AgentStyle]:
+def assign_styles(names: Iterable[str]) -> dict[str, AgentStyle]:
     """Distinct styles for the names of one figure.
 
-    A declared style keeps its colour, and its dashes unless they are taken. NAME-VARIANT, such as
-    ``rnd-paper``, has the colour of NAME and other dashes. Any other name is its own label and gets
-    the next colour of the palette that is free.
+    A method of rover's has the same colour in every figure. NAME-VARIANT, such as ``rnd-paper``,
+    has the colour of NAME and other dashes. Any other name is its own label and gets the next
+    colour that no other name has.
 
     Args:
-        names: of agents or of what a task was started from, in the order of the picture.
-        declared: styles by name, such as those that agents declare.
-
-    Raises:
-        ConfigurationError: more names of one colour than there are dashes.
+        names: of agents or of what a task was started from, in the order of the figure.
     """
-    fixed = {"scratch": AgentStyle("from scratch", GREY, "dashed"), **(declared or {})}
     names = list(dict.fromkeys(names))
-    styles: dict[str, AgentStyle] = {}
-    n_shared = 0
-    for name in sorted(names, key=lambda name: name not in fixed):  # declared looks come first
-        base, _, variant = name.rpartition("-")
-        if name in fixed:
-            style = fixed[name]
-        elif base in fixed:
-            label = _VARIANT_LABELS.get(variant, f"{{}} ({variant})").format(fixed[base].label)
-            style = AgentStyle(label, fixed[base].colour, "dotted")
+    styles = {name: _METHODS[name] for name in names if name in _METHODS}
+    for name in (name for name in names if name not in styles):
+        base, _, variant = name.partition("-")
+        if base in _METHODS:
+            label = _VARIANT_LABELS.get(variant, f"{{}} ({variant})").format(_METHODS[base].label)
+            styles[name] = AgentStyle(label, _METHODS[base].colour, "dotted")
         else:
-            used = {style.colour for style in styles.values()}
-            free = [colour for colour in _PALETTE if not _is_taken(colour, used)]
-            # Dashes distinguish lines of one colour, but not of similar colours. The same name gets
-            # the same colour in figures with other declared styles.
-            shared = [colour for colour in reversed(_PALETTE) if colour in used]
-            style = AgentStyle(name, free[0] if free else shared[n_shared % len(shared)])
-            n_shared += not free
-        # Two lines of one colour differ in their dashes.
-        taken = {other.dashes for other in styles.values() if other.colour == style.colour}
-        dashes = [dashes for dashes in (style.dashes, *LINE_PATTERNS) if dashes not in taken]
-        if not dashes:
-            raise ConfigurationError(
-                f"{style.label} is one of more than {len(LINE_PATTERNS)} lines of the colour "
-                f"{style.colour}, too many to tell apart: draw fewer in one picture"
-            )
-        styles[name] = replace(style, dashes=dashes[0])
-    return {name: styles[name] for name in names}
+            used = [style.colour for style in styles.values()]
+            colour = min(_COLOURS, key=used.count)  # the first of those that are used least
+            styles[name] = AgentStyle(name, colour)
+    distinct = told_apart(styles[name] for name in names)
+    return dict(zip(names, distinct, strict=True))
 
 
-def _is_taken(colour: str, used: Iterable[str]) -> bool:
-    """True if a colour of the palette is used, or one outside it of nearly its hue and light."""
-    others = [other for other in used if other == colour or other not in _PALETTE]
-    differences = np.array(to_rgb(colour)) - np.array([*map(to_rgb, others)]).reshape(-1, 3)
-    brightness = differences.mean(axis=1, keepdims=True)
-    hue = np.linalg.norm(differences - brightness, axis=1)
-    return bool(((np.abs(brightness[:, 0]) < _ALIKE_BRIGHTNESS) & (hue < _ALIKE_HUE)).any())
+def told_apart(styles: Iterable[AgentStyle]) -> Iterator[AgentStyle]:
+    """These styles, with other dashes where two would look alike."""
+    taken: set[tuple[str, str]] = set()
+    for style in styles:
+        free = (one for one in (style.dashes, *LINE_PATTERNS) if (style.colour, one) not in taken)
+        dashes = next(free, style.dashes)
+        taken.add((style.colour, dashes))
+        yield replace(style, dashes=dashes)
 
 
 def make_figure(width: float, height: float, title: str | None = None) -> Figure:
