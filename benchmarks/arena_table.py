@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from rover.baselines import agent_class
 from rover.data import Buffer
 from rover.plots import (
-    AgentStyle,
     MeanCurve,
     TaskPanel,
     add_colour_bar,
@@ -177,8 +176,7 @@ def _pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     drawn = runs[runs["problem"].isin(_DATA["curves"])]
     panels = [_curves(group) for _, group in drawn.groupby("problem", sort=False)]
     if panels:
-        styles = {name: _style_of(name) for panel in panels for name, _ in panel.curves}
-        yield "seen", make_task_figure(panels, title=_TITLE, y="seen", styles=styles)
+        yield "seen", make_task_figure(panels, title=_TITLE, y="seen")
     # A picture of points shows one run: the first of each, chosen by nothing but its seed.
     firsts = runs.drop_duplicates(["problem", "agent"])
     cars = firsts[firsts["problem"] == "mountain-car"]
@@ -187,12 +185,6 @@ def _pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     mazes = firsts[firsts["env"].str.startswith(_MAZE)].groupby("problem", sort=False)
     if len(mazes):
         yield "maze", _maze_maps([[*maze.itertuples()] for _, maze in mazes])
-
-
-def _style_of(agent: str) -> AgentStyle:
-    """Style of an agent in every picture."""
-    cls = agent_class(agent)
-    return AgentStyle(cls.label, cls.colour, cls.dashes)
 
 
 def _places(folder: Path) -> NDArray[Any]:

@@ -28,6 +28,7 @@ import gymnasium as gym
 import numpy as np
 
 from rover.baselines import agent_class, make_agent
+from rover.plots.style import assign_styles
 from rover.policies import Policy
 
 sys.path.append(str(Path(__file__).parent))
@@ -171,11 +172,12 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         if all((arena, agent) in found for agent in agents)
     ]
     figure, axes = plt.subplots(figsize=(9.0, 3.8), layout="constrained")
+    styles = assign_styles(agents)
     for place, agent in enumerate(agents):
         cls, runs = agent_class(agent), [found[arena, agent] for arena in arenas]
         means = [np.mean(each) for each in runs]
         left = np.arange(len(arenas)) + 0.17 * (place - 2)
-        axes.bar(left, means, width=0.15, color=cls.colour, label=cls.label)
+        axes.bar(left, means, width=0.15, color=styles[agent].colour, label=cls.label)
         for x, each in zip(left, runs, strict=True):
             axes.plot([x, x], [min(each), max(each)], color="0.5", linewidth=1.0)
     axes.set_xticks(range(len(arenas)), arenas, rotation=20, ha="right")

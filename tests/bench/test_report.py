@@ -209,7 +209,7 @@ def test_bars_are_drawn_of_csv_files_alone(tmp_path):
 def test_a_bar_says_what_it_bounds_and_of_how_many_runs_it_is():
     ours, theirs = Aggregate((600.0, 650.0, 550.0), 3000), Aggregate((INF,), 3000)
     bars = {("Pretraining", "steps"): {"rover": ours, "rnd": theirs}}
-    (axes,) = coverage_figure(bars, "a maze", {}).axes
+    (axes,) = coverage_figure(bars, "a maze").axes
     assert [text.get_text() for text in axes.texts] == ["600", "> 3,000 (1 run)"]
     assert [bar.get_width() for bar in axes.patches] == [600.0, 3000.0]
     assert [bar.get_hatch() for bar in axes.patches] == [None, "///"]

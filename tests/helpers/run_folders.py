@@ -13,11 +13,6 @@ from rover.storage import JsonLines, write_json, write_manifest, write_sealed
 FREE = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 1]], np.bool_)
 CELLS = np.argwhere(FREE)[:, ::-1].astype(np.int64).copy()  # (9, 2) as (x, y), row-major
 N_STATES = len(CELLS)
-STYLES = {
-    "rover": {"label": "ROVER", "colour": "#0072B2", "dashes": "solid"},
-    "rnd": {"label": "RND", "colour": "#D55E00", "dashes": "solid"},
-}
-"""What agents declare; others have a name only."""
 
 
 def finite_arrays(n_states: int = N_STATES) -> dict[str, NDArray[Any]]:
@@ -72,8 +67,7 @@ def write_folder(
 ) -> Path:
     """The files that runs of every kind have; a run without a summary has not ended."""
     folder.mkdir(parents=True)
-    agent = config["agent"]
-    about = {"format": 3, "version": "0.2.0", "style": STYLES.get(agent), "preset": "fast"}
+    about = {"format": 3, "version": "0.2.0", "preset": "fast"}
     write_json(folder / "config.json", about | config)
     metrics = JsonLines(folder / "metrics.jsonl")
     for record in records:

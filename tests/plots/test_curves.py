@@ -1,6 +1,5 @@
 """Curves: what is averaged with what, what is drawn where, and in which colour."""
 
-import io
 import itertools
 import subprocess
 import sys
@@ -9,18 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import run_folders
 from matplotlib.colors import to_rgb
 from run_folders import read_run, unknown_records
 from scipy import stats
 
 from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
-from rover.plots import AgentStyle, MeanCurve, draw_learning_curves, make_figure
+from rover.plots import MeanCurve, draw_learning_curves, make_figure
 from rover.plots.curves import measured_keys
 from rover.plots.style import assign_styles
-
-STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
 
 
 @pytest.fixture
@@ -92,23 +88,21 @@ def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(ru
 
 
 def test_every_agent_with_a_variant_and_strangers_can_be_told_apart():
-    agents = {
-        name: AgentStyle(cls.label, cls.colour, cls.dashes)
-        for name, cls in ((name, agent_class(name)) for name in agent_names())
-    }
+    agents = agent_names()
     names = [*agents, "scratch", *(f"{name}-paper" for name in agents), "mine", "yours"]
-    styles = assign_styles(names, agents)
+    styles = assign_styles(names)
     assert len({(style.colour, style.dashes) for style in styles.values()}) == len(names)
     assert list(styles) == names
 
 
-def test_a_stranger_is_not_drawn_in_black_beside_near_black():
-    agents = {"random": AgentStyle("random actions", "#333333")}
+def test_a_method_keeps_its_colour_and_strangers_take_free_ones():
+    alone = {name: assign_styles([name])[name] for name in agent_names()}
+    assert assign_styles(alone) == alone
     strangers = [f"stranger {number}" for number in range(7)]
-    styles = assign_styles(["random", *strangers], agents)
-    colours = [styles[name].colour for name in strangers]
-    assert len(set(colours)) == len(colours)
-    assert "#000000" not in colours
+    styles = assign_styles(["rover", *strangers])
+    assert len({style.colour for style in styles.values()}) == 8
+    assert {alone[name].label for name in ("rover", "rnd")} == {"ROVER", "RND"}
+    assert {agent_class(name).label for name in alone} == {one.label for one in alone.values()}
 
 
 # Of linear RGB, for a full deficiency (Machado, Oliveira & Fernandes, 2009, Table 1).
@@ -130,32 +124,22 @@ def lab(colour: str, vision: str) -> Any:
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-def test_every_agent_has_a_colour_of_its_own_for_any_colour_vision(vision):
-    classes = map(agent_class, agent_names())
-    ours = [cls for cls in classes if cls.__module__.startswith("rover.")]  # and no test's
-    seen = {cls.name: lab(cls.colour, vision) for cls in ours}
+def test_the_eight_colours_are_told_apart_with_any_colour_vision(vision):
+    styles = assign_styles(map(str, range(8))).values()
+    seen = {style.colour: lab(style.colour, vision) for style in styles}
+    assert len(seen) == 8
     pairs = itertools.combinations(seen, 2)
     distances = {pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]])) for pair in pairs}
     assert min(distances.values()) > 12.0, min(distances, key=distances.__getitem__)
 
 
-def test_agents_of_others_keep_their_colour_beside_other_agents():
-    declared = {name: AgentStyle(name, agent_class(name).colour) for name in agent_names()}
-    shown = [*sorted(declared), "mine", "yours"]
-    every, fewer = (
-        assign_styles([name for name in shown if name != left_out], declared)
-        for left_out in ("", "icm")
-    )
-    assert [every[name] for name in shown[-2:]] == [fewer[name] for name in shown[-2:]]
-
-
-def test_the_name_of_a_line_at_the_top_stays_inside_the_axes(run):
+def test_reference_lines_have_names_in_the_legend(run):
     summary = {**run.summary, "knn_entropy": -2.5, "uniform_knn_entropy": -2.07}
-    car = replace(run, records=[], summary=summary)
     figure = make_figure(5, 3)
+    car = replace(run, records=[], summary=summary)
     (panel,) = draw_learning_curves(figure, {"rover": [car]}, keys=["knn_entropy"])
-    figure.savefig(io.BytesIO(), format="png")
-    assert panel.texts[0].get_window_extent().y1 <= panel.get_window_extent().y1
+    assert panel.lines[-1].get_ydata()[0] == -2.07
+    assert [text.get_text() for text in figure.legends[0].texts] == ["ROVER", "random actions"]
 
 
 @pytest.mark.slow

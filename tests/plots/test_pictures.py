@@ -23,7 +23,6 @@ from run_folders import (
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots import (
-    AgentStyle,
     GridMap,
     MapPanel,
     RunFiles,
@@ -281,10 +280,10 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path, grid_run):
 
 
 def test_a_run_says_what_it_started_from_and_what_it_learned(tmp_path):
-    run = read_run(tmp_path / "run", style={"label": "Mine", "colour": "red"})
+    run = read_run(tmp_path / "run")
     assert (run.is_task, run.is_complete, run.agent) == (False, True, "rover")
     assert run.environment == "rover/TwoRooms-v0"
-    assert RunFiles.styles_of({"rover": [run]}) == {"rover": AgentStyle("Mine", "red")}
+    assert run.style.label == "ROVER"
     run = RunFiles.read(write_task_run(tmp_path / "a"))
     assert (run.is_task, run.agent, run.environment) == (True, "rover", "MultiRooms-v0, goal room5")
     assert run.settings["learner.batch_size"] == 64
@@ -303,11 +302,9 @@ def test_the_agent_is_read_from_the_source_where_the_run_does_not_say_it(tmp_pat
     source = tmp_path / "apt-run"
     write_task_run(tmp_path / "a", agent=None, source=str(source))
     assert RunFiles.read(tmp_path / "a").agent == "apt-run"
-    style = {"label": "APT", "colour": "red"}
-    write_run(source, "apt", records=[], arrays=None, style=style)
+    write_run(source, "apt", records=[], arrays=None)
     run = RunFiles.read(tmp_path / "a")
-    assert run.agent == "apt"
-    assert RunFiles.styles_of({"apt": [run]})["apt"].label == "APT"
+    assert (run.agent, run.style.label) == ("apt", "APT")
 
 
 def test_damaged_files_are_named(tmp_path):

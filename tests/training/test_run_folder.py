@@ -126,7 +126,6 @@ def test_a_policy_says_what_it_was_trained_on(tmp_path):
     agent.policy.save(tmp_path / "policy.safetensors")
     assert load_policy(tmp_path / "policy.safetensors").details == {
         "agent": "rover",
-        "style": {"label": "ROVER", "colour": "#0072B2", "dashes": "solid"},
         "preset": "paper",
         "seed": 4,
         "env_id": "rover/MiddleRoom-v0",

@@ -1,6 +1,6 @@
 """The agents that ROVER is compared with, one file each, and all agents by name.
 
-An agent is a class with a name, a label and a colour, its settings and its presets. Agents of your
+An agent is a class with a name, a label, its settings and its presets. Agents of your
 own, defined anywhere, are there as soon as their module has been imported. Importing this package
 imports no agent and no torch.
 """

@@ -101,7 +101,6 @@ class _Apt(BonusAgent):
 
     name = "apt"
     label = "APT"
-    colour = "#CC79A7"
     config_class = BonusConfig[_AptConfig]
     reward_class = _AptReward
     presets = BonusAgent.make_presets(

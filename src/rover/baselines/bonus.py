@@ -86,7 +86,7 @@ _FAST: Mapping[str, Any] = {
 class BonusAgent(Agent[BonusConfig[Any]]):
     """DDPG on an intrinsic reward.
 
-    A subclass declares its ``name``, ``label`` and ``colour``, its ``reward_class``, the
+    A subclass declares its ``name`` and ``label``, its ``reward_class``, the
     ``config_class`` (:class:`BonusConfig` of the reward's settings) and its presets
     (:meth:`make_presets`).
     """

@@ -98,8 +98,6 @@ class _Cic(BonusAgent):
 
     name = "cic"
     label = "CIC"
-    colour = "#56B4E9"
-    dashes = "dashed"
     config_class = BonusConfig[_CicConfig]
     reward_class = _CicReward
     presets = BonusAgent.make_presets(

@@ -81,7 +81,6 @@ class _E3b(BonusAgent):
 
     name = "e3b"
     label = "E3B"
-    colour = "#7711EE"
     config_class = BonusConfig[_E3bConfig]
     reward_class = _E3bReward
     presets = BonusAgent.make_presets(

@@ -109,7 +109,6 @@ class _Icm(BonusAgent):
 
     name = "icm"
     label = "ICM"
-    colour = "#550066"
     config_class = BonusConfig[_IcmConfig]
     reward_class = _IcmReward
     presets = BonusAgent.make_presets(

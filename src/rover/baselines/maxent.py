@@ -178,7 +178,6 @@ class _Maxent(BonusAgent):
 
     name = "maxent"
     label = "MaxEnt"
-    colour = "#E69F00"
     config_class = BonusConfig[_MaxentConfig]
     reward_class = _MaxentReward
     presets = BonusAgent.make_presets(

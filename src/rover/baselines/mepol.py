@@ -80,8 +80,6 @@ class _Mepol(Agent[_MepolConfig]):
 
     name = "mepol"
     label = "MEPOL"
-    colour = "#882255"
-    dashes = "dashed"
     config_class = _MepolConfig
     # "published": that publication's settings for its (continuous) grid world; batches are of 20
     # trajectories there too, of 1,200 steps each.

@@ -27,7 +27,6 @@ class _Random(Agent[_RandomConfig]):
 
     name = "random"
     label = "random actions"
-    colour = "#333333"
     learns = False
     config_class = _RandomConfig
     presets = {"fast": {}, "published": {}}  # noqa: RUF012

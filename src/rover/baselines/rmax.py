@@ -37,8 +37,6 @@ class _Rmax(CountingAgent[CountingConfig]):
 
     name = "rmax"
     label = "R-MAX"
-    colour = "#999933"
-    dashes = "dashed"
     config_class = CountingConfig
 
     _plan: FloatArray | None = None  # action values (S, A); None: disproved

@@ -88,7 +88,6 @@ class _Rnd(BonusAgent):
 
     name = "rnd"
     label = "RND"
-    colour = "#D55E00"
     config_class = BonusConfig[RndConfig]
     reward_class = RndReward
     presets = BonusAgent.make_presets(

@@ -229,7 +229,6 @@ class _Smm(BonusAgent):
 
     name = "smm"
     label = "SMM"
-    colour = "#009E73"
     config_class = BonusConfig[_SmmConfig]
     reward_class = _SmmReward
     presets = BonusAgent.make_presets(

@@ -104,7 +104,6 @@ class Rover(Agent[RoverConfig]):
 
     name = "rover"
     label = "ROVER"
-    colour = "#0072B2"
     config_class = RoverConfig
     presets = PRESETS
 

@@ -103,7 +103,6 @@ def finetune(
         algorithm=algorithm,
         preset=preset,
         agent="scratch" if policy is None else details.get("agent"),
-        style=details.get("style"),
         source=source,
         transfer=None if policy is None else str(transfer),
         freeze=None if parts is None else tuple(map(str, parts)),
@@ -234,7 +233,6 @@ def adapt(
         algorithm=algorithm,
         preset="fast",
         agent=details.get("agent"),
-        style=details.get("style"),
         source=str(source) if isinstance(source, str | Path) else None,
         total_timesteps=whole_number("total_timesteps", total_timesteps),
     )

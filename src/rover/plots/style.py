@@ -23,14 +23,15 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 AnyFigure = Figure | SubFigure
 _LinePattern = str | tuple[float, tuple[float, ...]]
 
-# Okabe & Ito (2008), "Color Universal Design": told apart with any colour vision. Grey is in the
-# place of their yellow, which is hard to see on white.
+# Okabe & Ito (2008), "Color Universal Design", told apart with any colour vision. Wine of Tol
+# (2021) is in the place of their yellow, which is hard to see on white.
 BLUE: Final = "#0072B2"
 VERMILLION: Final = "#D55E00"
-GREY: Final = "#7F7F7F"
 BLACK: Final = "#000000"
-_COLOURS: Final = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY, BLACK)
+_WINE, _GREEN, _PINK, _ORANGE, _SKY = "#882255", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+_COLOURS: Final = (BLUE, VERMILLION, _GREEN, _PINK, _ORANGE, _SKY, _WINE, BLACK)
 
+GREY: Final = "#7F7F7F"
 TEXT_COLOUR: Final = "#202020"
 
 _LABEL_SIZE: Final = 9.5

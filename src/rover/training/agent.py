@@ -1,6 +1,6 @@
 """Base class of every agent, in the manner of Stable-Baselines3: learn, policy, resume.
 
-An agent is a class with a name, settings, a label and a colour, and four methods: `_act` chooses an
+An agent is a class with a name, settings, a label, and four methods: `_act` chooses an
 action, `_observe` takes note of the transition, `_update` learns when due, and `_state` is what the
 next step depends on. Collecting, measuring, the run folder and resuming are here.
 """
@@ -99,7 +99,7 @@ class Agent(Run, Generic[ConfigT]):
 
     Attributes:
         name: the agent's name, of its class.
-        label, colour, dashes: how pictures show it, of its class.
+        label: how pages and tables show it, of its class.
         learns: whether it updates its policy, which a run can be too short for; of its class.
         config_class: the class of its settings.
         presets: settings that differ from the defaults, by preset.
@@ -118,8 +118,6 @@ class Agent(Run, Generic[ConfigT]):
     activity = "pretrain"
     name: ClassVar[str]
     label: ClassVar[str]
-    colour: ClassVar[str]
-    dashes: ClassVar[str] = "solid"
     learns: ClassVar[bool] = True
     config_class: ClassVar[type[AgentConfig]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
@@ -253,7 +251,6 @@ class Agent(Run, Generic[ConfigT]):
         """Agent, seed and environment, as the policy and config.json name them."""
         return {
             "agent": self.name,
-            "style": {"label": self.label, "colour": self.colour, "dashes": self.dashes},
             "preset": self.preset,
             "seed": self.seed,
             "env_id": self._env_id,
