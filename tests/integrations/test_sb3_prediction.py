@@ -54,20 +54,6 @@ def test_evaluation_follows_the_memory_of_each_of_several_environments(policy) -
     venv.seed(5)
     opened, _ = evaluate_policy(policy.with_memory(True), venv, n_eval_episodes=20, warn=False)
     assert opened > 0.85
-    forgetful, _ = evaluate_policy(
-        _Forgetful(policy.with_memory(True)), venv, n_eval_episodes=20, warn=False
-    )
-    assert forgetful < opened
-
-
-class _Forgetful:
-    """The same without the state, as a loop that does not pass it on has it."""
-
-    def __init__(self, policy):
-        self.policy = policy
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return self.policy.predict(observation, None, episode_start, deterministic)
 
 
 def test_a_single_environment_is_followed_as_by_the_policy(policy) -> None:

@@ -13,7 +13,6 @@ from rover.cli import main
 from rover.data import Buffer, Collector, RunningEpisode
 from rover.envs import Spaces, action_set, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.wrappers import DiscreteActions
 
 
 class Arena(gym.Env[Any, Any]):
@@ -63,13 +62,6 @@ def test_an_environment_may_change_the_action_that_it_is_given():
     np.testing.assert_array_equal(plain.taken, changing.taken)
     np.testing.assert_array_equal(*(agent.buffer.observations.rows for agent in agents))
     assert len(np.unique(changing.taken, axis=0)) <= len(action_set(changing.action_space))
-
-    held = [Arena(changes=changes) for changes in (False, True)]
-    for env in held:
-        repeated = DiscreteActions(env, repeat=3)
-        repeated.reset(seed=0)
-        repeated.step(4)
-    np.testing.assert_array_equal(*(env.taken for env in held))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,21 @@
-"""Pretrained policies for PPO and A2C, their encoders for other algorithms, and the way back."""
+"""Stable-Baselines3: pretrained policies as the start of PPO and A2C, and back.
+
+    from stable_baselines3 import PPO
+    from rover.integrations.sb3 import fine_tuned, rover_policy
+
+    model = PPO(rover_policy("policy.safetensors"), env).learn(50_000)
+    fine_tuned(model).save("tuned.safetensors")
+
+``rover_policy`` returns a policy class, which these algorithms ask for. The class carries the
+pretrained policy, so that ``model.save`` and ``PPO.load`` need nothing but their own file. Random
+numbers are Stable-Baselines3's: pass ``seed`` to the algorithm.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,69 +23,37 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.distributions import CategoricalDistribution
-from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.torch_layers import (
-    BaseFeaturesExtractor,
-    FlattenExtractor,
-    MlpExtractor,
-)
 from torch import Tensor, nn
 
 from rover.envs import action_set
 from rover.errors import ConfigurationError, abridge
-from rover.features import Encoder, EncoderConfig
+from rover.features import Encoder
 from rover.operators.kernels import require_finite
-from rover.policies import ContextPolicy, CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
+from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
 
-_DEFAULT_WEIGHT_SCALE = 30.0
-"""Makes PPO's usual learning rate, 3e-4, move the logits of a state by about 0.01 an update."""
+try:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.distributions import CategoricalDistribution
+    from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+    from stable_baselines3.common.preprocessing import is_image_space
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
+except ImportError as error:
+    raise ConfigurationError('Stable-Baselines3 is not installed: pip install ".[sb3]"') from error
 
 PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
 
 
 def _read_policy(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
-    """A policy, or the one under that path; of a mixture the policy of one `component`, or all."""
+    """A copy of a policy, or of the one under that path; of a mixture one `component`, or all."""
     loaded = load_policy(policy) if isinstance(policy, str | Path) else policy
-    if isinstance(loaded, ContextPolicy):
-        raise ConfigurationError(
-            "a policy for procedurally generated environments has no network that PPO or A2C "
-            "could train, with its memory or without: evaluate_policy takes it as it is, and "
-            "rover.adapt adapts it to a task"
-        )
     if not isinstance(loaded, PretrainedPolicy):
         raise ConfigurationError(
-            f"a pretrained policy or the path of its file is needed, not a "
-            f"{type(loaded).__name__}: see rover.load_policy"
+            f"a {type(loaded).__name__} has no network or table that could be trained: give a "
+            "pretrained policy or the path of its file (of a policy with a memory, rover.adapt)"
         )
     single: Any = loaded if component is None else loaded.single(component)
-    # A copy: what a learner does to it must not reach the policy of whoever gave it.
     chosen: PretrainedPolicy = copy.deepcopy(single).eval()
     return chosen
-
-
-def check_positive(**numbers: float | None) -> None:
-    """Refuse numbers that are not positive and finite; None is not given."""
-    for name, number in numbers.items():
-        if number is not None and not (math.isfinite(number) and number > 0.0):
-            raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
-
-
-def _observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
-    """Kind of a policy's observations; without an encoder it follows from the shape of `space`."""
-    encoders = _encoders_of(policy)
-    if encoders:
-        return encoders[0].config
-    states = int(space.n) if isinstance(space, spaces.Discrete) else None
-    dtype: Any = "int64" if states else str(space.dtype)
-    return EncoderConfig(
-        kind="identity" if states else "mlp",
-        observation_shape=policy.observation_shape,
-        observation_dtype=dtype,
-        n_states=states or (1 if policy.observation_shape == () else None),
-    )
 
 
 def _encoders_of(policy: PretrainedPolicy) -> list[Encoder]:
@@ -94,40 +72,46 @@ class _ObservationRecovery:
     def __init__(
         self, space: spaces.Space[Any], policy: PretrainedPolicy, *, scaled_images: bool
     ) -> None:
-        config = _observed(policy, space)
-        shape = config.observation_shape
+        shape, encoders = policy.observation_shape, _encoders_of(policy)
+        dtype = encoders[0].config.observation_dtype if encoders else str(space.dtype)
+        n_states = encoders[0].config.n_states if encoders else getattr(space, "n", None)
         if isinstance(space, spaces.Discrete):
-            fits = shape == () and space.n == config.n_states and space.start == 0
+            fits = shape == () and space.n == n_states and space.start == 0
         else:
             fits = (
                 isinstance(space, spaces.Box)
-                and str(space.dtype) == config.observation_dtype
+                and str(space.dtype) == dtype
                 and (space.shape == shape or space.shape == (*shape[2:], *shape[:2]))
             )
         if not fits:
-            states = f", {config.n_states} states" if shape == () else ""
+            states = f", {n_states} states" if shape == () else ""
             raise ConfigurationError(
-                f"the policy was pretrained on {config.observation_dtype} observations of shape "
-                f"{shape}{states}, and the environment has {abridge(space)}: make it with "
-                "the observation option and the wrappers of the pretraining; where its own "
-                "observations were stored in another form, with rover.envs.StoredObservations(env)"
+                f"the policy was pretrained on {dtype} observations of shape {shape}{states}, and "
+                f"the environment has {abridge(space)}: make it with the observation option and "
+                "the wrappers of the pretraining; where its own observations were stored in "
+                "another form, with rover.envs.StoredObservations(env)"
             )
-        self._config = config
+        self._is_state = shape == ()
+        self._dtype: torch.dtype = getattr(torch, dtype)
         self._channels_first = len(shape) == 3 and space.shape != shape
         self._factor = 255.0 if scaled_images and is_image_space(space) else 1.0
 
     def __call__(self, observations: Tensor) -> Tensor:
         """(n, *shape) of the encoder's dtype, of float32 `observations` (n, *shape)."""
-        if self._config.observation_shape == ():
+        if self._is_state:
             return observations.argmax(dim=-1).reshape(-1)
         # The library transposes images to (channels, height, width).
         if self._channels_first:
             observations = observations.permute(0, 2, 3, 1)
-        dtype: torch.dtype = getattr(torch, self._config.observation_dtype)
-        if dtype.is_floating_point:
-            return observations.to(dtype)
+        if self._dtype.is_floating_point:
+            return observations.to(self._dtype)
         # Exact: float32 holds every whole number up to 2^24, and n / 255 · 255 rounds to n.
-        return (observations * self._factor).round().to(dtype)
+        return (observations * self._factor).round().to(self._dtype)
+
+
+def _keep_weights(extractor: nn.Module, initialise: Callable[[nn.Module], None]) -> nn.Module:
+    """Nothing: orthogonal initialisation, which is sent through a policy, would lose them."""
+    return extractor
 
 
 class RoverFeatures(BaseFeaturesExtractor):
@@ -138,9 +122,6 @@ class RoverFeatures(BaseFeaturesExtractor):
             "features_extractor_kwargs": {"policy": "policy.safetensors"},
         })
 
-    Features are (n, features_dim), float32. The orthogonal initialisation (``ortho_init``) with
-    which actor-critic policies overwrite the layers of their extractors passes this one by.
-
     Args:
         observation_space: of the environment, as the library's policy sees it.
         policy: a pretrained policy or the path of its file.
@@ -149,9 +130,7 @@ class RoverFeatures(BaseFeaturesExtractor):
         scaled_images: False if the policy has ``normalize_images=False``.
 
     Raises:
-        ConfigurationError: the policy does not fit the space, has no such component, or has
-            learned no encoder: exact states have none.
-        ArtefactError: the file is not a policy's.
+        ConfigurationError: the policy does not fit the space, or has learned no encoder.
     """
 
     def __init__(
@@ -181,9 +160,7 @@ class RoverFeatures(BaseFeaturesExtractor):
         features: Tensor = self.encoder(self.recovery(observations))
         return features.float()
 
-    def apply(self, fn: Callable[[nn.Module], None]) -> RoverFeatures:
-        """Nothing: an initialiser that is sent through a policy passes pretrained weights by."""
-        return self
+    apply = _keep_weights
 
 
 class _PretrainedLogits(BaseFeaturesExtractor):
@@ -232,6 +209,8 @@ class _PretrainedLogits(BaseFeaturesExtractor):
         require_finite(logits, "the policy's logits", advice)
         return logits.float()
 
+    apply = _keep_weights
+
     def current(self) -> PretrainedPolicy:
         """A copy of the policy as it is now, on the CPU."""
         policy: PretrainedPolicy = copy.deepcopy(self.policy).cpu().eval()
@@ -243,8 +222,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
 class _RoverActorCriticPolicy(ActorCriticPolicy):
     """A pretrained actor with a new value network; :func:`rover_policy` makes its subclasses.
 
-    ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; other ones, and another
-    action space than the pretraining's, are a ConfigurationError.
+    ConfigurationError: another action space than the pretraining's.
     """
 
     pretrained: ClassVar[PretrainedPolicy]
@@ -260,23 +238,17 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
         lr_schedule: Callable[[float], float],
         *,
         use_sde: bool = False,
-        **optimizer: Any,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        unknown = sorted(set(optimizer) - {"optimizer_class", "optimizer_kwargs"})
-        if unknown:
-            raise ConfigurationError(
-                f"policy_kwargs {', '.join(unknown)}: a pretrained policy takes optimizer_class "
-                "and optimizer_kwargs there; its networks are arguments of rover_policy()"
-            )
-        n, space, actions = self.pretrained.n_actions, action_space, self.pretrained.action_set
-        is_discrete = isinstance(space, spaces.Discrete) and space.n == n and space.start == 0
-        of_space = action_set(space)
-        is_box = actions is not None and of_space is not None and np.array_equal(actions, of_space)
-        if not (is_discrete or is_box):
+        n, actions = self.pretrained.n_actions, self.pretrained.action_set
+        of_space = action_set(action_space)
+        is_same = actions is not None and of_space is not None and np.array_equal(actions, of_space)
+        if not (_is_numbered(action_space, n) or is_same):
             wanted = f"Discrete({n})" if actions is None else "the actions of pretraining"
             raise ConfigurationError(
                 f"the policy was pretrained with {n} actions and the environment has "
-                f"{abridge(space)}: make it with {wanted}"
+                f"{abridge(action_space)}: make it with {wanted}"
             )
         super().__init__(
             observation_space,
@@ -290,18 +262,9 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
             features_extractor_class=_PretrainedLogits,
             features_extractor_kwargs={"pretrained": self.pretrained, **self.options},
             normalize_images=False,
-            **optimizer,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_kwargs,
         )
-
-    def __getattr__(self, name: str) -> Any:
-        # The first that DQN, SAC and their kind ask of a policy; torch looks up all others.
-        if name in ("q_net", "q_net_target", "actor", "critic"):
-            raise ConfigurationError(
-                "a pretrained policy is the start of PPO or A2C, and this algorithm learns action "
-                "values: give it RoverFeatures as features_extractor_class, or learn the task with "
-                "rover.finetune"
-            )
-        return super().__getattr__(name)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         """Arguments that ``policy.save`` stores for ``policy.load``; the class has the rest."""
@@ -310,36 +273,34 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
         return {**stored, "lr_schedule": self._dummy_schedule}
 
     def _build(self, lr_schedule: Callable[[float], float]) -> None:
-        self.vf_features_extractor = self._value_features()
-        # Its half for the actor has no layers: the features there are the logits already.
-        self.mlp_extractor = MlpExtractor(
-            self.vf_features_extractor.features_dim,
-            net_arch=self.net_arch,
-            activation_fn=self.activation_fn,
-            device="cpu",
-        )
-        actions = self.pretrained.action_set
-        if actions is not None and not isinstance(self.action_space, spaces.Discrete):
+        n, actions = self.pretrained.n_actions, self.pretrained.action_set
+        if actions is not None and not _is_numbered(self.action_space, n):
             self.action_dist = _OfActionSet(actions)
-        self.action_net = nn.Identity()  # where the library would put a layer on features
-        # As the library does, but without the orthogonal initialisation of what was pretrained.
-        self.value_net = nn.Linear(self.mlp_extractor.latent_dim_vf, 1)
-        self.mlp_extractor.apply(partial(self.init_weights, gain=math.sqrt(2.0)))
-        self.value_net.apply(partial(self.init_weights, gain=1.0))
+        super()._build(lr_schedule)
+        self.action_net = nn.Identity()  # where the library has put a layer on features
         trainable = [p for p in self.parameters() if p.requires_grad]
         self.optimizer = self.optimizer_class(trainable, lr=lr_schedule(1), **self.optimizer_kwargs)
 
-    def _value_features(self) -> BaseFeaturesExtractor:
-        """Features of the value network."""
-        policy = self.pretrained
+    def _build_mlp_extractor(self) -> None:
+        """Make the value network, whose features are others than the actor's."""
+        policy, space = self.pretrained, self.observation_space
+        self.vf_features_extractor: BaseFeaturesExtractor = FlattenExtractor(space)
         if isinstance(policy, ValuePolicy):
-            return _SolvedValues(self.observation_space, policy, **self.options)
-        config = _encoders_of(policy)[0].config
-        if config.kind == "scale" or config.observation_dtype == "uint8":
-            freeze = self.options["freeze_encoder"]
-            space = self.observation_space
-            return RoverFeatures(space, policy, freeze=freeze, scaled_images=False)
-        return FlattenExtractor(self.observation_space)
+            self.vf_features_extractor = _SolvedValues(space, policy, **self.options)
+        else:
+            config = _encoders_of(policy)[0].config
+            if config.kind == "scale" or config.observation_dtype == "uint8":
+                freeze = self.options["freeze_encoder"]
+                self.vf_features_extractor = RoverFeatures(
+                    space, policy, freeze=freeze, scaled_images=False
+                )
+        self.features_dim = self.vf_features_extractor.features_dim
+        super()._build_mlp_extractor()
+
+
+def _is_numbered(space: spaces.Space[Any], n_actions: int) -> bool:
+    """True of a space of the numbers of actions."""
+    return isinstance(space, spaces.Discrete) and space.n == n_actions and space.start == 0
 
 
 class _OfActionSet(CategoricalDistribution):
@@ -392,35 +353,35 @@ def rover_policy(
     component: int | None = None,
     freeze_encoder: bool = True,
     value_hidden: Sequence[int] = (64, 64),
-    weight_scale: float = _DEFAULT_WEIGHT_SCALE,
+    weight_scale: float = 30.0,
     temperature: float | None = None,
 ) -> type[_RoverActorCriticPolicy]:
     """A policy class for PPO and A2C that starts with a pretrained policy's actions.
 
-    ``PPO(rover_policy(policy), env)``. The weights of the logits are trained, and a value network
-    of its own: on the observation, or, of images and of physical quantities, on an encoder that
-    starts as the policy's. Of a policy that :func:`rover.solve` made the table of values is
-    trained, and the value network reads the planned values.
+    ``PPO(rover_policy(policy), env)`` trains the weights of the logits, of a policy that
+    :func:`rover.solve` made its table of values, and a value network on the observation, on an
+    encoder that starts as the policy's (images and physical quantities), or on the planned values.
 
     Args:
         policy: a pretrained or solved policy or the path of its file; it is copied.
-        component: which policy of a mixture, or of one with skills. None: their mean, the policy
-            that draws a component anew at every step; all of them are then trained.
+        component: which policy of a mixture, or of one with skills. None: their mean, which draws a
+            component anew at every step; all of them are then trained.
         freeze_encoder: leave the encoder as it is. The features that a kernel compares with are
             constants in either case.
         value_hidden: widths of the value network's hidden layers.
-        weight_scale: the logits of ROVER's own policies change so many times as fast as the
-            learning rate says. Their weights are as large as logits, many times larger than
-            a network's, and share one learning rate with the value network. Only tables of
-            solved policies have a use for it too.
-        temperature: of a solved policy: action probabilities are softmax(Q / temperature) at
-            first. None: see :meth:`rover.policies.ValuePolicy.trainable`.
+        weight_scale: factor of the learning rate of ROVER's own policies and of tables of solved
+            ones, whose weights are as large as logits, many times larger than a network's. With 30
+            PPO's usual rate, 3e-4, moves the logits of a state by about 0.01 an update.
+        temperature: of a solved policy, which begins as softmax(Q / temperature). None: see
+            :meth:`rover.policies.ValuePolicy.trainable`.
 
     Raises:
         ConfigurationError: no such component, or a number out of range.
         ArtefactError: the file is not a policy's.
     """
-    check_positive(weight_scale=weight_scale, temperature=temperature)
+    for name, number in {"weight_scale": weight_scale, "temperature": temperature}.items():
+        if number is not None and not 0.0 < number < math.inf:
+            raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
     content = {
         "pretrained": _read_policy(policy, component),
         "options": {
