@@ -82,7 +82,7 @@ benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 		place_occupancy sparse_occupancy sweep_overhead; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; done
 
-campaign: $(READY) ## kills and altered files, two hundred attempts of each, and misuse
+campaign: $(READY) ## two hundred runs that are killed at random moments
 	$(TESTS) tests/campaign --attempts 200
 
 clean:

@@ -13,6 +13,6 @@ settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    options = parser.getgroup("campaign", "attempts to break rover, in tests/campaign")
-    options.addoption("--attempts", type=int, default=0, help="of each kind; 0: a few")
+    options = parser.getgroup("campaign", "runs that are killed, in tests/campaign")
+    options.addoption("--attempts", type=int, default=0, help="0: a few")
     options.addoption("--seed", type=int, default=0, help="what the attempts follow from")

@@ -36,8 +36,9 @@ from rover.finetuning import (
     train_offline,
 )
 from rover.finetuning.config import TaskConfig
+from rover.plots.runs import flatten
 from rover.policies import load_policy
-from rover.storage import JsonLines, flatten, is_complete, read_json, read_run_config, run_lock
+from rover.storage import append_line, is_complete, read_json, read_run_config, run_lock
 from rover.training.agent import Agent
 from rover.training.monitor import Log, check_logs
 from rover.training.run_folder import load_run_buffer
@@ -208,7 +209,7 @@ def _work(
         # One line for each session of a run, perhaps on several machines. The run's lock may still
         # be held by a process that was lost a moment ago.
         with run_lock(run.folder, patience=_PATIENCE):
-            JsonLines(run.folder / "provenance.jsonl").append({**about, **machine()})
+            append_line(run.folder / "provenance.jsonl", {**about, **machine()})
         _bring_to_end(run, log)
     except Exception as error:
         if not isinstance(error, RoverError):

@@ -15,8 +15,7 @@ from rover import plots
 from rover.errors import ArtefactError
 from rover.plots import MeanCurve, RunFiles
 from rover.plots.pictures import Figures
-from rover.storage import check_writable, read_json, write_json
-from rover.storage.files import read_file, replace_file
+from rover.storage import read_json, replace_file, write_json
 from rover_bench.metrics import METRICS
 from rover_bench.pictures import (
     COMPARISON_PICTURES,
@@ -46,7 +45,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     """Write the page, the CSV files and the pictures of a study; the report with its
     :attr:`~Report.files`. StorageError: they cannot be written; earlier ones are as they were.
     """
-    check_writable(out)
+    out.mkdir(parents=True, exist_ok=True)
     prefix = report.study.csv
     tables = {"runs": report.runs, "summary": _summary(report)}
     if report.curves:
@@ -128,7 +127,7 @@ def read_report(study: Study, out: Path) -> Report:
 
 def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
     """Cells of a CSV file, as text."""
-    data = read_file(path)
+    data = path.read_bytes()
     try:
         frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
     except ValueError as error:  # pandas' own errors, and encoding errors

@@ -12,8 +12,7 @@ from typing import Any, Final
 from pydantic_core import PydanticSerializationError
 
 from rover.baselines import preset_of
-from rover.errors import ConfigurationError, choose
-from rover.storage.files import read_file
+from rover.errors import ArtefactError, ConfigurationError, choose
 from rover_bench.measure import finite_problem
 from rover_bench.study import Study, check_number, merged
 
@@ -137,9 +136,10 @@ def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) ->
     else:
         path = Path(source)
         folder, above = path.parent, [*above, path.resolve()]
-        data = read_file(path)
+        if not path.is_file():
+            raise ArtefactError(f"{path} is no file; check the path")
         try:
-            content = tomllib.loads(data.decode())
+            content = tomllib.loads(path.read_text("utf-8"))
         except ValueError as error:  # not TOML, not UTF-8, or an integer of thousands of digits
             raise ConfigurationError(f"not a TOML file: {error}") from None
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rover.errors import ArtefactError, RoverError, StorageError, choose
 from rover.plots import MeanCurve
-from rover.storage import JsonLines, check_writable
+from rover.storage import read_lines
 from rover.training.monitor import Log
 from rover_bench.execute import Say, execute, reason_of
 from rover_bench.executors import EXECUTORS, LocalConfig
@@ -58,8 +58,8 @@ def run_study(
     cases = study.cases(seeds)
     runs = [run for case in cases for run in case.runs(runs_dir)]
     if not report_only:
-        check_writable(runs_dir)  # before any run costs time
-        check_writable(out)
+        for folder in (runs_dir, out):  # before any run costs time
+            folder.mkdir(parents=True, exist_ok=True)
         page = out / f"{study.name}.md"
         # Pages that a study made have its provenance beside them; others are not written over.
         if page.exists() and not (out / f"{study.csv}provenance.json").exists():
@@ -80,7 +80,7 @@ def run_study(
         # A finished run whose files were damaged since fails alone, like one that never ended.
         try:
             figures, curve = measure(run, matched=matched)
-            sittings += JsonLines.read(run.folder / "provenance.jsonl")
+            sittings += read_lines(run.folder / "provenance.jsonl")
         except RoverError as error:
             failures.append(f"{run.name}: {reason_of(error)}")
             continue

@@ -36,7 +36,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError, choose
 from rover.finetuning.config import AdaptConfig
-from rover.storage.json_files import describe_problems
 from rover_bench.metrics import METRICS
 from rover_bench.pictures import ComparisonPicture
 from rover_bench.statistics import STATISTICS
@@ -105,7 +104,8 @@ class _Data(BaseModel):
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise ConfigurationError(describe_problems(error)) from None
+            problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
+            raise ConfigurationError("; ".join(problems)) from None
 
 
 class Learning(_Data):

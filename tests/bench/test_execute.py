@@ -16,7 +16,7 @@ from same_files import assert_same
 import rover
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
-from rover.storage import JsonLines, read_json, read_run_config, run_lock
+from rover.storage import append_line, read_json, read_lines, read_run_config, run_lock
 from rover_bench import load_study, redraw, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, execute
 from rover_bench.executors import EXECUTORS
@@ -84,10 +84,10 @@ def executed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     runs = runs_of({**TINY, "axes": {"problem": BROKEN}}, folder)
     make_agent(runs[1], runs[1].folder).learn(60, callback=lambda record: record["step"] < 40)
-    JsonLines(runs[1].folder / "provenance.jsonl").append(provenance(jobs=1))
+    append_line(runs[1].folder / "provenance.jsonl", provenance(jobs=1))
     assert not _is_finished(runs[1])
     make_agent(runs[4], runs[4].folder).learn(60)
-    (runs[4].folder / "policy.safetensors").write_bytes(b"")
+    (runs[4].folder / "summary.json").write_text("{")
     lines: list[str] = []
     finished, failures = execute(runs, jobs=2, say=lines.append)
     assert finished == [*runs[:2], runs[5]]
@@ -98,7 +98,7 @@ def test_runs_end_and_the_interrupted_one_is_resumed_in_the_same_bits(executed, 
     runs, _, lines, _ = executed
     assert lines[0] == "6 of 6 runs to be made, 2 side by side"
     assert all(_is_finished(run) for run in runs[:2])
-    sittings = JsonLines.read(runs[1].folder / "provenance.jsonl")
+    sittings = read_lines(runs[1].folder / "provenance.jsonl")
     assert [sitting["jobs"] for sitting in sittings] == [1, 2]
     make_agent(runs[1], tmp_path / "whole").learn(60)
     assert_same(runs[1].folder, tmp_path / "whole", "metrics.jsonl", "policy.safetensors")
@@ -110,7 +110,7 @@ def test_failures_are_reported_and_stop_nothing(executed):
     assert failed == ["impossible", "killed", "damaged"]
     assert failures[runs[2].folder].startswith("ConfigurationError: environment 'Pendulum-v1'")
     assert "its process ended without a word" in failures[runs[3].folder]
-    assert "is not the file that this run wrote" in failures[runs[4].folder]
+    assert "summary.json is not JSON" in failures[runs[4].folder]
     assert lines[1].startswith("damaged, seed 0: FAILED: ")
     assert [line[:5] for line in lines[2:]] == [f"[{k}/5]" for k in range(1, 6)]
     early = next(line for line in lines if "] early, seed 0: done" in line)
@@ -214,7 +214,7 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
         _bring_to_end(stopped)
     _bring_to_end(stopped)
     assert _is_finished(stopped)
-    steps = [line["step"] for line in JsonLines.read(stopped.folder / "metrics.jsonl")]
+    steps = [line["step"] for line in read_lines(stopped.folder / "metrics.jsonl")]
     assert steps == [0, 50, 100]
 
 

@@ -10,7 +10,7 @@ from run_folders import write_folder
 from rover.baselines import make_agent
 from rover.errors import ArtefactError
 from rover.policies.loading import load_policy
-from rover.storage import JsonLines, read_json, write_json, write_manifest
+from rover.storage import append_line, read_json, write_json
 from rover_bench import METRICS
 from rover_bench.measure import finite_problem, measure
 from rover_bench.study import Case, Learning, Run
@@ -55,16 +55,14 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path)
         entropies = {"renyi2_entropy": entropy, "shannon_entropy": 2 * entropy}
         record = {"step": step, "optimality_ratio": ratio, "coverage": coverage}
         record |= {"mean_coverage": coverage} if step < 2 else {}
-        JsonLines(run.folder / "metrics.jsonl").append({**record, **entropies})
+        append_line(run.folder / "metrics.jsonl", {**record, **entropies})
     write_json(run.folder / "summary.json", summary | {"mean_coverage": 0.96})
-    write_manifest(run.folder)
     figures = measure(run)[0]
     of_ratio = [figures[f"{which}_optimality_ratio"] for which in ("best", "last", "drop")]
     assert of_ratio == [1.5, 2.0, 0.5]
     assert (figures["best_renyi2_entropy"], figures["drop_shannon_entropy"]) == (2.0, 1.0)
     assert figures["steps_to_keep_95_in_20_episodes"] == 1.0
     write_json(run.folder / "summary.json", {"wall_seconds": 1})
-    write_manifest(run.folder)
     with pytest.raises(ArtefactError, match=r"lacks a figure .*states_total.*delete that"):
         measure(run)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rover.errors import ArtefactError, StorageError
+from rover.errors import ArtefactError
 from rover.plots import MeanCurve
 from rover_bench import load_study, redraw
 from rover_bench.files import write_report
@@ -160,7 +160,7 @@ def test_csv_files_have_every_digit(tmp_path):
     with pytest.raises(ArtefactError, match=r"runs\.csv is not of the study made .*elsewhere"):
         redraw(made.study, tmp_path)
     (tmp_path / "taken").write_text("")
-    with pytest.raises(StorageError, match="taken is a file, not a folder"):
+    with pytest.raises(FileExistsError, match="taken"):
         write_report(made, tmp_path / "taken")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from small_agents import SMALL
 
-from rover.storage import flatten
+from rover.plots.runs import flatten
 
 from .processes import rover
 
@@ -48,8 +47,7 @@ class Run(NamedTuple):
         words = list(self.words)
         if self.source is not None:
             words.insert(1, str(made(self.source, shared)))
-        counter = "--episodes" if words[0] == "solve" else "--steps"
-        return [*words, counter, str(steps or STEPS), "--run-dir", str(folder)]
+        return [*words, "--steps", str(steps or STEPS), "--run-dir", str(folder)]
 
 
 def made(run: Run, shared: Path) -> Path:
@@ -90,14 +88,6 @@ PRETRAINED = [
     *(_pretrain(agent, "vector") for agent in ("rover", "rnd", "mepol")),
 ]
 _BY_NAME = {run.name.removeprefix("pretrain "): run for run in PRETRAINED}
-
-
-_SHORT = ["--task", _GOAL, *_set(_TASK_SETTINGS), "--run-dir", "learned"]
-SHORT_FINETUNE = [*_SHORT, "--steps", "30", *_set({"seed_steps": 5, "warmup_steps": 5})]
-SHORT_OFFLINE = ["--offline", *_SHORT, "--steps", "20"]
-SHORT_ADAPT = ["--task", _GOAL, "--run-dir", "learned", "--steps", "30"]
-SHORT_SOLVE = ["--task", _GOAL, "--run-dir", "learned"]
-"""What follows ``finetune RUN``, ``offline RUN``, ... for a short run."""
 
 
 def _finetune(source: str, algorithm: str, origin: str) -> Run:
@@ -143,17 +133,3 @@ RUNS = [
     *(_offline(source, name) for name in ("cql", "ddpg") for source in _DATA),
     *(_adapt(source) for source in ("rover, state", "rnd, onehot", "rover, pixels", "rnd, vector")),
 ]
-SOLVED = Run("solve rover, state", ["solve", "--task", _GOAL], _BY_NAME["rover, state"])
-"""A policy by planning, which leaves no run."""
-
-
-def snapshot(folder: Path) -> dict[str, Any]:
-    """What is in a folder, but for locks and pictures; links are not followed."""
-    found: dict[str, Any] = {}
-    for path in folder.rglob("*"):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = os.readlink(path)
-        elif path.is_file():
-            found[name] = path.read_bytes() if path.stat().st_size < 2**30 else "huge"
-    return {k: v for k, v in found.items() if ".lock" not in k and "pictures/" not in k}

@@ -25,7 +25,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from rover.cli import main
 from rover.envs import GridWorld
-from rover.storage import read_sealed
+from rover.storage import is_complete, read_run_config, read_tensors
+from rover.training.run_folder import CHECKPOINT_FILE
 
 from .processes import ON_LINUX, Attempt, Ended, changes, check, fork, lines_of, rover
 from .runs import RUNS, STEPS, Run
@@ -48,8 +49,8 @@ NUMBERS = [number for number, run in enumerate(RUNS) if run.name in _KILLED]
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 130, signal.SIGINT: 130}
-_CLOCKS = ("wall_time", "n_bytes", "sha256", "metrics.jsonl", "summary.json")
-"""Keys of times, and of digests and lengths of files that hold times."""
+_CLOCKS = "wall_time", "metrics_bytes"
+"""Keys of times, and of the length of a file that holds times."""
 _MIN_KILLS, _MAX_KILLS = 2, 6
 
 
@@ -93,7 +94,7 @@ def run_until(words: Sequence[str], moment: Moment | None, counted: Path | None 
 
 
 def _canonical(value: Any) -> Any:
-    """`value` without clocks and their digests, with arrays as their bytes."""
+    """`value` without clocks, with arrays as their bytes."""
     if isinstance(value, Mapping):
         kept = (k for k in value if "second" not in k and k not in _CLOCKS)
         return {k: _canonical(value[k]) for k in kept}
@@ -117,14 +118,14 @@ def contents(folder: Path) -> dict[str, Any]:
             continue
         found[name] = data = path.read_bytes()
         with contextlib.suppress(ValueError):  # what is not of its kind is compared as it is
-            if name == "checkpoints/manifest.json":  # digests of files that hold times
-                found[name] = sorted(json.loads(data)["files"])
-            elif path.suffix in (".json", ".jsonl"):
+            if path.suffix in (".json", ".jsonl"):
                 lines = data.splitlines() if path.suffix == ".jsonl" else [data]
                 found[name] = [_canonical(json.loads(line)) for line in lines]
             else:
-                found[name] = _canonical(read_sealed(path, kind="checkpoint"))
+                found[name] = _canonical(read_tensors(path, kind="checkpoint"))
     found.pop(".lock", None)
+    if read_run_config(folder).kind != "pretrain":  # a kill right after its end may leave it
+        found.pop(CHECKPOINT_FILE, None)
     return found
 
 
@@ -161,9 +162,10 @@ def _kill(attempt: Attempt, words: Sequence[str], moment: Moment) -> Ended:
     return fork(lambda: main(words), attempt.folder, kill_after=moment.event)
 
 
-def _latest(folder: Path) -> str:
-    manifest = folder / "checkpoints" / "manifest.json"
-    return max(json.loads(manifest.read_text())["files"], default="") if manifest.exists() else ""
+def _latest(folder: Path) -> int:
+    """Steps of the checkpoint that a run goes on from."""
+    file = folder / CHECKPOINT_FILE
+    return int(read_tensors(file, kind="checkpoint")["state"]["step"]) if file.exists() else 0
 
 
 def _check_killed(did: str, ended: Ended, moment: Moment, *, is_over: bool) -> None:
@@ -188,7 +190,7 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(attempt: Attempt) -> None:
         latest, moment = _latest(folder), _draw(rng, events)
         ended = _kill(attempt, words, moment)
         did += f" {words[0]} got {moment.signal.name} {moment.place} {moment.event};"
-        is_over = (folder / "manifest.json").exists()
+        is_over = is_complete(folder)
         if ended.code in (-moment.signal, _CODES[moment.signal]):
             _check_killed(did, ended, moment, is_over=is_over)
         else:
@@ -199,7 +201,7 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(attempt: Attempt) -> None:
             shutil.rmtree(folder / "pictures", ignore_errors=True)
         if is_over:
             break
-        assert _latest(folder) >= latest, f"{did} the checkpoint {latest} is lost"
+        assert _latest(folder) >= latest, f"{did} the checkpoint of step {latest} is lost"
     for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
         check(f"{did} {words[0]}", rover(words, attempt.folder), codes=(0,))
     assert not changes(expected, contents(folder)), f"{did} not like a run that was never killed"

@@ -160,7 +160,6 @@ def test_no_file_can_have_a_module_imported(refused, corridor_run, name):
     sys.path.append(str(Path.cwd()))
     env_id = f"evil:{name}"
     shutil.copytree(corridor_run, "run")
-    Path("run/manifest.json").unlink(missing_ok=True)
     config = read_json(Path("run/config.json")) | {"env_id": env_id, "env_kwargs": {}}
     Path("run/config.json").write_text(json.dumps(config))
     policy = load_policy("run/policy.safetensors")

@@ -17,12 +17,13 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
     Observations,
+    copied_tensors,
     custom_encoder,
     encoder_config,
     make_encoder,
+    restore_tensors,
     self_predictive_loss,
 )
-from rover.storage import copied_tensors, restore_tensors
 
 N_STATES, N_ACTIONS = 8, 2
 LOSSES = ("info_nce", "byol", "self_predictive")

@@ -16,7 +16,7 @@ import rover
 from rover.baselines import agent_names, make_agent
 from rover.cli.settings import TASKS, setting_rows, settings_of
 from rover.errors import RoverWarning
-from rover.storage import JsonLines
+from rover.storage import read_lines
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -50,7 +50,7 @@ def test_every_figure_of_a_run_is_explained(known, tmp_path):
     explained = set(re.findall(r"`([a-z0-9_]+)`", (DOCS / "measures.md").read_text("utf-8")))
     summary = json.loads((folder / "summary.json").read_text())
     assert {*summary} <= explained
-    for line in JsonLines.read(folder / "metrics.jsonl"):
+    for line in read_lines(folder / "metrics.jsonl"):
         assert {*line} <= explained
 
 

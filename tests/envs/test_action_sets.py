@@ -13,8 +13,7 @@ from small_agents import assert_resumes_to_the_bit
 import rover
 from rover.data import Buffer
 from rover.envs import Spaces, action_set
-from rover.errors import ArtefactError, ConfigurationError
-from rover.storage import read_sealed, write_sealed
+from rover.errors import ConfigurationError
 
 
 class Cart(gym.Env):
@@ -145,18 +144,11 @@ def test_a_policy_of_another_set_of_numbers_is_refused(run):
         agent.policy.check_fits(other)
 
 
-def test_a_buffer_keeps_its_set_in_its_file_and_a_wrong_one_is_refused(run, tmp_path):
+def test_a_buffer_keeps_its_set_in_its_file(run, tmp_path):
     _, agent, _ = run
     agent.buffer.save(tmp_path / "buffer.safetensors")
     loaded = Buffer.load(tmp_path / "buffer.safetensors")
     assert np.array_equal(loaded.action_set, agent.buffer.action_set)
-    content = read_sealed(tmp_path / "buffer.safetensors", kind="buffer")
-    for wrong in (content["action_set"][1:], np.full_like(content["action_set"], np.nan)):
-        write_sealed(
-            tmp_path / "wrong.safetensors", {**content, "action_set": wrong}, kind="buffer"
-        )
-        with pytest.raises(ArtefactError, match="actions"):
-            Buffer.load(tmp_path / "wrong.safetensors")
 
 
 def test_a_task_is_learned_and_a_policy_from_nothing_acts_in_the_same_space():

@@ -1,7 +1,5 @@
 """Fine-tuned runs that were stopped end in the same bits as those that were not."""
 
-import copy
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from run_folders import make_incomplete
 from same_files import assert_same, content
 from torch import nn
 from transfer_cases import (
@@ -27,9 +26,9 @@ from transfer_cases import (
 from rover import adapt, make_agent
 from rover.cli import main
 from rover.envs import make_env
-from rover.errors import ArtefactError, ConfigurationError, RoverError
+from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
-from rover.storage import is_complete, read_json, write_json
+from rover.storage import is_complete
 
 pytestmark = [
     pytest.mark.slow,
@@ -146,27 +145,11 @@ def test_what_cannot_be_made_again_is_given(tmp_path):
 
 
 def test_what_cannot_be_resumed(tmp_path):
-    policy = copy.deepcopy(coverage_policy())  # that of all tests is not to be changed
-    whole, stopped = whole_and_stopped(tmp_path, by_steps(lambda: policy), 180)
+    whole, _ = whole_and_stopped(tmp_path, by_steps(coverage_policy), 180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
         resume_task(whole)
     with pytest.raises(ArtefactError, match=r"it has no config\.json"):
         resume_task(tmp_path)
-    other = shutil.copytree(stopped, tmp_path / "other")
-    config = read_json(other / "config.json")
-    write_json(other / "config.json", {**config, "seed": 7})
-    with pytest.raises(ArtefactError, match=r"it has another seed than config\.json says"):
-        resume_task(other)
-    # Layers that no memory holds are refused before they are made.
-    config["settings"]["learner"]["hidden_sizes"] = [10**9, 10**9]
-    write_json(other / "config.json", config)
-    with pytest.raises(RoverError, match=r"it has another .*settings than|more than 268,435,456"):
-        resume_task(other)
-    with torch.no_grad():
-        policy.weights.mul_(2.0)
-    policy.save(stopped / "start.safetensors")
-    with pytest.raises(ArtefactError, match=r"it has another start than .*start\.safetensors says"):
-        resume_task(stopped)
 
 
 def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path):
@@ -176,8 +159,7 @@ def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path):
         offline(run, source=str(source), callback=stop_at(100))
     resume_task(run)
     assert is_complete(run)
-    # Without its manifest a whole run has nothing to go on from: it is refused and left alone.
-    (run / "manifest.json").unlink()
+    make_incomplete(run)  # a learned task keeps no checkpoint: it is refused and left alone
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     assert main(["resume", str(run)]) == 2
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before

@@ -7,7 +7,6 @@ import gymnasium as gym
 from small_envs import QUICK
 
 from rover import Rover
-from rover.storage import write_manifest
 
 SETTINGS: dict[str, Any] = {**QUICK, "checkpoint_every": 50}
 GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
@@ -19,12 +18,3 @@ def make_grid() -> gym.Env[Any, Any]:
 
 def begin(folder: Path, steps: int = 100, **changes: Any) -> Rover:
     return Rover(make_grid(), seed=1, run_dir=folder, **{**SETTINGS, **changes}).learn(steps)
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    return sorted((folder / "checkpoints").glob("step-*"))
-
-
-def list_checkpoints(folder: Path) -> None:
-    """Make the manifest of the checkpoints fit them, as somebody would who knows the formats."""
-    write_manifest(folder / "checkpoints", [file.name for file in checkpoints(folder)])

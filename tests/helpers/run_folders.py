@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.plots import RunFiles
-from rover.storage import JsonLines, write_json, write_manifest, write_sealed
+from rover.storage import append_line, read_json, write_json, write_tensors
 
 # Two rooms of 2 x 2 with a door: 9 free cells in a map 5 wide and 2 high.
 FREE = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 1]], np.bool_)
@@ -67,17 +67,21 @@ def write_folder(
 ) -> Path:
     """The files that runs of every kind have; a run without a summary has not ended."""
     folder.mkdir(parents=True)
-    about = {"format": 3, "version": "0.2.0", "preset": "fast"}
+    about = {"format": 4, "version": "0.2.0", "preset": "fast"}
     write_json(folder / "config.json", about | config)
-    metrics = JsonLines(folder / "metrics.jsonl")
     for record in records:
-        metrics.append(record)
+        append_line(folder / "metrics.jsonl", record)
     if arrays is not None:
-        write_sealed(folder / "evaluation.safetensors", arrays, kind="evaluation")
+        write_tensors(folder / "evaluation.safetensors", arrays, kind="evaluation")
     if summary is not None:
-        write_json(folder / "summary.json", summary)
-        write_manifest(folder)
+        write_json(folder / "summary.json", {**summary, "complete": True})
     return folder
+
+
+def make_incomplete(folder: Path) -> None:
+    """Leave a finished run as one that was stopped after its last checkpoint."""
+    file = folder / "summary.json"
+    write_json(file, {**read_json(file), "complete": False})
 
 
 def write_run(

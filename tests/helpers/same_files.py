@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from rover.storage import JsonLines, read_json
+from rover.storage import read_json, read_lines
 
 _CLOCKS = ("wall_time", "wall_seconds", "seconds")
 
@@ -16,7 +16,7 @@ def content(file: Path | str) -> Any:
     """What is in a file of a run: its bytes, or its values without what the clock said."""
     file = Path(file)
     if file.name == "metrics.jsonl":
-        return [_timeless(record) for record in JsonLines.read(file)]
+        return [_timeless(record) for record in read_lines(file)]
     return _timeless(read_json(file)) if file.name == "summary.json" else file.read_bytes()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from same_files import assert_same
 
-from rover.storage import JsonLines
+from rover.storage import read_lines
 from rover_bench import load_study
 from rover_bench.execute import _work
 from rover_bench.study import Run
@@ -42,7 +42,7 @@ def runs_of(study: str, folder: Path) -> tuple[Run, ...]:
 def sittings(run: Run) -> int:
     """How often the run was begun or taken up again."""
     file = run.folder / "provenance.jsonl"
-    return len(JsonLines.read(file)) if file.exists() else 0
+    return len(read_lines(file)) if file.exists() else 0
 
 
 def assert_bits_of_local_runs(runs: Sequence[Run], study: str, folder: Path) -> None:

@@ -270,7 +270,6 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path, grid_run):
         plot_runs([grid_run, run], out=tmp_path)
     with pytest.raises(ArtefactError, match="stopped before its policy was measured"):
         plot_runs([write_task_run(tmp_path / "short", ())])
-    (run / "manifest.json").unlink()  # a run that has not ended is not sealed yet
     (run / "summary.json").write_text("[]")
     with pytest.raises(ArtefactError, match=r"summary\.json is damaged: its best possible return"):
         plot_runs([run])
@@ -313,8 +312,5 @@ def test_damaged_files_are_named(tmp_path):
     evaluation.write_bytes(evaluation.read_bytes()[:-10])
     with pytest.raises(ArtefactError, match=r"holds no run: it has no config\.json"):
         RunFiles.read(tmp_path)
-    with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
-        RunFiles.read(run)
-    (run / "manifest.json").unlink()  # as of a run that was stopped
-    with pytest.raises(ArtefactError, match=r"evaluation\.safetensors is not a file of rover"):
+    with pytest.raises(ArtefactError, match=r"evaluation\.safetensors is no file of rover"):
         RunFiles.read(run)

@@ -15,7 +15,7 @@ from rover.errors import ArtefactError
 from rover.features import encoder_config, make_encoder
 from rover.operators import Dirac, Objective, growing_steps, make_kernel, mirror_descend
 from rover.policies import CoveragePolicy
-from rover.storage import write_sealed
+from rover.storage import write_tensors
 
 pytestmark = [
     pytest.mark.slow,  # five agents are trained for them
@@ -149,6 +149,6 @@ def test_read_only_observations_and_python_numbers(agents):
 
 def test_loading_something_else(tmp_path):
     file = tmp_path / "policy.safetensors"
-    write_sealed(file, {"type": "coverage", "encoder": {}}, kind="policy")
+    write_tensors(file, {"type": "coverage", "encoder": {}}, kind="policy")
     with pytest.raises(ArtefactError, match="a policy that this version of rover cannot build"):
         rover.load_policy(file)

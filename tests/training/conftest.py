@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from grid_runs import begin
+from run_folders import make_incomplete
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +20,6 @@ def copy_of_finished(finished, tmp_path):
 
 @pytest.fixture
 def stopped(copy_of_finished):
-    """The same run without its manifest, as of a run that was stopped."""
-    (copy_of_finished / "manifest.json").unlink()
+    """The same run, as one that was stopped after its last checkpoint."""
+    make_incomplete(copy_of_finished)
     return copy_of_finished

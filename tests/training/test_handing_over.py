@@ -16,7 +16,7 @@ from rover.cli.pretraining import show_agent
 from rover.coverage.improvement import Improvement
 from rover.errors import RoverWarning
 from rover.policies import CoveragePolicy
-from rover.storage import JsonLines
+from rover.storage import read_lines
 
 QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
 
@@ -126,7 +126,7 @@ def test_a_resumed_run_hands_over_the_same(whole, tmp_path):
     rows = agent.buffer.observations.rows
     np.testing.assert_array_equal(again.policy.probs(rows), agent.policy.probs(rows))
     assert_same(tmp_path, folder, "summary.json", "metrics.jsonl")
-    assert any("cells" in line for line in JsonLines.read(tmp_path / "metrics.jsonl"))
+    assert any("cells" in line for line in read_lines(tmp_path / "metrics.jsonl"))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -19,7 +19,7 @@ from rover.baselines import agent_class, make_agent
 from rover.envs import GridWorld
 from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
-from rover.storage import JsonLines
+from rover.storage import read_lines
 from rover.training.measures import MAX_SNAPSHOTS, _thinned
 
 MOUNTAIN: dict[str, Any] = {
@@ -32,7 +32,7 @@ MOUNTAIN: dict[str, Any] = {
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
-    lines = JsonLines.read(folder / "metrics.jsonl")
+    lines = read_lines(folder / "metrics.jsonl")
     return [{name: line[name] for name in line if name != "wall_time"} for line in lines]
 
 

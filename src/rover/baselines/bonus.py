@@ -18,10 +18,9 @@ from torch import Tensor
 from rover.baselines.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
 from rover.errors import ConfigurationError
-from rover.features import input_statistics
+from rover.features import copied_tensors, input_statistics, restore_tensors
 from rover.learners import DDPGConfig, DiscreteDDPG, PolicyNetwork
 from rover.policies import NetworkPolicy, TabulatedPolicy
-from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig, merge_settings
 from rover.training.environments import observations_of

@@ -19,11 +19,11 @@ from rover.baselines.bonus import BonusAgent, BonusConfig
 from rover.baselines.rewards import IntrinsicReward
 from rover.data import Batch
 from rover.errors import NonFiniteError
+from rover.features import restore_tensors
 from rover.features.networks import byte_scale
 from rover.learners import PolicyNetwork
 from rover.learners.networks import RowCache
 from rover.policies import NetworkPolicy
-from rover.storage import restore_tensors
 
 # Singular values below this share of the largest are rounding errors.
 _RELATIVE_RANK = 1e-10

@@ -33,13 +33,14 @@ from rover.features import (
     Observations,
     Optimizer,
     as_tensor,
+    copied_tensors,
     encoder_config,
     input_statistics,
     make_encoder,
+    restore_tensors,
 )
 from rover.operators import Linear
 from rover.policies import CoveragePolicy, TabulatedPolicy
-from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
 

@@ -19,14 +19,15 @@ from rover.features import (
     Encoder,
     Observations,
     Optimizer,
+    copied_tensors,
     encoder_config,
     input_statistics,
     layer_shapes,
     make_encoder,
+    restore_tensors,
 )
 from rover.features.networks import make_linear
 from rover.operators.kernels import require_finite
-from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 _SCALE_FLOOR = 1e-8

@@ -259,7 +259,7 @@ def resume(
         target: of `rover pretrain`: the function that the run was started with
     """
     from rover.storage import is_complete, read_run_config
-    from rover.training.run_folder import load_run_buffer, remove_leftovers
+    from rover.training.run_folder import load_run_buffer
 
     run_config = read_run_config(path)
     # An argument that this kind of run would not look at is a misunderstanding.
@@ -270,7 +270,6 @@ def resume(
             raise ConfigurationError(f"{path} takes no --{name}: only runs of {takers} do")
     unit = "update" if run_config.kind == "offline" else "step"
     if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
-        remove_leftovers(path)  # a kill may have come right after the end
         twice = shell("rover", "resume", path, "--steps", str(2 * run_config.total_timesteps))
         advice = f" To extend it: {twice}" if run_config.kind == "pretrain" else ""
         say(f"{path} is complete: {run_config.total_timesteps:,} {unit}s.{advice}")

@@ -595,7 +595,7 @@ class Rover(Agent[RoverConfig]):
             self._best = float(spread), int(step), self._restored(stored)
         self._follow(policy)
         warm = state["warm_start"]
-        self._warm_start = None if warm is None else WarmStart.restored(warm)
+        self._warm_start = None if warm is None else WarmStart(**warm)
         self._planned_at, self._plan_figures = int(state["planned_at"]), None
         if isinstance(self._explorer, ContextExplorer):
             self.measures.within_episodes = True

@@ -6,7 +6,7 @@ Its result is a policy in closed form, π = softmax(ρ(φ) W), at every feature 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,9 +16,7 @@ from torch import Tensor
 from rover.arrays import IntArray
 from rover.coverage.config import RoverConfig
 from rover.coverage.plan import PlanningModel
-from rover.errors import ArtefactError
 from rover.operators import Objective, StepRule, growing_steps, mirror_descend
-from rover.storage import check_tensors
 
 _FEW_NEW = 0.03
 """Share of new pairs up to which a policy is planned to the end."""
@@ -57,19 +55,6 @@ class WarmStart:
     def fits(self, model: PlanningModel) -> bool:
         """True if a model has the same anchors, made of as many pairs."""
         return self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
-
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> WarmStart:
-        """The one of a checkpoint, ``vars`` of it.
-
-        Raises:
-            ArtefactError: its parts do not fit together.
-        """
-        form = {"dual": f"torch.float64 {len(state['anchors'])}"}
-        check_tensors({"dual": state["dual"]}, form, owner="the warm start")
-        if not state["step_size"] > 0.0:
-            raise ArtefactError(f"the warm start has the step size {state['step_size']}, not > 0")
-        return cls(**state)
 
 
 class Improvement(NamedTuple):

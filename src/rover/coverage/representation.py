@@ -24,12 +24,13 @@ from rover.features import (
     Encoder,
     Observations,
     RepresentationLoss,
+    copied_tensors,
     encoder_config,
     input_statistics,
     make_encoder,
+    restore_tensors,
 )
 from rover.operators import Dirac, Interpolation, Kernel
-from rover.storage import copied_tensors, restore_tensors
 from rover.transitions import TransitionCounts
 from rover.world.model_selection import is_one_hot
 from rover.world.net import FIRST_UNITS

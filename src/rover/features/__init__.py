@@ -20,10 +20,12 @@ from rover.features.losses import (
 from rover.features.networks import (
     Optimizer,
     as_tensor,
+    copied_tensors,
     input_statistics,
     layer_shapes,
     learning_mode,
     orthogonal_,
+    restore_tensors,
 )
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "Optimizer",
     "RepresentationLoss",
     "as_tensor",
+    "copied_tensors",
     "custom_encoder",
     "encoder_config",
     "info_nce_loss",
@@ -42,6 +45,7 @@ __all__ = [
     "learning_mode",
     "make_encoder",
     "orthogonal_",
+    "restore_tensors",
     "self_predictive_loss",
     "slow_encoder",
 ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.arrays import evenly_spaced
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 
 # A byte that large is an intensity, and not the number of a kind or a colour.
 _LEAST_INTENSITY = 128
@@ -315,3 +315,24 @@ class Optimizer:
             for key, tensor in (*module.named_parameters(), *module.named_buffers()):
                 tensors[f"{prefix}.{key}"] = tensor
         return tensors
+
+
+def copied_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies that no later training changes, on the CPU."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def restore_tensors(
+    targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, owner: str
+) -> None:
+    """Copy a stored state of `owner` into `targets` in place, or change nothing."""
+    shapes, stored = ({k: v.shape for k, v in one.items()} for one in (targets, state))
+    if shapes != stored:
+        wrong = sorted(k for k in shapes | stored if shapes.get(k) != stored.get(k))
+        raise ArtefactError(
+            f"the state of {owner} does not fit it ({', '.join(wrong)}): build {owner} with the "
+            "settings it was saved with"
+        )
+    for name, tensor in targets.items():
+        tensor.copy_(state[name])

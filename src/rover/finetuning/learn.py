@@ -23,7 +23,7 @@ from rover.storage import RunConfig, fitting, is_complete, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
-from rover.training.run_folder import START_FILE, load_run_buffer, remove_leftovers
+from rover.training.run_folder import START_FILE, load_run_buffer
 from rover.version import __version__
 
 
@@ -287,8 +287,6 @@ def resume_task(
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
-        # A kill may have come between the end of the run and the removal of its checkpoints.
-        remove_leftovers(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _task_of(env) != run_config.task:
         raise ConfigurationError(f"the environment given is not {path}'s: {run_config.task}")

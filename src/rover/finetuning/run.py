@@ -25,7 +25,7 @@ from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
 from rover.learners import PolicyNetwork, TwinCritics
 from rover.policies import GreedyPolicy, NetworkPolicy, Policy, TabulatedPolicy
-from rover.storage import RunConfig, restore_tensors
+from rover.storage import RunConfig
 from rover.training.environments import (
     evaluation_copy,
     observations_of,
@@ -256,7 +256,7 @@ class TaskRun(Run):
         """A copy of the learner's policy with weights that were stored."""
         # Made as the learner makes it and filled, since a file holds weights and no classes.
         module = self._current_policy()
-        restore_tensors(module.state_dict(), weights, owner="the policy")
+        module.load_state_dict(weights)
         return module
 
     def _save_results(self, folder: Path) -> None:

@@ -20,10 +20,16 @@ from torch import Tensor
 
 from rover.data import Batch
 from rover.errors import NonFiniteError
-from rover.features import Encoder, EncoderConfig, Optimizer, make_encoder
+from rover.features import (
+    Encoder,
+    EncoderConfig,
+    Optimizer,
+    copied_tensors,
+    make_encoder,
+    restore_tensors,
+)
 from rover.learners.config import CQLConfig, DDPGConfig, SACConfig
 from rover.learners.networks import EvaluatedRows, PolicyNetworkConfig, RowCache, TwinCritics
-from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=DDPGConfig | SACConfig | CQLConfig)
 

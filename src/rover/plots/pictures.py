@@ -36,7 +36,7 @@ from rover.plots.style import (
     make_figure,
 )
 from rover.plots.visits import Plane, make_planes, planes_of
-from rover.storage import check_writable, fitting, replace_file
+from rover.storage import fitting, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
 
@@ -155,7 +155,8 @@ def write_pictures(
     for name, figure in figures:
         if not titles:
             figure.suptitle("")
-        check_writable(folder)  # here, so that a refusal of what is drawn leaves no folder
+        # Here, so that a refusal of what is drawn leaves no folder.
+        folder.mkdir(parents=True, exist_ok=True)
         for kind in formats:
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=_UNDATED.get(kind))

@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 from rover.arrays import FloatArray, IntArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
-    JsonLines,
     RunConfig,
     fitting,
-    flatten,
     is_complete,
     read_json,
+    read_lines,
     read_run_config,
-    read_sealed,
-    refuse_links,
+    read_tensors,
 )
 
 ENDED: Final = -1
@@ -84,11 +82,9 @@ class RunFiles:
     def read(cls, run_dir: str | Path) -> RunFiles:
         """Read the folder of a run, finished or not.
 
-        ArtefactError: no run there, a damaged file, one of another run, or from a newer version.
-        StorageError: a file cannot be read, or a folder of the run is a symbolic link.
+        ArtefactError: no run there, a damaged file, or one from a newer version.
         """
         path, config = Path(run_dir), read_run_config(run_dir)
-        refuse_links(path)
         summary, metrics = path / "summary.json", path / "metrics.jsonl"
         evaluation = path / "evaluation.safetensors"
         # Files that are written at the end are missing from a run that has not ended.
@@ -96,8 +92,8 @@ class RunFiles:
             path=path,
             config=config,
             summary=read_json(summary) if summary.exists() else {},
-            records=JsonLines.read(metrics) if metrics.exists() else (),
-            arrays=read_sealed(evaluation, kind="evaluation") if evaluation.exists() else {},
+            records=read_lines(metrics) if metrics.exists() else (),
+            arrays=read_tensors(evaluation, kind="evaluation") if evaluation.exists() else {},
             is_complete=is_complete(path),
         )
 
@@ -170,7 +166,6 @@ class RunFiles:
                 return np.zeros(0), np.zeros(0)
             curve = self.arrays["visited_steps"], self.arrays[key]
             return curve[0].astype(np.float64), curve[1].astype(np.float64)
-        # No digest guards the records of a run that has not ended.
         with fitting(f"{self.path / 'metrics.jsonl'} is damaged: a record of {key}"):
             measured = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
             last = self.summary.get(key) if key in _AT_THE_END else None
@@ -180,6 +175,15 @@ class RunFiles:
         # The end is measured twice if it was due then anyway.
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted names, such as ``learner.batch_size``."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        is_group = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
+    return flat
 
 
 Runs = Mapping[str, Sequence[RunFiles]]

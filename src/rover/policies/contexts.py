@@ -20,24 +20,11 @@ from rover.contexts.exploration_values import (
     ExplorationValueModel,
 )
 from rover.contexts.explorer import ContextExplorer
-from rover.contexts.image_blocks import n_numbers
 from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
 from rover.features.networks import cast_observations
 from rover.policies.policy import Policy, Probs
-from rover.storage import check_tensors
 
-_FORMS = {
-    "numbers": "torch.int64 values",
-    "values": "{dtype} values",
-    "means": "torch.float32 values",
-    "projection": "torch.float32 values directions",
-    "relevant": "torch.int64 relevant",
-    "joint": "{dtype} joint relevant",
-    "inverses": "torch.float32 actions features features",
-    "weights": "torch.float32 features actions",
-    "kept": f"torch.float64 {GRAPH.most_tries + 1}",
-}
 _TEMPERATURE = 0.1
 """Temperature of the policy without a memory, in units of exploration values."""
 _REWARD_SWEEPS = 30
@@ -195,20 +182,8 @@ class ContextPolicy(Policy):
         """Read what :meth:`content` returned."""
         stored = content["tables"]
         shape = tuple(int(length) for length in content["observation_shape"])
-        dtype = stored["values"].dtype  # the observations' too
-        forms = {name: form.format(dtype=dtype) for name, form in _FORMS.items()}
-        sizes = check_tensors(stored, forms, owner="the policy")
-        if sizes["features"] != 1 + sizes["directions"] + sizes["joint"] or sizes["actions"] < 1:
-            raise ValueError("its features do not fit its codes, or it has no actions")
         side = int(content.get("block_side", 0))
-        if side < 0 or (side > 0 and len(shape) not in (2, 3)):
-            raise ValueError("it sees blocks of what is no picture")
-        places, n_seen = torch.cat([stored["numbers"], stored["relevant"]]), n_numbers(shape, side)
-        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < n_seen:
-            raise ValueError("it reads numbers that its observations do not have")
         discount, temperature = float(content["discount"]), float(content["temperature"])
-        if not (0.0 < discount < 1.0 and temperature > 0.0):
-            raise ValueError("its discount or temperature is out of range")
         tables = {name: table.numpy() for name, table in stored.items()}
         ridge, optimism = float(content["ridge"]), float(content["optimism"])
         codes = ObservationCodes(**{name: tables[name] for name in _OF_CODES}, side=side)

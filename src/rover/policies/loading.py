@@ -17,7 +17,7 @@ from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
 from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy
-from rover.storage import fitting, read_sealed
+from rover.storage import fitting, read_tensors
 
 _TYPES: dict[str, type[Policy]] = {
     kind.file_type: kind
@@ -64,13 +64,10 @@ def load_policy(
         kernel: the kernel of your own that it was trained with.
 
     Raises:
-        ArtefactError: missing, truncated, altered, foreign, from a newer version, or not the one
-            that the run in its folder wrote; or its weights are not finite, or not of the shapes
-            that it says, which is found before anything of those shapes is made.
+        ArtefactError: missing, torn, of another program, another kind or a newer version.
         ConfigurationError: an encoder or kernel of the user's own is needed.
     """
-    # Weights that are not finite would only be met at the first observation that reaches them.
-    stored = read_sealed(Path(path), kind=POLICY_KIND, is_finite=True)
+    stored = read_tensors(Path(path), kind=POLICY_KIND)
     # A user's code is never stored in files: it must be passed again.
     for name, key, argument in (("encoder", "kind", encoder), ("kernel", "name", kernel)):
         settings = stored.get(name)

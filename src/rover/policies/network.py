@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
 from rover.policies.policy import Policy
-from rover.storage import check_tensors, restored_module
 
 
 class NetworkPolicy(Policy):
@@ -81,20 +80,10 @@ class NetworkPolicy(Policy):
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned; an encoder of the user's own plays no part."""
         config, skills = PolicyNetworkConfig.model_validate(content["network"]), content["skills"]
-        # A network that follows skills needs some, and any other none.
-        if (skills is not None and len(skills) > 0) != (config.skill_dim > 0):
-            raise ValueError("its skills do not fit its network")
-        if skills is not None:
-            forms = {"skills": f"torch.float32 skills {config.skill_dim}"}
-            check_tensors({"skills": skills}, forms, owner="the policy")
-        networks = [
-            restored_module(
-                lambda: PolicyNetwork(config, generator=torch.Generator()),
-                weights,
-                owner="the network",
-            )
-            for weights in content["networks"]
-        ]
+        networks = []
+        for weights in content["networks"]:
+            networks.append(PolicyNetwork(config, generator=torch.Generator()))
+            networks[-1].load_state_dict(weights)
         return cls(networks, skills).eval().requires_grad_(False)
 
 
@@ -137,9 +126,6 @@ class GreedyPolicy(Policy):
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned."""
         config = PolicyNetworkConfig.model_validate(content["network"])
-        critics = restored_module(
-            lambda: TwinCritics(config, generator=torch.Generator()),
-            content["critics"],
-            owner="the critics",
-        )
+        critics = TwinCritics(config, generator=torch.Generator())
+        critics.load_state_dict(content["critics"])
         return cls(critics.eval())

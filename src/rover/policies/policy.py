@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from rover.data import ObservationTable
 from rover.envs import Spaces
 from rover.envs.spaces import StoredForm, described_space, element, is_single, lifted, stored_form
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ConfigurationError
 from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
 from rover.operators import Dirac, Kernel, make_kernel
 from rover.operators.kernels import KERNELS, require_finite
-from rover.storage import check_tensors, restored_module, write_sealed
+from rover.storage import write_tensors
 
 POLICY_KIND = "policy"
 
@@ -351,7 +351,7 @@ class Policy(nn.Module, ABC):
     def save(self, path: str | Path) -> None:
         """Write the policy to one safetensors file, atomically."""
         content = {"type": self.file_type, "details": self.details, **self.content()}
-        write_sealed(Path(path), content, kind=POLICY_KIND)
+        write_tensors(Path(path), content, kind=POLICY_KIND)
 
 
 class CoveragePolicy(Policy):
@@ -464,17 +464,8 @@ class CoveragePolicy(Policy):
         encoder, kernel = stored_encoder(content, own_parts["encoder"]), own_parts["kernel"]
         if kernel is None or content["kernel"]["name"] != "custom":
             kernel = make_kernel(**content["kernel"])
-        parts, forms = {"weights": content["weights"]}, {"weights": "torch.float64 z actions"}
-        if (basis := content["basis"]) is not None:
-            parts["basis"] = basis
-            forms = {"basis": "torch.float64 states z", "weights": "torch.float64 states actions"}
-        sizes = check_tensors(parts, forms, owner="the policy", z=encoder.feature_dim)
         epsilon = float(content.get("epsilon", 0.0))  # files of version 0.2 do not say it
-        if not 0.0 <= epsilon < 1.0 or sizes["actions"] < 1:
-            raise ArtefactError(
-                f"it has {sizes['actions']} actions, and its share of uniform actions is {epsilon}"
-            )
-        return cls(encoder, kernel, basis, content["weights"], epsilon=epsilon)
+        return cls(encoder, kernel, content["basis"], content["weights"], epsilon=epsilon)
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
@@ -491,11 +482,8 @@ class CoveragePolicy(Policy):
 def stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:
     """The frozen encoder in the content of a policy; `module`: the user's own module."""
     config = EncoderConfig.model_validate(content["encoder"])
-    encoder = restored_module(
-        lambda: make_encoder(config, torch.Generator(), module=module),
-        content["encoder_weights"],
-        owner="the encoder",
-    )
+    encoder = make_encoder(config, torch.Generator(), module=module)
+    encoder.load_state_dict(content["encoder_weights"])
     return encoder.eval()
 
 

@@ -13,19 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.policies.policy import Policy, Probs
-from rover.storage import check_tensors
 from rover.world.gated import MODEL_FORMS, GatedModel
 from rover.world.sampled import Controls, SampledPlan, Sampling
 
-_FORMS = {
-    **MODEL_FORMS,
-    "targets": "torch.float32 goals features",
-    "factors": "torch.float32 goals features",
-    "least": "torch.float32 controls",
-    "most": "torch.float32 controls",
-    "choices": "torch.float32 actions controls",
-    "units": "torch.float64 controls",
-}
 _TIMED = 20  # decisions
 
 
@@ -229,13 +219,8 @@ class SampledPolicy(Policy):
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned."""
         tables, shape = content["tables"], tuple(int(n) for n in content["observation_shape"])
-        sizes = check_tensors(tables, _FORMS, owner="the policy", features=math.prod(shape))
         sampling = Sampling(**content["sampling"])
-        if len(shape) != 1 or min(sizes["goals"], sizes["actions"]) < 1:
-            raise ValueError("it has no goals, no actions, or observations that are no vectors")
         model = GatedModel(**{name: tables[name] for name in MODEL_FORMS})
-        model.check(sizes["controls"])
-        sampling.check()
         return cls(
             model,
             PointGoals(tables["targets"], tables["factors"]),

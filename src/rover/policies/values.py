@@ -17,7 +17,6 @@ from rover.errors import ConfigurationError
 from rover.features import Encoder, as_tensor
 from rover.operators.kernels import require_finite
 from rover.policies.policy import Policy, stored_encoder
-from rover.storage import check_tensors
 from rover.world.net import between
 
 # Action values nearer than this, relative to the largest of the table, are taken for equal.
@@ -29,19 +28,8 @@ _VOTERS = 3
 # Share of uniform actions at an unseen observation: all voters may miss a wall that is beside it.
 _UNSEEN = 0.1
 
-_FORMS = {
-    "landmarks": "torch.float64 landmarks axes",
-    "projection": "torch.float64 features axes",
-    "action_values": "torch.float64 tasks landmarks actions",
-    "sink_values": "torch.float64 tasks",
-    "goals": "torch.int64 tasks",
-}
-_NET_FORMS = {
-    "displacements": "torch.float64 landmarks actions axes",
-    "remaining": "torch.float64 tasks landmarks actions",
-    "values": "torch.float64 tasks planned",  # planned landmarks come first among all
-    "contact_probability": "torch.float64 landmarks actions",
-}
+_TABLES = "landmarks", "projection", "action_values", "sink_values", "goals"
+_NET_TABLES = "displacements", "remaining", "values", "contact_probability"
 
 
 class _Near(NamedTuple):
@@ -134,7 +122,7 @@ class ValuePolicy(Policy):
         self.has_metric = has_metric
         self.temperature = temperature
         self.table = nn.Parameter(tables["action_values"].contiguous(), requires_grad=False)
-        for name in (*_FORMS, *_NET_FORMS):
+        for name in (*_TABLES, *_NET_TABLES):
             tensor = tables.get(name)
             if name != "action_values":
                 self.register_buffer(name, None if tensor is None else tensor.contiguous())
@@ -402,14 +390,14 @@ class ValuePolicy(Policy):
 
     def _tables(self) -> dict[str, Tensor]:
         """The tables of the constructor, by name."""
-        tables = {name: getattr(self, name) for name in (*_FORMS, *_NET_FORMS)}
+        tables = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
         tables["action_values"] = self.table.detach()
         return {name: table for name, table in tables.items() if table is not None}
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
         encoder, tables = self.encoder, self._tables()
-        net = {name: tables.pop(name) for name in _NET_FORMS if name in tables}
+        net = {name: tables.pop(name) for name in _NET_TABLES if name in tables}
         return {
             "observation_shape": list(self.observation_shape),
             "encoder": None if encoder is None else encoder.config.model_dump(mode="json"),
@@ -426,18 +414,11 @@ class ValuePolicy(Policy):
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned; its encoder is never the user's own."""
         shape, tables, encoder = content["observation_shape"], content["tables"], None
-        size = math.prod(shape)
-        # An encoder makes features, whose width the projection must have.
         if content["encoder"] is not None:
             encoder = stored_encoder(content)
-            size, shape = encoder.feature_dim, encoder.config.observation_shape
-        forms = _FORMS
+            shape = encoder.config.observation_shape
         if content["net"] is not None:
-            forms = {**_FORMS, **_NET_FORMS}
             tables = {**tables, **content["net"]}
-        sizes = check_tensors(tables, forms, owner="the policy", features=size)
-        if min(sizes.values()) < 1 or sizes.get("planned", 1) > sizes["landmarks"]:
-            raise ValueError("it has no landmarks, tasks or actions, or plans beyond its landmarks")
         return cls(
             tables,
             observation_shape=tuple(int(length) for length in shape),

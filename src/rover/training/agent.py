@@ -34,7 +34,7 @@ from rover.evaluation.visits import tried_pairs
 from rover.features import learning_mode
 from rover.operators import Objective
 from rover.policies.policy import Policy
-from rover.storage import RunConfig, fitting, read_run_config, write_sealed
+from rover.storage import RunConfig, fitting, read_run_config, write_tensors
 from rover.training.config import (
     AgentConfig,
     merge_settings,
@@ -50,7 +50,7 @@ from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
-from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE, RunFolder
+from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE
 from rover.version import __version__
 from rover.world.world import World
 
@@ -318,8 +318,6 @@ class Agent(Run, Generic[ConfigT]):
         # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
-        # Before networks are made of the settings, as large as they say.
-        RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(
             env,
             seed=stored.seed,
@@ -338,6 +336,8 @@ class Agent(Run, Generic[ConfigT]):
                 f"the environment given, {agent._env_id} {agent._env_kwargs}, is not the one of "
                 f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
             )
+        if agent.config.model_dump() != settings:
+            raise ConfigurationError(f"the objects given do not have the settings of {run_dir}")
         agent.restore()
         agent._sign_policy()
         return agent
@@ -494,14 +494,4 @@ class Agent(Run, Generic[ConfigT]):
         self.buffer.save(folder / BUFFER_FILE)
         arrays = self.measures.record(self.policy)
         if arrays:
-            write_sealed(folder / EVALUATION_FILE, arrays, kind="evaluation")
-
-    def _bytes_needed(self) -> int:
-        """Bytes that the run may write: three copies of the buffer and a few policies."""
-        table = self.buffer.observations
-        row = int(np.prod(table.shape)) * table.dtype.itemsize
-        # Known states bound the distinct observations; elsewhere every step may bring a new one.
-        evaluator = self.measures.evaluator
-        distinct = evaluator.n_states if evaluator is not None else self.total_timesteps
-        # Two checkpoints and the result hold the buffer.
-        return 3 * (min(distinct * row, table.max_bytes) + 40 * self.total_timesteps) + 2**24
+            write_tensors(folder / EVALUATION_FILE, arrays, kind="evaluation")

@@ -20,7 +20,7 @@ import numpy as np
 from rover.errors import BY_ENVIRONMENT, ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
-from rover.storage import RunConfig, fitting, write_json, write_manifest
+from rover.storage import RunConfig, fitting
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunFolder
 
@@ -130,10 +130,6 @@ class Run(ABC):
         """Write what the run begins with, before its config.json."""
         del folder
 
-    def _bytes_needed(self) -> int:
-        """Bytes that the run may write."""
-        return 2**24
-
     @contextmanager
     def stopwatch(self, phase: str) -> Iterator[None]:
         """Add the time of a `with` block to `phase`; phases do not nest."""
@@ -178,9 +174,7 @@ class Run(ABC):
         opened: AbstractContextManager[None] = nullcontext()
         watched: AbstractContextManager[Report | None] = nullcontext()
         if folder is not None:
-            # Before the first step: a disk that is too small is said while nothing is lost yet.
-            needed = self._bytes_needed()
-            opened = folder.open(self.describe(total), self._prepare_folder, needed_bytes=needed)
+            opened = folder.open(self.describe(total), self._prepare_folder)
         if progress_bar or log:
             check_logs(log, self.run_dir)
             watched = monitor(
@@ -235,7 +229,7 @@ class Run(ABC):
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
-            folder.metrics.append({**record, "wall_time": round(self.wall_seconds, 3)})
+            folder.append_metrics({**record, "wall_time": round(self.wall_seconds, 3)})
             # Right after a line, where an agent's state is smallest.
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:
@@ -274,28 +268,24 @@ class Run(ABC):
             "content": dict(self._state()),
             "generators": {k: v.bit_generator.state for k, v in self._generators().items()},
         }
-        folder.write_checkpoint(self.num_timesteps, state, self.describe(0).identity())
-        write_json(folder.path / "summary.json", self.summary())
+        folder.write_checkpoint(state)
+        folder.write_summary(self.summary(), complete=False)
 
     def _write_results(self, folder: RunFolder) -> None:
         with self.stopwatch("store"):
-            folder.metrics.sync()
             self._save_results(folder.path)
         # After the results: a kill in between leaves a run that resumes and writes them again.
         if self._last_record == self.num_timesteps != self._last_checkpoint:
             self._checkpoint(folder)
-        write_json(folder.path / "summary.json", self.summary())
-        # Last of all, since a folder that has it counts as complete.
-        write_manifest(folder.path)
+        folder.write_summary(self.summary(), complete=True)
         if not self.can_be_extended:
-            folder.forget_checkpoints()
+            folder.forget_checkpoint()
 
     @learning_mode()
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint."""
         assert self._folder is not None
-        # Identity first: other settings than the checkpoint's could fit its tensors by chance.
-        state = self._folder.read_checkpoint(self.describe(0).identity())
+        state = self._folder.read_checkpoint()
         if state is None:
             return
         with (
@@ -309,8 +299,7 @@ class Run(ABC):
             # Only now: a state that does not fit must leave a run that can still be refused.
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
-            # Phase by phase: a forged one would otherwise appear in the summary.
-            self.seconds.update({phase: float(state["seconds"][phase]) for phase in PHASES})
+            self.seconds.update(state["seconds"])
             self._wall_seconds = float(state["wall_seconds"])
 
 

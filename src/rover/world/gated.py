@@ -153,16 +153,6 @@ class GatedModel:
         """All attributes by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def check(self, n_controls: int) -> None:
-        """Raise ValueError for tensors that do not fit together, or other numbers of controls."""
-        d, n_inputs, still = len(self.low), len(self.centre), self.still
-        width = 1 + n_inputs + len(self.offsets), d + 1 + len(still)
-        fits = n_inputs == d + n_controls + self.differences.shape[1]
-        fits &= self.change.shape == width and len(self.relations) == 1 + d
-        fits &= not len(still) or 0 <= int(still.min()) <= int(still.max()) < d
-        if not (fits and bool((self.spread > 0.0).all() and (self.moving_spread > 0.0).all())):
-            raise ValueError("its model is not one of its observations and actions")
-
     def step(self, points: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
         """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) of a move.
 

@@ -21,7 +21,6 @@ from rover.world.gated import GatedModel
 
 _COLOUR = 2.0  # exponent of the noise's spectrum
 _MOMENTUM = 0.1
-_MOST = 10_000
 _FEWER = 1.25  # factor by which sequences become fewer in each iteration
 
 
@@ -43,14 +42,6 @@ class Sampling(NamedTuple):
     n_elites: int = 8
     spread: float = 0.5
     discount: float = 0.99
-
-    def check(self) -> None:
-        """Raise ValueError for settings out of range."""
-        counts = self.horizon, self.n_sequences, self.n_iterations, self.n_elites
-        if not all(isinstance(count, int) and 1 <= count <= _MOST for count in counts):
-            raise ValueError(f"its numbers of steps and sequences are not within 1 to {_MOST}")
-        if not (0.0 < self.spread <= 10.0 and 0.0 < self.discount <= 1.0):
-            raise ValueError("its spread or discount is out of range")
 
 
 class Controls(NamedTuple):
