@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.contexts.codes import fit_codes, relevant_numbers
-from rover.contexts.exploration_values import LAMBDA, ExplorationValueModel, ridge_inverse
+from rover.contexts.memory import LAMBDA, ExplorationValueModel, ridge_inverse
 
 
 def dense(features: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from rover import Rover, load_policy
-from rover.contexts.explorer import ContextExplorer
-from rover.contexts.recognition import changes_with_episodes
+from rover.contexts.explorer import ContextExplorer, changes_with_episodes
 from rover.data import Buffer, Collector
 from rover.envs import RandomRooms
 from rover.errors import ConfigurationError, RoverWarning

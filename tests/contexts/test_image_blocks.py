@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rover.contexts.codes import fit_codes
-from rover.contexts.image_blocks import as_numbers, block_side, is_image, n_numbers
+from rover.contexts.codes import as_numbers, block_side, fit_codes, is_image, n_numbers
 
 
 def drawn(cells: np.ndarray, side: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 What is covered is the episode, J = E_c ‖μ_c(π)‖² over contexts c, and not the mixture of all
 episodes. So the plan is made on the graph of this episode alone, and untried actions have
-exploration values by a regression over all episodes (:mod:`rover.contexts.exploration_values`).
+exploration values by a regression over all episodes (:mod:`rover.contexts.memory`).
 
 The reward of an arrival at an observation that is new to the episode is
 
@@ -15,24 +15,41 @@ fitted value iteration with the exploration value q as its fixed point.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import BoolArray, FloatArray, IntArray
-from rover.contexts.codes import Array32, ObservationCodes, fit_codes, relevant_numbers
-from rover.contexts.exploration_values import (
+from rover.contexts.codes import (
+    Array32,
+    ObservationCodes,
+    as_numbers,
+    block_side,
+    fit_codes,
+    is_image,
+    relevant_numbers,
+)
+from rover.contexts.memory import (
+    GRAPH,
     ActionRegressions,
+    EpisodeMemory,
     ExplorationValueModel,
     fold_in,
     leverage,
     ridge_inverse,
 )
-from rover.contexts.image_blocks import as_numbers, block_side
-from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
+from rover.errors import ConfigurationError
+from rover.evaluation.aliasing import aliasing_of
 from rover.world.net import MOST_ROWS
+
+_TESTED = 250
+_FEWEST_EPISODES = 3
+_LARGEST_LIST, _LARGEST_IMAGE = 4096, 65_536
+"""Numbers of an observation up to which contexts are recognised, and can be asked for."""
 
 
 class ContextExploration(NamedTuple):
@@ -205,3 +222,37 @@ class ContextExplorer:
             sweeps=self.settings.sweeps,
         )
         return model
+
+
+def _is_small(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    return math.prod(shape) <= (_LARGEST_IMAGE if is_image(shape, dtype) else _LARGEST_LIST)
+
+
+def check_size(space: gym.Space[Any]) -> None:
+    """Refuse observations that are too large, with a ConfigurationError."""
+    shape = space.shape or ()
+    if not _is_small(shape, np.dtype(space.dtype)):
+        raise ConfigurationError(
+            f"contexts=True needs lists of at most {_LARGEST_LIST:,} numbers, or images (height, "
+            f"width, channels) uint8 of at most {_LARGEST_IMAGE:,}, and observations have "
+            f"{math.prod(shape):,}: make them smaller, such as by "
+            "gymnasium.wrappers.ResizeObservation"
+        )
+
+
+def changes_with_episodes(buffer: Buffer) -> bool:
+    """True if the outcomes of actions follow the episode, and not the observation alone.
+
+    Only of observations that are whole numbers: a layout that is seen as such, or drawn. What an
+    action led to is repeated within its episode, and not in the next one, where layouts change and
+    where states look alike; either way a plan belongs to its episode. False unless a test is due:
+    after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
+    """
+    n, rest = divmod(len(buffer), _TESTED)
+    if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
+        return False
+    table = buffer.observations
+    if table.dtype.kind == "f" or not _is_small(table.shape, table.dtype):
+        return False
+    n_episodes = np.count_nonzero(buffer.is_end)
+    return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True

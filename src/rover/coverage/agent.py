@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rover.contexts.explorer import ContextExplorer
-from rover.contexts.recognition import changes_with_episodes
+from rover.contexts.explorer import ContextExplorer, changes_with_episodes
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.cover import Cover, target_weights
 from rover.coverage.exploration import LandmarkExplorer, StateExplorer

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rover.arrays import IntArray
-from rover.contexts.recognition import check_size
+from rover.contexts.explorer import check_size
 from rover.coverage.config import RoverConfig
 from rover.errors import ConfigurationError
 from rover.features import EncoderConfig, encoder_config

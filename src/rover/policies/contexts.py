@@ -14,13 +14,14 @@ from torch import Tensor
 
 from rover.arrays import FloatArray
 from rover.contexts.codes import ObservationCodes
-from rover.contexts.exploration_values import (
+from rover.contexts.explorer import ContextExplorer
+from rover.contexts.memory import (
+    GRAPH,
     OPTIMISM,
     ActionRegressions,
+    EpisodeMemory,
     ExplorationValueModel,
 )
-from rover.contexts.explorer import ContextExplorer
-from rover.contexts.memory import GRAPH, EpisodeMemory
 from rover.data import Buffer
 from rover.features.networks import cast_observations
 from rover.policies.policy import Policy, Probs
