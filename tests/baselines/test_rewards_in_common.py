@@ -19,7 +19,7 @@ from small_envs import ENVIRONMENTS
 
 from rover.baselines import agent_class, make_agent
 from rover.baselines.maxent import _MaxentReward
-from rover.baselines.rewards import EpisodicReward, IntrinsicReward, RunningMoments
+from rover.baselines.rewards import IntrinsicReward, RunningMoments
 from rover.data import Batch, gather
 from rover.errors import NonFiniteError
 
@@ -29,7 +29,7 @@ def _make(name: str, kind: str = "one-hot", seed: int = 0, **settings: Any) -> I
     reward: IntrinsicReward[Any] = make_reward(
         name, kind, seed, **{**fast, **SMALL_REWARDS[name], **settings}
     )
-    if isinstance(reward, EpisodicReward):  # a part is given as steps are made
+    if name == "e3b":  # a bonus is given as steps are made
         ring = observations(kind).numpy()
         for step in range(40):
             reward.note(step % len(ring), ring[step % len(ring)], done=step % 10 == 9)
@@ -95,19 +95,6 @@ def test_rewards_are_finite_and_training_repeats_and_resumes_to_the_bit(name, ki
     assert changed, "a saved state is a copy"
 
 
-@pytest.mark.parametrize("name", SMALL_REWARDS)
-def test_an_evaluation_gives_the_rewards_of_an_update_and_changes_nothing(name):
-    intrinsic = _make(name, "pixels")
-    first, batch = _batches(intrinsic, "pixels", 2)
-    _learn(intrinsic, first, "pixels")
-    before = intrinsic.state()
-    given, after = intrinsic.evaluate(batch), _leaves(intrinsic.state())
-    moved = [key for key, leaf in _leaves(before).items() if not _same(leaf, after[key])]
-    assert moved == ([".generator"] if name == "smm" else [])  # of the codes
-    intrinsic.load_state(before)
-    assert torch.equal(given, intrinsic.update(batch)[0])
-
-
 @pytest.mark.parametrize("name", ["apt", "cic", "rnd", "smm"])
 def test_observations_that_are_not_finite_are_an_error_not_a_weight(name):
     intrinsic = _make(name)
@@ -164,7 +151,7 @@ def test_rewards_are_errors_in_units_of_their_running_deviation():
     assert reward.std() == pytest.approx(1.0, rel=1e-4)
 
 
-def test_an_evaluation_relates_observations_to_those_of_the_updates():
+def test_observations_are_related_to_those_of_the_updates():
     rnd = _rnd()
     rnd.update(batch_reaching([1, 1, 2, 4]))
     mean = np.array([0.0, 0.5, 0.25, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0])
@@ -172,9 +159,8 @@ def test_an_evaluation_relates_observations_to_those_of_the_updates():
     inputs = torch.from_numpy(((np.eye(9) - mean) / std).clip(-5.0, 5.0)).float()
     with torch.no_grad():
         errors = (rnd._predictor(inputs) - rnd._target(inputs)).square().mean(dim=1)
-    expected = errors[[4, 7]] / float(rnd._seen_errors.scale[0])
-    for _ in range(2):
-        torch.testing.assert_close(rnd.evaluate(batch_reaching([4, 7])), expected)
+        given, _ = rnd._value(batch_reaching([4, 7]))
+    torch.testing.assert_close(given, errors[[4, 7]] / float(rnd._seen_errors.scale[0]))
 
 
 def test_the_target_never_moves():
@@ -196,14 +182,14 @@ def test_the_ellipsoid_of_e3b_is_that_of_all_arrivals():
         features = reward._encoder(torch.from_numpy(seen)).double().numpy()
     for step, phi in enumerate(features):
         gram = 0.1 * np.eye(5) + features[:step].T @ features[:step]
-        assert reward._parts[step] == pytest.approx(phi @ np.linalg.solve(gram, phi), rel=1e-3)
+        assert reward._bonuses[step] == pytest.approx(phi @ np.linalg.solve(gram, phi), rel=1e-3)
 
 
 def test_e3b_gives_the_bonuses_of_its_steps_and_learns_inverse_dynamics():
     agent: Any = make_agent("e3b", ENVIRONMENTS["state"](), seed=1, **SMALL["e3b"]).learn(60)
     rows = np.array([3, 59, 3])
     rewards, _ = agent._reward.update(gather(agent.buffer, rows))
-    assert rewards.tolist() == pytest.approx([agent._reward._parts[row] for row in rows])
+    assert rewards.tolist() == pytest.approx([agent._reward._bonuses[row] for row in rows])
     batch = gather(agent.buffer, np.arange(60))
     losses = [agent._reward.update(batch)[1]["inverse_loss"] for _ in range(150)]
     assert losses[-1] < 0.8 * losses[0]

@@ -71,8 +71,6 @@ class _AptReward(IcmFeatures[_AptConfig]):
     φ(x) = tanh(LayerNorm(h(x))) and h the encoder of ICM (``rover.baselines.icm``).
     """
 
-    compares = True
-
     def _build(self, generator: torch.Generator) -> None:
         self._distances = RunningMoments(1)
         super()._build(generator)

@@ -42,8 +42,6 @@ class _CicReward(IntrinsicReward[_CicConfig]):
     hidden layer in the encoder e (convolutions for images), in g, and in the embedding of skills.
     """
 
-    compares = True
-
     def _build(self, generator: torch.Generator) -> None:
         width, hidden = self.config.skill_dim, self.config.hidden
         self._encoder = self._make_encoder(width, generator, hidden_sizes=(hidden,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from rover.baselines.bonus import BonusAgent, BonusConfig
-from rover.baselines.rewards import EpisodicReward, make_mlp
+from rover.baselines.rewards import IntrinsicReward, make_mlp
 from rover.data import Batch
 from rover.features import as_tensor
 
@@ -26,7 +27,7 @@ class _E3bConfig(BaseModel, extra="forbid", frozen=True):
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size")
 
 
-class _E3bReward(EpisodicReward[_E3bConfig]):
+class _E3bReward(IntrinsicReward[_E3bConfig]):
     """Reward for reaching what lies outside the ellipsoid of the episode so far.
 
         r_t = φ(x_{t+1})ᵀ C_t⁻¹ φ(x_{t+1}),   C_t = λ I + Σ_{s ≤ t} φ(x_s) φ(x_s)ᵀ
@@ -41,27 +42,32 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
         self._encoder = self._make_encoder(width, generator)
         self._head = make_mlp(2 * width, hidden, self.n_actions, generator=generator)
         self._optimizer = self._adam(self.config.learning_rate)
+        self._bonuses: list[float] = []  # of all steps
+        self._begin_episode()
 
-    def _begin(self) -> dict[str, Tensor]:
+    def _begin_episode(self) -> None:
         """C⁻¹ of the ridge alone."""
-        return {"inverse": torch.eye(self.config.feature_dim, device="cpu") / self.config.ridge}
+        self._inverse = torch.eye(self.config.feature_dim, device="cpu") / self.config.ridge
 
-    def _note(self, index: int, observation: NDArray[Any]) -> float:
-        """Leverage of what was reached, which the ellipsoid then has."""
+    def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
+        """Take in the leverage of what was reached, which the ellipsoid then has."""
         # With the features of this moment, as published: later ones would make another ellipsoid.
         with torch.no_grad():
             reached = as_tensor(np.asarray(observation)[None]).to(self._device)
             features = self._encoder(reached)[0].cpu()
-        inverse = self._episode["inverse"]
-        along = inverse @ features
+        along = self._inverse @ features
         bonus = float(features @ along)
         # C⁻¹ of the next step, by Sherman and Morrison's formula.
-        inverse -= torch.outer(along / (1.0 + bonus), along)
-        return bonus
+        self._inverse -= torch.outer(along / (1.0 + bonus), along)
+        self._bonuses.append(bonus)
+        if done:
+            self._begin_episode()
 
     def _value(self, batch: Batch) -> tuple[Tensor, None]:
         """The bonuses of the steps, as they were when these were made."""
-        return self._noted(batch), None
+        assert batch.steps is not None
+        bonuses = [self._bonuses[step] for step in batch.steps.tolist()]
+        return torch.tensor(bonuses, device=batch.steps.device), None
 
     def _learn(self, batch: Batch, computed: None) -> dict[str, float]:
         """One gradient step of the features."""
@@ -74,6 +80,17 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
         surprise = F.cross_entropy(self._head(ends), actions, reduction="none")
         loss = self._optimizer.step((counts / counts.sum() * surprise).sum())
         return {"inverse_loss": loss}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that updates and steps change, copied."""
+        bonuses = torch.tensor(self._bonuses, dtype=torch.float64)
+        return {"networks": super().state(), "bonuses": bonuses, "episode": self._inverse.clone()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned; what follows has the same bits."""
+        super().load_state(state["networks"])
+        self._bonuses = state["bonuses"].tolist()
+        self._inverse = state["episode"].clone()
 
 
 class _E3b(BonusAgent):

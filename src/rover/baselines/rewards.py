@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -46,8 +46,6 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     """
 
     _optimizer: Optimizer
-    compares: ClassVar[bool] = False
-    """True if the reward of a transition depends on the others of its batch."""
 
     def __init__(
         self,
@@ -120,8 +118,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
         """Take in a step as it is made, by the number of the observation that was reached among all
-        distinct ones, and `done` if the episode ended there; only an :class:`EpisodicReward` does.
-        """
+        distinct ones, and `done` if the episode ended there: for rewards that depend on it."""
 
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Reward of each transition as it was before the step, (n,) float32 without gradient; and
@@ -130,19 +127,11 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         self._take_in(batch)
         rewards, computed = self._value(batch)
         figures = self._learn(batch, computed)
-        return self._checked(rewards), figures
-
-    @torch.no_grad()
-    def evaluate(self, batch: Batch) -> Tensor:
-        """Reward of each transition, (n,) float32, finite; nothing is learned from them."""
-        return self._checked(self._value(batch)[0])
-
-    def _checked(self, rewards: Tensor) -> Tensor:
         rewards = rewards.detach().to(torch.float32)
         # Here, for all rewards: a return that is not finite would name the learner, not its cause.
         advice = "check that the observations are finite, and lower its learning rate"
         require_finite(rewards, f"the rewards of {type(self).__name__}", advice)
-        return rewards
+        return rewards, figures
 
     def state(self) -> dict[str, Any]:
         """Everything that updates change, copied."""
@@ -209,52 +198,6 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         distinct = distinct_rows(*(column.cpu().numpy() for column in columns))
         first, inverse = (torch.from_numpy(rows).to(columns[0].device) for rows in distinct)
         return [column[first] for column in columns], torch.bincount(inverse), inverse
-
-
-class EpisodicReward(IntrinsicReward[ConfigT]):
-    """A reward with a part that depends on the episode, noted as each step is made.
-
-    A subclass begins an episode (:meth:`_begin`), gives the part of each step (:meth:`_note`), and
-    reads the parts of a batch's steps (:meth:`_noted`). Statistics of the episode are in
-    ``_episode``, by the names of a state.
-    """
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._parts: list[float] = []
-        self._episode = self._begin()
-
-    @abstractmethod
-    def _begin(self) -> dict[str, Tensor]:
-        """Knowledge of an episode at its beginning, on the CPU."""
-
-    @abstractmethod
-    def _note(self, index: int, observation: NDArray[Any]) -> float:
-        """The part of the step that reached an observation, which belongs to the episode then."""
-
-    def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
-        """Take in a step as it is made."""
-        self._parts.append(self._note(index, observation))
-        if done:
-            self._episode = self._begin()
-
-    def _noted(self, batch: Batch) -> Tensor:
-        """The parts of a batch's steps, (n,) float32."""
-        assert batch.steps is not None
-        parts = [self._parts[step] for step in batch.steps.tolist()]
-        return torch.tensor(parts, device=batch.steps.device)
-
-    def state(self) -> dict[str, Any]:
-        """Everything that updates and steps change, copied."""
-        parts = torch.tensor(self._parts, dtype=torch.float64)
-        episode = copied_tensors(self._episode)
-        return {"networks": super().state(), "parts": parts, "episode": episode}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned; what follows has the same bits."""
-        super().load_state(state["networks"])
-        self._parts = state["parts"].tolist()
-        self._episode = copied_tensors(state["episode"])
 
 
 class RunningMoments(nn.Module):

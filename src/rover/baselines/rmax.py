@@ -12,10 +12,20 @@ V(x) = max E[γ^T], where T is the number of steps before an unknown pair is tri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+import torch
+from pydantic import Field
 
 from rover.arrays import BoolArray, FloatArray
-from rover.baselines.counting import CountingAgent, CountingConfig
+from rover.errors import ConfigurationError
+from rover.features import encoder_config, make_encoder
+from rover.operators import Dirac
+from rover.policies import CoveragePolicy
+from rover.training.agent import Agent
+from rover.training.config import AgentConfig
 from rover.world.counts import Counts
 from rover.world.values import exploration_values
 
@@ -26,8 +36,15 @@ _TIE = 1e-9
 _TOLERANCE = 1e-13
 
 
-class _Rmax(CountingAgent[CountingConfig]):
-    """Plans to the nearest unknown state-action pair.
+class _RmaxConfig(AgentConfig):
+    """Settings of R-max; it has no network, so its presets do not differ."""
+
+    max_states: int = Field(5_000, ge=1, description="distinct observations that may be planned")
+    policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
+
+
+class _Rmax(Agent[_RmaxConfig]):
+    """Plans to the nearest unknown state-action pair; distinct observations are the states.
 
     A plan is renewed when it is disproved: a pair led where it never led before, or the number of
     tries of a pair with several outcomes has doubled (the doubling rule of Jaksch, Ortner & Auer,
@@ -37,12 +54,21 @@ class _Rmax(CountingAgent[CountingConfig]):
 
     name = "rmax"
     label = "R-MAX"
-    config_class = CountingConfig
+    config_class = _RmaxConfig
+    presets = {"fast": {}, "published": {}}  # noqa: RUF012
 
     _plan: FloatArray | None = None  # action values (S, A); None: disproved
 
+    def _build(self) -> CoveragePolicy:
+        self._rng = np.random.default_rng([self.seed, 0])
+        # No bit of an observation is changed, so that equal features are equal states.
+        config = encoder_config(self.spaces.observation, kind="identity")
+        self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
+        self._counts = Counts(self.buffer)
+        return self._package(np.ones((0, self.buffer.n_actions)))
+
     def _act(self, observation: int) -> int:
-        values = self._renew() if self._plan is None else self._plan
+        values = self._renewed() if self._plan is None else self._plan
         if observation >= len(values):  # nothing is known of a new state
             return int(self._rng.integers(self.buffer.n_actions))
         # Uniform among ties: a fixed order would prefer one direction everywhere.
@@ -50,17 +76,37 @@ class _Rmax(CountingAgent[CountingConfig]):
         return int(best[self._rng.integers(len(best))])
 
     def _observe(self, row: int, *, done: bool) -> None:
-        """Discard the plan if the transition disproves it."""
-        super()._observe(row, done=done)
-        buffer = self.buffer
+        """Count the transition, and discard the plan if it is disproved."""
+        buffer, counts = self.buffer, self._counts
+        # Where nothing repeats every pair stays untried, and planning only becomes slower.
+        if len(buffer.observations) > self.config.max_states:
+            raise ConfigurationError(
+                f"{self.label} counts how often each state was seen, and this environment showed "
+                f"more than max_states = {self.config.max_states} distinct observations: choose "
+                "another agent for continuous observations, or raise max_states if they are finite"
+            )
+        counts.extend()
+        is_new = counts.add(row)
         pair = int(buffer.inputs[row]) * buffer.n_actions + int(buffer.actions[row])
         # At 2, 4, 8, … tries: often enough to follow the frequencies, and seldom enough to stay
         # cheap.
-        has_doubled = self._counts.tries[pair].bit_count() == 1
-        if self._is_new or (has_doubled and self._counts.varies(pair)):
+        has_doubled = counts.tries[pair].bit_count() == 1
+        if is_new or (has_doubled and counts.varies(pair)):
             self._plan = None
 
-    def _renew(self) -> FloatArray:
+    def _update(self) -> dict[str, Any] | None:
+        """Plan again when due; figures if the policy was updated."""
+        if self.num_timesteps % self.config.policy_every != 0:
+            return None
+        values = self._renewed()
+        self._policy = self._package(values)
+        return {
+            "pairs": self._counts.n_pairs,
+            "known_pairs": int(np.count_nonzero(self._counts.tries)),
+            "start_value": float(values[self.buffer.episode_starts[-1]].max()),
+        }
+
+    def _renewed(self) -> FloatArray:
         assert self.config.discount is not None
         self._counts.extend()
         with self.stopwatch("improve"):
@@ -69,12 +115,19 @@ class _Rmax(CountingAgent[CountingConfig]):
             )
         return self._plan
 
-    def _replan(self) -> tuple[FloatArray, dict[str, float]]:
-        values = self._renew()
-        return np.where(_optimal(values), 0.0, _LOG_OF_ZERO), {
-            "known_pairs": int(np.count_nonzero(self._counts.tries)),
-            "start_value": float(values[self.buffer.episode_starts[-1]].max()),
-        }
+    def _package(self, values: FloatArray) -> CoveragePolicy:
+        """The policy of these action values (S, A), by exact comparison with known states.
+
+        An observation that equals none of them has logits 0, which is the uniform policy.
+        """
+        logits = torch.from_numpy(np.where(_optimal(values), 0.0, _LOG_OF_ZERO))
+        basis = self._encoder.features(self.buffer.observations.rows[: len(values)])
+        return CoveragePolicy(self._encoder, Dirac(), torch.from_numpy(basis), logits)
+
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        # Neither counts nor plan are stored: they follow from the transitions, to the bit.
+        self._counts = Counts(self.buffer)
+        self._policy = self._package(self._renewed())
 
 
 def _optimistic_values(counts: Counts, n_actions: int, *, discount: float) -> FloatArray:

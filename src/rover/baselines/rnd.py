@@ -14,7 +14,7 @@ _CLIP = 5.0
 _STD_FLOOR = 1e-8
 
 
-class RndConfig(BaseModel, extra="forbid", frozen=True):
+class _RndConfig(BaseModel, extra="forbid", frozen=True):
     """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
@@ -24,7 +24,7 @@ class RndConfig(BaseModel, extra="forbid", frozen=True):
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size of the predictor")
 
 
-class RndReward(IntrinsicReward[RndConfig]):
+class _RndReward(IntrinsicReward[_RndConfig]):
     """Reward for observations whose random features cannot be predicted yet.
 
         r(x, a, x') = e(x') / σ_e,   e(x) = (1/d) ‖f̂_θ(x̄) − f(x̄)‖²
@@ -88,8 +88,8 @@ class _Rnd(BonusAgent):
 
     name = "rnd"
     label = "RND"
-    config_class = BonusConfig[RndConfig]
-    reward_class = RndReward
+    config_class = BonusConfig[_RndConfig]
+    reward_class = _RndReward
     presets = BonusAgent.make_presets(
         published={"window": "first", "intrinsic": {"hidden_sizes": (1024, 1024)}},
         fast={"intrinsic": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3}},
