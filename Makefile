@@ -9,7 +9,7 @@ TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # make docs SPHINX="-D plot_gallery=0" shows the gallery's scripts without running them.
 SPHINX ?=
 
-.PHONY: demo test test-ray test-slurm quick check lint types layers docs results transfer paper comparison benchmarks headlines campaign clean
+.PHONY: demo test quick check lint types docs results headlines clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml constraints.txt
@@ -24,28 +24,18 @@ demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was
 test: $(READY) ## every test
 	$(TESTS)
 
-test-ray: $(READY) ## a sweep on two nodes of Ray, one of which is lost
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
-	ROVER_TEST_RAY=1 $(BIN)/python -m pytest tests/bench/test_ray.py
-
-test-slurm: $(READY) ## a sweep on this machine's Slurm, with jobs that are cancelled and queued again
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[slurm]"
-	ROVER_TEST_SLURM=1 $(BIN)/python -m pytest tests/bench/test_slurm.py
-
 quick: $(READY) ## the tests that are not slow
 	$(TESTS) -m "not slow"
 
-check: lint types layers test ## everything that continuous integration runs
+check: lint types test ## everything that continuous integration runs
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/mypy
-
-layers: $(READY)
-	$(BIN)/lint-imports
 
 docs: $(READY) ## the site, in site/: every page, the gallery executed, with every warning an error
 	rm -rf site
@@ -61,29 +51,9 @@ results: $(READY) ## docs/results: the tables of ROVER, its ablations and preset
 	cp runs/pictures/demo/pictures/trajectories.png docs/pictures/demo.png
 	cp runs/pictures/car/pictures/visits.png docs/pictures/mountain_car.png
 
-comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
-	for grid in two-rooms multi-rooms-5 multi-rooms-5-pixels middle-room maze; do \
-		$(BIN)/rover sweep experiments/compare-$$grid.toml --jobs 2 \
-			--out docs/results/comparison/$$grid || exit 1; done
-
-transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining left
-	for study in tuned adapt learner-sizes; do \
-		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results/transfer || exit 1; done
-
-paper: $(READY) ## docs/results/paper: every figure and table of the paper, about a day
-	$(BIN)/rover reproduce all --jobs 2 --out docs/results/paper
-
 headlines: $(READY) ## figures of README's table, measured again on a seed that is not reported
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[arenas]" ogbench
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/headlines.py
-
-benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
-	for name in baselines exploration mirror_descent_step planning \
-		place_occupancy sparse_occupancy sweep_overhead; do \
-		$(BIN)/python benchmarks/$$name.py || exit 1; done
-
-campaign: $(READY) ## two hundred runs that are killed at random moments
-	$(TESTS) tests/campaign --attempts 200
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[arenas]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.headlines
 
 clean:
 	rm -rf $(VENV) runs site docs/api docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,18 +1,24 @@
-"""Arguments, tables and the lines about the machine that the benchmarks share."""
+"""Arguments, tables, cells and the lines about the machine that the benchmarks share."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import itertools
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import torch
 
 from rover_bench.measure import describe_provenance, provenance
+
+Cell = Callable[[Any], tuple[int, ...] | None]
+"""From an observation to the cell that it lies in, if any."""
 
 
 class _Flat(argparse.Action):
@@ -71,3 +77,76 @@ def add_rows(path: Path | None, columns: Sequence[str], rows: Sequence[Mapping[s
         if is_new:
             writer.writeheader()
         writer.writerows(rows)
+
+
+def squares(low: Any, high: Any, n: int, of: Callable[[Any], Any]) -> Cell:
+    """Cells of `n` parts of each of the numbers that `of` makes of an observation."""
+    low, high = np.array(low), np.array(high)
+
+    def cell(seen: Any) -> tuple[int, ...]:
+        values = (np.array(of(seen)) - low) / (high - low) * n
+        return tuple(np.clip(values, 0, n - 1).astype(int).tolist())
+
+    return cell
+
+
+def swing(cos: int, sin: int, speed: int, fastest: float) -> Cell:
+    """Cells of an angle and its speed, at these places of an observation."""
+
+    def of(seen: Any) -> Any:
+        return math.atan2(seen[sin], seen[cos]), seen[speed]
+
+    return squares([-math.pi, -fastest], [math.pi, fastest], 20, of)
+
+
+class Watched(gym.Wrapper[Any, Any, Any, Any]):
+    """Notes the steps at which cells were first seen, and an episode first ended by itself.
+
+    Without a `cell` they are the free cells of a maze, of which a `share` is to be seen.
+    """
+
+    def __init__(self, env: Any, cell: Cell | None, *, share: float = 0.95) -> None:
+        super().__init__(env)
+        self.first_seen: dict[tuple[int, ...], int] = {}
+        self.first_end: int | None = None
+        self.n_steps = 0
+        self.needed = math.inf
+        # Of a maze the free cells count: an ant may climb its walls.
+        self._counted: set[tuple[int, ...]] | None = None
+        if cell is None:
+            maze = env.unwrapped.maze
+            free = np.argwhere(np.array(maze.maze_map) != 1)
+            self._counted = {(int(row), int(column)) for row, column in free}
+            self.needed = math.ceil(share * len(free))
+
+            def cell(seen: Any) -> tuple[int, ...]:
+                row, column = maze.cell_xy_to_rowcol(seen[:2])
+                return int(row), int(column)
+
+        self._cell = cell
+
+    def _note(self, seen: Any) -> None:
+        cell = self._cell(seen)
+        if cell is not None and (self._counted is None or cell in self._counted):
+            self.first_seen.setdefault(cell, self.n_steps)
+
+    def reset(self, **options: Any) -> Any:
+        seen, info = self.env.reset(**options)
+        self._note(seen)
+        return seen, info
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        self.n_steps += 1
+        self._note(result[0])
+        if result[2] and self.first_end is None:
+            self.first_end = self.n_steps
+        return result
+
+    @property
+    def reached(self) -> int | None:
+        """The step at which enough of a maze was seen, or an episode first ended."""
+        if math.isinf(self.needed):
+            return self.first_end
+        times = sorted(self.first_seen.values())
+        return times[int(self.needed) - 1] if len(times) >= self.needed else None

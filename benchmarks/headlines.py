@@ -1,33 +1,26 @@
 """Figures of README's table, measured again on one seed each, and what has become worse.
 
-    OMP_NUM_THREADS=1 python benchmarks/headlines.py [giant car ...] [--seeds 20]
+    OMP_NUM_THREADS=1 python -m benchmarks.headlines [giant car ...] [--seeds 20]
 
 Without names all of them, in half an hour. Each figure is beside a bound that the runs of the
 results hold with some room, on seeds that no result is reported of; where one does not, the exit
 status is 1. Run it before a release, and after a change of exploration or planning: what changes a
-figure in one world alone is easily missed. It needs the extra "arenas", and `pip install ogbench`.
+figure in one world alone is easily missed. It needs the extra "arenas".
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
+import benchmarks.worlds.ogbench  # noqa: F401  (registers environments)
 import rover
-
-sys.path.append(str(Path(__file__).parent))
-import manipulation
-import ogbench_mazes
-import planning
-import u_maze
-from common import begin, parser, show
-
-import contexts
+from benchmarks.common import begin, parser, show
+from benchmarks.figures import changing_worlds, manipulation, model, ogbench_mazes, u_maze
 
 
 class Headline(NamedTuple):
@@ -74,7 +67,7 @@ def corner(seed: int) -> float:
 
 def doors(seed: int) -> float:
     """Doors of five that the policy opens in fresh layouts of MultiRoom-N4-S5."""
-    rows = contexts.rows_of("MultiRoom-N4-S5", "rover", seed, 20)
+    rows = changing_worlds.rows_of("MultiRoom-N4-S5", "rover", seed, 20)
     return float(next(row["doors"] for row in rows if row["who"] == "policy"))
 
 
@@ -85,7 +78,7 @@ def push(seed: int) -> float:
 
 def car(seed: int) -> float:
     """Step of MountainCar's first flag; inf: not in 2,000."""
-    first = planning.explored("MountainCar-v0", 2000, seed)[1].first_end
+    first = model.explored("MountainCar-v0", 2000, seed)[1].first_end
     return float("inf") if first is None else float(first)
 
 
@@ -96,8 +89,8 @@ HEADLINES = {
     "doors": Headline(doors, 3.5),
     "push": Headline(push, 0.4),
     "car": Headline(car, 2000.0, less_is_better=True),
-    "cartpole": Headline(lambda seed: planning.own_reward("CartPole-v1", 3000, seed), 400.0),
-    "acrobot": Headline(lambda seed: planning.own_reward("Acrobot-v1", 5000, seed), -110.0),
+    "cartpole": Headline(lambda seed: model.own_reward("CartPole-v1", 3000, seed), 400.0),
+    "acrobot": Headline(lambda seed: model.own_reward("Acrobot-v1", 5000, seed), -110.0),
 }
 
 

@@ -8,7 +8,7 @@
 A run ends when every cell was visited and the goal reached, or at its goal, or after `--steps`; no
 policy is planned. `--worlds` are names, `small` for thirteen kinds, or `all` 63. Printed are the
 steps to the goal, the shares of the cells after 10³, 10⁴ and 10⁵ steps, and CPU milliseconds a step
-without the world's own. It needs `pip install topogym`.
+without the world's own.
 """
 
 from __future__ import annotations

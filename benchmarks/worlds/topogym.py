@@ -1,7 +1,7 @@
 """The 63 kinds of worlds of TopoGym-v1, with a record of how each is explored.
 
 ``make`` has the sizes and placements of TopoGym's published splits, shows no reward and goes on at
-the goal. It needs ``pip install topogym``.
+the goal. It needs the extra ``arenas``.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from rover_bench.study import SCRATCH, Case
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 NEED_EXTRA = (
     "gymnasium.envs.box2d",
-    "rover_bench.arena_envs:point_maze",
-    "rover_bench.arena_envs:mini_grid",
+    "benchmarks.worlds.arenas:point_maze",
+    "benchmarks.worlds.arenas:mini_grid",
 )
 COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
@@ -51,9 +51,8 @@ def made(env: str, env_kwargs: str) -> gym.Env[Any, Any]:
 
 
 @pytest.mark.parametrize("name", [*COMMITTED, *PAPER])
-def test_committed_studies_load_and_name_settings_that_exist(name, monkeypatch):
-    monkeypatch.syspath_prepend(str(EXPERIMENTS.parent))
-    importlib.import_module("rover_bench.arena_envs")
+def test_committed_studies_load_and_name_settings_that_exist(name):
+    importlib.import_module("benchmarks.worlds.arenas")
     name, _, scale = name.partition(":")
     study = paper_study(name, scale) if scale else load_study(EXPERIMENTS / f"{name}.toml")
     assert study.tables

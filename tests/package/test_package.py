@@ -1,7 +1,6 @@
 """What a release says of itself, what it packs, and scripts beside it."""
 
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -69,20 +68,6 @@ def test_the_image_gets_all_that_its_install_needs(tmp_path):
     made = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(tmp_path)]
     subprocess.run(made, check=True, capture_output=True)
     assert len([*(tmp_path / "dist").glob("*.whl")]) == 1
-
-
-SCRIPTS = [
-    path
-    for folder in ("benchmarks", "experiments")
-    for path in sorted((ROOT / folder).glob("*.py"))
-    if path.stem != "arena_envs"  # registers environments; other tests use them
-]
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_can_be_imported(script, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(script.parent), str(ROOT), *sys.path])
-    runpy.run_path(str(script), run_name="read_by_a_test")
 
 
 def test_the_lazy_names_of_the_package():

@@ -1,8 +1,8 @@
 """Grids whose outcomes are drawn: ROVER beside R-max, by seeds.
 
-    python benchmarks/stochastic.py lake --seeds 100 101 102
-    python benchmarks/stochastic.py windy --seeds 100 101 102
-    python benchmarks/stochastic.py sea --seeds 100 101 102
+    python -m benchmarks.figures.stochastic lake --seeds 100 101 102
+    python -m benchmarks.figures.stochastic windy --seeds 100 101 102
+    python -m benchmarks.figures.stochastic sea --seeds 100 101 102
 
 `lake`: J/J* and the share of states seen of FrozenLake 12×12, slippery, on three random maps
 (`generate_random_map(12, p=0.8)`, map seeds 100 to 102) after 5,000 steps. `windy`: environment
@@ -13,58 +13,17 @@ et al. 2020) of N = 10, 20, 30 and 50 rows, where one step to the right in N sli
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import rover
+from benchmarks.common import begin, parser
+from benchmarks.worlds.small import WindyGrid, deep_sea
 from rover.baselines import agent_class
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-from common import begin, parser
-
-from benchmarks.worlds.small import deep_sea
-
-WIND = (0, 0, 0, 1, 1, 1, 2, 2, 1, 0)
-ROWS, COLUMNS, START, GOAL = 7, 10, (3, 0), (3, 7)
-MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
-
-
-class WindyGrid(gym.Env[Any, Any]):
-    """A grid whose wind blows upwards, a row more or less than usual in a third of the steps."""
-
-    def __init__(self, limit: int = 100) -> None:
-        self.observation_space = spaces.Discrete(ROWS * COLUMNS)
-        self.action_space = spaces.Discrete(len(MOVES))
-        self._limit = limit
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
-        """Begin at the start."""
-        super().reset(seed=seed)
-        self._place, self._age = START, 0
-        return self._number(), {}
-
-    def _number(self) -> int:
-        return self._place[0] * COLUMNS + self._place[1]
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Move, and be blown by the wind of the column that is left."""
-        row, column = self._place
-        wind = WIND[column]
-        if wind:
-            wind += int(self.np_random.integers(-1, 2))
-        down, right = MOVES[action]
-        row = min(max(row + down - wind, 0), ROWS - 1)
-        self._place = row, min(max(column + right, 0), COLUMNS - 1)
-        self._age += 1
-        is_goal = self._place == GOAL
-        return self._number(), float(is_goal), is_goal, self._age >= self._limit, {}
 
 
 def lake(agent: str, seed: int) -> dict[str, float]:
@@ -81,9 +40,10 @@ def lake(agent: str, seed: int) -> dict[str, float]:
 
 def windy(agent: str, seed: int) -> dict[str, float]:
     """Steps until all states were seen; infinity: not within 2,500."""
-    buffer = made(agent, WindyGrid(), seed).learn(2500).buffer
+    env = WindyGrid()
+    buffer = made(agent, env, seed).learn(2500).buffer
     _, first = np.unique(buffer.successors, return_index=True)
-    is_whole = len(buffer.observations) == ROWS * COLUMNS
+    is_whole = len(buffer.observations) == env.observation_space.n
     return {"steps": float(first.max() + 1) if is_whole else np.inf}
 
 

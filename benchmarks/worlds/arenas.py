@@ -1,6 +1,6 @@
 """The environments of experiments/arenas.toml that no package registers, with their cells.
 
-    rover sweep experiments/arenas.toml --import rover_bench.arena_envs --out pages
+    rover sweep experiments/arenas.toml --import benchmarks.worlds.arenas --out pages
 
 Importing this module registers:
 

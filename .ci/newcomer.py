@@ -1,7 +1,7 @@
 """A newcomer's path: fresh environment → install → first result → own environment → goal → SB3.
 
-    python benchmarks/newcomer.py            # in a new environment, with everything installed
-    python benchmarks/newcomer.py --here     # with this interpreter, nothing installed
+    python .ci/newcomer.py            # in a new environment, with everything installed
+    python .ci/newcomer.py --here     # with this interpreter, nothing installed
 
 The code is that of the pages of "Start here", block by block as they stand; what is printed is how
 many lines a newcomer types, and how long each block takes.

@@ -1,7 +1,7 @@
 """OGBench's PointMaze: cells reached without a reward, and the success of plans for its tasks.
 
-    python benchmarks/ogbench_mazes.py --size medium --seeds 100,101
-    python benchmarks/ogbench_mazes.py --size large --seeds 100 --steps 5000 --cells
+    python -m benchmarks.figures.ogbench_mazes --size medium --seeds 100,101
+    python -m benchmarks.figures.ogbench_mazes --size large --seeds 100 --steps 5000 --cells
 
 Each of the steps holds one of eight directions for five frames, so that 10,000 are 50,000 of
 OGBench's. A cell counts as reached within a unit of its centre. Then `rover.solve` plans for the
@@ -9,15 +9,12 @@ five tasks, whose starts and goals are drawn ten times each, an episode has 1,00
 arrival within a unit of the goal is a success, as OGBench counts it. Random actions make the same.
 `--cells` leaves the tasks out. `--discount` is the plans': an arrival at the end of an episode of
 200 steps counts as much as an early one, so that it has to be near 1 where a short way is a risk.
-It needs `pip install ogbench`.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -25,10 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rover
-from rover_bench.ogbench_envs import GOAL_RADIUS
-
-sys.path.append(str(Path(__file__).parent))
-from common import begin, parser
+from benchmarks.common import begin, parser
+from benchmarks.worlds.ogbench import GOAL_RADIUS
 
 N_TASKS, DRAWS = 5, 10
 

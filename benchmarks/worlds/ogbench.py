@@ -3,7 +3,7 @@
 Importing this module registers ``arenas/OGPointMaze-v0``: OGBench's point in the maze `size`
 (medium, large, giant or teleport), seen as (x, y), with eight directions that are held for five
 frames each. Episodes last for 1,000 frames, whatever is reached, and begin where one of OGBench's
-five tasks does. Nothing is downloaded. It needs ``pip install ogbench``.
+five tasks does. Nothing is downloaded. It needs the extra ``arenas``.
 """
 
 from __future__ import annotations

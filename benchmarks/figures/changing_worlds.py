@@ -1,7 +1,7 @@
 """Rooms, keys and doors of MiniGrid where every episode draws a new layout, by any agents.
 
-    python benchmarks/contexts.py --arenas MultiRoom-N4-S5,DoorKey-6x6 --agents rover,random \
-        --seeds 200,201,202 --csv docs/results/changing_worlds.csv
+    python -m benchmarks.figures.changing_worlds --arenas MultiRoom-N4-S5,DoorKey-6x6 \
+        --agents rover,random --seeds 200,201,202 --csv docs/results/changing_worlds.csv
 
 Each row holds means over episodes of a whole run (`who` is run), or of the policy that it handed
 over in fresh layouts, and of uniformly random actions in the same ones: positions of the agent,
@@ -18,7 +18,6 @@ from __future__ import annotations
 import csv
 import itertools
 import logging
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,12 +26,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from benchmarks.common import add_rows, begin, parser
 from rover.baselines import agent_class, make_agent
 from rover.plots.style import assign_styles
 from rover.policies import Policy
-
-sys.path.append(str(Path(__file__).parent))
-from common import add_rows, begin, parser
 
 STEPS = {"MultiRoom-N6": 25_000}
 """Environment steps of a run, where they are not 10,000."""

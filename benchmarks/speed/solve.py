@@ -4,15 +4,13 @@ Square rooms of 9×9 cells with one door in every wall, exact states (Dirac kern
 four actions, a policy some steps away from uniform. Timed apart: building the operator (once per
 model, with the fill-reducing order), factoring I − γP_π, the two solves, and the gradient.
 
-    python benchmarks/sparse_occupancy.py --states 10000 100000 1000000
+    python -m benchmarks.speed.solve --states 10000 100000 1000000
 """
 
 from __future__ import annotations
 
 import resource
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from benchmarks.common import begin, parser, show
 from rover.operators import (
     Objective,
     SparseOperator,
@@ -27,9 +26,6 @@ from rover.operators import (
     mirror_descend,
     policy_at_anchors,
 )
-
-sys.path.append(str(Path(__file__).parent))
-from common import begin, parser, show
 
 DISCOUNT = 0.99
 ROOM = 9

@@ -1,7 +1,7 @@
 """J/J* of policies, by the mass that their own model leaves to the sink.
 
     rover reproduce scaling
-    python benchmarks/sink_mass.py runs > docs/results/paper/sink_mass.md
+    python -m benchmarks.figures.sink_mass runs > docs/results/paper/sink_mass.md
 
 Every policy that preset `paper` planned from 4,500 steps on, in Multi-Rooms of each size: the mass
 of its occupancy that the model it was planned on sends to the sink, the states that were new since
@@ -33,7 +33,7 @@ def _read_policies(runs_dir: Path) -> pd.DataFrame:
     Columns are rooms, sink_mass, states_seen, optimality_ratio and new_states, those since the
     policy before.
     """
-    policies = [pd.DataFrame(columns=["rooms"])]
+    policies = [pd.DataFrame(columns=["rooms", "sink_mass", "optimality_ratio", "new_states"])]
     for case in paper_study("scaling", "laptop").cases():
         for run in case.runs(runs_dir):
             if case.preset != "paper" or not is_complete(run.folder):

@@ -1,12 +1,12 @@
 """The transition model: CPU seconds and memory of long runs, cells explored, policies, plans.
 
-    python benchmarks/planning.py speed --env MountainCar-v0 --steps 3000 10000 100000
-    python benchmarks/planning.py cells --env maze --steps 1000 2000 5000 --seeds 100
-    python benchmarks/planning.py first --env MountainCar-v0 --steps 2000 --seeds 100 101
-    python benchmarks/planning.py policy --env CartPole-v1 --steps 2000 --seeds 100
-    python benchmarks/planning.py goals --env maze --steps 10000 --seeds 100
-    python benchmarks/planning.py reward --env CartPole-v1 --steps 3000 --seeds 100
-    python benchmarks/planning.py table
+    python -m benchmarks.figures.model speed --env MountainCar-v0 --steps 3000 10000 100000
+    python -m benchmarks.figures.model cells --env maze --steps 1000 2000 5000 --seeds 100
+    python -m benchmarks.figures.model first --env MountainCar-v0 --steps 2000 --seeds 100 101
+    python -m benchmarks.figures.model policy --env CartPole-v1 --steps 2000 --seeds 100
+    python -m benchmarks.figures.model goals --env maze --steps 10000 --seeds 100
+    python -m benchmarks.figures.model reward --env CartPole-v1 --steps 3000 --seeds 100
+    python -m benchmarks.figures.model table
 
 Each figure is also added to a file, `--csv docs/results/model.csv`, of which `table` makes the
 page `docs/results/model.md`. `speed` prints CPU seconds per 1,000 steps without evaluation,
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,103 +33,28 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 import rover
+from benchmarks.common import Cell, Watched, add_rows, begin, parser, squares
+from benchmarks.worlds.small import MAZES, Maze
 from rover.baselines import make_agent
 from rover.evaluation import RolloutEvaluator
 from rover.wrappers import DiscreteActions
 from rover_bench.measure import provenance
 
-sys.path.append(str(Path(__file__).parent))
-from common import add_rows, begin, parser
-
 Add = Callable[..., None]
 """Takes a row of :data:`COLUMNS` but for the commit."""
 
-LARGE = """
-############
-#    #     #
-# ## # # # #
-#      #   #
-# #### ### #
-#  # #     #
-## # # # ###
-#  #   #   #
-############
-"""
-MEDIUM = """
-########
-#  ##  #
-#  #   #
-##   ###
-#  #   #
-# #  # #
-#   #  #
-########
-"""
-UNIT, RADIUS, FRAME, HELD = 4.0, 0.7, 0.2, 5
 
-
-class Maze(gym.Env[NDArray[np.float32], int]):
-    """A point among walls, seen as (x, y)."""
-
-    def __init__(self, layout: str = LARGE, limit: int = 200) -> None:
-        self.walls = np.array([[c == "#" for c in row] for row in layout.split("\n") if row])
-        self.free = np.argwhere(~self.walls)
-        high = np.array(self.walls.shape, np.float32) * np.float32(UNIT)
-        self.observation_space = spaces.Box(np.zeros(2, np.float32), high, dtype=np.float32)
-        self.action_space = spaces.Discrete(8)
-        angle = np.arange(8) * np.pi / 4
-        self._moves = np.stack([np.cos(angle), np.sin(angle)], axis=1) * FRAME
-        self._limit = limit
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin in the first free cell, a little off its centre."""
-        super().reset(seed=seed)
-        cell = self.free[0] if options is None else options["cell"]
-        self.place = (cell + 0.5) * UNIT + self.np_random.uniform(-0.5, 0.5, size=2)
-        self._age = 0
-        return self.place.astype(np.float32), {}
-
-    def _is_free(self, place: NDArray[np.float64]) -> bool:
-        corners = place + RADIUS * np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]])
-        row, column = np.floor(corners / UNIT).astype(int).T
-        return not bool(self.walls[row, column].any())
-
-    def step(self, action: int) -> Any:
-        """Hold a direction for five frames."""
-        for _ in range(HELD):
-            for axis in range(2):
-                there = self.place.copy()
-                there[axis] += self._moves[action][axis]
-                if self._is_free(there):
-                    self.place = there
-        self._age += 1
-        return self.place.astype(np.float32), 0.0, False, self._age >= self._limit, {}
-
-    def cell(self) -> tuple[int, ...]:
-        """The cell within a unit of whose centre the point is; (−1, −1) for none."""
-        cell = np.floor(self.place / UNIT).astype(int)
-        near = np.linalg.norm(self.place - (cell + 0.5) * UNIT) <= 1.0
-        return tuple(cell.tolist()) if near else (-1, -1)
-
-
-def _grid(low: Any, high: Any, of: Callable[[Any], Any]) -> Callable[[Any], tuple[int, ...]]:
-    low, high = np.array(low), np.array(high)
-
-    def cell(env: Any) -> tuple[int, ...]:
-        values = (np.array(of(env.unwrapped)) - low) / (high - low) * 20
-        return tuple(np.clip(values, 0, 19).astype(int).tolist())
-
-    return cell
-
-
-CELLS: dict[str, Callable[[Any], tuple[int, ...]]] = {
-    "MountainCar-v0": _grid([-1.2, -0.07], [0.6, 0.07], lambda u: u.state),
-    "CartPole-v1": _grid([-2.4, -0.21], [2.4, 0.21], lambda u: u.state[[0, 2]]),
-    "Acrobot-v1": _grid([-np.pi, -np.pi], [np.pi, np.pi], lambda u: u.state[:2]),
-    "InvertedPendulum-v5": _grid([-1.0, -0.2], [1.0, 0.2], lambda u: u.data.qpos),
+CELLS: dict[str, Cell] = {
+    "MountainCar-v0": squares([-1.2, -0.07], [0.6, 0.07], 20, lambda seen: seen),
+    "CartPole-v1": squares([-2.4, -0.21], [2.4, 0.21], 20, lambda seen: seen[[0, 2]]),
+    "Acrobot-v1": squares(
+        [-np.pi, -np.pi], [np.pi, np.pi], 20, lambda seen: np.arctan2(seen[[1, 3]], seen[[0, 2]])
+    ),
+    "InvertedPendulum-v5": squares([-1.0, -0.2], [1.0, 0.2], 20, lambda seen: seen[:2]),
+    "maze": Maze.cell,
+    "medium": Maze.cell,
 }
 
 TORQUES = {
@@ -158,75 +82,37 @@ ASKED = {
 
 def make(name: str) -> Any:
     """An environment by its name."""
-    if name in ("maze", "medium"):
-        return Maze(LARGE if name == "maze" else MEDIUM)
+    if name in MAZES:
+        return Maze(MAZES[name])
     if name.startswith("arenas/"):
-        import rover_bench.arena_envs  # noqa: F401  # registers it
+        import benchmarks.worlds.arenas  # noqa: F401  # registers it
     if name.startswith("torques/"):
         return gym.make(name.removeprefix("torques/"), **TORQUES.get(name, {}))
     env = gym.make(name)
     return DiscreteActions(env) if isinstance(env.action_space, spaces.Box) else env
 
 
-def cell_of(env: Any) -> tuple[int, ...]:
-    """The cell of an environment's state."""
-    if isinstance(env.unwrapped, Maze):
-        return env.unwrapped.cell()
-    of_state = CELLS.get("" if env.spec is None else env.spec.id)
-    return (0,) if of_state is None else of_state(env)
-
-
-class Watched(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps the cells that were reached."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.cells: set[tuple[int, ...]] = set()
-        self.steps = 0
-        self.first_end: int | None = None
-
-    def step(self, action: Any) -> Any:
-        """One step, noted."""
-        result = self.env.step(action)
-        self.steps += 1
-        if self.first_end is None and result[2]:
-            self.first_end = self.steps
-        self.cells.add(cell_of(self.env))
-        self.cells.discard((-1, -1))
-        return result
-
-
 def speed(name: str, steps: list[int], seed: int, add: Add) -> None:
     """CPU seconds and memory at several numbers of steps."""
-    agent = rover.Rover(make(name), seed=seed, evaluation_episodes=1)
-    agent.measures.conclude = lambda *_, **__: None  # type: ignore[method-assign]
-    measure, evaluating = agent.measures.measure, [0.0]
-
-    def timed(*given: Any, **named: Any) -> Any:
-        began = time.process_time()
-        record = measure(*given, **named)
-        evaluating[0] += time.process_time() - began
-        return record
-
-    agent.measures.measure = timed  # type: ignore[method-assign]
-    before = 0
+    agent = rover.Rover(make(name), seed=seed, evaluation_episodes=1, measure_share=0.0)
+    before, evaluating = 0, 0.0
     for total in steps:
-        began, evaluating[0] = time.process_time(), 0.0
+        began = time.process_time()
         agent.learn(total - before)
-        seconds = time.process_time() - began - evaluating[0]
+        seconds = time.process_time() - began - (agent.seconds["evaluate"] - evaluating)
         with open("/proc/self/statm") as file:
             memory = int(file.read().split()[1]) * 4096 / 1e6
         each = 1000 * seconds / (total - before)
         add("speed", name, "rover", total, seed, SECONDS, round(each, 2))
         add("speed", name, "rover", total, seed, MEMORY, round(memory))
-        before = total
+        before, evaluating = total, agent.seconds["evaluate"]
 
 
 def explored(name: str, steps: int, seed: int, agent_name: str = "rover") -> tuple[Any, Watched]:
     """An agent after a number of steps, and its environment."""
-    env = Watched(make(name))
-    agent = make_agent(agent_name, env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
-    agent.measures.conclude = lambda *_, **__: None  # type: ignore[method-assign]
+    env = Watched(make(name), CELLS.get(name, lambda _: None))
+    few = {"evaluation_episodes": 1, "evaluation_every": 10**9, "measure_share": 0.0}
+    agent = make_agent(agent_name, env, seed=seed, **few)
     agent.learn(steps)
     return agent, env
 
@@ -252,7 +138,7 @@ def goals(name: str, steps: int, seed: int) -> float:
     agent, _ = explored(name, steps, seed)
     rng, env, reached = np.random.default_rng(seed), make(name), []
     for cell in env.free[np.linspace(len(env.free) // 3, len(env.free) - 1, 5).astype(int)]:
-        goal = ((cell + 0.5) * UNIT).astype(np.float32)
+        goal = ((cell + 0.5) * Maze.unit).astype(np.float32)
         try:
             policy = rover.solve(
                 agent, goal=lambda rows, goal=goal: np.linalg.norm(rows - goal, axis=1) <= 1.0
@@ -296,9 +182,9 @@ def page(path: Path) -> str:
     lines = [
         "# The transition model in numbers",
         "",
-        "Medians and extremes over seeds from 100 on. `benchmarks/planning.py` makes them, and",
-        "says how: `python benchmarks/planning.py WHAT --env ENV --csv docs/results/model.csv`",
-        "adds rows, `python benchmarks/planning.py table` writes this page. CPU seconds are those",
+        "Medians and extremes over seeds from 100 on.",
+        "`python -m benchmarks.figures.model WHAT --env ENV --csv docs/results/model.csv` adds",
+        "rows, `python -m benchmarks.figures.model table` writes this page. CPU seconds are those",
         "of one thread, without evaluation, on two cores that others used as well.",
         "",
         "| what | environment | agent | steps | figure | median (extremes) | seeds | asked "
@@ -329,7 +215,7 @@ def main() -> None:
     arguments.add_argument("--csv", type=Path)
     asked = arguments.parse_args()
     if asked.what == "table":
-        results = Path(__file__).resolve().parents[1] / "docs" / "results"
+        results = Path(__file__).resolve().parents[2] / "docs" / "results"
         (results / "model.md").write_text(page(asked.csv or results / "model.csv"), "utf-8")
         return
     begin()
@@ -354,7 +240,7 @@ def main() -> None:
             add(*row, "cells of the policy", own)
             add(*row, "cells of uniform actions", uniform)
         elif asked.what == "cells":
-            add(*row, FOUND, len(explored(name, steps, seed, asked.agent)[1].cells))
+            add(*row, FOUND, len(explored(name, steps, seed, asked.agent)[1].first_seen))
         else:
             watched = explored(name, steps, seed, asked.agent)[1]
             add(*row, "steps to the first end", watched.first_end or np.inf)

@@ -4,21 +4,17 @@ Everything is counted: collecting, the intrinsic reward (represent), the learner
 measuring a snapshot of the policy every 500 steps. CPU time, so that other programs on the machine
 count little; the parts are milliseconds of wall time per step. Prints hardware, date and commit:
 
-    OMP_NUM_THREADS=1 python benchmarks/baselines.py
-    OMP_NUM_THREADS=1 python benchmarks/baselines.py --observations pixels --agents rnd apt
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.baselines
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.baselines --observations pixels --agents rnd apt
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 import time
-from pathlib import Path
 
+from benchmarks.common import begin, parser
 from rover.baselines import agent_names, make_agent
-
-sys.path.append(str(Path(__file__).parent))
-from common import begin, parser
 
 BASELINES = agent_names()[1:]
 

@@ -1,6 +1,6 @@
 """Zero-shot planning: goals and rewards solved from reward-free runs.
 
-    python benchmarks/first_sight.py [goals agents rewards ...] [--seeds 100 101 ...] [--jobs 2]
+    python -m benchmarks.figures.zero_shot [goals agents ...] [--seeds 100 101 ...] [--jobs 2]
 
 Writes docs/results/first_sight.csv (one line a run) and first_sight.md (its tables). Runs that the
 file holds already are not repeated.
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import multiprocessing
 import os
 import time
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +31,6 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks, reward_task
 from rover.solving import goal_regret, reward_regret
-from rover_bench.executors import EXECUTORS
 from rover_bench.measure import describe_provenance, provenance
 from rover_bench.report import NOTHING, markdown_table
 
@@ -269,7 +270,7 @@ def _run(study: str, case: _Case, name: str, seed: int) -> dict[str, Any]:
     """Pretrain without a reward, solve, and measure."""
     warnings.simplefilter("ignore", RoverWarning)
     if case.env_id.startswith("arenas/"):
-        importlib.import_module("rover_bench.arena_envs")
+        importlib.import_module("benchmarks.worlds.arenas")
     agent = rover.make_agent(
         name, case.env_id, env_kwargs=case.env_kwargs, seed=seed, evaluation_episodes=2
     )
@@ -283,7 +284,7 @@ def _report(path: Path) -> str:
     runs = pd.read_csv(path)
     parts = [
         "# Zero-shot planning: tables\n",
-        "Made by `python benchmarks/first_sight.py`; a line for each run is in "
+        "Made by `python -m benchmarks.figures.zero_shot`; a line for each run is in "
         "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
         "further step. Lines that the file holds are not made again, so that some are of earlier "
         "commits than the one below.\n",
@@ -327,7 +328,8 @@ def main() -> None:
         if (study, case.name, agent, str(seed)) not in done
     ]
     os.environ["OMP_NUM_THREADS"] = "1"
-    with EXECUTORS["local"].open(options.jobs) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, context) as pool:
         for number, row in enumerate(pool.map(_run, *zip(*jobs, strict=True)) if jobs else (), 1):
             texts = {name: str(value) for name, value in row.items() if value is not None}
             rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)

@@ -1,7 +1,7 @@
 """PointMaze's U as the authors measure it: coverage of free space, and success at a goal.
 
-    OMP_NUM_THREADS=1 python benchmarks/u_maze.py [--seeds 100 101 102] [--steps 10000]
-    python benchmarks/u_maze.py --pixels
+    OMP_NUM_THREADS=1 python -m benchmarks.figures.u_maze [--seeds 100 101 102] [--steps 10000]
+    python -m benchmarks.figures.u_maze --pixels
 
 The world is gymnasium-robotics' PointMaze_UMaze-v3, from states: four forces, episodes of 500
 steps that begin at (−1, 1). From pixels, an observation is the maze as MuJoCo draws it from above,
@@ -18,10 +18,8 @@ It needs the extra "arenas".
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -33,10 +31,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 import rover
+from benchmarks.common import begin, parser, show
 from rover.evaluation import record_rollouts
-
-sys.path.append(str(Path(__file__).parent))
-from common import begin, parser, show
 
 EPISODES, HORIZON = 50, 500
 GRID, WITHIN, BALL, ARRIVED = 90, 0.08, 0.1, 0.45

@@ -1,10 +1,10 @@
 """Zero-shot manipulation: goals after reward-free steps, beside doing nothing and SAC+HER.
 
-    python benchmarks/manipulation.py FetchReach --steps 2000 --seeds 100 101 102
-    python benchmarks/manipulation.py FetchPush --steps 10000 --cover 3 4 5 --seeds 100
-    python benchmarks/manipulation.py FetchPush --steps 10000 --agent random --seeds 100
-    python benchmarks/manipulation.py FetchPush --steps 10000 --agent sac --seeds 100
-    python benchmarks/manipulation.py Pushing --steps 5000 --cover 2 3 --seeds 100
+    python -m benchmarks.figures.manipulation FetchReach --steps 2000 --seeds 100 101 102
+    python -m benchmarks.figures.manipulation FetchPush --steps 10000 --cover 3 4 5 --seeds 100
+    python -m benchmarks.figures.manipulation FetchPush --steps 10000 --agent random --seeds 100
+    python -m benchmarks.figures.manipulation FetchPush --steps 10000 --agent sac --seeds 100
+    python -m benchmarks.figures.manipulation Pushing --steps 5000 --cover 2 3 --seeds 100
 
 For each seed one run, and goals that the environment draws, 100 by default: success at the end of
 an episode, and at any step of it. Data of an agent of ROVER, such as rover, rnd or random, are
@@ -17,25 +17,21 @@ from __future__ import annotations
 
 import argparse
 import resource
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+import benchmarks.worlds.fetch
+import benchmarks.worlds.pushing  # noqa: F401  (registers the environment)
 import rover
-import rover_bench.fetch_envs  # noqa: F401  (registers the environments)
+from benchmarks.common import begin, parser
 from rover import Agent
 from rover.envs import goal_view
-
-sys.path.append(str(Path(__file__).parent))
-import pushing_world  # noqa: F401  (registers the environment)
-from common import begin, parser
 
 FIRST_GOAL = 100_000
 """Seed of the first episode that is measured; settings were chosen on episodes from 50 on."""

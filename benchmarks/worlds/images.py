@@ -1,37 +1,16 @@
-"""Worlds seen as pictures that do not repeat: a point in a maze, and Crafter; any agents.
-
-    python benchmarks/pictures.py --arenas PointMaze,Crafter --agents rover,random,rnd \
-        --seeds 200,201,202 --csv pictures.csv
-
-PointMaze Medium is drawn on 48×48 pixels, a disc on the maze, of which the latest three frames are
-seen; a decision holds a force for four frames. `decisions` counts them until 95% of the 26 cells
-were visited, and a run ends there, or after --steps. Of Crafter (Hafner 2021; package crafter),
-`distinct` counts the achievements unlocked in the run, `episode` those of an episode, on average.
-`ms` is processor time a decision, with that of the environment and of roll-outs of the policy. No
-agent sees these facts. PointMaze needs the extra "arenas".
-"""
+"""Worlds seen as images that do not repeat."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rover.baselines import make_agent
-from rover_bench.arena_envs import point_maze
+from benchmarks.worlds.arenas import point_maze
 
-sys.path.append(str(Path(__file__).parent))
-from common import add_rows, begin, parser
-
-STEPS = {"PointMaze": 4000, "Crafter": 5000}
-COLUMNS = (*("arena", "agent", "seed", "steps", "decisions", "cells", "distinct", "episode", "ms"),)
-SHARE = 0.95
+_SHARE = 0.95
 
 
 class MazePictures(gym.Wrapper[Any, Any, Any, Any]):
@@ -75,7 +54,7 @@ class MazePictures(gym.Wrapper[Any, Any, Any, Any]):
 
     def facts(self) -> dict[str, Any]:
         """Decisions until almost all cells were visited, and the number of cells."""
-        needed = int(np.ceil(SHARE * self.n_free))
+        needed = int(np.ceil(_SHARE * self.n_free))
         times = sorted(self.cells.values())
         reached = times[needed - 1] if len(times) >= needed else ""
         return {"decisions": reached, "cells": len(self.cells)}
@@ -108,36 +87,3 @@ class CrafterPictures(gym.Env[Any, Any]):
         whole = [len(found) for found in self.episodes]
         distinct = len(set().union(*self.episodes))
         return {"distinct": distinct, "episode": round(float(np.mean(whole)), 3)}
-
-
-def run(arena: str, name: str, seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """The figures of one run."""
-    world: Any = MazePictures() if arena == "PointMaze" else CrafterPictures(seed)
-    agent = make_agent(name, world, seed=seed, **settings)
-    begun = time.process_time()
-    agent.learn(steps, callback=lambda _: not world.facts().get("decisions"))
-    spent, n = time.process_time() - begun, agent.num_timesteps
-    ms = round(1e3 * spent / n, 2)
-    about = {"arena": arena, "agent": name, "seed": seed, "steps": n}
-    return {**about, **world.facts(), "ms": ms}
-
-
-def main() -> None:
-    """Run what the arguments say, print each row, and write the table."""
-    arguments = parser(
-        __doc__, arenas=list(STEPS), agents=["rover", "random", "rnd"], seeds=[200, 201, 202]
-    )
-    arguments.add_argument("--steps", type=int)
-    arguments.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    arguments.add_argument("--csv", type=Path, help="rows are added to this file")
-    asked = arguments.parse_args()
-    begin()
-    settings = dict(pair.split("=", 1) for pair in asked.set)
-    for arena, seed, name in itertools.product(asked.arenas, asked.seeds, asked.agents):
-        row = run(arena, name, seed, asked.steps or STEPS[arena], settings)
-        print(*(f"{k}={v}" for k, v in row.items()), flush=True)
-        add_rows(asked.csv, COLUMNS, [row])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """The table of docs/results/arenas/arenas.md and its pictures, from the runs of the arenas study.
 
-    python benchmarks/arena_table.py runs --out docs/results/arenas
+    python -m benchmarks.figures.arenas runs --out docs/results/arenas
 
 prints the table, and writes `runs.csv` with a line for each run, and the pictures, as far as runs
 are there. What `runs.csv` has of other arenas and agents is kept, in the table, too. Medians over

@@ -1,0 +1,109 @@
+"""The benchmarks: every script is imported and listed, and worlds are what they are said to be."""
+
+import importlib
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from benchmarks.worlds.small import MAZES, Maze, deep_sea
+from rover.envs import goal_view
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = [path.relative_to(ROOT) for path in sorted(ROOT.glob("benchmarks/**/[a-z]*.py"))]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=str)
+def test_a_script_is_imported_and_has_its_line_in_the_index(script):
+    importlib.import_module(".".join(script.with_suffix("").parts))
+    if script.parts[1] in ("figures", "speed"):
+        place = script.relative_to("benchmarks")
+        assert f"]({place})" in (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise):
+    size = 6
+    dynamics = deep_sea(size, noise).finite_mdp.dynamics
+    treasure = size * (size + 1) // 2
+    assert dynamics.n_states == treasure + 2
+    assert dynamics.steps_to_states().max() == size
+    reach = np.zeros((size + 1, dynamics.n_states))  # best probability of the treasure
+    reach[-1, treasure] = 1.0
+    for step in reversed(range(size)):
+        reach[step] = np.max([matrix @ reach[step + 1] for matrix in dynamics.transition], axis=0)
+    best = (1.0 - 1.0 / size) ** size if noise else 1.0
+    assert reach[0, 0] == pytest.approx(best)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_cells"), [("Maze-50", 1151), ("Decoys8-100", 9461), ("Ladders", 996)]
+)
+def test_worlds_of_topogym_are_those_published(name, n_cells):
+    pytest.importorskip("topogym")
+    from benchmarks.worlds.topogym import make
+
+    for view, shape in (("vector", (18,)), ("egocentric", (7, 7))):
+        env = make(name, 4000, view)
+        assert env.reset(seed=0)[0].shape == shape
+        assert env.n_cells == n_cells
+
+
+def test_the_names_of_topogym_are_those_of_its_roster():
+    benchmarks = pytest.importorskip("topogym.benchmarks")
+    from benchmarks.worlds.topogym import SMALL, WORLDS
+
+    assert len(set(WORLDS)) == 63
+    assert {*SMALL} <= {*WORLDS}
+    families = benchmarks.families("gridworld2d-v1")
+    found = {name: benchmarks.declared_family(name.partition("-")[0]) for name in WORLDS}
+    assert set(found.values()) == set(families)
+    for name, family in found.items():
+        assert int(name.partition("-")[2] or 0) in families[family]["sizes"]
+
+
+def test_every_cell_of_a_maze_is_where_it_lies():
+    env = Maze(MAZES["medium"])
+    for cell in env.free:
+        place = env.reset(seed=0, options={"cell": cell})[0]
+        assert Maze.cell(place) == tuple(cell)
+    assert Maze.cell(np.zeros(2, np.float32)) is None  # a corner, far from the centre
+
+
+@pytest.mark.parametrize(("task", "achieved"), [("Reach", (0, 1, 2)), ("Push", (3, 4, 5))])
+def test_an_arm_of_fetch_is_seen_as_a_vector_and_a_seed_repeats_its_episode(task, achieved):
+    pytest.importorskip("gymnasium_robotics")
+    importlib.import_module("benchmarks.worlds.fetch")
+    env = gym.make(f"arenas/Fetch{task}-v0")
+    view = goal_view(env)
+    assert view is not None
+    assert view.achieved == achieved
+    assert view.goal_radius == pytest.approx(0.05)
+
+    def played() -> np.ndarray:
+        seen = [env.reset(seed=3)[0]]
+        seen += [env.step(np.full(4, 0.5, np.float32))[0] for _ in range(3)]
+        return np.array(seen)
+
+    np.testing.assert_array_equal(played(), played())
+
+
+def test_a_seed_repeats_an_episode_of_ogbench_whatever_else_is_drawn():
+    pytest.importorskip("ogbench")
+    importlib.import_module("benchmarks.worlds.ogbench")
+    maze = gym.make("arenas/OGPointMaze-v0", size="teleport")
+
+    def played(seed: int) -> np.ndarray:
+        seen = [maze.reset(seed=seed)[0]]
+        seen += [maze.step(3 * index % 8)[0] for index in range(40)]
+        return np.array(seen)
+
+    first = played(3)
+    np.random.seed(7)  # noqa: NPY002
+    expected = np.random.random(3)  # noqa: NPY002
+    np.random.seed(7)  # noqa: NPY002
+    np.testing.assert_array_equal(played(3), first)
+    # and whoever draws from the global generator is not disturbed
+    np.testing.assert_array_equal(np.random.random(3), expected)  # noqa: NPY002
+    assert not np.array_equal(played(4), first)
