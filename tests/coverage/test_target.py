@@ -183,10 +183,7 @@ def test_continuous_states_are_covered_as_the_target_says():
                 seen.append(observation)
                 observation = env.step(agent.policy.act(observation, rng))[0]
         shares.append(float((half(np.array(seen)) > 1.0).mean()))
-        assert (agent.summary()["uniform_share"], agent.config.contexts) == (
-            0.0,
-            None if target is None else False,
-        )
+        assert agent.config.contexts is (None if target is None else False)
     assert shares[1] > shares[0] + 0.08
 
 

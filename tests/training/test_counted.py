@@ -93,4 +93,4 @@ class Still(Rover):
         weights = torch.zeros_like(policy.weights)
         weights[:, 0] = 500.0
         still = CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights)
-        return FinalPolicy(still, self.num_timesteps, 0.0)
+        return FinalPolicy(still, self.num_timesteps)

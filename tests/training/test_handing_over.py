@@ -110,7 +110,7 @@ def test_the_best_of_those_measured_is_handed_over(whole):
     folder, agent = whole
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["worse_than_random"] is False
-    assert summary["policy_step"] < 200 or summary["uniform_share"] > 0.0
+    assert summary["policy_step"] < 200
     rows = agent.buffer.observations.rows
     expected = agent.policy.probs(rows)
     np.testing.assert_array_equal(load_policy(folder / "policy.safetensors").probs(rows), expected)
@@ -142,7 +142,8 @@ def test_a_longer_run_goes_on_with_its_plans_and_not_with_what_was_handed_over(w
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy(preset, tmp_path):
     options: dict[str, Any] = {} if preset == "default" else {"first_policy": 0, "seed_steps": 50}
-    with pytest.warns(RoverWarning, match="covers less than uniformly random"):
+    end = "is returned instead" if preset == "default" else "is returned all the same"
+    with pytest.warns(RoverWarning, match=f"covers less than uniformly random .*{end}"):
         agent = Stuck(
             "rover/MultiRooms-v0",
             preset,
@@ -153,8 +154,10 @@ def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy
     tables = agent.policy.tables(evaluator.problem.observations)
     exact = evaluator.exact_figures(tables)
     assert {name: summary[name] for name in exact} == exact
-    assert summary["worse_than_random"] is (preset == "paper")
-    assert (summary["optimality_ratio"] > summary["uniform_ratio"]) is (preset == "paper")
+    last = evaluator.exact_figures(agent._policy.tables(evaluator.problem.observations))
+    assert (exact["objective"] < last["objective"]) is (preset == "default")
+    # Nothing that was measured covers as much as random actions, which is said.
+    assert summary["worse_than_random"] is (exact["objective"] > evaluator.uniform_objective)
     assert (summary["policy_step"] == 300) is (preset == "paper")
     again = Stuck.resume(tmp_path)
     rows = agent.buffer.observations.rows

@@ -211,8 +211,6 @@ def _rows(agent: Agent[Any], summary: Mapping[str, Any]) -> list[tuple[str, ...]
     # Warnings stand in the table as well: lines on standard error are easily missed.
     if summary["worse_than_random"]:
         rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))
-    if summary["uniform_share"]:
-        rows.append(("share of random actions in the policy", "{uniform_share:.0%}"))
     if summary["aliased_observations"]:
         rows.append(("OBSERVATIONS LOOK ALIASED", "yes"))
     rows.append(("seconds", "{wall_seconds:.1f}"))
@@ -237,7 +235,7 @@ def _random_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     figures = {
         name.removeprefix("uniform_"): value
         for name, value in summary.items()
-        if name.startswith("uniform_") and name != "uniform_share"
+        if name.startswith("uniform_")
     }
     renamed = {"coverage": "mean_coverage", "ratio": "optimality_ratio"}
     figures |= {name: figures[old] for old, name in renamed.items()}

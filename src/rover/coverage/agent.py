@@ -56,9 +56,6 @@ _LARGEST_COLUMN_SUM = 1.5
 """Mass that a pair may lead to: of MountainCar's model at most 1.1, of CartPole's up to 6."""
 _ROUNDING = 1e-6
 
-_SOFTENED = 0.5
-"""Share of uniform actions that a policy is tried out with where random actions cover more."""
-
 _LANDMARKS_SHARE = 0.2
 """Share of all steps between two policies on landmarks, which do not collect."""
 
@@ -527,23 +524,9 @@ class Rover(Agent[RoverConfig]):
             f"{latest['sink_mass']:.2g}; raise ridge or n_anchors)"
         )
 
-    def _alternatives(self, step: int) -> list[FinalPolicy]:
-        """Earlier policies, the latest softened, and uniform actions; none in the paper's presets.
-
-        The earlier one is the best of those measured whose model created no mass.
-        """
-        if self._keeps_latest:
-            return []
-        if isinstance(self._policy, ContextPolicy):
-            markov, uniform = self._policy.with_memory(False), self._uniform
-            return [FinalPolicy(markov, step, 0.0), FinalPolicy(uniform, None, 1.0)]
-        policy = cast(CoveragePolicy, self.policy)
-        earlier = [] if self._best is None else [FinalPolicy(self._best[2], self._best[1], 0.0)]
-        return [
-            *earlier,
-            FinalPolicy(_softened(policy, _SOFTENED), step, _SOFTENED),
-            FinalPolicy(_softened(policy, 1.0), None, 1.0),
-        ]
+    def _best_measured(self) -> FinalPolicy | None:
+        """The best of the policies that were measured and whose model created no mass."""
+        return None if self._best is None else FinalPolicy(self._best[2], self._best[1])
 
     def _last_plan(self) -> FinalPolicy | None:
         """The policy of all transitions at a run's end; None: it is the latest, or none was due.
@@ -551,7 +534,9 @@ class Rover(Agent[RoverConfig]):
         A run that is made longer goes on as if it had not been planned.
         """
         step, line = self.num_timesteps, self.measures.latest.get("step")
-        if line is None or self._explorer is None or self._planned_at == step:
+        if isinstance(self._policy, ContextPolicy) or line is None:
+            return None
+        if self._explorer is None or self._planned_at == step:
             return None
         landmarks, drawn = self._landmarks, self._batch_rng.bit_generator.state
         if line < step:  # the landmarks of the exploration plan are not fitted anew
@@ -559,13 +544,7 @@ class Rover(Agent[RoverConfig]):
         policy, plan = self._plan()
         self._landmarks, self._batch_rng.bit_generator.state = landmarks, drawn
         self._plan_figures = plan.figures
-        return FinalPolicy(policy, step, 0.0)
-
-    def _choose(self) -> None:
-        """Choose among the policy of all transitions and its alternatives."""
-        if not isinstance(self._policy, ContextPolicy):
-            self._final = self._last_plan()
-        super()._choose()
+        return FinalPolicy(policy, step)
 
     def _agent_state(self) -> dict[str, Any]:
         warm, best, chosen, policy = self._warm_start, self._best, self._final, self._policy
@@ -575,9 +554,7 @@ class Rover(Agent[RoverConfig]):
             # Exploration values follow from the buffer, which they are learned from again.
             "policy": _content(policy),
             "best": None if best is None else (best[0], best[1], best[2].content()),
-            "final": None
-            if chosen is None
-            else (chosen.step, chosen.uniform_share, _content(chosen.policy)),
+            "final": None if chosen is None else (chosen.step, _content(chosen.policy)),
             "warm_start": None if warm is None else vars(warm),
             "planned_at": self._planned_at,
         }
@@ -602,13 +579,8 @@ class Rover(Agent[RoverConfig]):
             self._policy = ContextPolicy.of(self._explorer, shape) or policy
         self._final = None
         if state["final"] is not None:
-            step, share, content = state["final"]
-            if content is None:
-                choices = self._alternatives(step or 0)
-                chosen = next(one.policy for one in choices if one.step == step)
-            else:
-                chosen = self._restored(content)
-            self._final = FinalPolicy(chosen, step, share)
+            step, content = state["final"]
+            self._final = FinalPolicy(self._restored(content), int(step))
 
     def _restored(self, content: Mapping[str, Any]) -> CoveragePolicy:
         """A policy of a checkpoint, which holds the same of it as its file does."""
@@ -629,12 +601,3 @@ def _is_broken(record: Mapping[str, Any]) -> bool:
     column_sum: float = record.get("column_sum_max") or 0.0
     sink_mass: float = record.get("sink_mass") or 0.0
     return column_sum > _LARGEST_COLUMN_SUM or sink_mass > 1.0 + _ROUNDING
-
-
-def _softened(policy: CoveragePolicy, share: float) -> CoveragePolicy:
-    """The policy with a share of its actions drawn uniformly, in [0, 1]."""
-    weights = policy.weights.detach()
-    if share == 1.0:
-        weights, share = torch.zeros_like(weights), 0.0
-    epsilon = 1.0 - (1.0 - policy.epsilon) * (1.0 - share)
-    return CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights, epsilon=epsilon)

@@ -91,7 +91,6 @@ class RolloutEvaluator:
         uniform: the figures of uniformly random actions, as of :meth:`measure`.
         reference_steps: environment steps of random actions.
         episodes: observations (T + 1, *shape) of each episode of the last measurement.
-        uniform_episodes: observations of each episode of random actions.
     """
 
     def __init__(
@@ -125,7 +124,6 @@ class RolloutEvaluator:
             visits = self.project(net_of)
         self.net = CellNet(visits, rng)
         self.uniform = self.measure(uniform, rng)
-        self.uniform_episodes = self.episodes
         self.reference_steps += self.uniform["n_steps"]
 
     def measure(

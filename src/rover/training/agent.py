@@ -10,9 +10,8 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -60,26 +59,11 @@ AGENTS: dict[str, type[Agent[Any]]] = {}
 ConfigT = TypeVar("ConfigT", bound=AgentConfig)
 
 
-@dataclass(frozen=True)
-class FinalPolicy:
-    """A final policy that replaces the latest one.
-
-    Attributes:
-        policy: the policy.
-        step: after which it was planned; None of uniform actions.
-        uniform_share: of its actions, in [0, 1].
-    """
+class FinalPolicy(NamedTuple):
+    """A policy that a run returns in place of its latest one, and the step it was planned after."""
 
     policy: Policy
-    step: int | None
-    uniform_share: float
-
-    def __str__(self) -> str:
-        """The policy in words."""
-        if self.step is None:
-            return "a policy of uniformly random actions"
-        mixed = f", with {self.uniform_share:.0%} of its actions random," * (self.uniform_share > 0)
-        return f"the policy of step {self.step}{mixed}"
+    step: int
 
 
 class Agent(Run, Generic[ConfigT]):
@@ -393,42 +377,41 @@ class Agent(Run, Generic[ConfigT]):
                 stacklevel=4,
             )
         with self.stopwatch("evaluate"):
+            self._final = self._last_plan()
             self._choose()
             self.measures.measure_data(self._collector)
         self._sign_policy()
         self.measures.conclude()
 
     def _choose(self) -> None:
-        """Measure the policy, and choose another one if random actions cover more than it does."""
+        """Measure the last policy; return the best one measured instead where that is better.
+
+        Policies are compared where random actions cover more than the last one, or its model is
+        doubtful: elsewhere a choice would follow the noise of the roll-outs, or an exact J that no
+        agent knows.
+        """
         measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
         # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()
-        latest, instead = measures.try_out(self.policy, step), "it is returned all the same"
+        last, instead = measures.try_out(self.policy, step), "it is returned all the same"
         # Where dynamics are known J judges a policy, whatever its model was like.
         is_doubtful = doubts is not None and measures.evaluator is None
-        if latest is not None and (latest.worse_than_random or is_doubtful):
-            uniform, best = measures.try_out(None, step), latest
-            assert uniform is not None  # measured beside the latest policy
-            for choice in self._alternatives(step):
-                is_uniform = choice.step is None
-                trial = uniform if is_uniform else measures.try_out(choice.policy, step)
-                if trial is not None and trial.spread > best.spread:
-                    best, self._final = trial, choice
-                    instead = f"{choice} is returned instead"
-            if latest.worse_than_random:
-                of = "observations of an episode" if measures.within_episodes else "visited cells"
-                seen = f"{latest.spread:.0f} {of}, random actions {uniform.spread:.0f}"
-                if latest.spread < 0.0:  # −J
-                    seen = f"J = {-latest.spread:.3g}, random actions {-uniform.spread:.3g}"
+        chosen = last
+        if last is not None and (last.worse_than_random or is_doubtful):
+            best = self._best_measured()
+            trial = None if best is None else measures.try_out(best.policy, step)
+            if best is not None and trial is not None and trial.spread > last.spread:
+                chosen, self._final = trial, best
+                instead = f"the policy of step {best.step} is returned instead ({trial})"
+            if last.worse_than_random:
                 warnings.warn(
                     f"the policy of step {step} covers less than uniformly random actions do "
-                    f"({seen}): {instead}. {self._remedy()}",
+                    f"({last}): {instead}. {self._remedy()}",
                     RoverWarning,
                     stacklevel=5,
                 )
-            latest = best
-        if latest is not None:
-            measures.accept(latest)
+        if chosen is not None:
+            measures.accept(chosen)
         if doubts is not None:
             warnings.warn(f"{doubts}: {instead}", RoverWarning, stacklevel=5)
 
@@ -449,12 +432,13 @@ class Agent(Run, Generic[ConfigT]):
         """A reason not to trust the latest policy before it is measured."""
         return None
 
-    def _alternatives(self, step: int) -> list[FinalPolicy]:
-        """Policies that may replace the latest one after `step`.
+    def _last_plan(self) -> FinalPolicy | None:
+        """A policy that is planned at the end of the run; None: the latest one is the last."""
+        return None
 
-        The last of them is uniform.
-        """
-        return []
+    def _best_measured(self) -> FinalPolicy | None:
+        """The best policy that was measured during the run; None: none was kept."""
+        return None
 
     def _figures(self) -> dict[str, Any]:
         chosen = self._final
@@ -463,7 +447,6 @@ class Agent(Run, Generic[ConfigT]):
             "episodes": self._collector.episode + 1,
             **self.measures.summary(),
             "policy_step": self.measures.latest.get("step") if chosen is None else chosen.step,
-            "uniform_share": 0.0 if chosen is None else chosen.uniform_share,
         }
 
     def _state(self) -> dict[str, Any]:

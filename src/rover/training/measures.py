@@ -2,7 +2,7 @@
 
 - After an update (:meth:`Measures.measure`): a metrics line. Figures that cost little are measured
   after every update, the others at evaluation points, whose distances grow geometrically.
-- At the end of the run (:meth:`Measures.try_out`): the final policy and its possible replacements.
+- At the end of the run (:meth:`Measures.try_out`): the final policy beside random actions.
 - Of the data (:meth:`Measures.measure_data`): what all transitions visited, beside random actions.
 
 Policies are measured exactly where the dynamics are known (:class:`ExactMeasures`), and else by
@@ -17,9 +17,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -59,9 +59,6 @@ MAX_SNAPSHOTS, _RECORDED_SNAPSHOTS = 12, 4
 """Snapshots on the way, and in the files of a finished run."""
 _RECORDED_TRAJECTORIES = 50
 
-_COMPARED_WITHIN = 3
-"""Policies that are compared within episodes: with memory, without, and uniform actions."""
-
 REFERENCE_SEED = 7
 """Seed of the episodes of random actions: one for all runs, so that cells can be compared."""
 
@@ -80,11 +77,6 @@ _EVALUATED = (
     *("uniform_coverage", "uniform_p_coverage_95", "optimal_coverage", "optimal_p_coverage_95"),
     *("states_total", "optimum", "uniform_ratio"),
 )
-# Attributes that a checkpoint holds as they are.
-_STATE = (
-    *("latest", "_steps_on_the_way", "_steps_at_the_end", "_next_point", "_evaluated", "_left_out"),
-    *("_worse_than_random", "_aliased", "_data_figures", "_snapshots", "_target_reached"),
-)
 
 
 @dataclass(frozen=True)
@@ -92,16 +84,55 @@ class Trial:
     """Figures of a candidate for the final policy.
 
     Attributes:
-        spread: greater of a policy that covers more: its cells, or −J where dynamics are known.
+        spread: greater of a policy that covers more, in units of `measure`; −J of J.
+        random_spread: the same of uniformly random actions.
+        measure: what the spread is measured by.
         figures: the costlier figures, for the summary.
         worse_than_random: evidence that it covers less than uniformly random actions do.
         episodes: observations (T + 1, *shape) of its roll-outs.
     """
 
     spread: float
+    random_spread: float
+    measure: Literal["J", "visited cells", "observations of an episode"]
     figures: dict[str, Any]
     worse_than_random: bool
     episodes: Sequence[NDArray[Any]] = ()
+
+    def __str__(self) -> str:
+        """The policy's spread beside that of random actions."""
+        if self.measure == "J":
+            return f"J = {-self.spread:.3g}, random actions {-self.random_spread:.3g}"
+        return f"{self.spread:.0f} {self.measure}, random actions {self.random_spread:.0f}"
+
+
+@dataclass
+class _Progress:
+    """Everything that the next measurement depends on, for checkpoints.
+
+    Attributes:
+        latest: the last metrics line.
+        point_steps, end_steps: environment steps of roll-outs at evaluation points, and at the end
+            of the run. They are counted apart, since a run that is made longer goes on as if it had
+            never ended.
+        next_point: the first step that may be an evaluation point.
+        evaluated: the costlier figures, of the last evaluation point or of the run's end.
+        left_out: what was not measured, and why.
+        snapshots: update, step and sampled episodes (E, H + 1), of known states alone.
+        target_reached: the first step with 95% coverage.
+    """
+
+    latest: dict[str, Any] = field(default_factory=dict)
+    point_steps: int = 0
+    end_steps: int = 0
+    next_point: int = 1
+    evaluated: dict[str, Any] = field(default_factory=dict)
+    left_out: str | None = None
+    worse_than_random: bool | None = None
+    aliased: bool | None = None
+    data_figures: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(DATA_FIGURES))
+    snapshots: list[tuple[int, int, NDArray[np.int16]]] = field(default_factory=list)
+    target_reached: int | None = None
 
 
 class Measures(ABC):
@@ -116,7 +147,6 @@ class Measures(ABC):
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
-        latest: the last metrics line.
         within_episodes: whether each episode has a context of its own, so that what counts is
             coverage within it, and policies are rolled out at the end alone.
     """
@@ -134,26 +164,17 @@ class Measures(ABC):
     ) -> None:
         self._env, self._evaluation_env = env, evaluation_env
         self._buffer, self._config, self._seed = buffer, config, seed
-        self.latest: dict[str, Any] = {}
         self.within_episodes = False
-        # Environment steps of roll-outs, counted apart, since a run that is made longer goes on as
-        # if it had never ended.
-        self._steps_on_the_way = self._steps_at_the_end = 0
-        self._next_point = 1
-        # The costlier figures, of the last evaluation point or of the run's end.
-        self._evaluated: dict[str, Any] = {}
+        self._progress = _Progress()
         self._not_judged: str | None = None  # the reason why no policy can be rolled out
-        self._left_out: str | None = None
-        self._worse_than_random: bool | None = None
-        self._aliased: bool | None = None
         self._episodes: Sequence[NDArray[Any]] = ()
-        self._uniform_within: dict[str, Any] | None = None  # of uniform actions, at an end
-        self._data_figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES)
         self._data_arrays: dict[str, NDArray[Any]] = {}
         self._references: list[Collector] = []
-        # The update, its step and its sampled episodes (E, H + 1); of known states alone.
-        self._snapshots: list[tuple[int, int, NDArray[np.int16]]] = []
-        self._target_reached: int | None = None
+
+    @property
+    def latest(self) -> dict[str, Any]:
+        """The last metrics line."""
+        return self._progress.latest
 
     @property
     def _rollout_horizon(self) -> int:
@@ -178,8 +199,9 @@ class Measures(ABC):
 
     def _not_measured(self, reason: str) -> None:
         """Warn that no policy of this run is rolled out."""
-        self._left_out = self._not_judged = f"the policy was not measured: {reason}"
-        warnings.warn(self._left_out, RoverWarning, stacklevel=3)
+        self._not_judged = f"the policy was not measured: {reason}"
+        self._progress.left_out = self._not_judged
+        warnings.warn(self._not_judged, RoverWarning, stacklevel=3)
 
     def _rng(self, stream: int, step: int) -> np.random.Generator:
         """Random numbers of a step: figures do not depend on how often was measured before."""
@@ -211,7 +233,7 @@ class Measures(ABC):
             )
         figures: dict[str, Any] = {}
         if self.is_due(step):
-            is_point = step >= self._next_point
+            is_point = step >= self._progress.next_point
             figures, cost = self._measure(policy, step, is_point=is_point)
             if is_point:
                 # By default points grow geometrically: a run of n steps has O(log n) of them.
@@ -219,9 +241,9 @@ class Measures(ABC):
                 if every is not None:
                     following = (step // every + 1) * every
                 # Roll-outs take no more steps than are made up to the next point.
-                self._next_point = max(math.ceil(following), step + cost)
-                figures |= self._evaluated
-        self.latest = {
+                self._progress.next_point = max(math.ceil(following), step + cost)
+                figures |= self._progress.evaluated
+        self._progress.latest = {
             "step": step,
             "episode": episode,
             "observations": n_observations,
@@ -240,11 +262,11 @@ class Measures(ABC):
 
     def begin_end(self) -> None:
         """Forget what was measured at an earlier end of the run, which goes on since."""
-        self._steps_at_the_end, self._left_out = 0, self._not_judged
-        self._episodes, self._worse_than_random, self._uniform_within = (), None, None
+        self._progress.end_steps, self._progress.left_out = 0, self._not_judged
+        self._progress.worse_than_random, self._episodes = None, ()
 
-    def try_out(self, policy: Policy | None, step: int) -> Trial | None:
-        """Measure a candidate for the final policy; None: uniform actions, beside another one.
+    def try_out(self, policy: Policy, step: int) -> Trial | None:
+        """Measure a candidate for the final policy beside uniformly random actions.
 
         None where it cannot be measured, or no steps are left for that.
         """
@@ -253,59 +275,57 @@ class Measures(ABC):
         return self._try_out(policy, step)
 
     @abstractmethod
-    def _try_out(self, policy: Policy | None, step: int) -> Trial | None:
+    def _try_out(self, policy: Policy, step: int) -> Trial | None:
         """The same where contexts do not change with episodes."""
 
-    def _try_out_within(self, policy: Policy | None, step: int) -> Trial | None:
-        """The same by coverage within the same episodes, after uniform actions in them.
-
-        The spread is the distinct observations of an episode in the mean.
-        """
+    def _try_out_within(self, policy: Policy, step: int) -> Trial | None:
+        """The same by coverage within the same episodes."""
         env, horizon = self._rollout_env, self._rollout_horizon
         if env is None:
             return None
-        if self._uniform_within is None:
-            # Shared alike: policies are compared on the same contexts, as many of each.
-            self._share_within = self._allowed(step, at_the_end=True) // _COMPARED_WITHIN
-        if self._share_within < horizon:
-            needed = _COMPARED_WITHIN * horizon
-            self._left_out = (
-                f"the policy was not measured: {max(0, self._share_within):,} steps of roll-outs "
-                f"for each of {_COMPARED_WITHIN} policies are fewer than an episode's "
-                f"{horizon:,}. Run more steps, or set "
-                f"measure_share={math.ceil(100 * needed / step) / 100:g}"
+        # Half for random actions: both are measured on the same contexts, as many of each.
+        limit = self._allowed(step, at_the_end=True) // 2
+        if limit < horizon:
+            self._progress.left_out = (
+                f"the policy was not measured: {max(0, limit):,} steps of roll-outs for it and for "
+                f"random actions each are fewer than an episode's {horizon:,}. Run more steps, or "
+                f"set measure_share={math.ceil(100 * 2 * horizon / step) / 100:g}"
             )
             return None
 
         def measured(component: SampleComponent) -> dict[str, Any]:
-            seed, limit = (self._seed, REPEATS_STREAM, step), self._share_within
+            seed = self._seed, REPEATS_STREAM, step
             found = episode_coverage(env, component, horizon=horizon, max_steps=limit, seed=seed)
-            self._steps_at_the_end += found["n_steps"]
+            self._progress.end_steps += found["n_steps"]
             return {name: found[name] for name in _EPISODE_FIGURES}
 
-        if self._uniform_within is None:
-            n = self._buffer.n_actions
-            self._uniform_within = measured(lambda _: lambda seen: np.full((len(seen), n), 1.0 / n))
-        uniform = self._uniform_within
-        figures = uniform if policy is None else measured(policy.sample_component)
+        n = self._buffer.n_actions
+        uniform = measured(lambda _: lambda seen: np.full((len(seen), n), 1.0 / n))
+        figures = measured(policy.sample_component)
         # In ‖μ̂‖² of a few episodes the shortest one outweighs the rest.
         spread, by_chance = (one["episode_observations"] for one in (figures, uniform))
         beside = {f"uniform_{name}": value for name, value in uniform.items()}
-        return Trial(spread, {**self._evaluated, **figures, **beside}, spread < by_chance)
+        return Trial(
+            spread,
+            by_chance,
+            "observations of an episode",
+            {**self._progress.evaluated, **figures, **beside},
+            worse_than_random=spread < by_chance,
+        )
 
     def _allowed(self, step: int, *, at_the_end: bool) -> int:
         """Environment steps that roll-outs may make after `step` steps of the run."""
         # Roll-outs are paid for by steps already made, so that a run's cost is bounded at any time.
-        share = self._config.measure_share
+        share, progress = self._config.measure_share, self._progress
         if at_the_end:
-            return math.floor(share * step) - self._steps_on_the_way - self._steps_at_the_end
+            return math.floor(share * step) - progress.point_steps - progress.end_steps
         # The other half of the share remains for the final policy.
-        return math.floor(share / 2.0 * step) - self._steps_on_the_way
+        return math.floor(share / 2.0 * step) - progress.point_steps
 
     def accept(self, trial: Trial) -> None:
         """Report the figures of the final policy."""
-        self._evaluated, self._episodes = trial.figures, trial.episodes
-        self._worse_than_random = trial.worse_than_random
+        self._progress.evaluated, self._episodes = trial.figures, trial.episodes
+        self._progress.worse_than_random = trial.worse_than_random
 
     def spread_of(self, record: Mapping[str, Any]) -> float | None:
         """Spread of a policy by its metrics line, as of a :class:`Trial`; None: not measured."""
@@ -336,7 +356,7 @@ class Measures(ABC):
             self._references = random_references(env, buffer, n_steps=n_steps, seed=REFERENCE_SEED)
         # The reference decides, which is one for all runs, so that their figures have one unit.
         decides = self._references[0].buffer if self._references else buffer
-        self._data_figures, self._data_arrays = data_coverage(
+        self._progress.data_figures, self._data_arrays = data_coverage(
             run,
             self._references,
             repeats=repeats(decides),
@@ -363,22 +383,23 @@ class Measures(ABC):
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good policy and data are."""
         evaluator, (starts_seen, unseen_start_mass) = self.evaluator, self._starts()
+        progress = self._progress
         return {
             "states_seen": self._states_seen(),
             "observations": len(self._buffer.observations),
-            **self._data_figures,
+            **progress.data_figures,
             "steps_to_full_coverage": self._full_coverage(),
-            "steps_to_95_in_20_episodes": self._target_reached,
-            **{name: self.latest.get(name) for name in _LATEST_FIGURES},
+            "steps_to_95_in_20_episodes": progress.target_reached,
+            **{name: progress.latest.get(name) for name in _LATEST_FIGURES},
             **dict.fromkeys(_EVALUATED),
-            **self._evaluated,
+            **progress.evaluated,
             **({} if evaluator is None else evaluator.references),
             "starts_seen": starts_seen,
             "unseen_start_mass": unseen_start_mass,
-            "worse_than_random": self._worse_than_random,
-            "aliased_observations": self._aliased,
-            "measured_steps": self._steps_on_the_way + self._steps_at_the_end,
-            "left_out": self._left_out,
+            "worse_than_random": progress.worse_than_random,
+            "aliased_observations": progress.aliased,
+            "measured_steps": progress.point_steps + progress.end_steps,
+            "left_out": progress.left_out,
         }
 
     @abstractmethod
@@ -387,12 +408,11 @@ class Measures(ABC):
 
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
-        return {name: getattr(self, name) for name in _STATE}
+        return asdict(self._progress)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        for name in _STATE:
-            setattr(self, name, state[name])
+        self._progress = _Progress(**state)
 
 
 class ExactMeasures(Measures):
@@ -444,28 +464,34 @@ class ExactMeasures(Measures):
 
     def is_due(self, step: int) -> bool:
         """True at evaluation points, and always where states are few."""
-        return step >= self._next_point or self.evaluator.n_states <= _ALWAYS_MEASURED
+        return step >= self._progress.next_point or self.evaluator.n_states <= _ALWAYS_MEASURED
 
     def _measure(self, policy: Policy, step: int, *, is_point: bool) -> tuple[dict[str, Any], int]:
-        tables = policy.tables(self._observations)
+        tables, progress = policy.tables(self._observations), self._progress
         figures, episodes = self.evaluator.report(tables, self._rng(EVALUATION_STREAM, step))
-        number = self._snapshots[-1][0] + 1 if self._snapshots else 0
-        self._snapshots = _thinned([*self._snapshots, (number, step, episodes.astype(np.int16))])
-        if self._target_reached is None and figures["coverage"] >= TARGET_COVERAGE:
-            self._target_reached = step
+        number = progress.snapshots[-1][0] + 1 if progress.snapshots else 0
+        snapshot = number, step, episodes.astype(np.int16)
+        progress.snapshots = _thinned([*progress.snapshots, snapshot])
+        if progress.target_reached is None and figures["coverage"] >= TARGET_COVERAGE:
+            progress.target_reached = step
         if is_point:
-            self._evaluated = self.evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
+            progress.evaluated = self.evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
         return figures, 0
 
-    def _try_out(self, policy: Policy | None, step: int) -> Trial:
-        evaluator = self.evaluator
-        tables = evaluator.uniform_policy if policy is None else policy.tables(self._observations)
+    def _try_out(self, policy: Policy, step: int) -> Trial:
+        evaluator, tables = self.evaluator, policy.tables(self._observations)
         figures: dict[str, Any] = evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
         # As in the latest metrics line, if that is of this policy.
         latest = self.latest.get("step", step)
         exact, _ = evaluator.report(tables, self._rng(EVALUATION_STREAM, latest))
         objective = exact["objective"]
-        return Trial(-objective, figures | exact, objective > self._largest_objective)
+        return Trial(
+            -objective,
+            -evaluator.uniform_objective,
+            "J",
+            figures | exact,
+            worse_than_random=objective > self._largest_objective,
+        )
 
     def _starts(self) -> tuple[int, float]:
         begun = np.unique(self._states[self._buffer.episode_starts])
@@ -505,8 +531,8 @@ class ExactMeasures(Measures):
             arrays[f"{whose}buffer_visits"] = np.bincount(
                 states[states >= 0], buffer.visits()[states >= 0], minlength=n_states
             ).astype(np.int64)
-        if self._snapshots:
-            _, steps, episodes = zip(*self._snapshots, strict=True)
+        if self._progress.snapshots:
+            _, steps, episodes = zip(*self._progress.snapshots, strict=True)
             # The steps nearest to an even grid: pictures show a run at equal distances.
             wanted = np.linspace(steps[0], steps[-1], _RECORDED_SNAPSHOTS)
             chosen = np.unique(np.abs(np.subtract.outer(wanted, steps)).argmin(axis=1))

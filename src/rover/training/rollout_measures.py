@@ -105,7 +105,7 @@ class RolloutMeasures(Measures):
         steps, horizon = self._allowed(step, at_the_end=at_the_end), self._rollout_horizon
         # A set ends with its last episode.
         longest = min(self._n_episodes * horizon, max(2 * horizon, _MAX_SET_STEPS - 1 + horizon))
-        if not (self._steps_on_the_way or (at_the_end and self._evaluator_of_end is not None)):
+        if not (self._progress.point_steps or (at_the_end and self._evaluator_of_end is not None)):
             steps -= (1 + MEASURED_SETS) * longest
         # As many sets as are left to pay for, since the errors of means need several.
         fewest, most = (_FEWEST_SETS, MEASURED_SETS) if at_the_end else (1, 1)
@@ -114,18 +114,18 @@ class RolloutMeasures(Measures):
 
     def is_due(self, step: int) -> bool:
         """True at evaluation points that there are steps for."""
-        if step < self._next_point or self.within_episodes or self._rollout_env is None:
+        if step < self._progress.next_point or self.within_episodes or self._rollout_env is None:
             return False
         return self._affordable_sets(step, at_the_end=False) > 0
 
     def _measure(self, policy: Policy, step: int, *, is_point: bool) -> tuple[dict[str, Any], int]:
-        if self._steps_on_the_way == 0:  # the random actions serve every policy
-            self._steps_on_the_way = self._evaluator.reference_steps
+        if self._progress.point_steps == 0:  # the random actions serve every policy
+            self._progress.point_steps = self._evaluator.reference_steps
         measured = self._evaluator.measure(
             policy.sample_component, self._rng(REPEATS_STREAM, step), n_sets=1
         )
-        self._evaluated = _beside_random(measured, self._evaluator)
-        self._steps_on_the_way += measured["n_steps"]
+        self._progress.evaluated = _beside_random(measured, self._evaluator)
+        self._progress.point_steps += measured["n_steps"]
         return {}, measured["n_steps"]
 
     def begin_end(self) -> None:
@@ -133,19 +133,20 @@ class RolloutMeasures(Measures):
         super().begin_end()
         self._evaluator_of_end = self._judge = self._aliasing = None
 
-    def _try_out(self, policy: Policy | None, step: int) -> Trial | None:
+    def _try_out(self, policy: Policy, step: int) -> Trial | None:
         trial = self._roll_out(policy, step)
         if self._judge is None:
             self._judge = self._judge_of(policy, is_rolled_out=trial is not None)
         if isinstance(self._judge, CountedObjective):
             least, greatest = self._judge.bounds(policy)
             figures, episodes = ({}, ()) if trial is None else (trial.figures, trial.episodes)
-            is_worse = least > self._judge.uniform[1] * (1.0 + ROUNDING)
-            return Trial(-greatest, figures, is_worse, episodes)
+            by_chance = self._judge.uniform[1]
+            is_worse = least > by_chance * (1.0 + ROUNDING)
+            return Trial(-greatest, -by_chance, "J", figures, is_worse, episodes)
         return trial
 
     def _judge_of(
-        self, policy: Policy | None, *, is_rolled_out: bool
+        self, policy: Policy, *, is_rolled_out: bool
     ) -> CountedObjective | Literal["cells"]:
         """The figure that policies of this end are compared by.
 
@@ -178,24 +179,19 @@ class RolloutMeasures(Measures):
         """The test of aliased observations at this end, made once."""
         if self._aliasing is None:
             self._aliasing = aliasing_of(self._buffer)
-        self._aliased = self._aliasing.is_aliased
-        return self._aliased
+        self._progress.aliased = self._aliasing.is_aliased
+        return self._progress.aliased
 
-    def _roll_out(self, policy: Policy | None, step: int) -> Trial | None:
+    def _roll_out(self, policy: Policy, step: int) -> Trial | None:
         """Measure a candidate by its cells; None: no roll-outs, or no steps are left for them."""
         evaluator = self._evaluator_of_end
-        if self._rollout_env is None or (policy is None and evaluator is None):
+        if self._rollout_env is None:
             return None
-        if policy is None:
-            assert evaluator is not None
-            # Uniform actions were rolled out as the reference already, and cost nothing again.
-            figures, episodes = evaluator.uniform, evaluator.uniform_episodes
-            return Trial(figures["cells"], _beside_random(figures, evaluator), False, episodes)
         n_sets = self._affordable_sets(step, at_the_end=True)
         if evaluator is None and n_sets > 0:
             evaluator = self._evaluator
-            if self._steps_on_the_way == 0:
-                self._steps_at_the_end += evaluator.reference_steps
+            if self._progress.point_steps == 0:
+                self._progress.end_steps += evaluator.reference_steps
         elif evaluator is None:
             evaluator, n_sets = self._short_evaluator(step), _FEWEST_SETS
         self._evaluator_of_end = evaluator
@@ -204,10 +200,16 @@ class RolloutMeasures(Measures):
         measured = evaluator.measure(
             policy.sample_component, self._rng(REPEATS_STREAM, step), n_sets=n_sets
         )
-        self._steps_at_the_end += measured["n_steps"]
+        self._progress.end_steps += measured["n_steps"]
         figures = _beside_random(measured, evaluator)
-        is_worse = covers_less(figures, n_sets=n_sets)
-        return Trial(figures["cells"], figures, is_worse, evaluator.episodes)
+        return Trial(
+            figures["cells"],
+            figures["uniform_cells"],
+            "visited cells",
+            figures,
+            worse_than_random=covers_less(figures, n_sets=n_sets),
+            episodes=evaluator.episodes,
+        )
 
     def _short_evaluator(self, step: int) -> RolloutEvaluator | None:
         """Three short sets, on a net of the run's own observations; None if too short to tell."""
@@ -220,20 +222,20 @@ class RolloutMeasures(Measures):
         short, share = allowed // (2 * _FEWEST_SETS), f"{share_of_run:.0%}"
         if short < least:
             needed = 2 * _FEWEST_SETS * least
-            self._left_out = (
+            self._progress.left_out = (
                 f"the policy was not measured: the evaluation budget ({share} of the run = "
                 f"{max(0, allowed):,} steps) is too small. Run {needed / share_of_run:,.0f} steps, "
                 f"or set measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
             return None
-        self._left_out = (
+        self._progress.left_out = (
             f"the policy was measured by {_FEWEST_SETS} sets of {short} steps only, within the "
             f"evaluation budget ({share} of the run). Run more steps, or set measure_share higher"
         )
         evaluator = self._make_evaluator(
             max_steps=short, n_sets=_FEWEST_SETS, net_of=self._some_observations()
         )
-        self._steps_at_the_end += evaluator.reference_steps
+        self._progress.end_steps += evaluator.reference_steps
         return evaluator
 
     def _some_observations(self) -> NDArray[Any]:
