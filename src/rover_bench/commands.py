@@ -18,6 +18,7 @@ from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.words import (
     Count,
     Env,
+    Flag,
     Folder,
     Formats,
     Logs,
@@ -62,7 +63,6 @@ _LEGEND = {
 }
 
 
-_Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 _Seeds = Annotated[
     tuple[int, ...],
     Parameter(
@@ -170,8 +170,8 @@ def sweep(
     making: Making = _HERE,
     runs_dir: _RunsDir = Path("runs"),
     out: Folder | None = None,
-    report_only: _Flag = False,
-    redraw: _Flag = False,
+    report_only: Flag = False,
+    redraw: Flag = False,
 ) -> int:
     """Run a study, and write its page, tables and figures.
 
@@ -228,7 +228,7 @@ def reproduce(
     making: Making = _HERE,
     runs_dir: _RunsDir = Path("runs"),
     out: Folder = Path("results"),
-    report_only: _Flag = False,
+    report_only: Flag = False,
 ) -> int:
     """Reproduce a figure or table of the ROVER paper.
 

@@ -96,8 +96,6 @@ def test_environments_are_described(words, said, capsys):
 
 def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
     monkeypatch.setattr(pretraining, "_DEMO_ENV", "rover/Corridor-v0")
-    picture = "pictures/trajectories.png"
-    monkeypatch.setattr("rover.plots.plot_runs", lambda folders: [folders[0] / picture])
     for number in ("", "-2"):
         assert main(["demo", "--steps", "60"]) == 0
         out = capsys.readouterr().out

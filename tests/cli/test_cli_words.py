@@ -100,8 +100,6 @@ assert not slow & {{*sys.modules}}, slow & {{*sys.modules}}
 for command in {COMMANDS}:
     assert main([command, '--help']) == 0
 assert main([]) == 0
-assert main(['envs']) == 0
-assert main(['envs', 'rover/Maze-v0']) == 0
 assert main(['pretrain', 'rover/Maze-v0', '--steps', '-1']) == 2
 assert main(['pretrain', 'FrozenLake-v1', '--env', 'is_slippery=x']) == 2
 heavy = {{'torch', 'matplotlib', 'h5py'}} & set(sys.modules)

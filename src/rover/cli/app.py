@@ -24,20 +24,16 @@ from rover.errors import (
     BY_ENVIRONMENT,
     RoverError,
     RoverWarning,
-    UnsupportedSpaceError,
     shorten,
 )
+
+_COMMON = "Of every command"  # heading of its options in the help
 
 # Exit codes; unread: what read the output, such as head, left before its end.
 _UNREAD, _WRONG_INPUT = 1, 2
 
 
-def _common(name: str | None = None, **options: Any) -> Parameter:
-    group = "Of every command"
-    return Parameter(name=name, negative="", show_default=False, group=group, **options)
-
-
-def make_app() -> App:
+def _make_app() -> App:
     """The program; the module of a command is imported when it is run or explained."""
     app = App(
         name="rover",
@@ -54,8 +50,13 @@ def make_app() -> App:
     @app.meta.default
     def launch(
         *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        modules: Annotated[tuple[str, ...], _common("--import", metavar="MODULE")] = (),
-        traceback: Annotated[bool, _common()] = False,
+        modules: Annotated[
+            tuple[str, ...],
+            Parameter(name="--import", metavar="MODULE", show_default=False, group=_COMMON),
+        ] = (),
+        traceback: Annotated[
+            bool, Parameter(negative="", show_default=False, group=_COMMON)
+        ] = False,
     ) -> int | None:
         """Run a command.
 
@@ -84,7 +85,7 @@ def run(words: Sequence[str]) -> int:
     """Run the command that `words` are, and return the exit code."""
     with _one_line_warnings():
         try:
-            code = make_app().meta(words, **_RAISING)
+            code = _make_app().meta(words, **_RAISING)
             sys.stdout.flush()
             return code or 0
         except BrokenPipeError:
@@ -115,13 +116,6 @@ def _explain(error: Exception) -> str | None:
         )
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{shorten(str(error.filename))}: {error.strerror}"
-    if isinstance(error, UnsupportedSpaceError):
-        # A command has no `env` that the line of the message could be applied to.
-        return (
-            f"{error}. For commands, write the line into a module my_envs.py: import gymnasium, "
-            'numpy; def wrapped(**options): env = gymnasium.make("ID", **options); return LINE; '
-            'gymnasium.register("Wrapped-v0", wrapped); and give Wrapped-v0 --import my_envs'
-        )
     notes = getattr(error, "__notes__", [])
     if any(note.startswith(BY_ENVIRONMENT) for note in notes):
         return f"{type(error).__name__}: {error}; {'; '.join(notes)} (--traceback shows where)"

@@ -236,7 +236,7 @@ def plot(
     out: words.Folder | None = None,
     formats: words.Formats = ("png",),
     dpi: Annotated[int, Parameter(validator=Number(gte=30, lte=1200))] = 150,
-    dims: str | None = None,
+    dims: tuple[int, int] | None = None,
     title: Annotated[bool, Parameter(show_default=False)] = True,
 ) -> None:
     """Draw figures of runs.
@@ -258,7 +258,7 @@ def plot(
     examples:
 
         rover plot runs/rover-Maze-v0-default-seed0
-        rover plot runs/robot --dims 0,2
+        rover plot runs/robot --dims 0 2
         rover plot runs/maze-*-seed? --out pictures --format pdf --no-title
         rover plot runs/maze-marked-ddpg-*-seed? --out pictures
 
@@ -266,18 +266,10 @@ def plot(
         paths: run folder; several of one kind share a figure
         out: folder of the figures [default: RUN/pictures of the only run]
         dpi: dots per inch of png files
-        dims: two numbers of vector observations, as in 0,2, whose plane shows the visits
+        dims: two numbers of vector observations, as in --dims 0 2, whose plane shows the visits
         title: --no-title leaves out the titles of figures, as for a paper
     """
     from rover.plots import plot_runs
 
-    chosen = None
-    if dims is not None:
-        try:
-            chosen = [int(one) for one in dims.split(",")]
-        except ValueError:
-            raise ConfigurationError(
-                f"--dims takes two numbers of the observation, as in --dims 0,1, not {dims!r}"
-            ) from None
-    for picture in plot_runs(paths, out=out, formats=formats, dpi=dpi, dims=chosen, titles=title):
+    for picture in plot_runs(paths, out=out, formats=formats, dpi=dpi, dims=dims, titles=title):
         say(str(picture))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -105,7 +104,8 @@ def demo(
     """Pretrain on five rooms and look at the result.
 
     The environment is rover/MultiRooms-v0, five rooms on a corridor without a
-    reward. Prints what was learned, and draws it, in a minute.
+    reward. Prints what was learned, plans for the rooms, and draws it, in a
+    minute.
 
     examples:
 
@@ -116,49 +116,29 @@ def demo(
         steps: environment steps
         run_dir: folder of the run [default: runs/demo, numbered if that exists]
     """
-    from rover.baselines import make_agent
-    from rover.plots import plot_runs
+    from rover.cli.evaluating import plot
+    from rover.cli.solving import solve
 
-    say(
-        f"Pretraining on {_DEMO_ENV} with onehot observations for {steps} steps, "
-        "without any reward ..."
-    )
     folder = run_dir or free_folder("demo")
-    env_kwargs = {"observation": "onehot"}
-    agent = make_agent("rover", _DEMO_ENV, env_kwargs=env_kwargs, seed=seed, run_dir=folder)
-    with resumable(folder):
-        agent.learn(steps, **watching.arguments())
-    show_agent(agent, f"{_DEMO_ENV}, onehot observations")
+    say(f"Pretraining on {_DEMO_ENV} for {steps} steps, without any reward ...")
+    making = words.Making(watching.log, watching.progress, seed=seed, run_dir=folder)
+    pretrain(_DEMO_ENV, steps=steps, observation="onehot", making=making)
     say(
         "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
         "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
     )
-    _say_named_goals(agent)
-    say("pictures:", *(f"  {picture}" for picture in plot_runs([folder])))
+    try:
+        solve(folder, goals="named")
+    except ConfigurationError as error:  # a goal was not seen in so few steps, or there are none
+        say(f"No goal is solved: {error}")
+    plot(folder)
     say(
         "\ntry next:\n"
         f"  {shell('rover', 'solve', folder)} --goals all\n"
         f"  {shell('rover', 'finetune', folder)} --task goal=room5 --steps 20000\n"
         "  rover pretrain rover/Maze-v0\n"
-        "  rover pretrain FrozenLake-v1\n"
         "  rover envs"
     )
-
-
-def _say_named_goals(agent: Agent[Any]) -> None:
-    """Solve the goals that have names, if the data has seen them, and print what that is worth."""
-    from rover.cli.solving import say_goals
-    from rover.policies import SampledPolicy
-    from rover.solving import solve
-
-    began = time.perf_counter()
-    try:
-        policy = solve(agent, goals="named")
-    except ConfigurationError as error:  # a goal was not seen in so few steps, or there are none
-        say(f"No goal is solved: {error}")
-        return
-    assert not isinstance(policy, SampledPolicy)  # named goals are states
-    say_goals(policy, agent.env, time.perf_counter() - began)
 
 
 def show_agent(agent: Agent[Any], env_id: str | None) -> None:

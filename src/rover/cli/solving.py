@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from rover.cli import words
 from rover.cli.runs import free_folder
@@ -34,7 +32,7 @@ def solve(
     goals: Literal["all", "named"] | None = None,
     goal: words.OwnFunction | None = None,
     reward: words.OwnFunction | None = None,
-    reward_from_env: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    reward_from_env: words.Flag = False,
     discount: float | None = None,
     temperature: float = 0.0,
     episodes: words.Episodes = 20,

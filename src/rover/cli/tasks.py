@@ -40,7 +40,7 @@ def finetune(
     freeze: Annotated[
         tuple[Literal["policy", "encoder", "nothing"], ...], Parameter(show_default=False)
     ] = (),
-    offline: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    offline: words.Flag = False,
     reward: words.OwnFunction | None = None,
     algorithm: Literal["ddpg", "sac", "cql"] | None = None,
     preset: Literal["fast", "paper"] = "fast",

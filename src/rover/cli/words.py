@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from rover.finetuning import Task
 
 _TASK_KEYS = ("goal", "reward", "horizon")
+_KINDS: dict[Any, str] = {
+    bool: "true or false",
+    (int, float): "a number",
+    (list, tuple): "a list, as in [1, 2]",
+}
 
 # Words that stand for values of JSON; those of Python are in documentation of environments.
 _WORDS = {"none": "null", "None": "null", "True": "true", "False": "false"}
@@ -65,89 +70,67 @@ def _function(_: Any, tokens: Sequence[Token]) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _flag(name: str | None = None, **options: Any) -> Parameter:
-    """A flag whose default says nothing that its help does not."""
-    return Parameter(name=name, show_default=False, negative="", **options)
+def _number(least: int, most: int, **options: Any) -> Parameter:
+    limits = Number(gte=least, lte=most)
+    return Parameter(converter=_whole, validator=limits, metavar="N", **options)
 
 
-# 63 bits fit generators, files and columns of int64.
-Count: TypeAlias = Annotated[
-    int, Parameter(converter=_whole, validator=Number(gte=1, lt=2**63), metavar="N")
-]
+def _pairs(name: str, text: str) -> Parameter:
+    text = f"{text}; may be repeated"
+    return Parameter(name=name, metavar="NAME=VALUE", show_default=False, help=text)
+
+
+def _several(name: str, text: str) -> Parameter:
+    return Parameter(name=name, consume_multiple=True, show_default=False, help=text)
+
+
+_Words: TypeAlias = tuple[str, ...]
+_LARGEST = 2**63 - 1  # of generators, files and columns of int64
+
+Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
+Count: TypeAlias = Annotated[int, _number(1, _LARGEST)]
+Episodes: TypeAlias = Annotated[int, _number(1, 10**5, help="episodes of a figure that is sampled")]
 Seed: TypeAlias = Annotated[
     int,
-    Parameter(
-        converter=_whole,
-        validator=Number(gte=0, lt=2**63),
-        metavar="N",
-        help="everything random follows from it; the same seed gives the same bits",
-    ),
-]
-Episodes: TypeAlias = Annotated[
-    int,
-    Parameter(
-        converter=_whole,
-        validator=Number(gte=1, lte=10**5),
-        metavar="N",
-        help="episodes of a figure that is sampled",
+    _number(
+        0, _LARGEST, help="everything random follows from it; the same seed gives the same bits"
     ),
 ]
 Folder: TypeAlias = Annotated[Path, Parameter(converter=_path, metavar="DIR")]
 Run: TypeAlias = Annotated[Path, Parameter(name="RUN", converter=_existing, required=True)]
-Env: TypeAlias = Annotated[
-    tuple[str, ...],
-    _flag(
-        "--env",
-        metavar="NAME=VALUE",
-        help="keyword of the environment, as in --env rooms=7; may be repeated",
-    ),
-]
-Observation: TypeAlias = Annotated[
-    Literal["state", "onehot", "pixels"],
-    Parameter(
-        help="what the agent sees of a rover/... environment: its state's number, a one-hot "
-        "vector or 84×84 pixels [default: state]"
-    ),
-]
-Settings: TypeAlias = Annotated[
-    tuple[str, ...],
-    _flag(
-        "--set",
-        metavar="NAME=VALUE",
-        help="single setting, as in --set learner.batch_size=64; may be repeated; `rover settings` "
-        "lists them",
-    ),
-]
-TaskWords: TypeAlias = Annotated[
-    tuple[str, ...],
-    _flag(
-        "--task",
-        metavar="NAME=VALUE",
-        help="goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 "
-        "per step and 0 at the goal), horizon=N; may be repeated. Without a goal the environment's "
-        "own reward is learned. `rover envs ENV` lists the names of goals",
-    ),
-]
 OwnFunction: TypeAlias = Annotated[
     Callable[..., Any],
     Parameter(converter=_function, n_tokens=1, accepts_keys=False, metavar="MODULE:FUNCTION"),
 ]
-Formats: TypeAlias = Annotated[
-    tuple[Literal["png", "svg", "pdf"], ...],
-    _flag(
-        "--format",
-        consume_multiple=True,
-        help="file formats of the figures, one or more [default: png]",
+Env: TypeAlias = Annotated[
+    _Words, _pairs("--env", "keyword of the environment, as in --env rooms=7")
+]
+Settings: TypeAlias = Annotated[
+    _Words,
+    _pairs("--set", "setting, as in --set learner.batch_size=64; `rover settings` lists them"),
+]
+TaskWords: TypeAlias = Annotated[
+    _Words,
+    _pairs(
+        "--task",
+        "goal=NAME or goal=X,Y of a rover/... environment (`rover envs ENV` lists names), "
+        "reward=sparse|dense (sparse: −1 per step and 0 at the goal), horizon=N. Without a goal "
+        "the environment's own reward is learned",
     ),
 ]
-
-
+Observation: TypeAlias = Annotated[
+    Literal["state", "onehot", "pixels"],
+    Parameter(help="of a rover/... environment: --env observation=... [default: state]"),
+]
+Formats: TypeAlias = Annotated[
+    tuple[Literal["png", "svg", "pdf"], ...],
+    _several("--format", "file formats of the figures, one or more [default: png]"),
+]
 Logs: TypeAlias = Annotated[
     tuple[Literal["tensorboard", "wandb"], ...],
-    _flag(
+    _several(
         "--log",
-        consume_multiple=True,
-        help="write scalars to the run folder too, for TensorBoard (pip install '.[tb]') or "
+        "write scalars to the run folder too, for TensorBoard (pip install '.[tb]') or "
         "Weights & Biases (pip install '.[wandb]'; WANDB_MODE=offline for no account)",
     ),
 ]
@@ -159,9 +142,7 @@ class Watching:
     """Flags of every command that learns."""
 
     log: Logs = ()
-    progress: Annotated[
-        bool, Parameter(show_default=False, help="whether a progress bar is drawn")
-    ] = True
+    progress: Annotated[bool, Parameter(show_default=False, help="draw a progress bar")] = True
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of what learns."""
@@ -177,10 +158,7 @@ class Making(Watching):
     seed: Seed = 0
     run_dir: Annotated[
         Folder | None,
-        Parameter(
-            help="folder of the run, which must not hold one [default: a new one in runs/, named "
-            "after what is learned]"
-        ),
+        Parameter(help="folder of the run, which must not hold one [default: a new one in runs/]"),
     ] = None
 
     def options(self, name: str) -> dict[str, Any]:
@@ -281,19 +259,14 @@ def _env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
 
 
 def _env_value(name: str, text: str, default: Any) -> Any:
-    """`text` as a value of the type of a keyword's default; None has no type."""
+    """`text` as a value of the type of a keyword's default."""
     value = read_value(text)
     if isinstance(default, str) and value is not None:
         return text
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    kinds = {
-        "true or false": (bool, isinstance(value, bool)),
-        "a number": (int | float, is_number),
-        "a list, as in [1, 2]": (list | tuple, isinstance(value, list)),
-    }
-    for wanted, (kind, is_right) in kinds.items():
+    # None has no type; true and false are no numbers.
+    for kind, wanted in _KINDS.items():
         if value is not None and isinstance(default, kind):
-            if not is_right:
+            if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
                 raise ConfigurationError(f"--env {name}={shorten(text)}: must be {wanted}")
             break
     return value

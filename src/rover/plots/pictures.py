@@ -177,7 +177,7 @@ def _check_dims(runs: Sequence[RunFiles], dims: Sequence[int]) -> None:
     if len(dims) != 2 or not all(0 <= one < width for one in dims):
         raise ConfigurationError(
             f"a plane needs two of the observation's {width} numbers, from 0 to {width - 1}, as in "
-            f"--dims 0,{width - 1}; not {','.join(map(str, dims))}"
+            f"--dims 0 {width - 1}; not {' '.join(map(str, dims))}"
         )
 
 
