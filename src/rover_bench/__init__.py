@@ -3,8 +3,7 @@
     study = load_study("experiments/results.toml")
     run_study(study, jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
 
-``rover compare`` runs a :func:`comparison`, ``rover reproduce`` a :func:`paper_study`, and both go
-the same way.
+``rover compare`` runs a :func:`comparison`, ``rover reproduce`` a :func:`paper_study`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from rover_bench.load import comparison, load_study, paper_study
     from rover_bench.metrics import METRICS
     from rover_bench.report import Report
-    from rover_bench.run import reproduce, run_study
+    from rover_bench.run import run_study
     from rover_bench.study import Study
 
 # Imported when first used: `rover sweep --help` needs neither pandas nor torch.
@@ -28,7 +27,7 @@ _HOMES = {
     "load": ("comparison", "load_study", "paper_study"),
     "metrics": ("METRICS",),
     "report": ("Report",),
-    "run": ("reproduce", "run_study"),
+    "run": ("run_study",),
     "study": ("Study",),
 }
 
@@ -41,7 +40,6 @@ __all__ = [
     "load_study",
     "paper_study",
     "redraw",
-    "reproduce",
     "run_study",
 ]
 

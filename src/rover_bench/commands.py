@@ -234,13 +234,13 @@ def reproduce(
 
     NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer,
     model-free, goal-distance, scaling, offline, heatmaps, sensitivity, dense,
-    matched-occupancy, pixel-sink, propositions; or all. Each writes its page
+    matched-occupancy, pixel-sink; or all. Each writes its page
     OUT/NAME.md, CSV files and figures. They share their runs; finished runs are
     not repeated, and stopped ones are resumed.
 
     examples:
 
-        rover reproduce propositions
+        rover reproduce sink
         rover reproduce scaling --seeds 100 101
         rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
 
@@ -252,7 +252,7 @@ def reproduce(
         report_only: run nothing
     """
     from rover.errors import choose
-    from rover_bench import reproduce as remake
+    from rover_bench import paper_study, run_study
     from rover_bench.load import REPRODUCTIONS
 
     every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
@@ -261,8 +261,9 @@ def reproduce(
     for one in REPRODUCTIONS if every else (name,):
         words = ["reproduce", one, "--scale", scale]
         words += ["--seeds", *map(str, seeds)] if seeds else []
-        make = partial(remake, one, scale, seeds=seeds or None, report_only=report_only)
         try:
+            study = paper_study(one, scale)
+            make = partial(run_study, study, seeds=seeds or None, report_only=report_only)
             report = _run(make, words, making, runs_dir=runs_dir, out=out)
             if _finish(report):
                 failed[one] = f"{len(report.failures)} runs failed"

@@ -26,9 +26,9 @@ SCALES: Final = ("smoke", _BASE_SCALE, "paper")
 REPRODUCTIONS: Final = (
     *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
     *("goal-distance", "scaling", "offline", "heatmaps", "sensitivity", "dense"),
-    *("propositions", "matched-occupancy", "pixel-sink"),
+    *("matched-occupancy", "pixel-sink"),
 )
-"""The paper's figures and tables, its propositions, and two studies that it announces."""
+"""The paper's figures and tables, and two studies that it announces."""
 
 
 def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = None) -> Study:
@@ -66,13 +66,13 @@ def paper_study(name: str, scale: str) -> Study:
     """The study of one of the paper's figures or tables.
 
     Args:
-        name: one of :data:`REPRODUCTIONS` that is a study.
+        name: one of :data:`REPRODUCTIONS`.
         scale: "smoke", "laptop" or "paper".
 
     Raises:
         ConfigurationError: no such study or scale.
     """
-    path = _PACKAGED / "paper" / f"{name}.toml"
+    path = _PACKAGED / "paper" / f"{choose('figure or table', name, REPRODUCTIONS)}.toml"
     chosen = choose("scale", scale, SCALES)
     return load_study(path, scale=None if chosen == _BASE_SCALE else chosen)
 

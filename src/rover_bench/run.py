@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rover.errors import ArtefactError, RoverError, StorageError, choose
+from rover.errors import ArtefactError, RoverError, StorageError
 from rover.plots import MeanCurve
 from rover.storage import read_lines
 from rover.training.monitor import Log
 from rover_bench.execute import Say, execute, reason_of
 from rover_bench.executors import EXECUTORS, LocalConfig
 from rover_bench.files import write_report
-from rover_bench.load import REPRODUCTIONS, SCALES, paper_study
 from rover_bench.measure import describe_provenance, measure
-from rover_bench.propositions import check_propositions
 from rover_bench.report import Report, table_of_runs
 from rover_bench.study import SCRATCH, Case, Study
 
@@ -108,20 +106,3 @@ def run_study(
         runs_dir,
     )
     return write_report(report, out, formats=formats)
-
-
-def reproduce(name: str, scale: str, **options: Any) -> Report:
-    """Reproduce one of the paper's figures or tables, or check its propositions.
-
-    Args:
-        name: one of :data:`REPRODUCTIONS`.
-        scale: "smoke", "laptop" or "paper".
-        options: as of :func:`run_study`.
-
-    Raises:
-        ConfigurationError: no such figure or scale.
-        RoverError: as :func:`run_study`.
-    """
-    if choose("figure or table", name, REPRODUCTIONS) == "propositions":
-        return check_propositions(scale=choose("scale", scale, SCALES), **options)
-    return run_study(paper_study(name, scale), **options)

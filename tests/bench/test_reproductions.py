@@ -9,12 +9,11 @@ from finite_problems import finite
 from scipy.linalg import matmul_toeplitz
 from scipy.sparse import csr_array
 
+from experiments.propositions import _riesz_energies, check_propositions
 from rover.coverage.agent import Rover
 from rover.evaluation import policy_occupancy
 from rover.plots import RunFiles
-from rover_bench import reproduce
 from rover_bench.measure import _matched_figures
-from rover_bench.propositions import _riesz_energies
 
 
 @pytest.mark.parametrize(("exponent", "rest"), [(0.5, 1e-2), (0.75, 2e-2), (1.5, 1e-2)])
@@ -33,7 +32,7 @@ def test_riesz_energies_are_those_of_occupancies_that_are_solved_for(exponent, r
 
 
 def test_the_page_of_propositions_says_what_holds_and_what_does_not(tmp_path):
-    report = reproduce("propositions", "smoke", out=tmp_path, command="rover reproduce x", jobs=2)
+    report = check_propositions(tmp_path, seeds=range(100, 110))
     assert report.files == (tmp_path / "propositions.md", tmp_path / "propositions.csv")
     page = report.files[0].read_text()
     wrong = [line for line in page.splitlines() if "does not hold" in line]

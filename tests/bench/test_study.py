@@ -28,8 +28,7 @@ NEED_EXTRA = (
 COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 
-STUDIES = [name for name in REPRODUCTIONS if name != "propositions"]
-PAPER = [f"{name}:{scale}" for name in STUDIES for scale in SCALES]
+PAPER = [f"{name}:{scale}" for name in REPRODUCTIONS for scale in SCALES]
 
 
 def small(**changes: Any) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Propositions of the paper, checked on numbers: ``rover reproduce propositions``.
+"""Propositions of the paper, checked on numbers.
+
+    python experiments/propositions.py --out docs/results/paper
 
 Operators are explicit matrices here, in the paper's own symbols; no code of :mod:`rover.operators`
 is used, so that the page is a second opinion on it.
@@ -6,6 +8,7 @@ is used, so that the page is a second opinion on it.
 
 from __future__ import annotations
 
+import argparse
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +37,7 @@ _HORIZONS: Final = np.logspace(-12, -10, 9)
 
 # The page without its numbers: what is claimed, and how it is checked.
 _STUDY: Final = Study.make(
-    tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")),
+    tomllib.loads((Path(__file__).parent / "shared" / "propositions.toml").read_text("utf-8")),
 )
 _CLAIMS: Final = {name: texts["title"] for name, texts in _STUDY.axes["claim"].items()}
 
@@ -197,18 +200,9 @@ def _fit_exponents(exponent: float) -> list[tuple[float, float]]:
     return [(float(fit.slope), float(width * fit.stderr)) for fit in fits]
 
 
-def check_propositions(
-    *, scale: str, out: Path, command: str, seeds: Sequence[int] | None = None, **_others: Any
-) -> Report:
-    """Check every claim, and write a page and a CSV file; arguments as of ``run_study``.
-
-    Raises:
-        StorageError: the files cannot be written.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    # Random problems of one size: a claim about matrices holds of all of them or of none.
-    drawn = seeds or range(100, 110 if scale == "smoke" else 200)
-    errors = [_check_claims(seed) for seed in drawn]
+def check_propositions(out: Path, *, seeds: Sequence[int], command: str = "") -> Report:
+    """Check every claim on random problems, one for each seed, and write a page and a CSV file."""
+    errors = [_check_claims(seed) for seed in seeds]
     worst = {name: max(found[name] for found in errors) for name in _CLAIMS}
     lines = [
         [_CLAIMS[name], f"{error:.1e}", "holds" if error < _TOLERANCE else "**does not hold**"]
@@ -226,7 +220,7 @@ def check_propositions(
     heads = ["claim", "claimed", "measured", "half of the 95% interval"]
     text = pd.DataFrame(rows, columns=heads, dtype=object).to_csv(index=False, lineterminator="\n")
     introduction = _STUDY.introduction.format(
-        n_problems=len(drawn),
+        n_problems=len(seeds),
         n_states=_N_STATES,
         n_actions=_N_ACTIONS,
         n_data=_N_DATA,
@@ -246,3 +240,19 @@ def check_propositions(
     for path, content in zip(files, (report.page(), text), strict=True):
         replace_file(path, content.encode())
     return replace(report, files=files)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Propositions of the paper, on numbers.")
+    # Random problems of one size: a claim about matrices holds of all of them or of none.
+    parser.add_argument("--seeds", nargs="+", type=int, default=range(100, 200))
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    command = f"python experiments/propositions.py --out {options.out}"
+    print(*check_propositions(options.out, seeds=options.seeds, command=command).files, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
