@@ -365,15 +365,11 @@ def compare_finite(
     max_steps: int,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Measure a policy beside the uniform and the optimal one.
+    """Measure a policy (S, A), or a mixture (K, S, A), beside the uniform and the optimal one.
 
     Args:
-        problem: the finite problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, one drawn uniformly for each episode;
-            rows sum to 1.
-        discount: γ of the exact occupancy, in [0, 1).
-        horizon: episodes are truncated after so many steps.
-        n_episodes: episodes of one coverage figure.
+        problem, discount, horizon, n_episodes: as of :class:`FiniteEvaluator`.
+        policy_probs: probabilities, whose rows sum to 1.
         n_repeats: independent repeats of each sampled figure, ≥ 2.
         max_steps: steps after which waiting for full coverage is given up.
         rng: source of randomness; each policy draws from a stream of its own.
@@ -385,9 +381,6 @@ def compare_finite(
         :func:`mean_interval`; ``p_coverage_95``, the share of the repeats in which it is at least
         95%; ``steps_to_full_coverage``, environment steps of resampling until every state was
         seen, as of :func:`_quartiles`; and :meth:`FiniteEvaluator.exact_figures`.
-
-    Raises:
-        SingularSolveError: the solver for J* did not reach its tolerance.
     """
     evaluator = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
 
