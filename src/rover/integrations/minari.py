@@ -31,7 +31,6 @@ from rover.errors import (
     RoverError,
     RoverWarning,
     StorageError,
-    UnsupportedSpaceError,
 )
 from rover.storage import read_run_config
 from rover.training.run_folder import load_run_buffer
@@ -238,15 +237,11 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
 
 def _read(dataset: Any) -> tuple[Buffer, FloatArray]:
     """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,)."""
-    described = SimpleNamespace(
-        observation_space=dataset.observation_space, action_space=dataset.action_space
+    spaces = Spaces.of(
+        SimpleNamespace(
+            observation_space=dataset.observation_space, action_space=dataset.action_space
+        )
     )
-    try:
-        spaces = Spaces.of(described)
-    except UnsupportedSpaceError as error:
-        raise UnsupportedSpaceError(  # without the line, since there is nothing to wrap
-            f"the Minari data set {dataset.id!r}: {str(error).partition(': ')[0]}"
-        ) from None
     taken = [np.asarray(episode.actions) for episode in dataset.iterate_episodes()]
     lengths = list(map(len, taken))
     if sum(lengths) == 0:
@@ -268,7 +263,7 @@ def _read(dataset: Any) -> tuple[Buffer, FloatArray]:
         if not np.isfinite(rewards[-1]).all():
             raise NonFiniteError(f"{where} has rewards that are NaN or infinite: leave it out")
         if n:
-            flags[1, -1] = not flags[0, -1]
+            flags[1, -1] |= not flags[0, -1]
         indices = [buffer.observations.intern(one) for one in seen]
         # Data of others may go on behind an end, inside one episode: that is another start.
         is_start = np.append(True, flags.any(axis=0))
