@@ -10,7 +10,7 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.regret import Regret, exact_regret
+from rover.evaluation.regret import Regret
 from rover.evaluation.returns import greedy_episodes
 from rover.evaluation.rollouts import RolloutEvaluator, record_rollouts
 
@@ -22,7 +22,6 @@ __all__ = [
     "RolloutEvaluator",
     "compare_finite",
     "covered_shares",
-    "exact_regret",
     "greedy_episodes",
     "mean_interval",
     "optimal_occupancy",

@@ -98,17 +98,15 @@ class Regret(NamedTuple):
     returns: FloatArray
     best: FloatArray
 
+    @classmethod
+    def of(
+        cls, dynamics: FiniteDynamics, tasks: FiniteTasks, policies: FloatArray, *, horizon: int
+    ) -> Regret:
+        """The regret of stationary policies (K, S, A), each in its own one of K tasks."""
+        best = expected_returns(dynamics, tasks, horizon=horizon)
+        return cls(expected_returns(dynamics, tasks, horizon=horizon, policies=policies), best)
+
     @property
     def solved(self) -> int:
         """Tasks at the best possible return, but for rounding."""
         return int((self.returns >= self.best - 1e-9 * (1.0 + np.abs(self.best))).sum())
-
-
-def exact_regret(
-    dynamics: FiniteDynamics, tasks: FiniteTasks, policies: FloatArray, *, horizon: int
-) -> Regret:
-    """Regret of stationary policies (K, S, A), each in its own one of K tasks."""
-    return Regret(
-        expected_returns(dynamics, tasks, horizon=horizon, policies=policies),
-        expected_returns(dynamics, tasks, horizon=horizon),
-    )

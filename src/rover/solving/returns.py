@@ -22,7 +22,7 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation.regret import Regret, exact_regret, goal_tasks, reward_task
+from rover.evaluation.regret import Regret, goal_tasks, reward_task
 from rover.evaluation.returns import played_episodes
 from rover.evaluation.rollouts import Probs, draw, is_less
 from rover.policies import Policy, ValuePolicy
@@ -46,7 +46,7 @@ def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
     problem = _finite_problem(env)
     tasks = goal_tasks(problem.dynamics, goal_states(policy, env))
     tables = policy.tables(problem.observations)
-    return exact_regret(problem.dynamics, tasks, tables, horizon=horizon_of(env))
+    return Regret.of(problem.dynamics, tasks, tables, horizon=horizon_of(env))
 
 
 def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
@@ -73,7 +73,7 @@ def reward_regret(
     problem = _finite_problem(env)
     tasks = reward_task(problem, reward_function(env) if reward is None else reward)
     tables = policy.tables(problem.observations)
-    return exact_regret(problem.dynamics, tasks, tables, horizon=horizon_of(env))
+    return Regret.of(problem.dynamics, tasks, tables, horizon=horizon_of(env))
 
 
 def _finite_problem(env: gym.Env[Any, Any]) -> FiniteMDP:
