@@ -126,20 +126,20 @@ def test_what_cannot_be_made_again_is_given(tmp_path):
         return gym.wrappers.TransformReward(corridor().make_env(), lambda reward: float(reward))
 
     torch.manual_seed(0)
-    module, second = nn.Linear(9, 4), corridor().make_env()
+    module = nn.Linear(9, 4)
 
     def learn(run_dir: Path, **how: Any) -> Any:
-        how = {**SETTINGS, "total_timesteps": STEPS, "evaluation_env": second, **how}
-        return finetune(module, env(), run_dir=run_dir, **how)
+        how = {**SETTINGS, "total_timesteps": STEPS, **how}
+        return finetune(module, env, run_dir=run_dir, **how)
 
     whole, stopped = whole_and_stopped(tmp_path, learn, 180)
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, env=\.\.\.\)"):
         resume_task(stopped)
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, policy=\.\.\.\)"):
-        resume_task(stopped, env=env(), evaluation_env=second)
+        resume_task(stopped, env=env)
     with pytest.raises(ConfigurationError, match="the environment given is not "):
         resume_task(stopped, env=corridor().make_env(), policy=module)
-    resume_task(stopped, env=env(), evaluation_env=second, policy=module)
+    resume_task(stopped, env=env(), policy=module)  # an instance, which is evaluated in itself
     assert not (whole / "policy.safetensors").exists()
     assert_same(whole, stopped, "metrics.jsonl")
 

@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
 
 
 class Counted(gym.Wrapper[Any, Any, Any, Any]):
-    """Counts the steps of all copies of an environment."""
+    """Counts the steps of all episodes."""
 
     n_steps = 0
 
@@ -52,9 +52,8 @@ def test_measuring_takes_its_share_of_the_steps(share, most):
     env = Counted(gym.make("MountainCar-v0"))
     agent = make_agent("random", env, measure_share=share, **QUICK).learn(3000)
     summary = agent.summary()
-    # Beside roll-outs a bounded number of steps holds the copy against the environment.
     reference = 3 * 3000 if share else 0  # three runs of random actions, as long
-    assert 0 <= Counted.n_steps - 3000 - summary["measured_steps"] - reference <= 250
+    assert 0 <= Counted.n_steps - 3000 - summary["measured_steps"] - reference <= 0
     assert summary["measured_steps"] <= most * 3000
     assert (summary["cells"] is None) == (share == 0.0)
     assert summary["worse_than_random"] is (None if share == 0.0 else False)
@@ -96,7 +95,7 @@ def line() -> Line:
 def run_stuck(folder: Path | None, n_steps: int = 300, **watched: Any) -> Stuck:
     options = {**QUICK, "policy_every": 100, "measure_share": 100, "run_dir": folder}
     options["evaluation_episodes"] = 8
-    return Stuck(line(), **options).learn(n_steps, **watched)
+    return Stuck(line, **options).learn(n_steps, **watched)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +113,7 @@ def test_the_best_of_those_measured_is_handed_over(whole):
     rows = agent.buffer.observations.rows
     expected = agent.policy.probs(rows)
     np.testing.assert_array_equal(load_policy(folder / "policy.safetensors").probs(rows), expected)
-    again = Stuck.resume(folder, env=line())  # of a run that was complete
+    again = Stuck.resume(folder, env=line)  # of a run that was complete
     np.testing.assert_array_equal(again.policy.probs(rows), expected)
 
 
@@ -122,7 +121,7 @@ def test_the_best_of_those_measured_is_handed_over(whole):
 def test_a_resumed_run_hands_over_the_same(whole, tmp_path):
     folder, agent = whole
     run_stuck(tmp_path, callback=lambda record: record["step"] < 200)
-    again = Stuck.resume(tmp_path, env=line()).finish()
+    again = Stuck.resume(tmp_path, env=line).finish()
     rows = agent.buffer.observations.rows
     np.testing.assert_array_equal(again.policy.probs(rows), agent.policy.probs(rows))
     assert_same(tmp_path, folder, "summary.json", "metrics.jsonl")

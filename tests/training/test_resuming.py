@@ -152,7 +152,7 @@ def test_the_environment_of_a_resumed_run_must_be_the_same(copy_of_finished, tmp
     assert Rover.resume(tmp_path / "own", env=numbered_place()).num_timesteps == 50
     moved = numbered_place()
     moved.look = lambda x, y: 5 * x + y
-    with pytest.raises(ReplayMismatchError, match="does not repeat the first episode"):
+    with pytest.raises(ReplayMismatchError, match="did not repeat itself: step 1 of episode 1"):
         Rover.resume(tmp_path / "own", env=moved)
 
 

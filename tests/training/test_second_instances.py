@@ -1,44 +1,38 @@
-"""The instance that judges has what was set after making, and a simulator of its own."""
+"""An id or a factory makes a second instance to evaluate in; an instance is evaluated in itself.
 
-import copy
-import gc
-import warnings
+Neither knows less than the first one, nor disturbs it.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.utils import EzPickle
 
 import rover
-from rover.data import RunningEpisode
-from rover.envs import make_env
+from rover.data import Buffer, RunningEpisode
 from rover.errors import ConfigurationError, ReplayMismatchError, RoverWarning
-from rover.training.environments import _set_after_making, evaluation_copy, repeats_itself
 
 
 class Corridor(gym.Env[Any, Any]):
     """A point on a line of floats; a task, which is set after making, says which end pays."""
 
-    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float64)
+    observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float64)
     action_space = spaces.Discrete(2)
+    place = 0.0
 
-    def __init__(self) -> None:
-        self.task, self.step_size = 1, 0.125
-        self.episodes: list[int] = []
-
-    def set_task(self, task: int, step_size: float = 0.125) -> None:
-        self.task, self.step_size = task, step_size
+    def __init__(self, task: int = 1) -> None:
+        self.task = task
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.place, self.n_steps = 0.0, 0
-        self.episodes.append(0)
         return np.array([self.place]), {}
 
     def step(self, action: Any) -> Any:
-        self.place += self.step_size * (2 * int(action) - 1)
+        self.place += 0.125 * (2 * int(action) - 1)
         self.n_steps += 1
         is_end = abs(self.place) >= 1.0 - 1e-9
         place = float(np.clip(self.place, -1.0, 1.0))
@@ -46,50 +40,24 @@ class Corridor(gym.Env[Any, Any]):
         return np.array([place]), reward, is_end, self.n_steps == 40, {}
 
 
-class Uncopied(Corridor):
-    """It cannot be copied, as environments that hold a window or a thread."""
+class Drawn(Corridor):
+    """The corridor as it is drawn: black once any instance was freed, as MuJoCo's pictures."""
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        raise TypeError("cannot pickle 'Window' object")
-
-
-class Remade(Corridor, EzPickle):
-    """It is pickled, and copied, by the arguments of its making."""
-
-    def __init__(self) -> None:
-        Corridor.__init__(self)
-        EzPickle.__init__(self)
-        self.own_file = f"/temporary/{id(self)}"
-
-
-class Graphics:
-    """Graphics of which each instance, when it is freed, takes all others with it."""
-
-    lost = False
+    observation_space = spaces.Box(0, 255, (17, 17, 3), np.uint8)
+    is_black = False
 
     def __del__(self) -> None:
-        Graphics.lost = True
-
-
-class Drawn(Corridor):
-    """The corridor as it is drawn: black once graphics are lost."""
-
-    observation_space = spaces.Box(0, 255, (4, 17, 3), np.uint8)
-    render_mode = "rgb_array"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.graphics = Graphics()
+        Drawn.is_black = True
 
     def _seen(self) -> Any:
-        picture = np.zeros((4, 17, 3), np.uint8)
-        if not Graphics.lost:
+        picture = np.zeros((17, 17, 3), np.uint8)
+        if not Drawn.is_black:
             picture[:, 8 + round(8 * np.clip(self.place, -1.0, 1.0))] = 255
         return picture
 
     def reset(self, **options: Any) -> Any:
-        _, info = super().reset(**options)
-        return self._seen(), info
+        super().reset(**options)
+        return self._seen(), {}
 
     def step(self, action: Any) -> Any:
         _, *rest = super().step(action)
@@ -97,146 +65,138 @@ class Drawn(Corridor):
 
 
 class Remote(Corridor):
-    """Its copies hold the same client, which drives one simulator."""
+    """Its instances, and its copies, drive one simulator."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.client = {"place": 0.0}
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        other = type(self)()
-        other.client = self.client
-        return other
+    client: dict[str, float] = {}  # noqa: RUF012 - shared, as a connection is
 
     @property
     def place(self) -> float:
-        return self.client["place"]
+        return self.client.get("place", 0.0)
 
     @place.setter
     def place(self, place: float) -> None:
         self.client["place"] = place
 
 
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    for name, kind in (("Corridor-v0", Corridor), ("Uncopied-v0", Uncopied)):
-        spec = gym.envs.registration.EnvSpec(name, kind)
-        monkeypatch.setitem(gym.registry, name, spec)
+class Unseeded(Corridor):
+    def step(self, action: Any) -> Any:
+        self.place += 0.01 * np.random.default_rng().normal()
+        return super().step(action)
+
+
+def with_task(task: int) -> Corridor:
+    env = Corridor()
+    env.task = task
+    return env
 
 
 @pytest.mark.parametrize("learn", ["finetune", "adapt"])
 @pytest.mark.parametrize("task", [0, 1])
-def test_what_was_set_after_making_is_judged(task, learn):
-    env = gym.make("Corridor-v0")
-    env.unwrapped.set_task(task)
-    agent = rover.Rover("Corridor-v0", seed=0).learn(300)
+@pytest.mark.parametrize("given", ["factory", "instance"])
+def test_what_was_set_after_making_is_evaluated(given, task, learn):
+    def make() -> Corridor:
+        return with_task(task)
+
+    env = make if given == "factory" else make()
+    agent = rover.Rover(Corridor, seed=0).learn(300)
     if learn == "finetune":
         run = rover.finetune(agent.policy, env, total_timesteps=600, seed=0)
     else:
         run = rover.adapt(agent, env, total_timesteps=300, seed=0)
-    actor = run.policy
-    assert actor is not None
-    episode = RunningEpisode(env, seed=5)
+    assert run.policy is not None
+    episode = RunningEpisode(make(), seed=5)
     observation, earned, is_over = episode.observation, 0.0, False
     while not is_over:
-        action = int(actor.probs(observation[None])[0].argmax())
+        action = int(run.policy.probs(observation[None])[0].argmax())
         observation, reward, terminated, truncated = episode.step(action)
         earned, is_over = earned + float(reward), terminated or truncated
     assert run.summary["policy_return"] == earned
 
 
-def unlike_its_id(env: gym.Env[Any, Any]) -> list[str]:
-    return _set_after_making(env, make_env("Uncopied-v0"), make_env("Uncopied-v0"))
+def transitions(buffer: Buffer) -> dict[str, Any]:
+    return {name: column.tolist() for name, column in buffer.state().items()}
 
 
-def test_a_spec_makes_no_copy_of_what_was_set():
-    env = gym.make("Uncopied-v0")
-    assert unlike_its_id(env) == []
-    assert evaluation_copy(env).unwrapped is not env.unwrapped
-    env.reset(seed=0)  # what an episode changes is not what was set
-    env.step(1)
-    assert unlike_its_id(env) == []
-    env.unwrapped.set_task(0, step_size=0.25)
-    assert unlike_its_id(env) == ["task=0", "step_size=0.25"]
-    with pytest.raises(
-        ConfigurationError, match=r"task=0, step_size=0.25 of it was set .*evaluation_env"
-    ):
-        rover.finetune(rover.Rover("Corridor-v0", seed=0).learn(60).policy, env, total_timesteps=60)
-    other = gym.make("Uncopied-v0")
-    with pytest.warns(RoverWarning, match="does not repeat the first episode .*evaluation_env="):
-        agent = rover.Rover(env, seed=0, evaluation_env=other, measure_share=100).learn(200)
-    assert "does not repeat" in agent.summary()["left_out"]
-    other.unwrapped.set_task(0, step_size=0.25)
-    agent = rover.Rover(env, seed=0, evaluation_env=other, measure_share=100).learn(200)
+@pytest.mark.parametrize("make", [Corridor, Remote, Drawn])
+def test_an_instance_is_evaluated_in_itself_at_the_end_and_learned_in_further(make):
+    Drawn.is_black = False
+    env = make()
+    agent = rover.Rover(env, seed=0, measure_share=100).learn(90)
     assert agent.summary()["cells"] > 0.0
+    assert agent.summary()["uniform_observations"] > 0
+    agent.learn(90)
+    whole = rover.Rover(make(), seed=0, measure_share=0.0).learn(180)
+    assert transitions(agent.buffer) == transitions(whole.buffer)
+    assert not Drawn.is_black
+    places = [0.0, 0.125] if make is not Drawn else None
+    rows = agent.buffer.observations.rows
+    moved = np.abs(rows[agent.buffer.successors] - rows[agent.buffer.inputs]).max(axis=1)
+    assert places is None or set(moved.tolist()) <= set(places)
 
 
-def test_a_copy_that_is_made_anew_is_no_copy_of_what_was_set():
-    env = Remade()
-    assert evaluation_copy(env).unwrapped is not env
-    env.reset(seed=0)
-    env.step(1)
-    evaluation_copy(env)
-    env.set_task(0)
-    with pytest.raises(ConfigurationError, match=r"a copy lacks task=0, .* evaluation_env="):
-        evaluation_copy(env)
-    plain = Corridor()
-    plain.set_task(0)
-    assert evaluation_copy(plain).task == 0
+@pytest.mark.parametrize("learn", ["finetune", "adapt"])
+def test_a_task_learns_the_same_in_an_instance_as_beside_another_one(learn):
+    agent = rover.Rover(Corridor, seed=0).learn(200)
+
+    def learned(env: gym.Env[Any, Any] | Callable[[], gym.Env[Any, Any]]) -> Any:
+        how: dict[str, Any] = {"total_timesteps": 200, "seed": 0, "evaluate_every": 30}
+        if learn == "finetune":
+            return rover.finetune(agent.policy, env, **how)
+        return rover.adapt(agent, env, **how)
+
+    assert learned(Remote()).curve == learned(Corridor).curve
 
 
-def test_copies_of_what_draws_are_freed_with_it_and_black_pictures_are_warned_of():
-    Graphics.lost = False
-    env = Drawn()
-    agent = rover.Rover(env, seed=0, measure_share=100).learn(100)
-    assert not Graphics.lost
+def test_pictures_that_have_turned_black_are_warned_of():
+    Drawn.is_black = False
+    agent = rover.Rover(Drawn(), seed=0, measure_share=0.0).learn(100)
     Drawn()  # another instance, which is freed at once
-    assert Graphics.lost
     with pytest.warns(RoverWarning, match=r"of a single colour.* gc\.collect"):
         agent.learn(200)
-    Graphics.lost = False
-    del agent, env
-    gc.collect()
-    assert Graphics.lost
 
 
-def test_copies_that_drive_one_simulator_are_not_evaluated_in():
-    with pytest.raises(ConfigurationError, match="drive one simulator"):
-        evaluation_copy(Remote())
-    with pytest.warns(RoverWarning, match="copies of it drive one simulator"):
-        agent = rover.Rover(Remote(), seed=0, measure_share=100)
-    buffer = agent.learn(300).buffer
-    places = buffer.observations.rows[:, 0]
-    moved = np.abs(places[buffer.successors] - places[buffer.inputs])
-    np.testing.assert_allclose(moved, 0.125)
-    with pytest.raises(ConfigurationError, match="drive one simulator"):
-        rover.finetune(agent.policy, Remote(), total_timesteps=60)
+def test_an_instance_that_its_seed_does_not_repeat_is_evaluated_and_not_learned_in_further():
+    agent = rover.Rover(Unseeded(), seed=0, measure_share=100).learn(90)
+    assert agent.summary()["cells"] > 0.0
+    with pytest.raises(ReplayMismatchError, match="else give an id, or a function that makes"):
+        agent.learn(10)
+    beside = rover.Rover(Unseeded, seed=0, measure_share=100).learn(90).learn(10)
+    assert beside.num_timesteps == 100
 
 
-def test_a_run_says_what_its_id_does_not_hold_and_is_resumed_in_its_own_world_alone(tmp_path):
-    env = gym.make("Corridor-v0")
-    env.unwrapped.set_task(0, step_size=0.25)
-    with pytest.warns(
-        RoverWarning, match=r"task=0, step_size=0.25 was set after Corridor-v0 was made"
+def test_what_makes_no_second_instance():
+    env, made = Corridor(), []
+
+    def only_once() -> Corridor:
+        if made:
+            raise OSError("the port is in use")
+        made.append(Corridor())
+        return made[0]
+
+    for make, words in (
+        (lambda: env, "the same instance twice"),
+        (only_once, r"cannot be made \(the port is in use\): give an instance"),
     ):
-        rover.Rover(env, seed=0, run_dir=tmp_path / "run").learn(200)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        rover.finetune(None, env, total_timesteps=60, run_dir=tmp_path / "task")
-    assert any("task=0, step_size=0.25 was set after" in str(one.message) for one in caught)
-    with pytest.raises(ReplayMismatchError, match=r"resume_agent\(run_dir, env=\.\.\.\)"):
-        rover.Rover.resume(tmp_path / "run")
-    with warnings.catch_warnings(action="error"):
-        assert rover.Rover.resume(tmp_path / "run", env=env).num_timesteps == 200
-    with pytest.warns(RoverWarning, match="its id makes it does not repeat the first episode"):
-        rover.solve(tmp_path / "run", goal=lambda rows: rows[:, 0] > 0.9)
+        with pytest.raises(ConfigurationError, match=words):
+            rover.Rover(make, seed=0)
+    assert rover.make_agent("random", made[0], seed=0).learn(10).num_timesteps == 10
+    for strange, words in (
+        (3, "this is a int, which is no env"),
+        (dict, "a dict, which is no env"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            rover.Rover(strange)
+    with pytest.raises(ConfigurationError, match="env_kwargs are of an environment given by its"):
+        rover.Rover(Corridor, env_kwargs={"task": 0})
 
 
-def test_an_environment_that_its_seed_does_not_repeat_is_held_against_nothing():
-    class Unseeded(Corridor):
-        def step(self, action: Any) -> Any:
-            self.place += 0.01 * np.random.default_rng().normal()
-            return super().step(action)
-
-    agent = rover.Rover(Unseeded(), seed=0, measure_share=100).learn(100)
-    assert repeats_itself(copy.deepcopy(agent.env), agent.buffer, seed=0)
+def test_a_run_of_a_factory_goes_on_with_the_factory_alone(tmp_path):
+    how: dict[str, Any] = {"run_dir": tmp_path / "run", "policy_every": 30}
+    agent = rover.Rover(lambda: with_task(0), seed=0, **how).learn(90)
+    with pytest.raises(ConfigurationError, match=r"cannot be made from an id.* env=\.\.\."):
+        rover.resume_agent(tmp_path / "run")
+    again = rover.resume_agent(tmp_path / "run", env=lambda: with_task(0)).learn(30)
+    assert len(again.buffer) == 120
+    assert again.buffer.actions[:90].tolist() == agent.buffer.actions.tolist()
+    goal = rover.solve(tmp_path / "run", goal=lambda rows: rows[:, 0] > 0.9, env=Corridor)
+    assert goal.probs(np.array([[0.5]]))[0].argmax() == 1

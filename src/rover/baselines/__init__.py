@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rover.errors import ArtefactError, choose
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
+    from rover.envs import GivenEnv
     from rover.training.agent import Agent
 
 # Of each agent the module that defines it, imported when it is first asked for, and a summary.
@@ -86,14 +85,12 @@ def preset_of(name: str, preset: str | None = None) -> str:
     return choose(f"preset of {name}", preset or presets[0], presets)
 
 
-def make_agent(
-    name: str, env: gym.Env[Any, Any] | str, preset: str | None = None, **options: Any
-) -> Agent[Any]:
+def make_agent(name: str, env: GivenEnv, preset: str | None = None, **options: Any) -> Agent[Any]:
     """An agent on an environment.
 
     Args:
         name: one of :func:`agent_names`.
-        env: environment or id.
+        env: an environment's id, a function that makes it, or an instance.
         preset: of the agent; None: its first one.
         options: options of :class:`~rover.training.agent.Agent`, and single settings.
 
@@ -104,9 +101,7 @@ def make_agent(
     return agent_class(name)(env, preset, **options)
 
 
-def resume_agent(
-    run_dir: str | Path, *, env: gym.Env[Any, Any] | None = None, **objects: Any
-) -> Agent[Any]:
+def resume_agent(run_dir: str | Path, *, env: GivenEnv | None = None, **objects: Any) -> Agent[Any]:
     """The agent of a run folder, whichever it is, as its latest checkpoint left it.
 
     Args:

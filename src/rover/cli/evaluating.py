@@ -81,7 +81,6 @@ def evaluate(
         max_steps: steps after which waiting for full coverage is given up
     """
     from rover.envs import finite_dynamics, horizon_of, known_id, make_env
-    from rover.training.environments import warn_of_another_world
     from rover.training.run_folder import load_run_buffer
 
     policy = read_policy(path)
@@ -91,8 +90,6 @@ def evaluate(
     policy.check_fits(env)
     problem = finite_dynamics(env)
     buffer = load_run_buffer(path) if path.is_dir() and problem is None else None
-    if buffer is not None:
-        warn_of_another_world(env, buffer, seed=policy.details["seed"])
     horizon = horizon_of(env, longest=0 if buffer is None else buffer.longest_episode)
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
     setup |= {"repeats": repeats, "max_steps": max_steps}

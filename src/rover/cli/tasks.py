@@ -118,7 +118,7 @@ def finetune(
         "source": None if policy is None else str(starts[0]),
     }
     _learn(
-        partial(learn, policy, goal.make_env(), **learning),
+        partial(learn, policy, goal, **learning),
         making.folder(stem, goal.name, algorithm, kind),
         f"{goal.env_id}, {goal.name}, {algorithm} from {kind}, seed {making.seed}",
     )
@@ -178,7 +178,7 @@ def _learn_offline(
     algorithm, source = learning["algorithm"], ", ".join(map(str, runs))
     learning |= {"reward": reward, "updates": updates, "source": source}
     _learn(
-        partial(train_offline, buffer, goal.make_env(), **learning),
+        partial(train_offline, buffer, goal, **learning),
         making.folder(name, goal.name, "offline", algorithm),
         f"{goal.env_id}, {goal.name}, {algorithm} on {name}, seed {making.seed}",
         unit="update",
@@ -213,7 +213,7 @@ def adapt(
     from rover.finetuning import adapt as learn
 
     _learn(
-        partial(learn, path, goal.make_env(), total_timesteps=steps, **making.options("adapt")),
+        partial(learn, path, goal, total_timesteps=steps, **making.options("adapt")),
         making.folder(path.name, goal.name, "adapt"),
         f"{goal.env_id}, {goal.name}, adapted from {path.name}, seed {making.seed}",
     )

@@ -71,16 +71,15 @@ class Rover(Agent[RoverConfig]):
     """Reward-free pretraining by occupancy coverage.
 
     Args:
-        env: a Gymnasium environment, or the id of one. Actions must be Discrete, or a bounded Box
-            of up to 32 numbers; observations Discrete, a vector Box or a uint8 image Box. Its
-            reward is never looked at.
+        env: a Gymnasium environment: its id, a function that makes it, or an instance. An instance
+            is evaluated in itself, after the run; the others make a second one. Actions must be
+            Discrete, or a bounded Box of up to 32 numbers; observations Discrete, a vector Box or
+            a uint8 image Box. Its reward is never looked at.
         preset: ``"default"``, the best settings known; ``"paper"``, what its text says; or what the
             authors published, ``"code-2026-06"``.
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
-        evaluation_env: a second instance of the environment, which policies are rolled out in;
-            None: a copy, or one that is made from the spec.
         overrides: single settings, the fields of :class:`~rover.coverage.config.RoverConfig`.
             ``kernel``, ``encoder``, ``representation``, ``cover`` and ``target`` may also be your
             own: a :class:`~rover.operators.Kernel`, a torch module

@@ -107,6 +107,11 @@ class RunningEpisode:
         first, _ = _parts(returned, "reset", "(observation, info)")
         self.observation = self._spaces.read(first, self)
 
+    @property
+    def is_latest(self) -> bool:
+        """True until another episode of the same environment begins."""
+        return self._latest.get(self._key) is self
+
     def __str__(self) -> str:
         """The latest step, as messages name it."""
         return f"step {self.n_steps} of episode {self._number}"
@@ -119,7 +124,7 @@ class RunningEpisode:
         not of its space. NonFiniteError: NaN or infinity in it.
         """
         # Two agents on one environment would interleave their episodes without any error.
-        if self._latest.get(self._key) is not self:
+        if not self.is_latest:
             raise ConfigurationError(
                 "another agent or evaluation has reset this environment in the middle of an "
                 "episode: give each an environment object of its own"
@@ -197,6 +202,7 @@ class Collector:
         self.episode = self.observation = -1
         self.arrival = _Arrival()
         self._running: RunningEpisode
+        self._is_lent = False
 
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
@@ -209,6 +215,10 @@ class Collector:
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over, which is
         returned."""
+        if self._is_lent:
+            self._is_lent = False
+            if not self._running.is_latest:
+                self._replay()
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)
         kept_reward = None
@@ -232,8 +242,17 @@ class Collector:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
         ReplayMismatchError: it does not repeat itself from the same seed."""
-        buffer, self.episode = self.buffer, state["episode"]
-        self.arrival = _Arrival(**state["arrival"])
+        self.episode, self.arrival = state["episode"], _Arrival(**state["arrival"])
+        self._replay()
+
+    def lend(self) -> None:
+        """Let the environment be reset by others until the next step, before which the unfinished
+        episode is played again if it was."""
+        self._is_lent = True
+
+    def _replay(self) -> None:
+        """Play the unfinished episode again."""
+        buffer = self.buffer
         rows = buffer.rows_of(self.episode)
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
@@ -250,6 +269,8 @@ class Collector:
                 raise ReplayMismatchError(
                     f"the environment did not repeat itself: step {number} of episode "
                     f"{self.episode} differs from what was recorded, although the episode was "
-                    "reset with the same seed and given the same actions; a run can only be "
-                    "resumed on an environment that is deterministic given its seed"
+                    "reset with the same seed and given the same actions. A run can only be "
+                    "resumed in an environment that is deterministic given its seed, set as it was "
+                    "(in Python: env=); and only such an instance can be evaluated in and then "
+                    "learned in further: else give an id, or a function that makes the environment"
                 )

@@ -13,9 +13,10 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
@@ -162,6 +163,70 @@ def import_modules(names: Iterable[str]) -> None:
         IMPORTED[name] = None
 
 
+class Environment(NamedTuple):
+    """An environment as it is given: by its id, by a factory, or as an instance.
+
+    Attributes:
+        env: the instance that is learned in.
+        make: makes another instance, which policies are evaluated in; None: there is none, and
+            they are evaluated in `env` itself.
+        env_id, env_kwargs: what files name it by, as of :func:`id_and_kwargs`; None and nothing of
+            a factory, which may do more than :func:`make_env` would.
+    """
+
+    env: gym.Env[Any, Any]
+    make: Callable[[], gym.Env[Any, Any]] | None = None
+    env_id: str | None = None
+    env_kwargs: Mapping[str, Any] = MappingProxyType({})
+
+    def another(self) -> gym.Env[Any, Any] | None:
+        """Another instance, or None. ConfigurationError: it cannot be made, or is the same one."""
+        if self.make is None:
+            return None
+        try:
+            other = self.make()
+        except Exception as error:  # a port that is in use, or whatever else it may raise
+            raise ConfigurationError(
+                f"a second instance of the environment, to evaluate in, cannot be made ({error}): "
+                "give an instance in place of an id or a function, which is evaluated in itself"
+            ) from error
+        if other.unwrapped is self.env.unwrapped:
+            raise ConfigurationError(
+                "the function that makes the environment returned the same instance twice, which "
+                "would be evaluated in the middle of its episodes: make a new one in each call"
+            )
+        return other
+
+    @classmethod
+    def of(cls, given: GivenEnv, env_kwargs: Mapping[str, Any] | None = None) -> Environment:
+        """Open what was given; `env_kwargs` are the keyword arguments of an id.
+
+        ConfigurationError: no such id, or keyword arguments of something else.
+        """
+        if isinstance(given, Environment):
+            return given
+        if env_kwargs and not isinstance(given, str):
+            raise ConfigurationError("env_kwargs are of an environment given by its id")
+        if isinstance(given, str):
+            env, options = make_env(given, env_kwargs), dict(env_kwargs or {})
+            if options.get("render_mode") == "human":
+                del options["render_mode"]  # one window is enough
+            make = partial(make_env, given, options)
+            env_id, kwargs = id_and_kwargs(env) or (None, {})
+            if env_id is not None and ":" in given:
+                # An environment's spec forgets the module that registers it: "module:Name-v0".
+                env_id = f"{given.rpartition(':')[0]}:{env_id}"
+            return cls(env, make, env_id, kwargs)
+        one: Any = given
+        if callable(one) and (inspect.isclass(one) or not hasattr(one, "step")):
+            return cls(one(), one)
+        return cls(one, None, *(id_and_kwargs(one) or (None, {})))
+
+
+GivenEnv = Environment | gym.Env[Any, Any] | str | Callable[[], gym.Env[Any, Any]]
+"""An environment's id, a factory of it, or an instance."""
+
+
 def known_id(env_id: str | None, where: object = "that file", in_python: str = "") -> str:
     """The id of an environment that a file names, without its module; nothing is imported.
 
@@ -220,8 +285,8 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     made from its id, that was wrapped afterwards by others than rover's wrappers, or whose keywords
     JSON cannot hold.
     """
-    spec = env.spec
-    if spec is None or spec.id not in registry:
+    spec = getattr(env, "spec", None)
+    if not isinstance(spec, EnvSpec) or spec.id not in registry:
         return None
     by_id = _spec_by_id(spec)
     if by_id is None:

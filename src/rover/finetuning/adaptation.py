@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 from scipy.spatial import KDTree
 from torch import nn
 
 from rover.arrays import BoolArray, FloatArray
 from rover.data import check_same_spaces
+from rover.envs import Environment
 from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
@@ -102,10 +103,7 @@ class _PlanningRun(OnlineRun):
 
 
 class Adaptation(_PlanningRun):
-    """One run of adapting to a task, on the transitions of `experience` and the task's own.
-
-    `places` are the ``evaluation_env`` and the ``run_dir`` of :class:`OnlineRun`.
-    """
+    """One run of adapting to a task, on the transitions of `experience` and the task's own."""
 
     _plan: ValuePolicy
     _acting: TabulatedPolicy
@@ -115,11 +113,12 @@ class Adaptation(_PlanningRun):
         self,
         run_config: RunConfig,
         experience: Experience,
-        env: gym.Env[Any, Any],
-        **places: Any,
+        environment: Environment,
+        *,
+        run_dir: str | Path | None = None,
     ) -> None:
-        super().__init__(run_config, env, **places)
-        check_same_spaces(experience.buffer, env)
+        super().__init__(run_config, environment, run_dir=run_dir)
+        check_same_spaces(experience.buffer, environment.env)
         self._discount = self.config.learner.discount
         self._details = experience.policy_details(("task",), self._discount)
         old = experience.buffer
@@ -267,7 +266,7 @@ class Adaptation(_PlanningRun):
 
 class ContextAdaptation(_PlanningRun):
     """One run of adapting to a task in procedurally generated environments, from the policy of
-    pretraining, `start`, which is kept in the run folder; `places` as of :class:`Adaptation`."""
+    pretraining, `start`, which is kept in the run folder."""
 
     plan_class = ContextPolicy
     _plan: ContextPolicy
@@ -277,11 +276,12 @@ class ContextAdaptation(_PlanningRun):
         self,
         run_config: RunConfig,
         start: ContextPolicy,
-        env: gym.Env[Any, Any],
-        **places: Any,
+        environment: Environment,
+        *,
+        run_dir: str | Path | None = None,
     ) -> None:
-        super().__init__(run_config, env, **places)
-        start.check_fits(env)
+        super().__init__(run_config, environment, run_dir=run_dir)
+        start.check_fits(environment.env)
         self._start = self._plan = start
         experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
         self._details = experience.policy_details(("task",), discount)

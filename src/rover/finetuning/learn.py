@@ -7,11 +7,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 from torch import nn
 
 from rover.data import Buffer
-from rover.envs import RewardFunction, known_id
+from rover.envs import Environment, GivenEnv, RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, TaskConfig
@@ -30,7 +29,7 @@ from rover.version import __version__
 @learning_mode()
 def finetune(
     policy: nn.Module | None,
-    env: gym.Env[Any, Any],
+    env: GivenEnv | Task,
     *,
     total_timesteps: int = 20_000,
     algorithm: str = "ddpg",
@@ -38,7 +37,6 @@ def finetune(
     transfer: str = "policy",
     freeze: Collection[str] | None = None,
     seed: int = 0,
-    evaluation_env: gym.Env[Any, Any] | None = None,
     run_dir: str | Path | None = None,
     source: str | None = None,
     progress_bar: bool = False,
@@ -54,7 +52,8 @@ def finetune(
     Args:
         policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
             observations (n, *shape) to logits (n, A); None: from scratch.
-        env: the task: a Gymnasium environment with its reward.
+        env: the task: a Gymnasium environment with its reward, by its id, by a function that makes
+            it, or an instance, which is evaluated in itself.
         total_timesteps: environment steps at most, > 0; where the best possible return is known,
             learning stops after ``stop_after`` evaluations in a row with it.
         algorithm: ``"ddpg"`` or ``"sac"``.
@@ -63,7 +62,6 @@ def finetune(
             with.
         freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
         seed: everything random follows from it.
-        evaluation_env: a second instance of the task, for evaluations; None: made from the spec.
         run_dir: folder for the run's files, which must not hold any; None leaves none.
         source: where the policy came from, which the run's files will say.
         progress_bar: draw a progress bar with the greedy return.
@@ -94,9 +92,10 @@ def finetune(
     parts = (freeze,) if isinstance(freeze, str) else freeze
     if not isinstance(parts, Collection | None):
         raise ConfigurationError(f"freeze must be a list of parts, or None, not {parts!r}")
+    environment = _opened(env)
     run_config = _run_config(
         FinetuneConfig.make(algorithm, preset, overrides),
-        env,
+        environment,
         seed,
         run_dir,
         kind="finetune",
@@ -108,14 +107,14 @@ def finetune(
         freeze=None if parts is None else tuple(map(str, parts)),
         total_timesteps=whole_number("total_timesteps", total_timesteps),
     )
-    run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
+    run = Finetuning(run_config, policy, environment, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
 @learning_mode()
 def train_offline(
     buffer: Buffer,
-    env: gym.Env[Any, Any],
+    env: GivenEnv | Task,
     *,
     reward: RewardFunction | None = None,
     updates: int = 15_000,
@@ -159,9 +158,10 @@ def train_offline(
     """
     from rover.finetuning.offline import OfflineTraining
 
+    environment = _opened(env)
     run_config = _run_config(
         OfflineConfig.make(algorithm, preset, overrides),
-        env,
+        environment,
         seed,
         run_dir,
         kind="offline",
@@ -171,18 +171,17 @@ def train_offline(
         source=source,
         total_timesteps=whole_number("updates", updates),
     )
-    run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=run_dir)
+    run = OfflineTraining(run_config, buffer, environment.env, reward=reward, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
 @learning_mode()
 def adapt(
     source: Agent[Any] | Buffer | str | Path,
-    env: gym.Env[Any, Any],
+    env: GivenEnv | Task,
     *,
     total_timesteps: int = 2_000,
     seed: int = 0,
-    evaluation_env: gym.Env[Any, Any] | None = None,
     run_dir: str | Path | None = None,
     progress_bar: bool = False,
     log: Sequence[Log] = (),
@@ -200,10 +199,10 @@ def adapt(
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
             several of one environment.
-        env: the task: a Gymnasium environment with its reward.
+        env: the task, as of :func:`finetune`.
         total_timesteps: environment steps, > 0.
         seed: everything random follows from it.
-        evaluation_env, run_dir, progress_bar, log, callback: as of :func:`finetune`.
+        run_dir, progress_bar, log, callback: as of :func:`finetune`.
         overrides: single settings of :class:`rover.finetuning.AdaptConfig`.
 
     Raises:
@@ -224,9 +223,10 @@ def adapt(
     details = {} if experience.policy is None else experience.policy.details
     start = experience.policy
     algorithm = "contexts" if isinstance(start, ContextPolicy) else "plan"
+    environment = _opened(env)
     run_config = _run_config(
         AdaptConfig.make(algorithm, "fast", overrides),
-        env,
+        environment,
         seed,
         run_dir,
         kind="adapt",
@@ -236,12 +236,11 @@ def adapt(
         source=str(source) if isinstance(source, str | Path) else None,
         total_timesteps=whole_number("total_timesteps", total_timesteps),
     )
-    places: dict[str, Any] = {"evaluation_env": evaluation_env, "run_dir": run_dir}
     run: TaskRun
     if isinstance(start, ContextPolicy):
-        run = ContextAdaptation(run_config, start, env, **places)
+        run = ContextAdaptation(run_config, start, environment, run_dir=run_dir)
     else:
-        run = Adaptation(run_config, experience, env, **places)
+        run = Adaptation(run_config, experience, environment, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
@@ -250,8 +249,7 @@ def resume_task(
     run_dir: str | Path,
     *,
     policy: nn.Module | None = None,
-    env: gym.Env[Any, Any] | None = None,
-    evaluation_env: gym.Env[Any, Any] | None = None,
+    env: GivenEnv | Task | None = None,
     buffer: Buffer | None = None,
     reward: RewardFunction | None = None,
     progress_bar: bool = False,
@@ -266,7 +264,6 @@ def resume_task(
         run_dir: the folder of a run of :func:`finetune`, :func:`adapt` or :func:`train_offline`.
         policy: the module of your own that fine-tuning began with; None: what is stored there.
         env: the task; None: made from what is stored there.
-        evaluation_env: a second instance of the task, as of :func:`finetune`.
         buffer: the transitions of an offline run, or of what adapting began with; None: read from
             the run that they came from.
         reward: the reward function of your own that an offline run was given.
@@ -288,16 +285,15 @@ def resume_task(
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
-    if env is not None and _task_of(env) != run_config.task:
-        raise ConfigurationError(f"the environment given is not {path}'s: {run_config.task}")
     if env is None:
         if run_config.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
         env_id = known_id(str(run_config.task.get("env_id")))
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
-            task = Task.model_validate({**run_config.task, "env_id": env_id})
-        env = task.make_env()
-    places: dict[str, Any] = {"evaluation_env": evaluation_env, "run_dir": path}
+            env = Task.model_validate({**run_config.task, "env_id": env_id})
+    environment = _opened(env)
+    if _task_of(environment) != run_config.task:
+        raise ConfigurationError(f"the environment given is not {path}'s: {run_config.task}")
     source = run_config.source
     run: TaskRun
     if run_config.kind == "finetune":
@@ -307,27 +303,27 @@ def resume_task(
             if not (path / START_FILE).exists():
                 raise _not_stored("it began with a module of your own", path, "policy")
             policy = load_policy(path / START_FILE)
-        run = Finetuning(run_config, policy, env, **places)
+        run = Finetuning(run_config, policy, environment, run_dir=path)
     elif run_config.algorithm == "contexts":
         start = load_policy(path / START_FILE)
         if not isinstance(start, ContextPolicy):
             raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
-        run = ContextAdaptation(run_config, start, env, **places)
+        run = ContextAdaptation(run_config, start, environment, run_dir=path)
     elif buffer is None and (source is None or not Path(source).exists()):
         raise _not_stored(f"its transitions are not at {source}", path, "buffer")
     elif run_config.kind == "adapt":
         experience = Experience.of(str(source) if buffer is None else buffer)
-        run = Adaptation(run_config, experience, env, **places)
+        run = Adaptation(run_config, experience, environment, run_dir=path)
     else:
         buffer = load_run_buffer(str(source)) if buffer is None else buffer
-        run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=path)
+        run = OfflineTraining(run_config, buffer, environment.env, reward=reward, run_dir=path)
     run.restore()
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
 def _run_config(
     config: TaskConfig,
-    env: gym.Env[Any, Any],
+    environment: Environment,
     seed: int,
     run_dir: str | Path | None,
     **entries: Any,
@@ -336,14 +332,18 @@ def _run_config(
     return RunConfig(
         version=__version__,
         settings=config.model_dump(mode="json"),
-        task=None if run_dir is None else _task_of(env),
+        task=None if run_dir is None else _task_of(environment),
         seed=whole_number("seed", seed, least=0),
         **entries,
     )
 
 
-def _task_of(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
-    task = Task.of(env)
+def _opened(env: GivenEnv | Task) -> Environment:
+    return env.opened() if isinstance(env, Task) else Environment.of(env)
+
+
+def _task_of(environment: Environment) -> dict[str, Any] | None:
+    task = Task.of(environment)
     return None if task is None else task.model_dump(mode="json")
 
 

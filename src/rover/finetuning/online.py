@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rover.envs import Spaces
+from rover.envs import Environment, Spaces
 from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
 from rover.features.encoders import tried
@@ -39,10 +40,7 @@ from rover.storage import RunConfig
 
 
 class Finetuning(OnlineRun):
-    """One run of an actor-critic learner on a task, from `policy` or, without one, from scratch.
-
-    `places` are the ``evaluation_env`` and the ``run_dir`` of :class:`OnlineRun`.
-    """
+    """One run of an actor-critic learner on a task, from `policy` or, without one, from scratch."""
 
     activity = "finetune"
     config_class = FinetuneConfig
@@ -58,13 +56,14 @@ class Finetuning(OnlineRun):
         self,
         run_config: RunConfig,
         policy: nn.Module | None,
-        env: gym.Env[Any, Any],
-        **places: Any,
+        environment: Environment,
+        *,
+        run_dir: str | Path | None = None,
     ) -> None:
-        super().__init__(run_config, env, **places)
+        super().__init__(run_config, environment, run_dir=run_dir)
         config, freeze = self.config, run_config.freeze
         transfer = "policy" if run_config.transfer is None else run_config.transfer
-        actor, encoder = _initialise_from(policy, env, transfer=transfer, freeze=freeze)
+        actor, encoder = _initialise_from(policy, environment.env, transfer=transfer, freeze=freeze)
         # Tables of logits have a step size of their own; all else of a policy is a network.
         is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from rover.arrays import FloatArray
 from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
-from rover.envs import Spaces
-from rover.errors import ConfigurationError, RoverWarning
+from rover.envs import Environment, Spaces
+from rover.errors import RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
@@ -27,10 +27,7 @@ from rover.learners import PolicyNetwork, TwinCritics
 from rover.policies import GreedyPolicy, NetworkPolicy, Policy, TabulatedPolicy
 from rover.storage import RunConfig
 from rover.training.environments import (
-    evaluation_copy,
     observations_of,
-    repeats_itself,
-    warn_of_settings,
 )
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
@@ -121,7 +118,6 @@ class TaskRun(Run):
         self.first_success: int | None = None  # step at which an episode first reached the goal
         self.is_rewarded = False  # whether there is anything yet to prefer a policy for
         self._spaces, self._observations = Spaces.of(env), observations_of(env)
-        # Of the environment that learns: an evaluation environment of one's own may pay otherwise.
         self._best_return = best_return(env)
         self._evaluation_env = evaluation_env
         usual = 1 if is_deterministic(evaluation_env) else _RANDOM_EPISODES
@@ -281,18 +277,15 @@ class OnlineRun(TaskRun):
     def __init__(
         self,
         run_config: RunConfig,
-        env: gym.Env[Any, Any],
+        environment: Environment,
         *,
-        evaluation_env: gym.Env[Any, Any] | None = None,
         run_dir: str | Path | None = None,
     ) -> None:
+        env = environment.env
         Spaces.of(env)  # refuses what cannot be learned on
         check_rewarded(env)
-        # An evaluation in the middle of an episode would end it.
-        self._is_copy = evaluation_env is None
-        evaluation_env = evaluation_copy(env) if evaluation_env is None else evaluation_env
-        super().__init__(run_config, env, evaluation_env, run_dir)
-        self._env = env
+        # Without another instance an evaluation ends the episode, which is then played again.
+        super().__init__(run_config, env, environment.another() or env, run_dir)
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
         self._buffer = Buffer.of(self._spaces, rewards=True)
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
@@ -304,7 +297,6 @@ class OnlineRun(TaskRun):
         self._latest: dict[str, float | None] = {}  # figures of the latest update
 
     def _prepare_folder(self, folder: Path) -> None:
-        warn_of_settings(self._env)
         if isinstance(self._start, Policy):
             self._start.save(folder / START_FILE)
 
@@ -353,23 +345,6 @@ class OnlineRun(TaskRun):
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
 
-    def _check_copy(self) -> None:
-        """Hold the copy that judges against the episode with the reward that is most unusual;
-        ConfigurationError: it does not repeat it."""
-        rewards = self._buffer.rewards
-        assert rewards is not None
-        row = int(np.abs(rewards - np.median(rewards)).argmax())
-        episode = int(self._buffer.episodes[row])
-        if not repeats_itself(
-            self._evaluation_env, self._buffer, seed=self.run_config.seed, episode=episode
-        ):
-            raise ConfigurationError(
-                f"the copy of the environment that policies are evaluated in does not repeat "
-                f"episode {episode} of the task: something was set after it was made. Pass "
-                "evaluation_env=, an instance that was set alike"
-            )
-        self._is_copy = False  # once is enough
-
     def _is_finished(self) -> bool:
         """True if the latest evaluations all had the best possible return."""
         n, best = self._stop_after, self._best_return
@@ -383,8 +358,7 @@ class OnlineRun(TaskRun):
         if self._acting is not None:
             # A run that goes on from here has nothing tabulated, and rounding depends on what was.
             self._acting.forget()
-        if self._is_copy and self.is_rewarded:
-            self._check_copy()
+        self._collector.lend()
         recent, self._recent_returns = self._recent_returns, []
         return self._evaluate(
             {

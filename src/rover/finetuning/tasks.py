@@ -17,10 +17,11 @@ from scipy.sparse import vstack
 
 from rover.envs import (
     GOALS,
+    Environment,
+    GivenEnv,
     GridWorld,
     finite_dynamics,
     horizon_of,
-    id_and_kwargs,
     make_env,
     resolve_goal,
     reward_function,
@@ -58,17 +59,21 @@ class Task(BaseModel):
     goal_name: str | None = None
 
     @staticmethod
-    def of(env: gym.Env[Any, Any]) -> Task | None:
+    def of(given: GivenEnv) -> Task | None:
         """The task that an environment is; None for one that cannot be made again from its id."""
-        recipe = id_and_kwargs(env)
-        if recipe is None:
+        environment = Environment.of(given)
+        if environment.env_id is None:
             return None
-        env_id, kwargs = recipe
+        env_id, kwargs = environment.env_id.rpartition(":")[2], dict(environment.env_kwargs)
         kwargs.pop("render_mode", None)  # no part of the task, and a window on another machine
-        name = None
-        if isinstance(env.unwrapped, GridWorld) and env.unwrapped.goal is not None:
-            name, kwargs["goal"] = resolve_goal(env_id, env.unwrapped.goal)
+        name, grid = None, environment.env.unwrapped
+        if isinstance(grid, GridWorld) and grid.goal is not None:
+            name, kwargs["goal"] = resolve_goal(env_id, grid.goal)
         return Task(env_id=env_id, env_kwargs=kwargs, goal_name=name)
+
+    def opened(self) -> Environment:
+        """The environment with the task's goal and reward, as of :meth:`make_env`."""
+        return Environment(self.make_env(), self.make_env, self.env_id, self.env_kwargs)
 
     @property
     def name(self) -> str:

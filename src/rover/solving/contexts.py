@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
-
 from rover.arrays import FloatArray
+from rover.envs import GivenEnv
 from rover.errors import ConfigurationError
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
@@ -20,7 +19,7 @@ def solve_in_contexts(
     *,
     goal: Goal | None = None,
     discount: float = 0.9,
-    env: gym.Env[object, object] | None = None,
+    env: GivenEnv | None = None,
 ) -> ContextPolicy:
     """Plan for a reward in layouts that were never seen, without a further step.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rover.coverage.images import ImageFeatures, lasts_a_lag
 from rover.data import Buffer, check_same_spaces
-from rover.envs import Spaces, make_env
+from rover.envs import Environment, GivenEnv, Spaces, make_env
 from rover.envs.registration import id_and_kwargs, known_id
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
@@ -20,7 +20,6 @@ from rover.features.slow import LAG
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
 from rover.training.agent import Agent
-from rover.training.environments import warn_of_another_world
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
 from rover.world.net import FIRST_UNITS
 from rover.world.outcomes import OutcomeModel, outcome_model
@@ -54,18 +53,19 @@ class Experience(NamedTuple):
         return self.world.buffer
 
     @staticmethod
-    def of(source: Source, env: gym.Env[Any, Any] | None = None) -> Experience:
+    def of(source: Source, given: GivenEnv | None = None) -> Experience:
         """Read the transitions of an agent, a run folder or a buffer.
 
         Args:
             source: one of them; or several, whose transitions are taken together. Policy,
                 environment and seed are then the first one's.
-            env: the environment; None: the source's own.
+            given: the environment; None: the source's own.
 
         Raises:
             ArtefactError: no finished run of pretraining there.
             ConfigurationError: something else, no transitions, or from another environment.
         """
+        env = None if given is None else Environment.of(given).env
         if isinstance(source, list | tuple):
             several = [Experience.of(one, env) for one in source]
             made = [one.env and id_and_kwargs(one.env) for one in several]
@@ -88,7 +88,6 @@ class Experience(NamedTuple):
             if env is None and about.env_id is not None:
                 env = make_env(known_id(about.env_id), about.env_kwargs)
                 check_same_spaces(buffer, env)
-                warn_of_another_world(env, buffer, seed=about.seed)
             experience = Experience(World(buffer), policy, env, about.seed)
         else:
             raise ConfigurationError(

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray, blocks
-from rover.envs import goal_view
+from rover.envs import GivenEnv, goal_view
 from rover.errors import ConfigurationError, RoverWarning
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
@@ -53,7 +52,7 @@ def solve(
     ridge: float = RIDGE,
     stay: bool | None = None,
     planner: Planner | None = None,
-    env: gym.Env[Any, Any] | None = None,
+    env: GivenEnv | None = None,
 ) -> ValuePolicy | SampledPolicy:
     """Plan for a reward on the transitions of pretraining, without further steps.
 
@@ -264,7 +263,7 @@ def expected_values(
     rewards: Sequence[Reward] | NDArray[Any],
     *,
     discount: float = DISCOUNT,
-    env: gym.Env[Any, Any] | None = None,
+    env: GivenEnv | None = None,
 ) -> FloatArray:
     """Expected discounted return (K,) of pretraining's policy under K rewards, without sampling.
 

@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
-from rover.envs import Spaces, finite_dynamics, id_and_kwargs, known_id, make_env
+from rover.envs import Environment, GivenEnv, Spaces, finite_dynamics, known_id
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
 from rover.envs.registration import warn_of_unregistered
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
-    ReplayMismatchError,
     RoverWarning,
     choose,
     whole_number,
@@ -39,12 +38,7 @@ from rover.training.config import (
     merge_settings,
     validate_settings,
 )
-from rover.training.environments import (
-    discount_of,
-    repeats_itself,
-    warn_of_limits,
-    warn_of_settings,
-)
+from rover.training.environments import discount_of, warn_of_limits
 from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
@@ -70,15 +64,14 @@ class Agent(Run, Generic[ConfigT]):
     """One run of a reward-free agent on one environment.
 
     Args:
-        env: a Gymnasium environment, or the id of one. Actions must be Discrete, or a bounded Box
-            of up to 32 numbers; observations Discrete, a vector Box or a uint8 image Box. Its
-            reward is never looked at.
+        env: a Gymnasium environment: its id, a function that makes it, or an instance. An instance
+            is evaluated in itself, after the run; the others make a second one. Actions must be
+            Discrete, or a bounded Box of up to 32 numbers; observations Discrete, a vector Box or
+            a uint8 image Box. Its reward is never looked at.
         preset: one of :attr:`presets`; None: the first.
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
-        evaluation_env: a second instance of the environment, which policies are rolled out in;
-            None: a copy, or one that is made from the spec.
         overrides: single settings, the fields of :attr:`config_class`; nested ones as mappings.
 
     Attributes:
@@ -113,24 +106,18 @@ class Agent(Run, Generic[ConfigT]):
 
     def __init__(
         self,
-        env: gym.Env[Any, Any] | str,
+        env: GivenEnv,
         preset: str | None = None,
         *,
         env_kwargs: Mapping[str, Any] | None = None,
         seed: int = 0,
         run_dir: str | Path | None = None,
-        evaluation_env: gym.Env[Any, Any] | None = None,
         **overrides: Any,
     ) -> None:
-        if env_kwargs and not isinstance(env, str):
-            raise ConfigurationError("env_kwargs are of an environment given by its id")
-        self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
+        environment = Environment.of(env, env_kwargs)
+        self.env = environment.env
         self.spaces = Spaces.of(self.env)
-        self._env_id: str | None
-        self._env_id, self._env_kwargs = id_and_kwargs(self.env) or (None, {})
-        if self._env_id is not None and isinstance(env, str) and ":" in env:
-            # An environment's spec forgets the module that registers it: "module:Name-v0".
-            self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
+        self._env_id, self._env_kwargs = environment.env_id, dict(environment.env_kwargs)
         # Settings are resolved before anything is allocated: what contradicts them costs nothing.
         self.preset = choose("preset", preset or next(iter(self.presets)), self.presets)
         self.seed = whole_number("seed", seed, least=0)
@@ -146,13 +133,12 @@ class Agent(Run, Generic[ConfigT]):
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
         problem = finite_dynamics(self.env)
-        run = (self.env, self.buffer, self.config)
-        judged: dict[str, Any] = {"seed": self.seed, "evaluation_env": evaluation_env}
+        run = (environment, self.buffer, self.config)
         if problem is None or problem.dynamics.n_states > MAX_EVALUATED_STATES:
-            self.measures = RolloutMeasures(*run, **judged)
+            self.measures = RolloutMeasures(*run, seed=self.seed)
         else:
             objective = self._objective(problem)
-            self.measures = ExactMeasures(*run, problem, objective=objective, **judged)
+            self.measures = ExactMeasures(*run, problem, objective=objective, seed=self.seed)
         warn_of_limits(self.env, problem)
         self._final: FinalPolicy | None = None
         # The skill (k,) that is followed now, of agents that have any.
@@ -271,8 +257,7 @@ class Agent(Run, Generic[ConfigT]):
         cls,
         run_dir: str | Path,
         *,
-        env: gym.Env[Any, Any] | None = None,
-        evaluation_env: gym.Env[Any, Any] | None = None,
+        env: GivenEnv | None = None,
         **objects: Any,
     ) -> Self:
         """The agent of a run folder, as its latest checkpoint left it.
@@ -283,7 +268,6 @@ class Agent(Run, Generic[ConfigT]):
         Args:
             run_dir: the run folder.
             env: the environment, where it cannot be made again from its id.
-            evaluation_env: as of the agent.
             objects: settings that were objects of your own, such as ROVER's kernel.
 
         Raises:
@@ -296,17 +280,19 @@ class Agent(Run, Generic[ConfigT]):
             raise ArtefactError(
                 f"{run_dir} holds a run of {stored.agent!r}, which {cls.label} cannot continue"
             )
+        env_kwargs = None
         if env is None:
             in_python = "resume it with rover.resume_agent(run_dir, env=...)"
-            env = make_env(known_id(stored.env_id, run_dir, in_python), stored.env_kwargs)
+            env = known_id(stored.env_id, run_dir, in_python)
+            env_kwargs = stored.env_kwargs
         # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
         agent = cls(
             env,
+            env_kwargs=env_kwargs,
             seed=stored.seed,
             run_dir=run_dir,
-            evaluation_env=evaluation_env,
             **{**settings, **objects},
         )
         # All settings were given one by one, so the name of the preset has to be told: a later
@@ -339,7 +325,6 @@ class Agent(Run, Generic[ConfigT]):
     def _begin(self) -> None:
         if self.run_dir is not None:
             warn_of_unregistered(self.env)
-            warn_of_settings(self.env)
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
@@ -376,6 +361,7 @@ class Agent(Run, Generic[ConfigT]):
                 RoverWarning,
                 stacklevel=4,
             )
+        self._collector.lend()
         with self.stopwatch("evaluate"):
             self._final = self._last_plan()
             self._choose()
@@ -463,12 +449,6 @@ class Agent(Run, Generic[ConfigT]):
         self.buffer.load_state(state["buffer"])
         self._load_agent_state(state["agent"])
         self.measures.load_state(state["measures"])
-        if not repeats_itself(self.env, self.buffer, seed=self.seed):
-            raise ReplayMismatchError(
-                "the environment does not repeat the first episode of the run, although it repeats "
-                "itself: something was set after the run's own was made. Set it again and resume "
-                "in Python, rover.resume_agent(run_dir, env=...)"
-            )
         self._collector.load_state(state["collector"])
 
     def _save_results(self, folder: Path) -> None:

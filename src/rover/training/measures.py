@@ -16,9 +16,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -26,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
-from rover.envs import FiniteMDP, horizon_of, map_arrays
+from rover.envs import Environment, FiniteMDP, horizon_of, map_arrays
 from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
@@ -35,11 +33,6 @@ from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, ra
 from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
-from rover.training.environments import (
-    NoSecondInstanceError,
-    evaluation_copy,
-    repeats_itself,
-)
 from rover.world.model_selection import repeats
 
 # Least ratio of the steps of two evaluation points.
@@ -139,11 +132,10 @@ class Measures(ABC):
     """The measurements of one run.
 
     Args:
-        env: the environment.
+        environment: that the run learns in.
         buffer: the run's buffer.
         config: the agent's settings.
         seed: of the run.
-        evaluation_env: a second instance of the environment, for roll-outs; None: a copy.
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
@@ -155,14 +147,14 @@ class Measures(ABC):
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
+        environment: Environment,
         buffer: Buffer,
         config: AgentConfig,
         *,
         seed: int,
-        evaluation_env: gym.Env[Any, Any] | None = None,
     ) -> None:
-        self._env, self._evaluation_env = env, evaluation_env
+        self._env = environment.env
+        self._second: gym.Env[Any, Any] | None = None  # another instance of it
         self._buffer, self._config, self._seed = buffer, config, seed
         self.within_episodes = False
         self._progress = _Progress()
@@ -181,27 +173,11 @@ class Measures(ABC):
         """Steps of a roll-out, by what the run's own episodes show of the environment's limit."""
         return min(horizon_of(self._env, longest=self._buffer.longest_episode), MAX_ROLLOUT_STEPS)
 
-    @cached_property
-    def _rollout_env(self) -> gym.Env[Any, Any] | None:
-        """The environment that policies are rolled out in; None where none can be trusted."""
-        other = self._evaluation_env
-        # Known dynamics are no copy's: only a policy with a memory is rolled out there.
-        if other is None and self.evaluator is not None:
-            other = evaluation_copy(self._env)
-        if other is None or repeats_itself(other, self._buffer, seed=self._seed):
-            return other
-        self._not_measured(
-            "the instance that policies would be evaluated in does not repeat the first episode of "
-            "this run: something was set after it was made. Pass evaluation_env=, an instance "
-            "that was set alike"
-        )
-        return None
-
-    def _not_measured(self, reason: str) -> None:
-        """Warn that no policy of this run is rolled out."""
-        self._not_judged = f"the policy was not measured: {reason}"
-        self._progress.left_out = self._not_judged
-        warnings.warn(self._not_judged, RoverWarning, stacklevel=3)
+    @property
+    def _rollout_env(self) -> gym.Env[Any, Any]:
+        """The environment that policies are rolled out in at the end of the run: the second
+        instance, or the run's own, whose episode is then played again if the run goes on."""
+        return self._env if self._second is None else self._second
 
     def _rng(self, stream: int, step: int) -> np.random.Generator:
         """Random numbers of a step: figures do not depend on how often was measured before."""
@@ -281,8 +257,6 @@ class Measures(ABC):
     def _try_out_within(self, policy: Policy, step: int) -> Trial | None:
         """The same by coverage within the same episodes."""
         env, horizon = self._rollout_env, self._rollout_horizon
-        if env is None:
-            return None
         # Half for random actions: both are measured on the same contexts, as many of each.
         limit = self._allowed(step, at_the_end=True) // 2
         if limit < horizon:
@@ -346,14 +320,11 @@ class Measures(ABC):
 
     def measure_data(self, run: Collector) -> None:
         """Measure the transitions of the run beside as many of random actions."""
-        buffer, env = self._buffer, None
+        buffer, self._references = self._buffer, []
         if self._config.measure_share > 0.0:
-            with suppress(NoSecondInstanceError):  # known dynamics are measured without one
-                env = self._rollout_env
-        self._references = []
-        if env is not None:
-            n_steps = len(buffer)
-            self._references = random_references(env, buffer, n_steps=n_steps, seed=REFERENCE_SEED)
+            self._references = random_references(
+                self._rollout_env, buffer, n_steps=len(buffer), seed=REFERENCE_SEED
+            )
         # The reference decides, which is one for all runs, so that their figures have one unit.
         decides = self._references[0].buffer if self._references else buffer
         self._progress.data_figures, self._data_arrays = data_coverage(
@@ -422,21 +393,20 @@ class ExactMeasures(Measures):
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
+        environment: Environment,
         buffer: Buffer,
         config: AgentConfig,
         problem: FiniteMDP,
         *,
         seed: int,
-        evaluation_env: gym.Env[Any, Any] | None = None,
         objective: Objective,
     ) -> None:
-        super().__init__(env, buffer, config, seed=seed, evaluation_env=evaluation_env)
+        super().__init__(environment, buffer, config, seed=seed)
         assert config.discount is not None
         self.evaluator = FiniteEvaluator(
             problem,
             discount=config.discount,
-            horizon=horizon_of(env),
+            horizon=horizon_of(self._env),
             n_episodes=config.evaluation_episodes,
             objective=objective,
         )

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
 from rover.data import Buffer
+from rover.envs import Environment
 from rover.errors import RoverWarning
 from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.cells import MAX_POINTS, CellNet, Projection, unseen_mass
@@ -28,7 +28,6 @@ from rover.evaluation.visits import first_steps, novel_moments, slow_planes, tri
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.training.counted import CountedObjective
-from rover.training.environments import NoSecondInstanceError, evaluation_copy
 from rover.training.measures import (
     CELL_FIGURES,
     REFERENCE_SEED,
@@ -58,22 +57,17 @@ class RolloutMeasures(Measures):
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
+        environment: Environment,
         buffer: Buffer,
         config: AgentConfig,
         *,
         seed: int,
-        evaluation_env: gym.Env[Any, Any] | None = None,
     ) -> None:
-        super().__init__(env, buffer, config, seed=seed, evaluation_env=evaluation_env)
+        super().__init__(environment, buffer, config, seed=seed)
         if config.measure_share == 0.0:
             self._not_judged = "the policy was not measured: measure_share=0"
-        elif evaluation_env is None:
-            # Before the first episode, since copies may turn out to drive the same simulator.
-            try:
-                self._evaluation_env = evaluation_copy(env)
-            except NoSecondInstanceError as error:
-                self._not_measured(str(error))
+        else:
+            self._second = environment.another()
         self._n_episodes = max(2, config.evaluation_episodes)
         # Of an end of the run. Cells can be compared on one net alone: an end has one evaluator.
         self._evaluator_of_end: RolloutEvaluator | None = None
@@ -86,7 +80,6 @@ class RolloutMeasures(Measures):
         return self._make_evaluator(max_steps=_MAX_SET_STEPS, n_sets=MEASURED_SETS)
 
     def _make_evaluator(self, **limits: Any) -> RolloutEvaluator:
-        assert self._rollout_env is not None
         return RolloutEvaluator(
             self._rollout_env,
             self._buffer.n_actions,
@@ -114,7 +107,7 @@ class RolloutMeasures(Measures):
 
     def is_due(self, step: int) -> bool:
         """True at evaluation points that there are steps for."""
-        if step < self._progress.next_point or self.within_episodes or self._rollout_env is None:
+        if step < self._progress.next_point or self.within_episodes or self._second is None:
             return False
         return self._affordable_sets(step, at_the_end=False) > 0
 
@@ -185,7 +178,7 @@ class RolloutMeasures(Measures):
     def _roll_out(self, policy: Policy, step: int) -> Trial | None:
         """Measure a candidate by its cells; None: no roll-outs, or no steps are left for them."""
         evaluator = self._evaluator_of_end
-        if self._rollout_env is None:
+        if self._not_judged is not None:
             return None
         n_sets = self._affordable_sets(step, at_the_end=True)
         if evaluator is None and n_sets > 0:
