@@ -37,7 +37,7 @@ def test_all_agents_spend_their_budget_alike(name, monkeypatch):
     agent.learn(100)
     assert len(agent.buffer) == agent.num_timesteps == len(taken) == 100
     # Every third step from the first one after the 40 seed steps: 42, 45, ..., 99.
-    assert int(agent._learner.state()["n_updates"]) == 20
+    assert int(agent._learner.state()["optimizer.step.actor.head.weights.0"]) == 20
 
 
 @pytest.mark.parametrize("name", ["rnd", "smm", "maxent"])
@@ -51,7 +51,7 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(name, seed_steps, epsi
         agent._learner.actor.head.biases[-1].copy_(torch.tensor([[[0.0, 1.0, 2.0, 0.5]]]))
     agent._tabulated.forget()
     raw = torch.tensor(agent.buffer.observations.rows[:1])
-    logits = agent._learner.policy_logits(raw, skills=skill_of(agent))[0]
+    logits = agent._learner.actor(raw, skill_of(agent))[0]
     share = 1.0 if seed_steps else epsilon
     probs = torch.softmax(logits.detach().double(), dim=0).numpy()
     expected = (1.0 - share) * probs + share / 4

@@ -22,7 +22,7 @@ from rover.baselines.mepol import (
 )
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError, RoverWarning
-from rover.features import Optimizer
+from rover.features import AdamW
 
 QUICK: dict[str, Any] = {
     "n_trajectories": 3,
@@ -84,7 +84,7 @@ class Choice:
 
     def __init__(self) -> None:
         self.logit = nn.Parameter(torch.tensor(np.log(4.0)))  # probability 0.8
-        self.optimizer = Optimizer("the search", {"logit": self.logit}, learning_rate=0.05)
+        self.optimizer = AdamW("the search", nn.ParameterDict({"logit": self.logit}), 0.05)
 
     def search(self, seed: int, *, factor: float = 1.0, **changes: Any) -> dict[str, float]:
         """Search on 300 trajectories of one choice, 0.8 to the second place, far from the first."""

@@ -155,7 +155,7 @@ def test_cosine_schedule_falls_to_a_tenth():
     rng, rates = np.random.default_rng(0), []
     for _ in range(4):
         trainer.update(*_ring_batch(rng))
-        rates.append(trainer._optimizer.learning_rate)
+        rates.append(trainer._optimizer.param_groups[0]["lr"])
     np.testing.assert_allclose(rates, [0.01, 0.0055, 0.001, 0.001])
 
 

@@ -13,7 +13,7 @@ from rover.data import Buffer, Collector
 from rover.envs import make_env
 from rover.features import encoder_config
 from rover.finetuning import Task, make_task
-from rover.learners import PolicyNetwork, PolicyNetworkConfig
+from rover.learners import PolicyNetwork
 from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy
 from rover.training.environments import observations_of
 
@@ -62,7 +62,9 @@ def network_policy(*, n_networks: int = 1, skills: int = 0) -> NetworkPolicy:
     """A new policy of the corridor, with several networks or with skills."""
     observations = observations_of(corridor().make_env())
     encoder = encoder_config(observations, architecture="learner", feature_dim=16)
-    config = PolicyNetworkConfig(encoder=encoder, n_actions=4, hidden_sizes=(8,), skill_dim=skills)
+    config = PolicyNetwork.config_class(
+        encoder=encoder, n_actions=4, hidden_sizes=(8,), skill_dim=skills
+    )
     generator = torch.Generator().manual_seed(3)
     networks = [PolicyNetwork(config, generator=generator) for _ in range(n_networks)]
     return NetworkPolicy(networks, torch.eye(skills) if skills else None)

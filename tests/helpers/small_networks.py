@@ -3,14 +3,14 @@
 import torch
 
 from rover.features import Observations, encoder_config
-from rover.learners import PolicyNetwork, PolicyNetworkConfig
+from rover.learners import PolicyNetwork
 
 
 def small_network(
     observations: Observations, n_actions: int, seed: int, *, skill_dim: int = 0
 ) -> PolicyNetwork:
     width = None if observations.is_image else 8
-    config = PolicyNetworkConfig(
+    config = PolicyNetwork.config_class(
         encoder=encoder_config(observations, architecture="learner", feature_dim=width),
         n_actions=n_actions,
         hidden_sizes=(6,),

@@ -1,6 +1,5 @@
 """Small learners of every kind, and batches for them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,16 @@ from rover.learners import (
     DiscreteCQL,
     DiscreteDDPG,
     DiscreteSAC,
-    PolicyNetwork,
-    PolicyNetworkConfig,
     SACConfig,
 )
 from rover.operators import make_kernel
 from rover.policies import CoveragePolicy
 
-Learner = DiscreteDDPG | DiscreteSAC | DiscreteCQL
 KINDS: dict[str, Any] = {
     "ddpg": (DiscreteDDPG, DDPGConfig),
     "sac": (DiscreteSAC, SACConfig),
     "cql": (DiscreteCQL, CQLConfig),
 }
-WITH_ACTOR = ["ddpg", "sac"]
 N_ACTIONS = 3
 
 
@@ -41,7 +36,6 @@ def observed(shape: tuple[int, ...], dtype: str, width: int | None = 16, **known
 ONE_HOT: EncoderConfig = observed((9,), "float32", one_hot=True)
 STATES: EncoderConfig = observed((), "int64", n_states=9)
 VECTORS: EncoderConfig = observed((4,), "float64")
-DEEP = VECTORS.model_copy(update={"hidden_sizes": (12,)})
 IMAGES: EncoderConfig = observed((12, 12, 3), "uint8", None).model_copy(
     update={"channels": (4, 4), "strides": (2, 2), "feature_dim": 16}
 )
@@ -50,12 +44,12 @@ IMAGES: EncoderConfig = observed((12, 12, 3), "uint8", None).model_copy(
 def make_observations(encoder: EncoderConfig, m: int = 9) -> Tensor:
     """The first m rows of one table."""
     generator = torch.Generator().manual_seed(7)
-    if encoder.observation_shape == ():
+    if encoder is STATES:
         return torch.arange(m)
-    if encoder.kind == "conv":
-        return torch.randint(0, 256, (40, 12, 12, 3), generator=generator, dtype=torch.uint8)[:m]
     if encoder is ONE_HOT:
         return torch.eye(9)[:m]
+    if encoder is IMAGES:
+        return torch.randint(0, 256, (40, 12, 12, 3), generator=generator, dtype=torch.uint8)[:m]
     return torch.randn(40, 4, dtype=torch.float64, generator=generator)[:m]
 
 
@@ -76,10 +70,6 @@ def make_batch(
     return batch, torch.randn(n, generator=generator), discounts
 
 
-def changed(batch: Batch, **fields: Any) -> Batch:
-    return Batch(**{**vars(batch), **fields})
-
-
 def make(kind: str, encoder: EncoderConfig = ONE_HOT, **options: Any) -> Any:
     """A learner: keywords of its configuration, and of the learner itself."""
     learner, config = KINDS[kind]
@@ -90,11 +80,8 @@ def make(kind: str, encoder: EncoderConfig = ONE_HOT, **options: Any) -> Any:
     return learner(encoder, config=config(**settings), **given)
 
 
-def stir(learner: Learner, seed: int = 1) -> None:
-    """Bring a learner out of the nearly uniform start, and its targets away from the critics.
-
-    Gradients of the actor are worth comparing then.
-    """
+def stir(learner: Any, seed: int = 1) -> None:
+    """Move a learner away from the nearly uniform start, and its targets from the critics."""
     generator = torch.Generator().manual_seed(seed)
     state = learner.state()
     for name, tensor in state.items():
@@ -132,54 +119,3 @@ def drawn(module: nn.Module) -> nn.Module:
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     return module
-
-
-def network() -> nn.Module:
-    config = PolicyNetworkConfig(encoder=ONE_HOT, n_actions=N_ACTIONS, hidden_sizes=(8,))
-    return drawn(PolicyNetwork(config, generator=torch.Generator()))
-
-
-def partly_frozen() -> nn.Module:
-    below = nn.Linear(9, 5).requires_grad_(False)
-    return drawn(nn.Sequential(below, nn.Tanh(), nn.Linear(5, N_ACTIONS)))
-
-
-ACTORS: dict[str, tuple[EncoderConfig, Callable[[], nn.Module]]] = {
-    "coverage policy": (ONE_HOT, coverage_policy),
-    "coverage policy, its encoder learns": (ONE_HOT, lambda: coverage_policy(frozen=False)),
-    "coverage policy of vectors": (VECTORS, lambda: coverage_policy(VECTORS)),
-    "linear": (ONE_HOT, lambda: drawn(nn.Linear(9, N_ACTIONS))),
-    "linear in float64": (VECTORS, lambda: drawn(nn.Linear(4, N_ACTIONS).double())),
-    "partly frozen": (ONE_HOT, partly_frozen),
-    "network": (ONE_HOT, network),
-}
-
-# What learners begin with: what is observed, and the networks that are given.
-_STARTS: dict[str, tuple[EncoderConfig, Callable[[], dict[str, Any]]]] = {
-    "new": (ONE_HOT, dict),
-    "images": (IMAGES, dict),
-    "states, skills": (STATES, lambda: {"skill_dim": 3}),
-    "frozen critics": (ONE_HOT, lambda: {"critic_encoder": pretrained_encoder()}),
-    "frozen critics and policy": (
-        ONE_HOT,
-        lambda: {"critic_encoder": pretrained_encoder(), "actor": coverage_policy()},
-    ),
-    "nothing learns but critics": (
-        ONE_HOT,
-        lambda: {"actor": coverage_policy().requires_grad_(False)},
-    ),
-    **{
-        name: (encoder, lambda build=build: {"actor": build()})
-        for name, (encoder, build) in ACTORS.items()
-    },
-}
-LEARNERS = [f"cql, {of}" for of in ("new", "images", "frozen critics")]
-LEARNERS += [f"{kind}, {of}" for kind in WITH_ACTOR for of in _STARTS]
-"""Names of learners of every kind."""
-
-
-def named(name: str) -> tuple[EncoderConfig, Any]:
-    """What a learner of these names observes, and the learner."""
-    kind, _, start = name.partition(", ")
-    encoder, options = _STARTS[start]
-    return encoder, make(kind, encoder, **options())

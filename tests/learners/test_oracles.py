@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from rover.features import Encoder
 from rover.learners import DiscreteCQL, TwinCritics
-from rover.learners.networks import _ParallelMLP
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -32,7 +31,7 @@ def skip_without(name: str) -> None:
         pytest.importorskip(name)
 
 
-def perceptron(encoder: Encoder, heads: _ParallelMLP, number: int) -> nn.Sequential:
+def perceptron(encoder: Encoder, heads: Any, number: int) -> nn.Sequential:
     """One head on a copy of the encoder, as ordinary layers."""
     first = nn.Linear(9, 16, bias=False)
     second, third = nn.Linear(16, 8), nn.Linear(8, N_ACTIONS)

@@ -156,7 +156,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         device, skills = self.config.device, None
         if self._skill is not None:
             skills = torch.from_numpy(self._skill).to(device).expand(len(observations), -1)
-        return self._learner.policy_logits(observations.to(device), skills=skills).cpu()
+        logits: Tensor = self._learner.actor(observations.to(device), skills)
+        return logits.cpu()
 
     def _observe(self, row: int, *, done: bool) -> None:
         reached = int(self.buffer.successors[row])

@@ -78,7 +78,7 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
         index, actions, next_index = transitions
         ends = torch.cat([features[index], features[next_index]], dim=1)
         surprise = F.cross_entropy(self._head(ends), actions, reduction="none")
-        loss = self._optimizer.step((counts / counts.sum() * surprise).sum())
+        loss = self._optimizer.descend((counts / counts.sum() * surprise).sum())
         return {"inverse_loss": loss}
 
     def state(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class IcmFeatures(IntrinsicReward[ConfigT]):
         """One gradient step of the features, on losses as of :meth:`_errors`."""
         weights, beta = counts / counts.sum(), self.config.forward_weight
         inverse, forward = (weights * surprise).sum(), (weights * error).sum()
-        self._optimizer.step((1.0 - beta) * inverse + beta * forward)
+        self._optimizer.descend((1.0 - beta) * inverse + beta * forward)
         return {"icm_inverse_loss": inverse.item(), "icm_forward_loss": forward.item()}
 
 

@@ -22,7 +22,6 @@ from rover.errors import NonFiniteError
 from rover.features import restore_tensors
 from rover.features.networks import byte_scale
 from rover.learners import PolicyNetwork
-from rover.learners.networks import RowCache
 from rover.policies import NetworkPolicy
 
 # Singular values below this share of the largest are rounding errors.
@@ -130,7 +129,7 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
 
     def _build(self, generator: torch.Generator) -> None:
         self.density: _KernelDensity | None = None
-        self._rewards = RowCache(self._rewards_of)
+        self._rewards: dict[int, Tensor] = {}  # by row of the buffer's observations
 
     def refit(self, observations: Tensor, counts: NDArray[np.integer[Any]]) -> None:
         """Estimate the density anew, of distinct raw observations (m, *shape) and how often each
@@ -144,18 +143,18 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
 
     def _value(self, batch: Batch) -> tuple[Tensor, None]:
         """Rewards of the density that there is: :meth:`refit` makes the next."""
-        rewards = self._rewards(batch.observations, batch.rows)  # (m, 1)
-        return rewards[:, 0].index_select(0, batch.next_index), None
+        rewards = batch.cached(self._reward, self._rewards)  # (m,)
+        return rewards.index_select(0, batch.next_index), None
 
-    def _rewards_of(self, observations: Tensor) -> Tensor:
-        """Rewards (m, 1) for reaching observations (m, *shape), which stay until the next fit."""
-        probability = np.zeros(len(observations))
+    def _reward(self, observation: Tensor) -> Tensor:
+        """Reward (1,) for reaching an observation (1, *shape), which stays until the next fit."""
+        probability = np.zeros(1)
         if self.density is not None:
-            flat = self._flat(observations).cpu().numpy()
+            flat = self._flat(observation).cpu().numpy()
             on_mass = self.config.measure == "mass"
             probability = self.density.mass(flat) if on_mass else self.density.density(flat)
-        rewards = 1.0 / (probability[:, None] + self.config.smoothing)
-        return torch.from_numpy(rewards).to(observations.device)
+        reward = 1.0 / (probability + self.config.smoothing)
+        return torch.from_numpy(reward).to(observation.device)
 
     def state(self) -> dict[str, Any]:
         """The density; None before the first."""

@@ -30,8 +30,8 @@ from rover.arrays import FloatArray, IntArray
 from rover.envs import GridWorld, finite_dynamics, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError, abridge
 from rover.features import (
+    AdamW,
     Observations,
-    Optimizer,
     as_tensor,
     copied_tensors,
     encoder_config,
@@ -138,9 +138,7 @@ class _Mepol(Agent[_MepolConfig]):
         # Zero, so that the first policy is uniform, whatever the encoder.
         head = torch.zeros(encoder.feature_dim, self.buffer.n_actions, dtype=torch.float64)
         self._network = CoveragePolicy(encoder, Linear(), None, head)
-        self._optimizer = Optimizer(
-            "the policy search", {"policy": self._network}, learning_rate=config.learning_rate
-        )
+        self._optimizer = AdamW("the policy search", self._network, config.learning_rate)
         self._tabulated = TabulatedPolicy(
             self.buffer.observations, lambda observations, rows: self._network(observations)
         )
@@ -280,7 +278,7 @@ class _Neighbourhoods:
 
 
 def _maximize_entropy(
-    optimizer: Optimizer,
+    optimizer: AdamW,
     action_log_probs: Callable[[], Tensor],
     lengths: Sequence[int],
     neighbourhoods: _Neighbourhoods,
@@ -301,13 +299,13 @@ def _maximize_entropy(
     """
     # By which the batch was collected: ratios are to it, however far the search goes.
     behaviour = action_log_probs().detach()
-    rate = optimizer.learning_rate
+    rate = optimizer.param_groups[0]["lr"]
 
     def log_weights() -> Tensor:
         return _log_weights(action_log_probs() - behaviour, lengths)
 
     def differentiate(entropy: Tensor) -> None:
-        norm = float(optimizer.backward(-entropy))
+        norm = float(optimizer.differentiate(-entropy))
         if not (math.isfinite(entropy.item()) and math.isfinite(norm)):
             raise NonFiniteError(
                 f"the state entropy is {entropy.item()} and its gradient has norm {norm}: lower "
@@ -329,13 +327,13 @@ def _maximize_entropy(
             if n_backtracks > config.max_backtracks:
                 break
             # A shorter step along the same gradient stays nearer to what the batch can tell.
-            optimizer.learning_rate *= 0.5
+            optimizer.param_groups[0]["lr"] *= 0.5
             continue
         n_steps, kl = n_steps + 1, divergence
         entropy = neighbourhoods.entropy(weights)
         if n_steps < config.max_search_steps:
             differentiate(entropy)
-    optimizer.learning_rate = rate
+    optimizer.param_groups[0]["lr"] = rate
     return {
         "state_entropy_before": before,
         "state_entropy": entropy.item(),

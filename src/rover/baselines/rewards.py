@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from rover.arrays import FloatArray, distinct_rows
 from rover.data import Batch
 from rover.features import (
+    AdamW,
     Encoder,
     Observations,
-    Optimizer,
     copied_tensors,
     encoder_config,
     input_statistics,
@@ -45,7 +45,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     are to be made, torch's default device, and where batches are.
     """
 
-    _optimizer: Optimizer
+    _optimizer: AdamW
 
     def __init__(
         self,
@@ -94,14 +94,10 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     def _adam(
         self, learning_rate: float, learning_rates: Mapping[str, float] | None = None
-    ) -> Optimizer:
-        """Optimizer of the module as it is now; other step sizes by names, ``reward.`` before."""
-        return Optimizer(
-            f"the networks of {type(self).__name__}",
-            {"reward": self},
-            learning_rate=learning_rate,
-            learning_rates=learning_rates,
-        )
+    ) -> AdamW:
+        """Adam for the module as it is now; other step sizes by the names of parameters."""
+        owner = f"the networks of {type(self).__name__}"
+        return AdamW(owner, self, learning_rate, learning_rates=learning_rates)
 
     @staticmethod
     def skill_dim(config: ConfigT) -> int:

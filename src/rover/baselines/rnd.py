@@ -71,7 +71,7 @@ class _RndReward(IntrinsicReward[_RndConfig]):
     def _learn(self, batch: Batch, computed: Tensor) -> dict[str, float]:
         """Train the predictor on the observations that were reached."""
         counts, errors = self._arrivals(batch), computed
-        value = self._optimizer.step((counts * errors).sum() / len(batch))
+        value = self._optimizer.descend((counts * errors).sum() / len(batch))
         self._seen_errors.update(errors[:, None], counts)
         return {"rnd_loss": value, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
 

@@ -136,7 +136,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         hidden, k = config.discriminator_hidden, config.n_skills
         self._discriminator = make_mlp(size, hidden, hidden, k, generator=generator)
         of_discriminator = {
-            f"reward._discriminator.{name}": config.discriminator_rate
+            f"_discriminator.{name}": config.discriminator_rate
             for name, _ in self._discriminator.named_parameters()
         }
         self._optimizer = self._adam(config.density_rate, of_discriminator)
@@ -196,7 +196,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         """One gradient step of the density and of the discriminator."""
         weights, bound, log_skills = computed
         of_density, of_skills = -(weights * bound).sum(), -(weights * log_skills).sum()
-        self._optimizer.step(of_density + of_skills)
+        self._optimizer.descend(of_density + of_skills)
         return {
             "smm_density_loss": of_density.item(),
             "smm_discriminator_loss": of_skills.item(),

@@ -15,8 +15,8 @@ from rover.coverage.config import RoverConfig
 from rover.errors import ConfigurationError
 from rover.features import (
     ActionPredictor,
+    AdamW,
     Encoder,
-    Optimizer,
     RepresentationLoss,
     as_tensor,
     info_nce_loss,
@@ -74,10 +74,10 @@ class RepresentationTrainer:
         if isinstance(loss, nn.Module):
             modules["objective"] = loss
         apart = {f"predictor.{name}" for name, _ in self._predictor.named_parameters()}
-        self._optimizer = Optimizer(
+        self._optimizer = AdamW(
             "the encoder",
-            modules,
-            learning_rate=config.learning_rate,
+            nn.ModuleDict(modules),
+            config.learning_rate,
             weight_decay=config.weight_decay,
             learning_rates={}
             if config.decay_predictor
@@ -117,11 +117,12 @@ class RepresentationTrainer:
         loss = self._loss(states, self.encoder(states), rows)
         config = self._config
         if config.cosine_updates is not None:
-            progress = min(1.0, int(self._optimizer.n_updates) / config.cosine_updates)
+            progress = min(1.0, self._optimizer.n_updates / config.cosine_updates)
             falling = 0.5 * (1.0 + math.cos(math.pi * progress))
             final = _FINAL_LEARNING_RATE_FRACTION
-            self._optimizer.learning_rate = config.learning_rate * (final + (1 - final) * falling)
-        value = self._optimizer.step(loss)
+            rate = config.learning_rate * (final + (1 - final) * falling)
+            self._optimizer.param_groups[0]["lr"] = rate
+        value = self._optimizer.descend(loss)
         if self._target_encoder is not None:
             with torch.no_grad():
                 for target, online in zip(

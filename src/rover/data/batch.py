@@ -6,6 +6,7 @@ transition: from its first observation, by its first action, to where its last t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Self
 
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from rover.arrays import IntArray
 from rover.data.buffer import Buffer
+
+_LARGEST_CACHE = 2**30  # bytes; what is beyond is evaluated anew each time
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,25 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def cached(self, function: Callable[[Tensor], Tensor], known: dict[int, Tensor]) -> Tensor:
+        """A function without anything to learn of the distinct observations (m, q), each evaluated
+        once and then read from `known`, by rows of the buffer's table.
+
+        Each is evaluated by itself: the last digits of a product depend on how many rows it has,
+        and a resumed run begins with nothing known.
+        """
+        outputs = []
+        rows = [-1] * len(self.observations) if self.rows is None else self.rows.tolist()
+        for number, row in enumerate(rows):
+            output = known.get(row)
+            if output is None:
+                # A copy, so that every observation is aligned in memory as any other.
+                output = function(self.observations[number : number + 1].clone())
+                if row >= 0 and len(known) * output.nbytes < _LARGEST_CACHE:
+                    known[row] = output
+            outputs.append(output)
+        return torch.cat(outputs)
 
     def to(self, device: torch.device | str) -> Self:
         """The batch with its tensors on a device; those that are there already are not copied."""

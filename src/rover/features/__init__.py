@@ -18,7 +18,7 @@ from rover.features.losses import (
     self_predictive_loss,
 )
 from rover.features.networks import (
-    Optimizer,
+    AdamW,
     as_tensor,
     copied_tensors,
     input_statistics,
@@ -30,10 +30,10 @@ from rover.features.networks import (
 
 __all__ = [
     "ActionPredictor",
+    "AdamW",
     "Encoder",
     "EncoderConfig",
     "Observations",
-    "Optimizer",
     "RepresentationLoss",
     "as_tensor",
     "copied_tensors",

@@ -182,6 +182,7 @@ class Encoder(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.config = config
+        self._dtype = getattr(torch, config.observation_dtype)
         self.feature_dim = feature_dim
         self.has_centering = centred is not None
         if centred is not None:  # the shape in which a network relates its input to the data
@@ -220,16 +221,14 @@ class Encoder(nn.Module, ABC):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, *observation_shape) into (n, feature_dim)."""
-        expected = self.config.observation_shape
-        observations = cast_observations(
-            observations, getattr(torch, self.config.observation_dtype)
-        )
-        dtype = str(observations.dtype).removeprefix("torch.")
+        expected, dtype = self.config.observation_shape, self._dtype
+        observations = cast_observations(observations, dtype)
         # Images that somebody has divided by 255 would be divided once more, in silence.
-        if tuple(observations.shape[1:]) != expected or dtype != self.config.observation_dtype:
+        if observations.shape[1:] != expected or observations.dtype != dtype:
             raise ConfigurationError(
                 f"the encoder expects {self.config.observation_dtype} observations of shape (n, "
-                f"{', '.join(map(str, expected))}), not scaled, and was given {dtype} of shape "
+                f"{', '.join(map(str, expected))}), not scaled, and was given "
+                f"{str(observations.dtype).removeprefix('torch.')} of shape "
                 f"{tuple(observations.shape)}: check the environment's observation option"
             )
         features = self._encode(observations)

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from operator import attrgetter, mul
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,6 @@ DEFAULT_GAIN = math.sqrt(2.0)
 """Gain of initial weights with which ReLU layers keep the size of their input (He et al., 2015)."""
 
 _MAX_WEIGHTS = 2**28
-
-# As in Kingma and Ba (2015); torch's defaults too.
-_BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 _LEAST_NORMAL = sys.float_info.min
 
@@ -153,9 +150,9 @@ def make_linear(
 
 @contextmanager
 def _without_denormals() -> Iterator[None]:
-    """Take numbers below 1e-38 for zero inside: the moments of a weight that has no gradient any
-    more end there, and a step on such numbers takes thirty times as long as on others."""
-    before = _LEAST_NORMAL * 0.5 == 0.0  # torch sets this mode, and does not tell it
+    """Flush numbers below 1e-38 to zero: the moments of weights without gradients end there, and a
+    step on such numbers takes thirty times as long as on others."""
+    before = _LEAST_NORMAL * 0.5 == 0.0  # torch sets this mode and has no function that reads it
     torch.set_flush_denormal(True)
     try:
         yield
@@ -163,157 +160,93 @@ def _without_denormals() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
-def _memory(tensor: Tensor) -> Tensor:
-    """A tensor's numbers in the order in which they lie in memory, as a view: the fused kernel
-    first copies what is not in C order, for nothing."""
-    return tensor.as_strided((tensor.numel(),), (1,))
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW (Loshchilov and Hutter, 2019) over a module's parameters that require
+    gradients; a state by names, and no step where a loss or gradient is not finite.
 
-
-class Optimizer:
-    """AdamW (Loshchilov and Hutter, 2019) over the parameters that require gradients.
-
-    Without weight decay it is Adam (Kingma and Ba, 2015). Moments exist from the start and not
-    from the first step, so that a state always has the same keys.
+    Without weight decay it is Adam (Kingma and Ba, 2015). Moments exist from the start, so that a
+    state has the same names before the first step and after it.
 
     Args:
-        name: whose update it is, for messages.
-        modules: modules or parameters to train, by their name in a state. Parameters of a module
-            that require no gradient now are left out (there may be none).
+        owner: whose update it is, for messages.
+        module: what to train; parameters that require no gradient now never learn.
         learning_rate: step size.
-        weight_decay: of AdamW, ≥ 0.
-        learning_rates: other step sizes, by the full name of a parameter that then has no decay.
-
-    Raises:
-        ConfigurationError: a parameter that learns does not fill the memory between its first
-            number and its last.
-
-    Attributes:
-        n_updates: () int64, steps taken.
-        learning_rate: step size of the parameters without one of their own; a schedule may set it.
+        weight_decay: ≥ 0.
+        learning_rates: other step sizes, by the name of a parameter, which then has no decay.
     """
 
     def __init__(
         self,
-        name: str,
-        modules: Mapping[str, nn.Module | nn.Parameter],
-        *,
+        owner: str,
+        module: nn.Module,
         learning_rate: float,
+        *,
         weight_decay: float = 0.0,
         learning_rates: Mapping[str, float] | None = None,
     ) -> None:
-        self.n_updates = torch.zeros((), dtype=torch.int64)
-        self._name = name
-        self._modules = dict(modules)
-        self.learning_rate = learning_rate
-        self._weight_decay = weight_decay
-        # A tensor of float32, as the fused kernel wants it.
-        self._step_count = torch.zeros((), dtype=torch.float32)
-        self._learning: list[Tensor] = []
-        self._moments: dict[str, tuple[Tensor, Tensor]] = {}
-        # Parameters and both moments by step size; None: the common step size.
-        self._groups: dict[float | None, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
-        for key, parameter in self._named_tensors().items():
-            if not parameter.requires_grad:  # frozen, or a buffer
-                continue
-            order = sorted(range(parameter.ndim), key=parameter.stride, reverse=True)
-            if not parameter.permute(order).is_contiguous():
-                raise ConfigurationError(
-                    f"parameter {key} of {name} is part of a larger tensor, or has elements that "
-                    "share memory, and cannot be trained: make it of a copy, tensor.clone()"
-                )
-            self._learning.append(parameter)
-            self._moments[key] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-            group = self._groups.setdefault((learning_rates or {}).get(key), ([], [], []))
-            for column, tensor in zip(group, (parameter, *self._moments[key]), strict=True):
-                column.append(tensor)
+        self._owner, self._module, rates = owner, module, learning_rates or {}
+        self._learning = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        groups: list[dict[str, Any]] = [
+            {"params": [p for name, p in self._learning.items() if name not in rates]}
+        ]
+        for rate in dict.fromkeys(rates.values()):
+            members = [p for name, p in self._learning.items() if rates.get(name) == rate]
+            groups.append({"params": members, "lr": rate, "weight_decay": 0.0})
+        # The fused kernel takes a third of the time, and would train what lies between the
+        # elements of a parameter that is a part of a larger tensor.
+        fused = all(p.nbytes == p.untyped_storage().nbytes() for p in self._learning.values())
+        super().__init__(groups, lr=learning_rate, weight_decay=weight_decay, fused=fused)
+        for parameter in self._learning.values():
+            moments = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            step = torch.zeros((), dtype=torch.float32, device=parameter.device if fused else "cpu")
+            self.state[parameter] = dict(
+                zip(("step", "exp_avg", "exp_avg_sq"), (step, *moments), strict=True)
+            )
 
-    def step(self, loss: Tensor) -> float:
+    @property
+    def n_updates(self) -> int:
+        """Steps taken: of a parameter that has missed some, fewer count for its moments."""
+        return max((int(moments["step"]) for moments in self.state.values()), default=0)
+
+    def differentiate(self, loss: Tensor) -> Tensor:
+        """Write the gradient of a scalar loss, without a step, and return its Euclidean norm.
+
+        Parameters that the loss does not depend on have no gradient, and :meth:`apply` leaves them
+        and their moments alone.
+        """
+        for parameter in self._learning.values():
+            parameter.grad = None
+        if loss.requires_grad:
+            with _without_denormals():
+                loss.backward(inputs=list(self._learning.values()))  # type: ignore[no-untyped-call]
+        gradients = [p.grad.flatten() for p in self._learning.values() if p.grad is not None]
+        return torch.cat(gradients).norm() if gradients else torch.zeros(())
+
+    def apply(self) -> None:
+        """Take one step along the gradient."""
+        with _without_denormals():
+            self.step()
+
+    def descend(self, loss: Tensor) -> float:
         """Take one step on a scalar loss and return its value before the step. NonFiniteError: the
         loss or its gradient is not finite; no weight was changed."""
-        norm, value = self.backward(loss)[0].item(), loss.item()
+        norm, value = float(self.differentiate(loss)), loss.item()
         if not (math.isfinite(value) and math.isfinite(norm)):
             raise NonFiniteError(
-                f"update {int(self.n_updates) + 1} of {self._name} has loss {value} and gradient "
-                f"norm {norm}: lower its learning rate (now {self.learning_rate}), and "
+                f"update {self.n_updates + 1} of {self._owner} has loss {value} and gradient "
+                f"norm {norm}: lower its learning rate (now {self.param_groups[0]['lr']}), and "
                 "check that the observations are finite"
             )
         self.apply()
         return value
 
-    def backward(self, loss: Tensor, *others: Optimizer) -> Tensor:
-        """Write the gradient of a scalar loss, without a step, for the parameters of this optimiser
-        and of `others`; zero where the loss does not depend on them.
-
-        For learners that check several losses before they change anything: the sum of losses that
-        share no parameters takes one pass. Returns the Euclidean norms of the gradients (1 +
-        others,).
-        """
-        groups = list(map(attrgetter("_learning"), (self, *others)))
-        every = list(itertools.chain(*groups))
-        norms = torch.zeros(len(groups), dtype=torch.float32, device=loss.device)
-        # Into ``.grad``, which is laid out in memory as the parameter: the fused kernels assume
-        # that, and the gradients that torch.autograd.grad returns need not be.
-        for parameter in every:
-            parameter.grad = None
-        if every and loss.requires_grad:
-            with _without_denormals():
-                loss.backward(inputs=every)  # type: ignore[no-untyped-call]
-        for parameter in every:
-            if parameter.grad is None:
-                # Zeros and not None: the fused kernel takes all parameters of a group at once.
-                parameter.grad = torch.zeros_like(parameter)
-        for number, group in enumerate(groups):
-            if group:  # the kernel: nn.utils.get_total_norm spends four times as long around it
-                each = torch._foreach_norm(list(map(attrgetter("grad"), group)))
-                norms[number] = torch.linalg.vector_norm(torch.stack(each))
-        return norms
-
-    @torch.no_grad()
-    @_without_denormals()
-    def apply(self) -> None:
-        """Take one step along the gradient that :meth:`backward` wrote."""
-        self.n_updates += 1
-        self._step_count += 1
-        # The kernel itself: torch.optim.AdamW spends five times as long around it on small layers.
-        for rate, (parameters, first, second) in self._groups.items():
-            gradients = map(attrgetter("grad"), parameters)
-            torch._fused_adamw_(
-                list(map(_memory, parameters)),
-                list(map(_memory, gradients)),
-                list(map(_memory, first)),
-                list(map(_memory, second)),
-                [],
-                [self._step_count] * len(parameters),
-                lr=self.learning_rate if rate is None else rate,
-                beta1=_BETAS[0],
-                beta2=_BETAS[1],
-                eps=_EPSILON,
-                weight_decay=self._weight_decay if rate is None else 0.0,
-                amsgrad=False,
-                maximize=False,
-            )
-
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, under the names of a state; not copied.
-
-        Parameters (those that do not learn too) and buffers, moments and counts of steps.
-        """
-        tensors = {**self._named_tensors(), "n_updates": self.n_updates}
-        for name, (first, second) in self._moments.items():
-            tensors[f"optimizer.exp_avg.{name}"] = first
-            tensors[f"optimizer.exp_avg_sq.{name}"] = second
-            # Per optimiser, since several that share a state may have one n_updates in common.
-            tensors[f"optimizer.step.{name}"] = self._step_count
-        return tensors
-
-    def _named_tensors(self) -> dict[str, Tensor]:
-        tensors: dict[str, Tensor] = {}
-        for prefix, module in self._modules.items():
-            if isinstance(module, nn.Parameter):
-                tensors[prefix] = module
-                continue
-            for key, tensor in (*module.named_parameters(), *module.named_buffers()):
-                tensors[f"{prefix}.{key}"] = tensor
+        """Everything that training changes, under the names of a state; not copied: parameters
+        and buffers of the module, moments and counts of steps."""
+        tensors = dict(self._module.named_parameters()) | dict(self._module.named_buffers())
+        for name, parameter in self._learning.items():
+            for moment, tensor in self.state[parameter].items():
+                tensors[f"optimizer.{moment}.{name}"] = tensor
         return tensors
 
 

@@ -78,7 +78,9 @@ class Finetuning(OnlineRun):
             critic_encoder=encoder,
         )
         self._start, self._stop_after = policy, config.stop_after
-        self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
+        self._acting = TabulatedPolicy(
+            self._buffer.observations, lambda seen, _: self._learner.actor(seen)
+        )
         self._is_from_scratch = actor is None
         self._is_policy_frozen = transfer != "encoder" and "policy" in (freeze or ())
         self._is_centred = self._observations.is_categorical or encoder is not None

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
+from rover.learners import PolicyNetwork, TwinCritics
 from rover.policies.policy import Policy
 
 
@@ -79,12 +79,12 @@ class NetworkPolicy(Policy):
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned; an encoder of the user's own plays no part."""
-        config, skills = PolicyNetworkConfig.model_validate(content["network"]), content["skills"]
+        config = PolicyNetwork.config_class.model_validate(content["network"])
         networks = []
         for weights in content["networks"]:
             networks.append(PolicyNetwork(config, generator=torch.Generator()))
             networks[-1].load_state_dict(weights)
-        return cls(networks, skills).eval().requires_grad_(False)
+        return cls(networks, content["skills"]).eval().requires_grad_(False)
 
 
 class GreedyPolicy(Policy):
@@ -125,7 +125,7 @@ class GreedyPolicy(Policy):
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned."""
-        config = PolicyNetworkConfig.model_validate(content["network"])
+        config = TwinCritics.config_class.model_validate(content["network"])
         critics = TwinCritics(config, generator=torch.Generator())
         critics.load_state_dict(content["critics"])
         return cls(critics.eval())

@@ -1,0 +1,545 @@
+"""Learners: update a policy from transitions and rewards, for finite actions.
+
+DDPG and SAC have a softmax actor, CQL has none. All have twin critics, the smaller of which
+counters overestimation (Fujimoto et al., 2018), and targets that follow them. Expectations over a
+policy are sums over its actions, so nothing is sampled.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from rover.data import Batch
+from rover.errors import NonFiniteError
+from rover.features import (
+    AdamW,
+    Encoder,
+    EncoderConfig,
+    Observations,
+    copied_tensors,
+    encoder_config,
+    layer_shapes,
+    make_encoder,
+    orthogonal_,
+    restore_tensors,
+)
+from rover.features.config import MAX_LAYERS
+
+_LARGE = {"hidden_sizes": (1024, 1024), "batch_size": 1024, "critic_learning_rate": 1e-4}
+
+
+class _LearnerConfig(BaseModel):
+    """Settings that all learners share; the defaults are preset ``fast``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    PUBLISHED: ClassVar[Mapping[str, Any]] = _LARGE  # sizes and step sizes of the ROVER paper
+
+    hidden_sizes: tuple[PositiveInt, ...] = Field(
+        (128, 64),
+        min_length=1,
+        description="hidden layers of every network; for images the encoder is the first",
+    )
+    batch_size: PositiveInt = Field(256, description="transitions per update")
+    target_rate: float = Field(
+        0.01, gt=0, le=1, description="share of the critics that enters the targets per update"
+    )
+    critic_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the critics")
+
+    def encoder(self, observations: Observations) -> EncoderConfig:
+        """The encoder of a learner's networks: their first hidden layer, or convolutions."""
+        width = None if observations.is_image else self.hidden_sizes[0]
+        return encoder_config(observations, architecture="learner", feature_dim=width)
+
+
+class DDPGConfig(_LearnerConfig):
+    """Settings of :class:`rover.learners.DiscreteDDPG`; the defaults are preset ``fast``."""
+
+    PUBLISHED = {**_LARGE, "actor_learning_rate": 1e-4}
+
+    update_every: PositiveInt = Field(2, description="environment steps between updates")
+    actor_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the actor")
+    entropy_coefficient: float = Field(
+        0.0, ge=0, description="weight of the policy's entropy in the actor's objective"
+    )
+
+
+class SACConfig(_LearnerConfig):
+    """Settings of :class:`rover.learners.DiscreteSAC`; the defaults are preset ``fast``."""
+
+    PUBLISHED = {
+        **_LARGE,
+        "actor_learning_rate": 1e-5,
+        "critic_learning_rate": 1e-5,
+        "temperature_learning_rate": 1e-5,
+    }
+
+    update_every: PositiveInt = Field(2, description="environment steps between updates")
+    actor_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the actor")
+    initial_temperature: PositiveFloat = Field(0.1, description="α, the entropy's weight, at first")
+    # Usual is 0.98, which keeps the policy nearly uniform.
+    target_entropy_ratio: float = Field(
+        0.2, gt=0, lt=1, description="entropy at which α settles, as a share of log A"
+    )
+    temperature_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of log α")
+
+
+class CQLConfig(_LearnerConfig):
+    """Settings of :class:`rover.learners.DiscreteCQL`; the defaults are preset ``fast``."""
+
+    conservative_weight: float = Field(
+        0.01, ge=0, description="weight of what keeps values of actions outside the data low"
+    )
+
+
+class _NetworkConfig(BaseModel):
+    """Shape of an actor or twin critics, as plain data that survives JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoder: EncoderConfig
+    n_actions: PositiveInt
+    hidden_sizes: tuple[PositiveInt, ...] = Field(default=(), max_length=MAX_LAYERS)
+    skill_dim: NonNegativeInt = 0
+
+
+class _Heads(nn.Module):
+    """H perceptrons of one shape on the same features, evaluated in batched products."""
+
+    def __init__(
+        self,
+        n_heads: int,
+        output_gain: float,
+        feature_dim: int,
+        config: _NetworkConfig,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        widths = feature_dim + config.skill_dim, *config.hidden_sizes, config.n_actions
+        shapes = layer_shapes(*widths)
+        layers = [torch.empty(n_heads, m, n, dtype=torch.float32) for n, m in shapes]
+        for number, layer in enumerate(layers):
+            # √2 makes up for the half of the units that ReLU cuts off (He et al., 2015).
+            gain = output_gain if number == len(layers) - 1 else math.sqrt(2.0)
+            for weights in layer:
+                orthogonal_(weights, gain=gain, generator=generator)
+        biases = [torch.zeros(n_heads, 1, m, dtype=torch.float32) for _, m in shapes]
+        # The first layer in two blocks, so that features are multiplied once for all skills.
+        layers[0], of_skill = (
+            block.contiguous() for block in torch.tensor_split(layers[0], [feature_dim], dim=2)
+        )
+        self.weights, self.biases = nn.ParameterList(layers), nn.ParameterList(biases)
+        self.skill_weights = nn.Parameter(of_skill) if config.skill_dim else None
+        # Looking parameters up in their lists takes as long as a small layer itself.
+        self._layers = tuple(zip(self.weights, self.biases, strict=True))
+
+    def forward(
+        self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
+    ) -> Tensor:
+        """Evaluate all heads, (H, n, A), at the rows `index` (n,) of `features` (m, f), or at every
+        row; with skills (n, k) if there are any. Each layer takes each distinct row once."""
+        if index is not None and len(index) < len(features):
+            features, index = features[index], None
+        output = features.T.expand(self.n_heads, -1, -1)
+        # In columns, (H, width, n), so that gradients of weights lie in memory as the weights do.
+        for number, (weight, bias) in enumerate(self._layers):
+            output = torch.baddbmm(bias.mT, weight, F.relu(output) if number else output)
+            if number == 0 and skills is not None and self.skill_weights is not None:
+                output = output if index is None else output.mT.index_select(1, index).mT
+                output, index = output + self.skill_weights @ skills.T, None
+        return output.mT if index is None else output.mT.index_select(1, index)
+
+
+class _HeadedNetwork(nn.Module):
+    """Heads on the features of an encoder: the one given, or a new one."""
+
+    config_class = _NetworkConfig
+    heads_name: ClassVar[str]  # in files
+    n_heads: ClassVar[int]
+    output_gain: ClassVar[float]
+
+    def __init__(
+        self, config: _NetworkConfig, *, encoder: Encoder | None = None, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
+        width = self.encoder.feature_dim
+        heads = _Heads(self.n_heads, self.output_gain, width, config, generator)
+        self.add_module(self.heads_name, heads)
+
+
+class PolicyNetwork(_HeadedNetwork):
+    """π(a|x, z) = softmax_a of logits, one head on an encoder; nearly uniform at first."""
+
+    heads_name, n_heads, output_gain = "head", 1, 0.01
+    head: _Heads
+
+    def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
+        """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k)."""
+        logits: Tensor = self.head(self.encoder(observations).float(), None, skills)
+        return logits.squeeze(0)
+
+
+class TwinCritics(_HeadedNetwork):
+    """Q1 and Q2 of all actions, two heads on one encoder."""
+
+    heads_name, n_heads, output_gain = "heads", 2, 1.0
+    heads: _Heads
+
+    def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
+        """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""
+        q: Tensor = self.heads(self.encoder(observations).float(), None, skills)
+        return q
+
+
+class _Learner(nn.Module):
+    """Twin critics on one encoder, and target critics θ' ← θ' + τ (θ − θ').
+
+    Every distinct observation of a batch is encoded once. Where the encoder is for images, does not
+    learn, or `shares_encoder`, the target critics, and a new actor, read the critics' features;
+    otherwise they have an encoder of their own.
+
+    Args:
+        encoder: shape of new encoders (``config.encoder``).
+        skill_dim: width of the skill that conditions the networks; 0: none.
+        critic_encoder: an encoder for the critics instead of a new one. It is copied, and learns
+            with them if any of its parameters requires gradients.
+        generator: source of the initial weights.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        encoder: EncoderConfig,
+        *,
+        n_actions: int,
+        config: Any,
+        skill_dim: int = 0,
+        critic_encoder: Encoder | None = None,
+        shares_encoder: bool = False,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        base = copy.deepcopy(critic_encoder) or make_encoder(encoder, generator)
+        # Networks learn in single precision; an encoder that does not learn keeps its own.
+        base = base.float() if base.is_trainable else base.eval()
+        self.shares_encoder = shares_encoder or base.config.kind == "conv"
+        shape = _NetworkConfig(
+            encoder=base.config,
+            n_actions=n_actions,
+            hidden_sizes=config.hidden_sizes[1:],
+            skill_dim=skill_dim,
+        )
+        self.critics = TwinCritics(shape, encoder=base, generator=generator)
+        # The first targets are of the values that they correct.
+        self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
+        if self.shares_encoder or not base.is_trainable:
+            self.target_critics.encoder = base
+        pairs = zip(self.target_critics.parameters(), self.critics.parameters(), strict=True)
+        # Buffers stay: the centring of the input is set for both at once.
+        self._pairs = [(target, own) for target, own in pairs if target is not own]
+        self._is_frozen = not base.is_trainable
+        # Outputs without anything to learn, by rows of the buffer's observations.
+        self._known_features: dict[int, Tensor] = {}
+        self._known_regressors: dict[int, Tensor] = {}
+        # An encoder that was given has been centred on its own data.
+        is_new = critic_encoder is None
+        self._new_encoders = [base, self.target_critics.encoder] if is_new else []
+        self._learning_rates: dict[str, float] = {}  # of parameters that are not the critics'
+
+    @cached_property
+    def _optimizer(self) -> AdamW:
+        # Made at its first use, when a subclass has all its networks.
+        rate = self.config.critic_learning_rate
+        others = {name: x for name, x in self._learning_rates.items() if x != rate}
+        return AdamW(self.name, self, rate, learning_rates=others)
+
+    def set_centering(self, center: NDArray[Any], scale: NDArray[np.floating[Any]]) -> None:
+        """Relate the input of every new network to the data (:meth:`Encoder.set_centering`)."""
+        for encoder in self._new_encoders:
+            encoder.set_centering(center, scale)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that training depends on as named tensors, copied."""
+        return copied_tensors(self._optimizer.tensors())
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`state` of a learner of the same settings and given networks returned:
+        what follows has the same bits. ArtefactError: it does not fit; nothing was changed."""
+        restore_tensors(self._optimizer.tensors(), state, owner="the learner")
+        self._known_features.clear()
+        self._known_regressors.clear()
+
+    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Critics' features (m, f) of the distinct observations, Q (2, n, A) where transitions
+        begin, and Q (2, n) of the actions taken."""
+        if self._is_frozen:
+            features = batch.cached(self.critics.encoder, self._known_features).float()
+        else:
+            features = self.critics.encoder(batch.observations)
+        q = self.critics.heads(features, batch.index, batch.skills)
+        return features, q, q.gather(2, batch.actions.expand(2, -1)[..., None])[..., 0]
+
+    @torch.no_grad()
+    def _target_q(self, batch: Batch, features: Tensor) -> Tensor:
+        """Target critics (2, n, A) where transitions lead; `features` (m, f) are the critics'."""
+        if self.target_critics.encoder is not self.critics.encoder:
+            features = self.target_critics.encoder(batch.observations)
+        q: Tensor = self.target_critics.heads(features, batch.next_index, batch.skills)
+        return q
+
+    @staticmethod
+    def critic_loss(taken: Tensor, targets: Tensor) -> Tensor:
+        """Mean of (Q − y)² over transitions, summed over both critics."""
+        return 2.0 * F.mse_loss(taken, targets.expand_as(taken))
+
+    def _step(self, loss: Tensor, **figures: Tensor) -> dict[str, float]:
+        """Take one step down `loss`, and one of the targets; the figures as numbers."""
+        figures["gradient_norm"] = self._optimizer.differentiate(loss)
+        # One transfer for all of them: reading a tensor's number waits for its computation.
+        values = torch.stack(tuple(figures.values())).tolist()
+        metrics = dict(zip(figures, values, strict=True))
+        if not all(map(math.isfinite, values)):
+            listed = ", ".join(f"{name} {value}" for name, value in metrics.items())
+            raise NonFiniteError(
+                f"update {self._optimizer.n_updates + 1} of {self.name} has {listed}: check that "
+                "rewards and observations are finite, or lower the learning rates or the scale of "
+                "the rewards"
+            )
+        self._optimizer.apply()
+        with torch.no_grad():
+            for target, own in self._pairs:
+                target.lerp_(own, self.config.target_rate)
+        return metrics
+
+
+class DiscreteDDPG(_Learner):
+    """Deep deterministic policy gradients (Lillicrap et al., 2016) for finite actions.
+
+    Critics: y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a), with the current actor and the target
+    critics. Actor: maximises Σ_a π(a|x) min(Q1, Q2)(x, a) + c H(π(·|x)), exactly. An encoder that
+    both share is trained by the critics' loss alone (Yarats et al., 2022).
+
+    Args:
+        encoder, config, critic_encoder, options: as of the base class.
+        actor: a policy to start from instead of a new network: any module from raw observations (n,
+            *shape) to logits (n, A). It is copied and put in evaluation mode, so that drop-out
+            draws nothing; only parameters that require gradients learn.
+        actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
+            ``"actor.weights"``.
+    """
+
+    name = "DDPG"
+
+    def __init__(
+        self,
+        encoder: EncoderConfig,
+        *,
+        config: DDPGConfig | SACConfig,
+        actor: nn.Module | None = None,
+        actor_learning_rates: Mapping[str, float] | None = None,
+        critic_encoder: Encoder | None = None,
+        generator: torch.Generator,
+        **options: Any,
+    ) -> None:
+        options |= {"config": config, "critic_encoder": critic_encoder, "generator": generator}
+        shares_encoder = actor is None and critic_encoder is not None
+        super().__init__(encoder, shares_encoder=shares_encoder, **options)
+        self._is_new, shape = actor is None, self.critics.config
+        self.actor: Any
+        self._regressors_are_fixed = False
+        if actor is not None:
+            self.actor = copy.deepcopy(actor).eval()
+            if hasattr(actor, "regressors"):
+                # Tried out, since some of what is below them may learn.
+                dtype = getattr(torch, encoder.observation_dtype)
+                blank = torch.zeros((1, *encoder.observation_shape), dtype=dtype)
+                self._regressors_are_fixed = not self.actor.regressors(blank).requires_grad
+        elif self.shares_encoder:
+            self.actor = PolicyNetwork(shape, encoder=self.critics.encoder, generator=generator)
+        else:
+            shape = shape.model_copy(update={"encoder": encoder})
+            self.actor = PolicyNetwork(shape, generator=generator)
+            self._new_encoders.append(self.actor.encoder)
+        own = [name for name, _ in self.named_parameters() if name.startswith("actor.")]
+        self._learning_rates |= dict.fromkeys(own, config.actor_learning_rate)
+        self._learning_rates |= actor_learning_rates or {}
+
+    @property
+    def temperature(self) -> float:
+        """Weight of the policy's entropy in the actor's objective."""
+        return float(self.config.entropy_coefficient)
+
+    def policy_module(self) -> nn.Module:
+        """Copy the policy, in evaluation mode: a :class:`PolicyNetwork` without gradients, or a
+        module of the class of the actor that was given. No later update changes the copy."""
+        module: nn.Module = copy.deepcopy(self.actor).eval()
+        return module.requires_grad_(False) if self._is_new else module
+
+    def update(
+        self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
+    ) -> dict[str, float]:
+        """Take one step of critics and actor, and of the targets.
+
+        Args:
+            batch: n windows: where they begin, the first action, and where they lead.
+            returns: (n,) n-step returns, any floating dtype.
+            discounts: (n,) γ^j, zero after termination (:func:`rover.data.n_step_batch`).
+            train_actor: False leaves the actor as it is, so that critics can learn the values of a
+                pretrained actor before it moves.
+
+        Returns:
+            Losses, means of the values of actions taken (``q_mean``) and of y (``target_mean``),
+            the policy's entropy in nats and the norm of the gradient, all before the step.
+
+        Raises:
+            NonFiniteError: a loss or gradient is not finite; no weight was changed.
+        """
+        features, q, taken = self._values(batch)
+        log_probs, next_log_probs = self._log_policy(batch, features)
+        next_values = self.next_values(next_log_probs, self._target_q(batch, features))
+        targets = returns.float() + discounts.float() * next_values
+        entropy = _entropies(log_probs).mean()
+        critic_loss = self.critic_loss(taken, targets)
+        actor_loss = self.actor_loss(log_probs, q.detach(), entropy)
+        # Neither loss depends on the other's parameters, so that one pass serves both.
+        loss = critic_loss
+        if train_actor:
+            loss = loss + actor_loss + self.temperature_loss(entropy.detach())
+        return self._step(
+            loss,
+            critic_loss=critic_loss,
+            actor_loss=actor_loss,
+            q_mean=taken.mean(),
+            target_mean=targets.mean(),
+            policy_entropy=entropy,
+        )
+
+    def _log_policy(self, batch: Batch, critic_features: Tensor) -> tuple[Tensor, Tensor]:
+        """Log π (n, A) float32 where transitions begin, and where they lead without a graph."""
+        if self._is_new:
+            shares = self.shares_encoder
+            features = (
+                critic_features.detach() if shares else self.actor.encoder(batch.observations)
+            )
+            if batch.skills is not None:
+                here = self.actor.head(features, batch.index, batch.skills)[0]
+                with torch.no_grad():
+                    there = self.actor.head(features, batch.next_index, batch.skills)[0]
+                return F.log_softmax(here, dim=1), F.log_softmax(there, dim=1)
+            logits = self.actor.head(features)[0]  # (m, A)
+        elif self._regressors_are_fixed:
+            known = batch.cached(self.actor.regressors, self._known_regressors)
+            logits = self.actor.logits_from_regressors(known)
+        else:
+            logits = self.actor(batch.observations)
+        # Of any size and dtype: differences of logits are taken before digits are dropped.
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        table = F.log_softmax(logits, dim=1, dtype=precise).float()
+        return table[batch.index], table.detach()[batch.next_index]
+
+    def next_values(self, log_probs: Tensor, q: Tensor) -> Tensor:
+        """Values (n,) of the policy (n, A) by the target critics (2, n, A)."""
+        return (log_probs.exp() * q.amin(dim=0)).sum(dim=1)
+
+    def actor_loss(self, log_probs: Tensor, q: Tensor, entropy: Tensor) -> Tensor:
+        """Minus the mean of Σ_a π(a|x) min(Q1, Q2)(x, a), and minus the weighted entropy ()."""
+        values = (log_probs.exp() * q.amin(dim=0)).sum(dim=1)
+        return -values.mean() - self.temperature * entropy
+
+    def temperature_loss(self, entropy: Tensor) -> Tensor:
+        """Loss of the temperature at the policy's entropy (); zero, since it is constant."""
+        return torch.zeros_like(entropy)
+
+
+class DiscreteSAC(DiscreteDDPG):
+    """Soft actor-critic for finite actions (Haarnoja et al., 2018; Christodoulou, 2019).
+
+    Critics: y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')). Actor: maximises
+    Σ_a π(a|x) (min(Q1, Q2)(x, a) − α log π(a|x)), exactly. The temperature α brings the entropy to
+    H̄ = ``target_entropy_ratio`` · log A, by Adam on log α · (H(π) − H̄).
+    """
+
+    name = "SAC"
+
+    def __init__(self, encoder: EncoderConfig, *, config: SACConfig, **options: Any) -> None:
+        super().__init__(encoder, config=config, **options)
+        # In float64, so that a temperature that does not move is the number that was set.
+        initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
+        self.log_temperature = nn.Parameter(initial)
+        self._learning_rates["log_temperature"] = config.temperature_learning_rate
+
+    @property
+    def temperature(self) -> float:
+        """α > 0."""
+        return math.exp(self.log_temperature.item())
+
+    def next_values(self, log_probs: Tensor, q: Tensor) -> Tensor:
+        """Values (n,) of the policy with its entropy, at the end of a window alone."""
+        return super().next_values(log_probs, q) + self.temperature * _entropies(log_probs)
+
+    def temperature_loss(self, entropy: Tensor) -> Tensor:
+        """log α · (H(π) − H̄): α rises where the entropy is below its target."""
+        target = self.config.target_entropy_ratio * math.log(self.critics.config.n_actions)
+        loss: Tensor = self.log_temperature * (entropy - target)
+        return loss
+
+
+class DiscreteCQL(_Learner):
+    """Conservative Q-learning for finite actions, without an actor (Kumar et al., 2020).
+
+    y = R + γ^j min(Q1', Q2')(x', a*), a* the greatest of min(Q1, Q2)(x', ·), as in double
+    Q-learning (van Hasselt et al., 2016). Loss, summed over both critics: the regression on y, plus
+    w · E[log Σ_a exp Q(x, a) − Q(x, a taken)].
+    """
+
+    name = "CQL"
+
+    def policy_module(self) -> TwinCritics:
+        """Copy the critics, in evaluation mode; no later update changes the copy."""
+        return copy.deepcopy(self.critics).eval().requires_grad_(False)
+
+    def update(self, batch: Batch, returns: Tensor, discounts: Tensor) -> dict[str, float]:
+        """Take one step of the critics, and of the targets, as of :meth:`DiscreteDDPG.update`."""
+        features, q, taken = self._values(batch)
+        with torch.no_grad():
+            next_q = self.critics.heads(features, batch.next_index, batch.skills)
+            greedy = next_q.amin(dim=0).argmax(dim=1, keepdim=True)
+            next_values = self._target_q(batch, features).amin(dim=0).gather(1, greedy)[:, 0]
+        targets = returns.float() + discounts.float() * next_values
+        td_loss = self.critic_loss(taken, targets)
+        conservative_loss = self.conservative_loss(q, taken)
+        loss = td_loss + self.config.conservative_weight * conservative_loss
+        return self._step(
+            loss,
+            critic_loss=loss,
+            td_loss=td_loss,
+            conservative_loss=conservative_loss,
+            q_mean=taken.mean(),
+            target_mean=targets.mean(),
+        )
+
+    @staticmethod
+    def conservative_loss(q: Tensor, taken: Tensor) -> Tensor:
+        """Kumar et al. (2020), eq. 4: values (2, n, A) are low everywhere, except in the data."""
+        return (torch.logsumexp(q, dim=2) - taken).mean(dim=1).sum()
+
+
+def _entropies(log_probs: Tensor) -> Tensor:
+    """H(π(·|x)) in nats, (n,)."""
+    return -(log_probs.exp() * log_probs).sum(dim=1)
