@@ -2,14 +2,13 @@
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from same_files import assert_same
-from small_agents import BONUS_AGENTS, SMALL, assert_resumes_to_the_bit
+from small_agents import BONUS_AGENTS, SMALL
 from small_envs import ENVIRONMENTS
 
 import rover
@@ -55,33 +54,6 @@ def test_a_run_folder_and_what_is_read_from_it(name, tmp_path):
     assert_same(folder, tmp_path / "twice", *FILES)
     another = small_grid_agent(name, seed=2).learn(100)
     assert not np.array_equal(another.buffer.actions, agent.buffer.actions)
-
-
-RESUMED: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: ("onehot", {}) for name in SMALL},
-    "random": ("random starts and slip", {}),
-    "rnd": (  # updates out of step with snapshots
-        "onehot",
-        {"learner": {"hidden_sizes": (16,), "batch_size": 24, "update_every": 7}},
-    ),
-    "smm": ("vector", {}),
-    "apt": ("symbols", {}),
-    "maxent": ("lake", {}),
-    "cic": ("pixels", {"skill_every": 20, "reward_scale": "standard"}),
-    "e3b": ("vector", {}),
-    "mepol": ("random starts and slip", {}),
-    "mepol, vectors": ("vector", {}),
-}
-
-
-@pytest.mark.parametrize("name", RESUMED)
-def test_a_run_resumes_in_the_same_bits(name, tmp_path):
-    env, changes = RESUMED[name]
-    name = name.partition(",")[0]
-    make = partial(make_agent, name, seed=5, **{**SMALL[name], **changes})
-    assert_resumes_to_the_bit(
-        make, ENVIRONMENTS[env], tmp_path, steps=260 if "mepol" in name else 150
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Pictures that do not repeat: seen by slow features, by a function of the buffer alone."""
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from small_agents import assert_resumes_to_the_bit
 from small_envs import Disc, image_place, numbered_place
 
 from rover import Rover, load_policy, make_agent, solve
@@ -191,11 +189,6 @@ def test_pictures_of_any_data_are_planned_on_by_slow_features(source):
                 rewards.append(float(reward(None, None, seen[None])[0]))
         earned[name] = np.mean(rewards)
     assert earned["plan"] > 3.0 * earned["chance"]
-
-
-def test_a_run_resumes_in_the_same_bits(tmp_path):
-    make = partial(Rover, seed=1, checkpoint_every=50, **QUICK)
-    assert_resumes_to_the_bit(make, Disc, tmp_path, steps=150)
 
 
 def test_pictures_that_repeat_are_seen_as_before():

@@ -1,14 +1,11 @@
 """Bounded Box actions as agents choose among them: the set, collecting, policies, files, plans."""
 
-from functools import partial
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
-from small_agents import assert_resumes_to_the_bit
 
 import rover
 from rover.data import Buffer
@@ -161,9 +158,3 @@ def test_a_task_is_learned_and_a_policy_from_nothing_acts_in_the_same_space():
     result = rover.finetune(None, task, total_timesteps=60)
     action = result.policy.act(task.reset(seed=0)[0], np.random.default_rng(0))
     assert task.action_space.contains(action)
-
-
-def test_a_run_of_torques_resumes_to_the_bit(tmp_path):
-    settings = {"seed": 3, "measure_share": 0.0, "checkpoint_every": 50, "policy_every": 40}
-    make, make_env = partial(rover.Rover, **settings), partial(gym.make, "Pendulum-v1")
-    assert_resumes_to_the_bit(make, make_env, tmp_path, steps=120)

@@ -1,7 +1,6 @@
 """Fine-tuned runs that were stopped end in the same bits as those that were not."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import gymnasium as gym
 import pytest
 import torch
 from run_folders import make_incomplete
-from same_files import assert_same, content
+from same_files import assert_same
 from torch import nn
 from transfer_cases import (
     OFFLINE,
@@ -17,15 +16,11 @@ from transfer_cases import (
     Stopped,
     corridor,
     coverage_policy,
-    network_policy,
-    solved_policy,
     stop_at,
     walked,
 )
 
-from rover import adapt, make_agent
 from rover.cli import main
-from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import is_complete
@@ -39,55 +34,18 @@ pytestmark = [
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
 STEPS = 270
-SMALL_BATCH = {**QUICK["learner"], "batch_size": 8}
-ADAPT: dict[str, Any] = {"evaluate_every": 20, "checkpoint_every": 15, "evaluation_episodes": 1}
-GRID: dict[str, Any] = {"layout": "S....\n.#.#.\n.....", "horizon": 40}
 Learn = Callable[..., Any]
-"""Learns a task in a run folder, which lies beside that of what it begins with."""
+"""Learns a task in a run folder."""
 
 
-def by_steps(make_policy: Callable[[], Any], see: str = "onehot", **settings: Any) -> Learn:
-    def learn(run_dir: Path, **how: Any) -> Any:
-        how = {**SETTINGS, **settings, "total_timesteps": STEPS, "run_dir": run_dir, **how}
-        return finetune(make_policy(), corridor(see).make_env(), **how)
-
-    return learn
+def by_steps(run_dir: Path, **how: Any) -> Any:
+    how = {**SETTINGS, "total_timesteps": STEPS, "run_dir": run_dir, **how}
+    return finetune(coverage_policy(), corridor().make_env(), **how)
 
 
-def by_plans(steps: int, env_id: str, goal: Mapping[str, Any], **keywords: Any) -> Learn:
-    def learn(run_dir: Path, **how: Any) -> Any:
-        source = run_dir.parent / "source"
-        if not source.exists():
-            make_agent("random", make_env(env_id, keywords), seed=0, run_dir=source).learn(150)
-        how = {**ADAPT, "total_timesteps": steps, "run_dir": run_dir, **how}
-        return adapt(source, make_env(env_id, {**keywords, **goal}), **how)
-
-    return learn
-
-
-def offline(run_dir: Path, algorithm: str = "cql", **how: Any) -> Any:
+def offline(run_dir: Path, **how: Any) -> Any:
     settings = {**OFFLINE, "evaluate_every": 50, "checkpoint_every": 50, "run_dir": run_dir, **how}
-    env = corridor().make_env()
-    return train_offline(walked(), env, updates=120, algorithm=algorithm, **settings)
-
-
-GOAL = {"goal": (4, 2)}
-CASES: dict[str, tuple[Learn, int]] = {
-    "rover's policy": (by_steps(coverage_policy), 120),
-    "before any checkpoint": (by_steps(coverage_policy), 0),
-    "sac, after learning": (by_steps(coverage_policy, algorithm="sac"), 240),
-    "policy and encoder, learning": (by_steps(coverage_policy, transfer="both", freeze=[]), 120),
-    "a policy with skills": (by_steps(lambda: network_policy(skills=3), warmup_steps=150), 120),
-    "a solved policy": (by_steps(solved_policy), 240),
-    "from scratch, three steps": (by_steps(lambda: None, n_steps=3), 120),
-    "images": (by_steps(lambda: coverage_policy("pixels"), "pixels", learner=SMALL_BATCH), 60),
-    "a plan, while exploring": (by_plans(40, "rover/Grid-v0", GOAL, **GRID), 20),
-    "a plan, after the goal was met": (by_plans(80, "rover/Grid-v0", GOAL, **GRID), 60),
-    "a plan for an own reward": (by_plans(80, "FrozenLake-v1", {}), 40),
-    "a plan on continuous states": (by_plans(40, "MountainCar-v0", {}, max_episode_steps=50), 20),
-    "offline": (offline, 100),
-    "offline, ddpg": (partial(offline, algorithm="ddpg"), 50),
-}
+    return train_offline(walked(), corridor().make_env(), updates=120, **settings)
 
 
 def whole_and_stopped(folder: Path, learn: Learn, stop: int) -> tuple[Path, Path]:
@@ -99,26 +57,6 @@ def whole_and_stopped(folder: Path, learn: Learn, stop: int) -> tuple[Path, Path
     assert is_complete(whole)
     assert not is_complete(stopped)
     return whole, stopped
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_stopped_run_ends_in_the_same_bits(case, tmp_path):
-    learn, stop = CASES[case]
-    whole, stopped = whole_and_stopped(tmp_path, learn, stop)
-    data = {}
-    if case.startswith("offline"):
-        with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
-            resume_task(stopped)
-        with pytest.raises(ConfigurationError, match="give the same buffer"):
-            resume_task(stopped, buffer=walked(steps=300))
-        data = {"buffer": walked()}
-    elif stop in (0, 120):  # and once more
-        with pytest.raises(Stopped):
-            resume_task(stopped, callback=stop_at(240))
-    resumed = resume_task(stopped, **data)
-    names = ("config.json", "metrics.jsonl", "policy.safetensors", "summary.json")
-    assert_same(whole, stopped, *names)
-    assert list(resumed.curve) == content(whole / "metrics.jsonl")
 
 
 def test_what_cannot_be_made_again_is_given(tmp_path):
@@ -145,11 +83,17 @@ def test_what_cannot_be_made_again_is_given(tmp_path):
 
 
 def test_what_cannot_be_resumed(tmp_path):
-    whole, _ = whole_and_stopped(tmp_path, by_steps(coverage_policy), 180)
+    whole, _ = whole_and_stopped(tmp_path, by_steps, 180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
         resume_task(whole)
     with pytest.raises(ArtefactError, match=r"it has no config\.json"):
         resume_task(tmp_path)
+    with pytest.raises(Stopped):
+        offline(tmp_path / "offline", callback=stop_at(50))
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
+        resume_task(tmp_path / "offline")
+    with pytest.raises(ConfigurationError, match="give the same buffer"):
+        resume_task(tmp_path / "offline", buffer=walked(steps=300))
 
 
 def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path):

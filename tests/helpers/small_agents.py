@@ -1,16 +1,11 @@
 """Settings under which a run of a few hundred steps takes a fraction of a second; and such runs."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
-import torch
 from small_envs import ENVIRONMENTS
 
-from rover.baselines import make_agent, resume_agent
-from rover.policies import load_policy
+from rover.baselines import make_agent
 from rover.training.agent import Agent
 
 SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
@@ -63,28 +58,3 @@ def lines_of(agent: Agent[Any], steps: int) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     agent.learn(steps, callback=lambda line: lines.append(dict(line)))
     return lines
-
-
-def assert_resumes_to_the_bit(
-    make: Callable[..., Agent[Any]],
-    make_env: Callable[[], gym.Env[Any, Any]],
-    run_dir: Path,
-    *,
-    steps: int,
-) -> None:
-    """A run stopped halfway and resumed makes the lines, transitions and policy of a whole one."""
-    whole = make(make_env(), run_dir=None)
-    lines = lines_of(whole, steps)
-    assert len(lines) >= 3
-    halfway = lines[len(lines) // 2]["step"]
-    begun = lines_of(make(make_env(), run_dir=run_dir), halfway)
-    resumed = resume_agent(run_dir, env=make_env())
-    assert begun + lines_of(resumed, steps - halfway) == lines
-    for name, column in whole.buffer.state().items():
-        np.testing.assert_array_equal(column, resumed.buffer.state()[name])
-    found = resumed.policy.state_dict()
-    for name, tensor in whole.policy.state_dict().items():
-        assert torch.equal(tensor, found[name]), name
-    table = whole.buffer.observations.rows
-    stored = load_policy(run_dir / "policy.safetensors")
-    np.testing.assert_array_equal(stored.probs(table), whole.policy.probs(table))
