@@ -37,31 +37,12 @@ if TYPE_CHECKING:
 _FAILED = 1
 """Exit code: some runs failed; the others are there."""
 
-# Columns of the table on the screen; the files have all of them, and what they mean.
+# Columns of the table on the screen; the page has all of them, with intervals, and explains them.
 _SHOWN = (
-    "states_seen",
-    "observations",
-    "data_cells",
-    "first_arrival",
-    "steps_to_full_coverage",
-    "resampling_steps",
-    "mean_coverage",
-    "p_coverage_95",
-    "cells",
-    "knn_entropy",
-    "optimality_ratio",
-    "drop_optimality_ratio",
+    *("states_seen", "observations", "data_cells", "first_arrival", "steps_to_full_coverage"),
+    *("resampling_steps", "mean_coverage", "p_coverage_95", "cells", "knn_entropy"),
+    *("optimality_ratio", "drop_optimality_ratio"),
 )
-
-_LEGEND = {
-    "data_cells": "cells seen: by the data, of a net that random actions divide into 50.",
-    "first_arrival": "first arrival: steps until the first reward above the usual one.",
-    "steps_to_full_coverage": "all seen: steps of pretraining to see every state.",
-    "resampling_steps": "seen again: steps until episodes of the final policy visit all states.",
-    "cells": "cells: visited by a set of episodes of the final policy.",
-    "drop_optimality_ratio": "drop: J/J* of the last policy less the best one during the run.",
-}
-
 
 _Seeds = Annotated[
     tuple[int, ...],
@@ -158,7 +139,7 @@ def compare(
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
     report = _run(partial(run_study, study), words, making, runs_dir=folder, out=folder)
-    say(_table(report), _legend(report))
+    say(_table(report), "Interquartile means over runs; > marks a lower bound.\n")
     return _finish(report)
 
 
@@ -336,13 +317,6 @@ def _table(report: Report) -> Table:
         if len(report.of([case])):
             table.add_row(*cells)
     return table
-
-
-def _legend(report: Report) -> str:
-    """Lines on the columns of the table that are there."""
-    lines = [line for name, line in _LEGEND.items() if report.measured([name])]
-    first = "Interquartile means over runs; > marks a lower bound: some run did not get there."
-    return "\n".join([first, *lines, ""])
 
 
 def _finish(report: Report) -> int:

@@ -89,8 +89,7 @@ def execute(
         sources = {run.source.folder: run.source for run in unmade if run.source is not None}
         first = [run for run in sources.values() if not _is_done(run, failures)]
         say(f"{len(unmade)} of {len(every)} runs to be made, {jobs} side by side")
-        # One thread each: more would change the bits, and two runs would fight over the cores.
-        with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
+        with _one_thread():
             # With nothing to make no cluster is asked for.
             pool = (executor if unmade else EXECUTORS["local"]).open(jobs)
             context = (provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
@@ -106,6 +105,21 @@ def execute(
                 pool.stop()
         finished = every.keys() - failures.keys()
     return [run for run in runs if run.folder in finished], failures
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Give processes that are started inside a `with` block one thread each.
+
+    More would change the bits, and two runs would fight over the cores.
+    """
+    before = dict(os.environ)
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _is_done(run: Run, failures: dict[Path, str]) -> bool:
@@ -138,7 +152,7 @@ def _make(
     started = pool.start([(_work, run, *context) for run in ready])
     waiting = list(zip(started, ready, strict=True))
     with _progress_bar() as bar:
-        steps = bar.add_task("", total=sum(run.case.budget for run in ready))
+        steps = bar.add_task("steps of finished runs", total=sum(run.case.budget for run in ready))
         numbers = itertools.count(1)
         while waiting:
             ended = [(job, run) for job, run in waiting if job.done()]
@@ -161,15 +175,11 @@ def _make(
 def _progress_bar() -> progress.Progress:
     """A bar of the steps of finished runs, on a terminal alone."""
     console = Console(stderr=True)
+    # Lines on standard output stand above the bar.
     return progress.Progress(
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn("steps of finished runs"),
-        progress.TimeRemainingColumn(compact=True),
         console=console,
-        speed_estimate_period=3600.0,  # the pace of many runs, not of the latest one
         transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # then lines stand above the bar
+        redirect_stdout=sys.stdout.isatty(),
         disable=not console.is_terminal,
     )
 
@@ -216,21 +226,6 @@ def _work(
             traceback.print_exc()  # not one of ours, so where it happened matters
         return reason_of(error)
     return None
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set environment variables, which processes started inside the `with` block inherit."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _is_finished(run: Run) -> bool:

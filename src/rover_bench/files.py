@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,62 +84,50 @@ def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Rep
         ArtefactError: a file is missing, or is not of this study.
         StorageError: the files cannot be written; earlier ones are as they were.
     """
-    return write_report(read_report(study, out), out, formats=formats)
+    return write_report(_read_report(study, out), out, formats=formats)
 
 
-def read_report(study: Study, out: Path) -> Report:
-    """Report of the CSV files in `out`, with the seeds that were asked for then.
-
-    Raises:
-        ArtefactError: a file is missing, or is not of this study.
-    """
+def _read_report(study: Study, out: Path) -> Report:
+    """Report of the CSV files in `out`, with the seeds that were asked for then."""
     axes = list(study.axes)
     path = out / f"{study.csv}provenance.json"
     try:
         made = read_json(path)
-        n_lines = made.get("lines", {})
-        facts, command = tuple(made["facts"]), str(made["command"])
-        cases = {
-            tuple(case.options(axes).values()): case for case in study.cases(made.get("seeds"))
-        }
+        n_lines, seeds = made.get("lines", {}), made.get("seeds")
+        cases = {tuple(case.options(axes).values()): case for case in study.cases(seeds)}
         path = out / f"{study.csv}runs.csv"
-        runs = _read_csv(path, n_lines.get("runs"))
+        runs = _read_csv(path, axes, n_lines.get("runs"))
         runs.index = pd.Index([cases[labels].name for labels in runs[axes].itertuples(False, None)])
-        measured = [name for name in METRICS if name in runs and runs[name].any()]
-        runs = runs[[*axes, "env", "steps", "seed", *measured]].astype({"steps": int, "seed": int})
-        # An empty cell is a metric that does not apply to the run, "inf" an event that never came.
-        runs[measured] = runs[measured].replace("", "nan").astype(float)
+        measured = [name for name in METRICS if name in runs and runs[name].notna().any()]
+        runs = runs[[*axes, "env", "steps", "seed", *measured]]
         path, curves = out / f"{study.csv}curves.csv", {}
         if "curves" in n_lines if n_lines else path.exists():
-            for labels, group in _read_csv(path, n_lines.get("curves")).groupby(axes, sort=False):
+            lines = _read_csv(path, axes, n_lines.get("curves"))
+            for labels, group in lines.groupby(axes, sort=False):
                 steps, mean, low, high = group[list(CURVE)].to_numpy(np.float64).T
                 n_runs = int(group["runs"].iloc[0])
                 curves[cases[labels].name] = MeanCurve(steps, mean, low, high, n_runs)
-    except ArtefactError:
-        raise
+        facts, command = tuple(made["facts"]), str(made["command"])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, ArtefactError):
+            raise
         raise ArtefactError(
             f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
         ) from error
     return Report(study, tuple(cases.values()), runs, curves, facts, command=command)
 
 
-def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
-    """Cells of a CSV file, as text."""
-    data = path.read_bytes()
-    try:
-        frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
-    except ValueError as error:  # pandas' own errors, and encoding errors
-        reason = " ".join(str(error).split())
-        raise ArtefactError(f"{path} is damaged: {reason}; write it anew from its runs") from None
-    # a file that was cut between two lines is known by their number alone
-    is_whole = data.endswith(b"\n")
-    if not (len(frame) and is_whole and n_lines in (None, len(frame))):
-        written = "" if n_lines is None else f" of {n_lines:,}"
-        raise ArtefactError(
-            f"{path} is damaged: {len(frame):,}{written} lines can be read"
-            f"{'' if is_whole else ', the last one in part'}; write it anew from its runs"
-        )
+def _read_csv(path: Path, axes: Sequence[str], n_lines: int | None) -> pd.DataFrame:
+    """Table of a CSV file. ArtefactError: it is torn."""
+    # An empty cell is a metric that does not apply to the run, "inf" an event that never came.
+    frame = pd.read_csv(
+        path,
+        dtype=dict.fromkeys([*axes, "env"], str),
+        keep_default_na=False,
+        na_values=dict.fromkeys(METRICS, ""),
+    )
+    if len(frame) != (n_lines or len(frame)) or not path.read_bytes().endswith(b"\n"):
+        raise ArtefactError(f"{path} is damaged: lines are missing; write it anew from its runs")
     return frame
 
 

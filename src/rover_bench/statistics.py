@@ -87,5 +87,5 @@ class Aggregate:
             return Interval(value, math.nan, math.nan)
         # A generator for each: a cell does not change when another column comes to a table.
         rng = np.random.default_rng([0, 6])
-        found = stats.bootstrap([values], statistic, method="percentile", rng=rng)
+        found = stats.bootstrap([values], statistic, method="percentile", random_state=rng)
         return Interval(value, *map(float, found.confidence_interval))
