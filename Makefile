@@ -9,7 +9,7 @@ TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # make docs SPHINX="-D plot_gallery=0" shows the gallery's scripts without running them.
 SPHINX ?=
 
-.PHONY: demo test quick check lint types docs results headlines clean
+.PHONY: demo test test-lowest quick check lint types docs results headlines clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml constraints.txt
@@ -23,6 +23,11 @@ demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was
 
 test: $(READY) ## every test
 	$(TESTS)
+
+test-lowest: ## every test at the lowest versions that pyproject.toml names, in .venv-lowest
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[dev]"
+	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest -n 2
 
 quick: $(READY) ## the tests that are not slow
 	$(TESTS) -m "not slow"
@@ -56,4 +61,4 @@ headlines: $(READY) ## figures of README's table, measured again on a seed that 
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.headlines
 
 clean:
-	rm -rf $(VENV) runs site docs/api docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-lowest runs site docs/api docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
