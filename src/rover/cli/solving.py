@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import gymnasium as gym
-    import numpy as np
-    from numpy.typing import NDArray
 
     from rover.envs import RewardFunction
     from rover.evaluation.regret import Regret
@@ -79,7 +77,7 @@ def solve(
         )
     from rover.plots import write_pictures
     from rover.plots.solutions import draw_solution
-    from rover.policies import ContextPolicy, ValuePolicy, load_policy
+    from rover.policies import ValuePolicy, load_policy
     from rover.training.run_folder import POLICY_FILE, finished_file
 
     path, *others = paths
@@ -89,11 +87,6 @@ def solve(
     name, asked = _asked(wanted, env, goals, goal, reward)
     if discount is not None:
         asked["discount"] = discount
-    if isinstance(start, ContextPolicy) and (goals is not None or temperature > 0.0):
-        raise ConfigurationError(
-            "--goals and --temperature are of plans on states, and the world of this run "
-            "changes with every episode: give --goal, --reward or --reward-from-env"
-        )
     policy = _plan(paths, start, temperature=temperature, **asked)
     seconds = time.perf_counter() - began
     # A plan is a policy file and its figures; there is no run to resume, and so no run folder.
@@ -127,9 +120,11 @@ def _plan(
     from rover.solving import solve_in_contexts
 
     if isinstance(start, ContextPolicy):
-        if len(paths) > 1:
+        if len(paths) > 1 or "goals" in asked or temperature > 0.0:
             raise ConfigurationError(
-                "several runs are planned on together where their world stays the same: give one"
+                "--goals, --temperature and several runs are for plans on states, and the world of "
+                "this run changes with every episode: give one, and --goal, --reward or "
+                "--reward-from-env"
             )
         return solve_in_contexts(paths[0], **asked)
     source = list(paths) if len(paths) > 1 else paths[0]
@@ -196,17 +191,12 @@ def _asked(
     return wanted.name, {"reward": env}
 
 
-def _goal_reward(goal: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> RewardFunction:
-    """The reward of a function of observations (n, *shape) that says which are goals (n,): arriving
-    at one is worth 1 and ends the task."""
+def _goal_reward(goal: Callable[..., Any]) -> RewardFunction:
+    """The reward of a function that says which observations are goals."""
 
-    import numpy as np
-
-    def arrived(
-        _: NDArray[Any], actions: NDArray[Any], reached: NDArray[Any], /
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        ends = np.asarray(goal(reached))
-        return ends.astype(np.float64), ends
+    def arrived(_: Any, actions: Any, reached: Any, /) -> tuple[Any, Any]:
+        ends = goal(reached)
+        return ends.astype(float), ends
 
     return arrived
 

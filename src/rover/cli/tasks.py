@@ -164,9 +164,6 @@ def _learn_offline(
     learning: dict[str, Any],
 ) -> None:
     """Learn a task from the transitions that runs stored."""
-    for run in runs:
-        if not run.exists():
-            raise ConfigurationError(f"{shorten(str(run))} does not exist")
     from rover.finetuning import train_offline
     from rover.solving.experience import Experience
     from rover.training.run_folder import load_run_buffer

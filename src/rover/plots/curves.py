@@ -230,8 +230,7 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
 
 
 def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
-    """Each label once, below all axes or in a free one, reference lines last; below, `columns` side
-    by side, or as many as the figure is wide enough for."""
+    """Each label once, in a free panel or below all, there in `columns`; the best return last."""
     handles: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
@@ -244,12 +243,7 @@ def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> 
     if free:
         free[0].legend(loc="center", **place)
     else:
-        for count in range(min(len(handles), columns), 0, -1):
-            legend = figure.legend(loc="outside lower center", ncols=count, **place)
-            if count == 1 or legend.get_window_extent().width <= figure.bbox.width:
-                break
-            # Its width is known only once it is laid out, so that fewer columns are tried in turn.
-            legend.remove()
+        figure.legend(loc="outside lower center", ncols=min(len(handles), columns), **place)
 
 
 # --- the returns of tasks ------------------------------------------------------------------------

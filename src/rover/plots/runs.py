@@ -28,8 +28,6 @@ ENDED: Final = -1
 # Displacements by the actions of our grid worlds, for runs of earlier versions.
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
 
-_LONGEST_TITLE = 1000
-
 # Quantities that are measured now and then, and once more at the end, for the summary.
 _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
 
@@ -136,8 +134,6 @@ class RunFiles:
         with fitting(f"{self.path / 'config.json'} is damaged: its task"):
             title, kwargs = task["env_id"].rpartition("/")[2], dict(task["env_kwargs"])
             goal = task["goal_name"] or kwargs.get("goal")
-            if len(f"{title}{goal}") > _LONGEST_TITLE:
-                raise ValueError("no name is so long")
         if goal is not None:
             title += f", goal {tuple(goal) if isinstance(goal, list) else goal}"
         return f"{title}, dense reward" if kwargs.get("reward") == "dense" else title
