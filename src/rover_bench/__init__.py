@@ -20,35 +20,19 @@ if TYPE_CHECKING:
     from rover_bench.run import run_study
     from rover_bench.study import Study
 
-# Imported when first used: `rover sweep --help` needs neither pandas nor torch.
-_HOMES = {
-    "executors": ("EXECUTORS",),
-    "files": ("redraw",),
-    "load": ("comparison", "load_study", "paper_study"),
-    "metrics": ("METRICS",),
-    "report": ("Report",),
-    "run": ("run_study",),
-    "study": ("Study",),
-}
+__all__ = ["EXECUTORS", "METRICS", "Report", "Study", "comparison", "load_study", "paper_study"]
+__all__ += ["redraw", "run_study"]
 
-__all__ = [
-    "EXECUTORS",
-    "METRICS",
-    "Report",
-    "Study",
-    "comparison",
-    "load_study",
-    "paper_study",
-    "redraw",
-    "run_study",
-]
+# Imported when first used: `rover sweep --help` needs neither pandas nor torch.
+_HOMES = {"EXECUTORS": "executors", "METRICS": "metrics", "Report": "report", "Study": "study"}
+_HOMES |= dict.fromkeys(["comparison", "load_study", "paper_study"], "load")
+_HOMES |= {"redraw": "files", "run_study": "run"}
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"rover_bench.{home}"), name)
-    raise AttributeError(f"module 'rover_bench' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rover_bench' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"rover_bench.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

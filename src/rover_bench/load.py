@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError
 from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, choose
 from rover_bench.measure import finite_problem
-from rover_bench.study import Study, check_number, merged
+from rover_bench.study import Study, merged
 
 _PACKAGED: Final = Path(__file__).parent / "studies"
 # The scale of the paper's studies as they stand, which their other scales change.
@@ -112,7 +112,6 @@ def comparison(
             f"{math.log(n_states):.3f} nats."
         )
     words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
-    check_number(n_seeds * len(options))
     # The same seeds for every agent, from 0: a comparison with more of them goes on with these.
     seeds = list(range(n_seeds))
     return load_study(

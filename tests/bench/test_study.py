@@ -14,7 +14,7 @@ from rover.baselines import agent_class, preset_of
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.training.config import merge_settings, validate_settings
-from rover_bench import comparison, load_study, paper_study
+from rover_bench import load_study, paper_study
 from rover_bench.execute import _TASK_CONFIGS
 from rover_bench.load import REPRODUCTIONS, SCALES
 from rover_bench.study import SCRATCH, Case
@@ -159,10 +159,6 @@ def two(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         ({"pictures": {"p": {"kind": "visits"}}}, "the picture 'p': needs a `where` that leaves"),
         ({"csv": "../x"}, "csv: Value error, '../x' is no"),
         ({"axes": {"a": {"x": {"seeds": [3, 3]}}}}, "x: seeds: Value error, a seed is there twice"),
-        (
-            {"axes": {f"a{i}": {f"o{i}{j}": {} for j in range(22)} for i in range(5)}},
-            "5,153,632 runs are more than the 10,000 of one study: name the combinations",
-        ),
         ({"run": {"settings": {"a": date(2026, 1, 1)}}}, "JSON does not have: Object of"),
         (two({"folder": "same"}, {"folder": "same", "agent": "rnd"}), "a and b are different, and"),
         (two({"folder": "same"}, {"folder": "SAME", "agent": "rnd"}), "both have the folder SAME"),
@@ -174,8 +170,3 @@ def test_wrong_studies_are_refused_in_one_line(changes, message):
         load_study(small(**changes))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_comparison_of_too_many_seeds_is_refused_before_they_are_listed():
-    with pytest.raises(ConfigurationError, match="1,000,000,000,000 runs are more than"):
-        comparison("rover/Maze-v0", {}, [("rover", None)], steps=1, n_seeds=10**12)
