@@ -165,12 +165,18 @@ def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkey
         execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
 
 
-def test_runs_are_logged_in_the_same_bits(executed, tmp_path):
+def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")  # seconds for its process to begin
     (run,) = runs_of(TINY, tmp_path, seeds=[0])
-    logged, _ = execute([run], jobs=1, say=print, log=("tensorboard",))
+    logged, _ = execute([run], jobs=1, say=print, log=("wandb", "tensorboard"))
     assert logged == [run]
     assert next(run.folder.glob("tensorboard/events.*")).stat().st_size
+    (scalars,) = run.folder.glob("wandb/offline-run-*/*.wandb")
+    # A process of its own writes this file, and may do so after the run has ended.
+    until(lambda: b"sink_mass" in scalars.read_bytes())
     assert_same(run.folder, executed[0][0].folder, "metrics.jsonl", "policy.safetensors")
 
 
