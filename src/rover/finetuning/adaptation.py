@@ -24,10 +24,11 @@ from torch import nn
 from rover.arrays import BoolArray, FloatArray
 from rover.data import check_same_spaces
 from rover.envs import Environment
+from rover.errors import ArtefactError
 from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
-from rover.finetuning.run import OnlineRun
-from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
+from rover.finetuning.run import OnlineRun, stored_source
+from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy, load_policy
 from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards
 from rover.solving.experience import Experience
@@ -35,6 +36,7 @@ from rover.solving.returns import warn_of_unseen
 from rover.solving.solve import value_policy
 from rover.solving.tasks import TaskRewards
 from rover.storage import RunConfig
+from rover.training.run_folder import START_FILE
 from rover.world.outcomes import SPACING, OutcomeModel
 from rover.world.world import World
 
@@ -133,6 +135,11 @@ class Adaptation(_PlanningRun):
         self._exploring = TabulatedPolicy(table, lambda seen, _: self._exploration(seen))
         self._n_unseen = 0  # decisions at observations from which no action was known
         self._n_visited = 0  # observations that the plans know
+
+    @staticmethod
+    def stored_start(path: Path, run_config: RunConfig, given: Any) -> Experience:
+        """The experience: of a buffer that is given, or of the run that it came from."""
+        return Experience.of(stored_source(path, run_config) if given is None else given)
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()
@@ -285,6 +292,14 @@ class ContextAdaptation(_PlanningRun):
         self._start = self._plan = start
         experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
         self._details = experience.policy_details(("task",), discount)
+
+    @staticmethod
+    def stored_start(path: Path, run_config: RunConfig, given: Any) -> ContextPolicy:
+        """The policy in the folder."""
+        start = load_policy(path / START_FILE)
+        if not isinstance(start, ContextPolicy):
+            raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
+        return start
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,26 @@ from torch import nn
 
 from rover.data import Buffer
 from rover.envs import Environment, GivenEnv, RewardFunction, known_id
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
 from rover.features import learning_mode
-from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, TaskConfig
-from rover.finetuning.online import Finetuning
-from rover.finetuning.run import TaskResult, TaskRun
+from rover.finetuning.run import TaskResult, not_stored
 from rover.finetuning.tasks import Task
-from rover.policies import ContextPolicy, Policy, load_policy
+from rover.policies import ContextPolicy, Policy
 from rover.storage import RunConfig, fitting, is_complete, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
-from rover.training.run_folder import START_FILE, load_run_buffer
 from rover.version import __version__
 
+KINDS = {
+    "finetune": "rover.finetuning.online:Finetuning",
+    "plan": "rover.finetuning.adaptation:Adaptation",
+    "contexts": "rover.finetuning.adaptation:ContextAdaptation",
+    "offline": "rover.finetuning.offline:OfflineTraining",
+}
+"""The class of each kind of run, imported by who uses it: fine-tuning does without planning."""
 
-@learning_mode()
+
 def finetune(
     policy: nn.Module | None,
     env: GivenEnv | Task,
@@ -84,34 +89,37 @@ def finetune(
             "the policy has a memory of its episode, and fine-tuning learns a network without one: "
             "rover.adapt keeps the memory",
             RoverWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
-    # A module of the user's own does not say which agent made it.
-    details = policy.details if isinstance(policy, Policy) else {}
     # A string is a collection too: its letters would be taken for parts.
     parts = (freeze,) if isinstance(freeze, str) else freeze
     if not isinstance(parts, Collection | None):
         raise ConfigurationError(f"freeze must be a list of parts, or None, not {parts!r}")
-    environment = _opened(env)
-    run_config = _run_config(
-        FinetuneConfig.make(algorithm, preset, overrides),
-        environment,
-        seed,
-        run_dir,
-        kind="finetune",
-        algorithm=algorithm,
-        preset=preset,
-        agent="scratch" if policy is None else details.get("agent"),
-        source=source,
-        transfer=None if policy is None else str(transfer),
-        freeze=None if parts is None else tuple(map(str, parts)),
-        total_timesteps=whole_number("total_timesteps", total_timesteps),
+    # A module of the user's own does not say which agent made it.
+    agent = policy.details.get("agent") if isinstance(policy, Policy) else None
+    entries = {
+        "kind": "finetune",
+        "algorithm": algorithm,
+        "preset": preset,
+        "agent": "scratch" if policy is None else agent,
+        "source": source,
+        "transfer": None if policy is None else str(transfer),
+        "freeze": None if parts is None else tuple(map(str, parts)),
+        "total_timesteps": whole_number("total_timesteps", total_timesteps),
+    }
+    return _learn(
+        policy,
+        env,
+        entries,
+        seed=seed,
+        run_dir=run_dir,
+        progress_bar=progress_bar,
+        log=log,
+        callback=callback,
+        **overrides,
     )
-    run = Finetuning(run_config, policy, environment, run_dir=run_dir)
-    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
-@learning_mode()
 def train_offline(
     buffer: Buffer,
     env: GivenEnv | Task,
@@ -120,13 +128,8 @@ def train_offline(
     updates: int = 15_000,
     algorithm: str = "cql",
     preset: str = "fast",
-    seed: int = 0,
-    run_dir: str | Path | None = None,
     source: str | None = None,
-    progress_bar: bool = False,
-    log: Sequence[Log] = (),
-    callback: Callback | None = None,
-    **overrides: Any,
+    **options: Any,
 ) -> TaskResult:
     """Learn a task from a fixed buffer.
 
@@ -141,10 +144,10 @@ def train_offline(
         updates: gradient steps, > 0.
         algorithm: ``"cql"`` or ``"ddpg"``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
-        seed: everything random follows from it.
         source: where the buffer came from, which the run's files will say.
-        run_dir, progress_bar, log, callback: as of :func:`finetune`; steps count updates.
-        overrides: single settings of :class:`rover.finetuning.OfflineConfig`.
+        options: ``seed``, ``run_dir``, ``progress_bar``, ``log`` and ``callback`` as of
+            :func:`finetune`, whose steps are updates here; and single settings of
+            :class:`rover.finetuning.OfflineConfig`.
 
     Raises:
         ConfigurationError: an empty buffer, one of other observations or actions than the task's,
@@ -156,37 +159,23 @@ def train_offline(
         RoverWarning: the transitions show no reward; or the last policy earns less than the one
             that is returned.
     """
-    from rover.finetuning.offline import OfflineTraining
-
-    environment = _opened(env)
-    run_config = _run_config(
-        OfflineConfig.make(algorithm, preset, overrides),
-        environment,
-        seed,
-        run_dir,
-        kind="offline",
-        algorithm=algorithm,
-        preset=preset,
-        agent=None,
-        source=source,
-        total_timesteps=whole_number("updates", updates),
-    )
-    run = OfflineTraining(run_config, buffer, environment.env, reward=reward, run_dir=run_dir)
-    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
+    entries = {
+        "kind": "offline",
+        "algorithm": algorithm,
+        "preset": preset,
+        "agent": None,
+        "source": source,
+        "total_timesteps": whole_number("updates", updates),
+    }
+    return _learn(buffer, env, entries, given={"reward": reward}, **options)
 
 
-@learning_mode()
 def adapt(
     source: Agent[Any] | Buffer | str | Path,
     env: GivenEnv | Task,
     *,
     total_timesteps: int = 2_000,
-    seed: int = 0,
-    run_dir: str | Path | None = None,
-    progress_bar: bool = False,
-    log: Sequence[Log] = (),
-    callback: Callback | None = None,
-    **overrides: Any,
+    **options: Any,
 ) -> TaskResult:
     """Learn the task that `env` rewards with the model that pretraining left.
 
@@ -201,9 +190,8 @@ def adapt(
             several of one environment.
         env: the task, as of :func:`finetune`.
         total_timesteps: environment steps, > 0.
-        seed: everything random follows from it.
-        run_dir, progress_bar, log, callback: as of :func:`finetune`.
-        overrides: single settings of :class:`rover.finetuning.AdaptConfig`.
+        options: ``seed``, ``run_dir``, ``progress_bar``, ``log`` and ``callback`` as of
+            :func:`finetune`; and single settings of :class:`rover.finetuning.AdaptConfig`.
 
     Raises:
         ConfigurationError: transitions of other observations or actions, or wrong settings; a
@@ -215,46 +203,61 @@ def adapt(
         RoverWarning: no reward was seen; or the last policy earns less than the one that is
             returned.
     """
-    # Planning is imported by who adapts: fine-tuning does without.
-    from rover.finetuning.adaptation import Adaptation, ContextAdaptation
     from rover.solving.experience import Experience
 
     experience = Experience.of(source)
-    details = {} if experience.policy is None else experience.policy.details
-    start = experience.policy
-    algorithm = "contexts" if isinstance(start, ContextPolicy) else "plan"
-    environment = _opened(env)
-    run_config = _run_config(
-        AdaptConfig.make(algorithm, "fast", overrides),
-        environment,
-        seed,
-        run_dir,
-        kind="adapt",
-        algorithm=algorithm,
-        preset="fast",
-        agent=details.get("agent"),
-        source=str(source) if isinstance(source, str | Path) else None,
-        total_timesteps=whole_number("total_timesteps", total_timesteps),
+    policy = experience.policy
+    is_context = isinstance(policy, ContextPolicy)
+    entries = {
+        "kind": "adapt",
+        "algorithm": "contexts" if is_context else "plan",
+        "preset": "fast",
+        "agent": None if policy is None else policy.details.get("agent"),
+        "source": str(source) if isinstance(source, str | Path) else None,
+        "total_timesteps": whole_number("total_timesteps", total_timesteps),
+    }
+    return _learn(policy if is_context else experience, env, entries, **options)
+
+
+@learning_mode()
+def _learn(
+    start: Any,
+    env: GivenEnv | Task,
+    entries: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    run_dir: str | Path | None = None,
+    given: Mapping[str, Any] | None = None,
+    progress_bar: bool = False,
+    log: Sequence[Log] = (),
+    callback: Callback | None = None,
+    **overrides: Any,
+) -> TaskResult:
+    """Make a run that begins with `start`, and finish it; `entries` are of its config.json, `given`
+    are arguments of its class."""
+    run_class, environment = _class_of(entries), _opened(env)
+    config = run_class.config_class.make(entries["algorithm"], entries["preset"], overrides)
+    run_config = RunConfig(
+        version=__version__,
+        settings=config.model_dump(mode="json"),
+        task=None if run_dir is None else _task_of(environment),
+        seed=whole_number("seed", seed, least=0),
+        **entries,
     )
-    run: TaskRun
-    if isinstance(start, ContextPolicy):
-        run = ContextAdaptation(run_config, start, environment, run_dir=run_dir)
-    else:
-        run = Adaptation(run_config, experience, environment, run_dir=run_dir)
-    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
+    run = run_class(run_config, start, environment, run_dir=run_dir, **(given or {}))
+    result: TaskResult = run.learn(progress_bar=progress_bar, log=log, callback=callback)
+    return result
 
 
 @learning_mode()
 def resume_task(
     run_dir: str | Path,
     *,
-    policy: nn.Module | None = None,
     env: GivenEnv | Task | None = None,
-    buffer: Buffer | None = None,
     reward: RewardFunction | None = None,
-    progress_bar: bool = False,
-    log: Sequence[Log] = (),
-    callback: Callback | None = None,
+    policy: nn.Module | None = None,
+    buffer: Buffer | None = None,
+    **watched: Any,
 ) -> TaskResult:
     """Continue a run that was stopped, from its last checkpoint to its end.
 
@@ -262,12 +265,12 @@ def resume_task(
 
     Args:
         run_dir: the folder of a run of :func:`finetune`, :func:`adapt` or :func:`train_offline`.
-        policy: the module of your own that fine-tuning began with; None: what is stored there.
         env: the task; None: made from what is stored there.
+        reward: the reward function of your own that an offline run was given.
+        policy: the module of your own that fine-tuning began with; None: what is stored there.
         buffer: the transitions of an offline run, or of what adapting began with; None: read from
             the run that they came from.
-        reward: the reward function of your own that an offline run was given.
-        progress_bar, log, callback: as of :func:`finetune`.
+        watched: ``progress_bar``, ``log`` and ``callback`` as of :func:`finetune`.
 
     Raises:
         ArtefactError: no such run there, or a file of it is damaged.
@@ -276,10 +279,6 @@ def resume_task(
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
-    from rover.finetuning.adaptation import Adaptation, ContextAdaptation
-    from rover.finetuning.offline import OfflineTraining
-    from rover.solving.experience import Experience
-
     path, run_config = Path(run_dir), read_run_config(run_dir)
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
@@ -287,55 +286,26 @@ def resume_task(
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is None:
         if run_config.task is None:
-            raise _not_stored("nothing makes its environment again", path, "env")
+            raise not_stored("nothing makes its environment again", path, "env")
         env_id = known_id(str(run_config.task.get("env_id")))
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
             env = Task.model_validate({**run_config.task, "env_id": env_id})
     environment = _opened(env)
     if _task_of(environment) != run_config.task:
         raise ConfigurationError(f"the environment given is not {path}'s: {run_config.task}")
-    source = run_config.source
-    run: TaskRun
-    if run_config.kind == "finetune":
-        if run_config.transfer is None:  # it began from scratch
-            policy = None
-        elif policy is None:
-            if not (path / START_FILE).exists():
-                raise _not_stored("it began with a module of your own", path, "policy")
-            policy = load_policy(path / START_FILE)
-        run = Finetuning(run_config, policy, environment, run_dir=path)
-    elif run_config.algorithm == "contexts":
-        start = load_policy(path / START_FILE)
-        if not isinstance(start, ContextPolicy):
-            raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
-        run = ContextAdaptation(run_config, start, environment, run_dir=path)
-    elif buffer is None and (source is None or not Path(source).exists()):
-        raise _not_stored(f"its transitions are not at {source}", path, "buffer")
-    elif run_config.kind == "adapt":
-        experience = Experience.of(str(source) if buffer is None else buffer)
-        run = Adaptation(run_config, experience, environment, run_dir=path)
-    else:
-        buffer = load_run_buffer(str(source)) if buffer is None else buffer
-        run = OfflineTraining(run_config, buffer, environment.env, reward=reward, run_dir=path)
+    run_class = _class_of(run_config.model_dump())
+    start = run_class.stored_start(path, run_config, policy if buffer is None else buffer)
+    given = {} if reward is None else {"reward": reward}
+    run = run_class(run_config, start, environment, run_dir=path, **given)
     run.restore()
-    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
+    result: TaskResult = run.learn(**watched)
+    return result
 
 
-def _run_config(
-    config: TaskConfig,
-    environment: Environment,
-    seed: int,
-    run_dir: str | Path | None,
-    **entries: Any,
-) -> RunConfig:
-    """The contents of config.json; `entries` are those in which ways to learn a task differ."""
-    return RunConfig(
-        version=__version__,
-        settings=config.model_dump(mode="json"),
-        task=None if run_dir is None else _task_of(environment),
-        seed=whole_number("seed", seed, least=0),
-        **entries,
-    )
+def _class_of(entries: Mapping[str, Any]) -> Any:
+    """The class of the run that a config.json with these entries describes."""
+    kind = entries["algorithm"] if entries["kind"] == "adapt" else entries["kind"]
+    return pkgutil.resolve_name(KINDS[choose("algorithm", str(kind), tuple(KINDS))])
 
 
 def _opened(env: GivenEnv | Task) -> Environment:
@@ -345,10 +315,3 @@ def _opened(env: GivenEnv | Task) -> Environment:
 def _task_of(environment: Environment) -> dict[str, Any] | None:
     task = Task.of(environment)
     return None if task is None else task.model_dump(mode="json")
-
-
-def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
-        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
-    )

@@ -6,28 +6,27 @@ show cannot be learned: this measures the data, where fine-tuning measures the p
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 
 from rover.data import Buffer, check_same_spaces, relabel
-from rover.envs import RewardFunction, reward_function
+from rover.envs import Environment, RewardFunction, reward_function
 from rover.envs.finite_mdp import GIVE_REWARD
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
-from rover.finetuning.run import TaskRun
+from rover.finetuning.run import TaskRun, stored_source
 from rover.finetuning.tasks import check_rewarded, keeps_rewards
 from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.storage import RunConfig
+from rover.training.run_folder import load_run_buffer
 
 
 class OfflineTraining(TaskRun):
-    """One run of a learner on `buffer`, labelled by `reward` or else by `env`'s own."""
+    """One run of a learner on `buffer`, labelled by `reward` or else by the environment's."""
 
     activity = "offline"
     config_class = OfflineConfig
@@ -38,11 +37,12 @@ class OfflineTraining(TaskRun):
         self,
         run_config: RunConfig,
         buffer: Buffer,
-        env: gym.Env[Any, Any],
+        environment: Environment,
         *,
         reward: RewardFunction | None = None,
         run_dir: str | Path | None = None,
     ) -> None:
+        env = environment.env
         check_same_spaces(buffer, env)
         check_rewarded(env)
         if reward is None and not keeps_rewards(env):
@@ -52,17 +52,6 @@ class OfflineTraining(TaskRun):
             )
         super().__init__(run_config, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
-        # A resumed run must learn from the same transitions, wherever they are read from.
-        digest = hashlib.sha256()
-        for name, column in sorted(self._buffer.state().items()):
-            digest.update(f"{name} {column.dtype} {column.shape}".encode())
-            digest.update(np.ascontiguousarray(column).data)
-        if run_config.data not in (None, digest.hexdigest()):
-            raise ConfigurationError(
-                f"the transitions or the reward are not those that {run_dir} learns from: give the "
-                "same buffer (and reward) again"
-            )
-        self.run_config = run_config.model_copy(update={"data": digest.hexdigest()})
         # One reward everywhere, and no end, prefers no policy to any other.
         rewards = self._buffer.rewards
         assert rewards is not None
@@ -79,6 +68,11 @@ class OfflineTraining(TaskRun):
         # One-hot vectors and states are compared, not measured: nothing to centre.
         if not self._observations.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
+
+    @staticmethod
+    def stored_start(path: Path, run_config: RunConfig, given: Any) -> Buffer:
+        """The transitions: those given, or of the run that they came from."""
+        return load_run_buffer(stored_source(path, run_config)) if given is None else given
 
     def _begin(self) -> None:
         return None

@@ -19,16 +19,14 @@ from torch import Tensor, nn
 from rover.arrays import FloatArray
 from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
 from rover.envs import Environment, Spaces
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
 from rover.learners import PolicyNetwork, TwinCritics
 from rover.policies import GreedyPolicy, NetworkPolicy, Policy, TabulatedPolicy
 from rover.storage import RunConfig
-from rover.training.environments import (
-    observations_of,
-)
+from rover.training.environments import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
 
@@ -128,6 +126,12 @@ class TaskRun(Run):
         self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
         self._warmup_end = 0  # the last step at which the policy is what learning started from
 
+    @staticmethod
+    @abstractmethod
+    def stored_start(path: Path, run_config: RunConfig, given: Any) -> Any:
+        """What the run in folder `path` began with, the third argument of its class: `given`, or
+        read from files. ConfigurationError: it is in none."""
+
     def _package(self, module: nn.Module) -> nn.Module:
         """The policy of a learner's module as it is returned, in evaluation mode: a
         :class:`rover.policies.Policy` where it can be saved, else the user's module."""
@@ -156,14 +160,14 @@ class TaskRun(Run):
                 f"{last['greedy_return']:g}, less than the {greatest:g} of step "
                 f"{step}{start}; the policy of step {step} is returned",
                 RoverWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
         if not self.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
                 f"from them (what is returned has a greedy return of {greatest:g}); {_REMEDY}",
                 RoverWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
         actor = self._package(module)
         policy = actor if isinstance(actor, Policy) else None
@@ -368,6 +372,23 @@ class OnlineRun(TaskRun):
                 **self._latest,
             }
         )
+
+
+def not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
+    """The error of a run that cannot be continued without an argument."""
+    return ConfigurationError(
+        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
+        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
+    )
+
+
+def stored_source(path: Path, run_config: RunConfig) -> str:
+    """Where the transitions are that the run in folder `path` began with; ConfigurationError: not
+    any more."""
+    source = run_config.source
+    if source is None or not Path(source).exists():
+        raise not_stored(f"its transitions are not at {source}", path, "buffer")
+    return source
 
 
 def _curve_summary(
