@@ -16,14 +16,18 @@ The last two need the extra ``arenas``.
 
 from __future__ import annotations
 
+import copy
+from collections import deque
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import FilterObservation, FlattenObservation
+from gymnasium.wrappers import FilterObservation, FlattenObservation, RepeatAction
 from numpy.typing import NDArray
 
-from rover.wrappers import DiscreteActions, Enumerated
+from rover.envs import FiniteDynamics, FiniteMDP
+from rover.wrappers import DiscreteActions
 
 _MAZE_SHAPES = {"Medium": (8, 8), "Large": (9, 12)}
 
@@ -79,7 +83,7 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
     options = {"reset_cell": [1, 1], "goal_cell": [rows - 2, columns - 2]}
     env = gym.make(f"PointMaze_{size}-v3", max_episode_steps=1200, continuing_task=True, **keywords)
     seen = FlattenObservation(FilterObservation(_SameReset(env, options), ["observation"]))
-    return DiscreteActions(seen, repeat=4)
+    return RepeatAction(DiscreteActions(seen), 4)
 
 
 def ant_u_maze() -> gym.Env[Any, Any]:
@@ -93,6 +97,37 @@ def ant_u_maze() -> gym.Env[Any, Any]:
     return FlattenObservation(FilterObservation(env, ["achieved_goal", "observation"]))
 
 
+class _Enumerated(gym.Wrapper[Any, Any, Any, Any]):
+    """A deterministic environment that begins alike, with its at most `limit` states enumerated."""
+
+    def __init__(self, env: gym.Env[Any, Any], limit: int) -> None:
+        super().__init__(env)
+        self._limit = limit
+
+    @cached_property
+    def finite_mdp(self) -> FiniteMDP:
+        """The exact dynamics: copies try each action in each state, breadth first."""
+        start = copy.deepcopy(self.env)
+        rows, ends = [np.array(start.reset(seed=0)[0])], [False]
+        index, table, frontier = {rows[0].tobytes(): 0}, [], deque([start])
+        while len(table) < len(rows):
+            here, n_actions = frontier.popleft(), self.env.action_space.n
+            table.append([len(table)] * n_actions)
+            for action in range(0 if here is None else n_actions):
+                there = copy.deepcopy(here)
+                seen, _, ended, _, _ = there.step(action)
+                reached = index.setdefault(np.asarray(seen).tobytes(), len(rows))
+                if reached == len(rows):
+                    assert reached < self._limit, "more states than the limit"
+                    rows.append(np.array(seen))
+                    ends.append(bool(ended))
+                    frontier.append(None if ended else there)
+                table[-1][action] = reached
+        begin = np.eye(len(rows))[0]
+        dynamics = FiniteDynamics.from_table(np.array(table), begin, np.array(ends))
+        return FiniteMDP(dynamics, np.stack(rows))
+
+
 def mini_grid(
     base: str = "MiniGrid-Empty-8x8-v0", limit: int | None = None, **keywords: Any
 ) -> gym.Env[Any, Any]:
@@ -103,7 +138,7 @@ def mini_grid(
     gym.register_envs(minigrid)
     env = gym.make(base, **keywords)
     seen: gym.Env[Any, Any] = ImgObsWrapper(FullyObsWrapper(_SameReset(env)))
-    return seen if limit is None else Enumerated(seen, limit)
+    return seen if limit is None else _Enumerated(seen, limit)
 
 
 for name, maker in {

@@ -34,7 +34,7 @@ class FromACorner(gymnasium.ObservationWrapper):
 
 
 maze = gymnasium.make("PointMaze_Medium-v3", max_episode_steps=1200, continuing_task=True)
-env = DiscreteActions(FromACorner(maze), repeat=4)
+env = gymnasium.wrappers.RepeatAction(DiscreteActions(FromACorner(maze)), 4)
 agents = {"ROVER": rover.Rover(env, seed=100), "random": rover.make_agent("random", env, seed=100)}
 
 # %%

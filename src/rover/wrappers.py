@@ -1,5 +1,5 @@
 """Wrappers that make an environment one that an agent can work with, or can be measured in."""
 
-from rover.envs import DiscreteActions, Enumerated, GoalObservation
+from rover.envs import DiscreteActions, GoalObservation
 
-__all__ = ["DiscreteActions", "Enumerated", "GoalObservation"]
+__all__ = ["DiscreteActions", "GoalObservation"]

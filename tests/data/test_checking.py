@@ -1,6 +1,5 @@
 """The checker of environments: its advice can be pasted, and what it lets pass, agents take."""
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -146,15 +145,6 @@ def test_bounds_and_seeds_that_do_not_hold_are_warned_of():
 def test_an_environment_wrapped_in_python_is_said_to_be_out_of_reach_of_commands():
     made = gym.make("MountainCar-v0")
     warn_of_unregistered(made)  # says nothing
-    with pytest.warns(RoverWarning, match="no command can evaluate, resume") as caught:
-        warn_of_unregistered(gym.wrappers.RescaleObservation(made, -1, 1))
-    lines = [line.strip() for line in str(caught[0].message).splitlines()[1:4]]
-    rescale = partial(gym.wrappers.RescaleObservation, min_obs=-1, max_obs=1)
-    names: dict[str, Any] = {"WRAPPER": rescale}
-    exec("\n".join(lines), names)
-    try:
-        again = gym.make("Wrapped-v0")
-        warn_of_unregistered(again)
-        assert again.observation_space.high.max() == 1
-    finally:
-        del gym.registry["Wrapped-v0"]
+    warn_of_unregistered(gym.wrappers.RescaleObservation(made, -1, 1))  # made again, too
+    with pytest.warns(RoverWarning, match="no command can evaluate, resume.* --import MODULE"):
+        warn_of_unregistered(gym.wrappers.TransformReward(made, float))

@@ -144,7 +144,8 @@ def test_images_of_too_many_channels_are_no_vectors(shape):
 @pytest.mark.parametrize("space", [one for one, *_ in OBSERVATIONS], ids=lambda one: str(one)[:60])
 def test_agents_and_policies_take_what_environments_return(space, tmp_path):
     env = Walk(space, spaces.Discrete(3))
-    agent = rover.Rover(env, run_dir=tmp_path / "run", seed=0, measure_share=0.0).learn(60)
+    how: dict[str, Any] = {"seed": 0, "measure_share": 0.0, "policy_every": 20}
+    agent = rover.Rover(env, run_dir=tmp_path / "run", **how).learn(60)
     policy = rover.load_policy(tmp_path / "run/policy.safetensors")
     observation, _ = env.reset(seed=0)
     rng = np.random.default_rng(0)

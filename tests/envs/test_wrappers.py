@@ -1,21 +1,14 @@
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.wrappers import TransformObservation
-from small_envs import ROOMS
+from gymnasium.wrappers import RepeatAction, RescaleObservation, TimeLimit, TransformReward
 
-from rover.envs import (
-    GridWorld,
-    Spaces,
-    finite_dynamics,
-    horizon_of,
-    id_and_kwargs,
-    make_env,
-)
+from rover.envs import Spaces, horizon_of, id_and_kwargs, make_env
 from rover.errors import ConfigurationError, RoverError
-from rover.evaluation import optimal_occupancy
-from rover.wrappers import DiscreteActions, Enumerated
+from rover.wrappers import DiscreteActions
 
 
 class Cart(gym.Env):
@@ -49,15 +42,10 @@ def test_bang_bang_is_every_combination_of_the_ends_and_of_zero_between_them():
     np.testing.assert_array_equal(env.action(3), [0.0, 2.0])
 
 
-def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
-    env = DiscreteActions(Cart(), repeat=3)
-    env.reset(seed=0)
-    observation, reward, terminated, _, _ = env.step(4)
-    np.testing.assert_allclose(observation, [3.0, 1.5])
-    assert (reward, terminated) == (3.0, False)
-    observation, reward, terminated, _, _ = env.step(4)
-    np.testing.assert_allclose(observation, [4.0, 2.0])
-    assert (reward, terminated) == (1.0, True)
+def test_an_environment_may_change_the_action_that_it_is_given():
+    env = DiscreteActions(Cart())
+    env.action(0)[:] = 7.0
+    np.testing.assert_array_equal(env.action(0), [-1.0, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -76,165 +64,78 @@ def test_what_cannot_be_made_finite_is_refused_with_what_to_do(env, settings, me
         DiscreteActions(env, **settings)
 
 
-def test_it_survives_being_made_again_from_its_spec_and_from_keywords():
-    env = DiscreteActions(gym.make("Pendulum-v1", g=9.0), levels=3, repeat=4)
-    again = gym.make(env.spec)
-    keywords = {"base": "Pendulum-v1", "g": 9.0, "levels": 3, "repeat": 4}
-    assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
-    by_id = make_env("rover/Wrapped-v0", keywords)
-    assert id_and_kwargs(by_id) == id_and_kwargs(env)
+def test_wrappers_are_made_again_from_the_spec_and_from_keywords():
+    env = RepeatAction(DiscreteActions(gym.make("Pendulum-v1", g=9.0), levels=3), 4)
+    env_id, keywords = id_and_kwargs(env)
+    assert (env_id, keywords["g"]) == ("Pendulum-v1", 9.0)
+    assert [each["name"] for each in keywords["additional_wrappers"]] == [
+        "DiscreteActions",
+        "RepeatAction",
+    ]
+    by_id = make_env(env_id, json.loads(json.dumps(keywords)))
+    assert id_and_kwargs(by_id) == (env_id, keywords)
     gym.register("Torques-v0", lambda: DiscreteActions(gym.make("Pendulum-v1")))
     try:  # an id that wraps by itself is its own name
         assert id_and_kwargs(gym.make("Torques-v0")) == ("Torques-v0", {})
+        slow = make_env(*id_and_kwargs(RepeatAction(gym.make("Torques-v0"), 2)))
+        assert (slow.num_repeats, slow.action_space.n) == (2, 3)
     finally:
         del gym.registry["Torques-v0"]
-    env.reset(seed=3)
-    for other in (again, by_id):
+    for other in (gym.make(env.spec), by_id):
+        env.reset(seed=3)
         other.reset(seed=3)
         assert other.unwrapped.g == 9.0
         np.testing.assert_array_equal(other.step(2)[0], env.step(2)[0])
-        env.reset(seed=3)
         assert horizon_of(other) == horizon_of(env) == 50  # decisions
 
 
-def test_an_environment_can_be_discretised_and_enumerated_by_keywords():
-    keywords = {"base": "rover/Corridor-v0", "length": 5, "limit": 10}
-    env = make_env("rover/Wrapped-v0", keywords)
-    assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
-    problem = finite_dynamics(env)
-    assert problem.dynamics.n_states == 5
-    own = Enumerated(gym.make("rover/Corridor-v0", length=5), 10)
-    made_from = id_and_kwargs(own)
-    assert id_and_kwargs(make_env(*made_from)) == made_from
+def test_limits_of_time_are_made_again():
+    for made in (
+        gym.make("Pendulum-v1", max_episode_steps=7),
+        TimeLimit(RescaleObservation(gym.make("Pendulum-v1"), -1, 1), 7),
+        gym.make("Pendulum-v1", max_episode_steps=-1),
+    ):
+        again = make_env(*id_and_kwargs(made))
+        assert again.spec.max_episode_steps == made.spec.max_episode_steps
+        assert id_and_kwargs(again) == id_and_kwargs(made)
 
 
 @pytest.mark.parametrize(
-    ("keywords", "message"),
+    "wrapper",
     [
-        ({}, "wraps another environment: give its id, --env base="),
-        ({"base": "nowhere_at_all:Made-v0"}, "no file can have a module imported"),
+        {"name": "x", "entry_point": "nowhere_at_all:Wrapper", "kwargs": {}},
+        {"name": "x", "entry_point": "subprocess:Popen", "kwargs": {"args": ["false"]}},
+        {"name": "x", "entry_point": "gymnasium.wrappers:No", "kwargs": {}},
     ],
 )
-def test_keywords_that_make_no_environment_are_explained(keywords, message):
-    with pytest.raises(RoverError, match=message):
-        make_env("rover/Wrapped-v0", keywords)
+def test_a_file_names_no_wrapper_that_is_imported_or_called_for_it(wrapper):
+    import subprocess  # noqa: F401 - as any library may have done
+
+    with pytest.raises(ConfigurationError, match=r"the wrapper '.*' is not known, and no file can"):
+        make_env("Pendulum-v1", {"additional_wrappers": [wrapper]})
+    with pytest.raises(ConfigurationError, match="Pendulum-v1' cannot be made: TypeError"):
+        make_env("Pendulum-v1", {"additional_wrappers": ["x"]})
 
 
-LINE = "S....."
-HALF = [0, 0, 1, 1, 2, 2].__getitem__
+def test_wrappers_that_no_file_can_hold():
+    class Own(gym.Wrapper):
+        """Does not record its arguments."""
 
-
-class Uncopied(GridWorld):
-    def __deepcopy__(self, memo):
-        raise RuntimeError("a window is open")
-
-
-def same_problem(found, known):
-    """Compare tables whose states are numbered in another order, by their observations."""
-    order = found.states_of(known.observations)
-    reachable = order >= 0
-    assert reachable.sum() == found.dynamics.n_states
-    order = order[reachable]
-    ends = known.dynamics.terminal[reachable]
-    np.testing.assert_array_equal(found.dynamics.terminal[order], ends)
-    np.testing.assert_array_equal(found.dynamics.start[order], known.dynamics.start[reachable])
-    for own, other in zip(found.dynamics.transition, known.dynamics.transition, strict=True):
-        expected = other.toarray()[np.ix_(reachable, reachable)]
-        np.testing.assert_array_equal(own.toarray()[np.ix_(order, order)], expected)
-
-
-@pytest.mark.parametrize(
-    "env",
-    [
-        GridWorld(ROOMS, observation="onehot", goal=(5, 4)),
-        gym.make("FrozenLake-v1", is_slippery=False),
-        gym.make("CliffWalking-v1"),
-    ],
-    ids=["onehot with a goal", "FrozenLake", "CliffWalking"],
-)
-def test_enumerated_dynamics_are_the_known_ones(env):
-    known = finite_dynamics(env)
-    found = Enumerated(env).finite_mdp
-    same_problem(found, known)
-    reference = optimal_occupancy(known.dynamics, discount=0.9).objective
-    assert optimal_occupancy(found.dynamics, discount=0.9).objective == pytest.approx(reference)
-
-
-def test_the_environment_itself_is_left_as_it_is():
-    env = GridWorld(ROOMS)
-    env.reset(seed=0)
-    there = env.step(1)[0]
-    assert Enumerated(env).finite_mdp.dynamics.n_states > 1
-    assert env.step(0)[0] == 0 != there
-
-
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
-        (GridWorld("S" + 19 * "."), "has more than 8 states: give a larger limit"),
-        (
-            GridWorld(LINE, slip=0.3),
-            r"action \d has a random outcome in state \d.*make it deterministic",
-        ),
-        (GridWorld(LINE, start="random"), "began in . different states.*: fix the start"),
-        (
-            TransformObservation(GridWorld(LINE), HALF, spaces.Discrete(6)),
-            "stands for different states.*show all of its state",
-        ),
-        (Uncopied(LINE), r"cannot be copied \(RuntimeError: a window is open\).*__deepcopy__"),
-        (gym.make("Pendulum-v1"), "DiscreteActions makes a finite set"),
-        (gym.make("Blackjack-v1"), "FlattenObservation turns Dict and Tuple"),
-    ],
-)
-def test_what_cannot_be_enumerated_is_named_with_what_to_do(env, message):
-    with pytest.raises(RoverError, match=message):
-        _ = Enumerated(env, 8).finite_mdp
-
-
-def test_a_wrapped_environment_is_enumerated_when_it_is_measured_and_hidden_by_what_changes_it():
-    env = Enumerated(GridWorld(LINE))
-    assert "finite_mdp" not in vars(env)
-    problem = finite_dynamics(env)
-    assert problem.dynamics.n_states == 6
-    flipped = gym.wrappers.TransformAction(env, lambda action: 3 - action, env.action_space)
-    assert finite_dynamics(flipped) is None
-    assert finite_dynamics(gym.wrappers.RecordEpisodeStatistics(env)) is not None
-
-
-def test_minigrid_rooms_have_exact_dynamics():
-    pytest.importorskip("minigrid")
-    from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
-
-    env = ImgObsWrapper(FullyObsWrapper(gym.make("MiniGrid-Empty-5x5-v0")))
-    problem = Enumerated(env).finite_mdp
-    # nine cells and four directions; the goal ends an episode and is entered from two sides
-    assert problem.dynamics.n_states == 8 * 4 + 2
-    assert problem.dynamics.terminal.sum() == 2
-    moves, rng = problem.dynamics.dense(), np.random.default_rng(0)
-    state = problem.states_of(np.asarray(env.reset(seed=1)[0])[None])[0]
-    for action in rng.integers(7, size=100).tolist():
-        observation, _, ended, _, _ = env.step(action)
-        reached = problem.states_of(np.asarray(observation)[None])[0]
-        assert moves[action, state, reached] == 1.0
-        assert problem.dynamics.terminal[reached] == ended
-        state = reached
-        if ended:
-            break
-    with pytest.raises(ConfigurationError, match="FullyObsWrapper"):
-        _ = Enumerated(ImgObsWrapper(gym.make("MiniGrid-Empty-8x8-v0"))).finite_mdp
+    made = gym.make("CartPole-v1")
+    assert id_and_kwargs(Own(made)) is None
+    assert id_and_kwargs(TransformReward(made, float)) is None
 
 
 def test_an_id_may_bring_a_wrapper_with_a_function():
     """As the advice on rewards of several objectives has it: each instance has its own function."""
-    weigh = gym.wrappers.TransformReward
 
     def weighted(**options):
-        return weigh(gym.make("CartPole-v1", **options), lambda reward: 2.0 * reward)
+        return TransformReward(gym.make("CartPole-v1", **options), lambda reward: 2.0 * reward)
 
     gym.register("Weighted-v0", weighted)
     try:
         assert id_and_kwargs(gym.make("Weighted-v0")) == ("Weighted-v0", {})
-        twice = weigh(gym.make("Weighted-v0"), lambda reward: 3.0 * reward)
+        twice = TransformReward(gym.make("Weighted-v0"), lambda reward: 3.0 * reward)
         assert id_and_kwargs(twice) is None
     finally:
         del gym.registry["Weighted-v0"]

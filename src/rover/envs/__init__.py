@@ -2,7 +2,6 @@
 
 from rover.envs.discrete_actions import DiscreteActions
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
-from rover.envs.enumeration import Enumerated
 from rover.envs.finite_mdp import (
     RewardFunction,
     finite_dynamics,
@@ -35,7 +34,6 @@ __all__ = [
     "LAYOUT_FAMILIES",
     "OBSERVATIONS",
     "DiscreteActions",
-    "Enumerated",
     "Environment",
     "FiniteDynamics",
     "FiniteMDP",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsIndex
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +24,7 @@ _MOST_ACTIONS = 1000
 _BANG_BANG = "bang-bang"
 
 
-class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class DiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An environment with continuous actions, as one with a finite set of them.
 
     The policy that is pretrained chooses an index; :meth:`action` is the same action in the
@@ -35,12 +35,9 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         actions: ``"bang-bang"``, the default unless `levels` is given: every combination of each
             number's least value, zero if it lies between, and largest value.
         levels: instead, so many evenly spaced values of each number, ≥ 2: a grid.
-        repeat: environment steps of each decision, ≥ 1. Their rewards are summed, and the last
-            observation is returned; the end of an episode cuts them short.
 
     Attributes:
         actions: (A, *action shape), the finite set.
-        repeat: environment steps of each decision.
 
     Raises:
         UnsupportedSpaceError: the actions are no ``Box``, of more than three numbers, or unbounded.
@@ -48,8 +45,8 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             out of range.
 
     Example:
-        >>> env = DiscreteActions(gym.make("Pendulum-v1"), levels=5, repeat=2)
-        >>> agent = Rover(env, seed=0).learn(2000)
+        >>> env = DiscreteActions(gym.make("Pendulum-v1"), levels=5)
+        >>> agent = Rover(gym.wrappers.RepeatAction(env, 2), seed=0).learn(2000)
         >>> torque = env.action(agent.policy.act(observation, rng))
     """
 
@@ -59,12 +56,9 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         actions: str | None = None,
         *,
         levels: int | None = None,
-        repeat: int = 1,
     ) -> None:
-        gym.utils.RecordConstructorArgs.__init__(
-            self, actions=actions, levels=levels, repeat=repeat
-        )
-        gym.Wrapper.__init__(self, env)
+        gym.utils.RecordConstructorArgs.__init__(self, actions=actions, levels=levels)
+        gym.ActionWrapper.__init__(self, env)
         space = env.action_space
         if not isinstance(space, spaces.Box) or not (
             space.is_bounded() and 1 <= space.low.size <= _MOST_DIMENSIONS
@@ -72,35 +66,18 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             raise UnsupportedSpaceError(
                 f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, "
                 f"and this environment has {abridge(space)}: leave it out where actions are "
-                "Discrete; else "
-                "write a wrapper that chooses among a few, or gives bounds "
+                "Discrete; else write a wrapper that chooses among a few, or gives bounds "
                 "(gymnasium.wrappers.TransformAction)"
             )
-        self.repeat = whole_number("repeat", repeat, most=LARGEST_NUMBER)
         low, high = (end.astype(np.float64).ravel() for end in (space.low, space.high))
         combinations = _combinations(low, high, actions, levels)
         self.actions = combinations.reshape(-1, *space.shape).astype(space.dtype)
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
 
-    def action(self, index: SupportsIndex) -> NDArray[Any]:
+    def action(self, action: SupportsIndex) -> NDArray[Any]:
         """The action with an index from 0 to A − 1, of the policy or of Stable-Baselines3, in the
-        environment's own space; whoever takes it there holds it for `repeat` steps, as this wrapper
-        does."""
-        return np.array(self.actions[int(index)])
-
-    def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take the action with an index, `repeat` times or until the episode ends."""
-        # Rewards are summed undiscounted: a decision is one step to whoever learns from it.
-        total = np.zeros(())
-        for _ in range(self.repeat):
-            # A copy for every step, since some environments change the action that they are given.
-            observation, reward, terminated, truncated, info = self.env.step(self.action(action))
-            total = total + np.asarray(reward, np.float64)
-            if terminated or truncated:
-                break
-        # Whoever learns from several rewards, one for each objective, weighs them.
-        earned: Any = total if total.ndim else float(total)
-        return observation, earned, terminated, truncated, info
+        environment's own space: a copy, since some environments change what they are given."""
+        return np.array(self.actions[int(action)])
 
 
 def _combinations(

@@ -43,9 +43,8 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     Known are environments with Gymnasium's toy_text tables (``P`` and ``initial_state_distrib``,
     with ``Discrete`` observations): FrozenLake, Taxi, CliffWalking and whatever else keeps them;
     and every environment or wrapper whose class says what its dynamics are by an attribute
-    ``finite_mdp``, a :class:`FiniteMDP` or None, as grid worlds and
-    :class:`~rover.envs.Enumerated` do. Other wrappers are looked through if they keep both spaces
-    and leave steps and resets as they are, but for rewards.
+    ``finite_mdp``, a :class:`FiniteMDP` or None, as grid worlds do. Other wrappers are looked
+    through if they keep both spaces and leave steps and resets as they are, but for rewards.
 
     Returns:
         The problem, or None for every other environment or wrapper.
@@ -68,7 +67,7 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
         if cls not in _TRANSPARENT_WRAPPERS and not leaves_steps:
             return None
         env = env.env
-    # Of the class, since asking the object would already enumerate what has not been asked for.
+    # Of the class, since asking the object may already compute what has not been asked for.
     if hasattr(type(env), "finite_mdp"):
         stated: FiniteMDP | None = env.finite_mdp  # type: ignore[attr-defined]
         return stated

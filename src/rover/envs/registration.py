@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,14 +22,14 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
 from gymnasium.error import UnregisteredEnv
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, TimeLimit
 
-from rover.envs.discrete_actions import DiscreteActions
-from rover.envs.enumeration import Enumerated
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
+_WRAPPERS = "additional_wrappers"  # among the keywords of an environment, as in its spec
 
 # id → keyword arguments; every id is a GridWorld
 ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -56,34 +57,6 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
     }
 )
 """Goals by environment and name: from the paper's transfer experiments, and a few more."""
-
-# Another environment, named by its id, in rover's wrappers.
-_WRAPPED = "rover/Wrapped-v0"
-_WRAPPERS = {wrapper.wrapper_spec().entry_point for wrapper in (DiscreteActions, Enumerated)}
-_WRAPPER_KEYWORDS = {"base", "actions", "levels", "repeat", "limit"}
-
-
-def _wrapped_env(
-    base: str = "",
-    *,
-    actions: str | None = None,
-    levels: int | None = None,
-    repeat: int | None = None,
-    limit: int | None = None,
-    **env_kwargs: Any,
-) -> gym.Env[Any, Any]:
-    """An environment in rover's wrappers, by keywords that a command line or a file can hold."""
-    if not isinstance(base, str) or not base or base == _WRAPPED:
-        raise ConfigurationError(
-            f"{_WRAPPED} wraps another environment: give its id, --env base=Pendulum-v1"
-        )
-    # By a known id alone: these keywords may come from a file, which must not have a module
-    # imported.
-    env = make_env(known_id(base), env_kwargs)
-    if (actions, levels, repeat) != (None, None, None):
-        repeat = 1 if repeat is None else repeat
-        env = DiscreteActions(env, actions, levels=levels, repeat=repeat)
-    return env if limit is None else Enumerated(env, limit)
 
 
 def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
@@ -121,7 +94,7 @@ def horizon_of(env: gym.Env[Any, Any], *, longest: int = 0) -> int:
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
         # A limit below a wrapper that repeats actions counts steps, and a horizon counts decisions.
         limits.append((getattr(env, "_max_episode_steps", None), repeat))
-        repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
+        repeat *= env.num_repeats if isinstance(env, RepeatAction) else 1
         env = env.env
     for name in ("horizon", "max_steps"):
         steps = getattr(env, name, None)
@@ -261,7 +234,10 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
     kwargs = dict(env_kwargs or {})
     # Whatever a constructor raises becomes one line that names the environment and its keywords.
     try:
+        wrappers = [WrapperSpec(**each) for each in kwargs.pop(_WRAPPERS, ())]
         env = gym.make(env_id, **kwargs)
+        for wrapper in wrappers:
+            env = _wrapper_class(wrapper.entry_point)(env, **(wrapper.kwargs or {}))
         if kwargs.get("render_mode") == "human":
             env.reset()  # where a window cannot be opened, this says so
         return env
@@ -277,42 +253,52 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
         ) from error
 
 
+def _wrapper_class(entry_point: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
+    """The class of a wrapper that a file may name: nothing is imported for it, nor called that is
+    no wrapper."""
+    module, _, name = entry_point.partition(":")
+    found = getattr(sys.modules.get(module), name, None)
+    if not (inspect.isclass(found) and issubclass(found, gym.Wrapper)):
+        raise ConfigurationError(
+            f"the wrapper {shorten(entry_point)} is not known, and no file can have a module "
+            "imported: if you trust its module, name it with --import (in Python: import it first)"
+        )
+    return found
+
+
 def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     """Id and keyword arguments with which :func:`make_env` makes an environment again.
 
-    The keywords are what JSON can hold. A map that a grid world was given is among them as text,
-    and so is a time limit that is not the registered one. None for an environment that was not
-    made from its id, that was wrapped afterwards by others than rover's wrappers, or whose keywords
-    JSON cannot hold.
+    The keywords are what JSON can hold. A map that a grid world was given is among them as text, a
+    time limit that is not the registered one as `max_episode_steps`, and wrappers around what
+    ``gymnasium.make`` returned as `additional_wrappers`, in the form of an ``EnvSpec``. None for an
+    environment that was not made from its id, or with arguments that JSON cannot hold.
     """
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec) or spec.id not in registry:
         return None
-    by_id = _spec_by_id(spec)
-    if by_id is None:
-        return None
-    # The wrappers that the id brings along come first; any others have to be rover's.
-    brought = len(by_id.additional_wrappers)
-    added = spec.additional_wrappers[brought:]
-    is_as_made = list(map(_form, spec.additional_wrappers[:brought])) == list(
-        map(_form, by_id.additional_wrappers)
-    )
-    if not is_as_made or {wrapper.entry_point for wrapper in added} - _WRAPPERS:
-        return None
     # What only this machine can read, such as the path of a map, is replaced by its content.
-    env_id, kwargs = spec.id, portable_kwargs(env)
-    if spec.max_episode_steps != by_id.max_episode_steps:
-        # −1 is gym.make's word for no limit.
-        kwargs["max_episode_steps"] = spec.max_episode_steps or -1
+    kwargs, registered = portable_kwargs(env), registry[spec.id]
+    # gymnasium.make orders the steps of what an entry point makes, and limits them outside of that.
+    n_added, limit = 0, None
+    while isinstance(env, gym.Wrapper) and not isinstance(env, OrderEnforcing):
+        if isinstance(env, TimeLimit):
+            limit = min(env._max_episode_steps, limit or env._max_episode_steps)
+        else:
+            n_added += not isinstance(env, PassiveEnvChecker)
+        env = env.env
+    if limit != registered.max_episode_steps:
+        kwargs["max_episode_steps"] = limit or -1  # gymnasium.make's word for no limit
+    first = len(spec.additional_wrappers) - n_added
+    added = spec.additional_wrappers[first:]
+    if (brought := registered.additional_wrappers) and added[: len(brought)] == brought:
+        added = added[len(brought) :]  # gymnasium.make adds them again
     if added:
-        # A keyword of the environment would be taken for one of the wrappers.
-        if not kwargs.keys().isdisjoint(_WRAPPER_KEYWORDS):
+        if not registered.order_enforce or any(each.kwargs is None for each in added):
             return None
-        env_id, kwargs = _WRAPPED, {**kwargs, "base": env_id}
-        for wrapper in added:
-            kwargs |= {k: v for k, v in (wrapper.kwargs or {}).items() if v is not None}
+        kwargs[_WRAPPERS] = list(map(asdict, added))
     try:
-        return env_id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
+        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None
 
@@ -321,44 +307,18 @@ def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
     """Say before a run that no command makes an environment again which was wrapped in Python.
 
     Warns:
-        RoverWarning: it was made from an id and wrapped afterwards; with the lines to register it.
+        RoverWarning: it was made from an id, and wrapped with arguments that no file can hold.
     """
-    if env.spec is None or id_and_kwargs(env) is not None:
-        return
-    warnings.warn(
-        "no command can evaluate, resume or fine-tune this run, since its environment was wrapped "
-        "in Python: register it in a module, my_envs.py, with your wrapper in the place of WRAPPER,"
-        "\n    import gymnasium\n"
-        f'    def wrapped(**options): return WRAPPER(gymnasium.make("{env.spec.id}", **options))\n'
-        '    gymnasium.register("Wrapped-v0", wrapped)\n'
-        'and begin with rover.Rover("my_envs:Wrapped-v0") or rover pretrain Wrapped-v0 --import '
-        "my_envs; or go on in Python, with env=",
-        RoverWarning,
-        stacklevel=3,
-    )
-
-
-def _form(wrapper: WrapperSpec) -> tuple[Any, ...]:
-    """Name and arguments of a wrapper, functions by their names: each instance has its own."""
-    kwargs = {
-        name: (value.__module__, value.__qualname__) if inspect.isfunction(value) else value
-        for name, value in (wrapper.kwargs or {}).items()
-    }
-    return wrapper.name, wrapper.entry_point, kwargs
-
-
-def _spec_by_id(spec: EnvSpec) -> EnvSpec | None:
-    """The spec that an environment of this id and keywords has before anybody wraps it."""
-    registered = registry[spec.id]
-    if spec.additional_wrappers in ((), registered.additional_wrappers):
-        return registered
-    # An entry point may wrap what it makes, as _wrapped_env does: look at another instance.
-    try:
-        another = gym.make(spec.id, **spec.kwargs)
-        another.close()
-        return another.spec
-    except Exception:  # it cannot be made again, whatever the reason
-        return None
+    if env.spec is not None and id_and_kwargs(env) is None:
+        warnings.warn(
+            "no command can evaluate, resume or fine-tune this run, since a wrapper of its "
+            "environment does not record its arguments (gymnasium.utils.RecordConstructorArgs), or "
+            "has some that no file can hold: give a function that makes the environment to "
+            "gymnasium.register in a module of yours, and begin with --import MODULE and its id; "
+            "or go on in Python, with env=",
+            RoverWarning,
+            stacklevel=3,
+        )
 
 
 def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
@@ -390,8 +350,6 @@ def _unknown(env_id: str) -> str:
 _ENTRY_POINTS = {
     **dict.fromkeys(ENVIRONMENTS, "rover.envs.gridworld:GridWorld"),
     "rover/RandomRooms-v0": "rover.envs.random_rooms:RandomRooms",
-    # One id for every wrapped environment: its keywords say what is wrapped and how.
-    _WRAPPED: "rover.envs.registration:_wrapped_env",
 }
 for _id, _entry_point in _ENTRY_POINTS.items():
     if _id not in registry:
