@@ -1,5 +1,6 @@
 """Settings: mistakes, what the environment decides, and presets beside what was published."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rover import Rover, load_policy
-from rover.coverage.config import RoverConfig
-from rover.coverage.resolve import choose_encoder, resolve
+from rover.coverage.config import RoverConfig, Schedule, is_physical, resolve
+from rover.coverage.represent import network_config, with_network
 from rover.data import Buffer, draw_transitions
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
@@ -31,23 +32,25 @@ def make_config(preset: str, **overrides: Any) -> RoverConfig:
     return validate_settings(RoverConfig, {**Rover.presets[preset], **overrides})
 
 
-KINDS = {
-    "states": ("identity", "dirac", "identity"),
-    "short": ("identity", "interpolation", "scale"),
-    "long": ("info_nce", "gaussian", "mlp"),
-    "image": ("info_nce", "gaussian", "conv"),
-}
+@pytest.mark.parametrize("name", SPACES)
+def test_nothing_is_learned_unless_somebody_asks(name):
+    config = resolve(make_config("default"), SPACES[name])
+    assert (config.representation, config.kernel, config.bandwidth) == ("identity", None, None)
+    assert resolve(config, SPACES[name]) == config
+    asked = resolve(make_config("default", representation="byol"), SPACES[name])
+    assert (asked.kernel, asked.bandwidth) == ("gaussian", 0.1)
+    assert with_network(asked, SPACES[name]).feature_dim == 200
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_the_space_decides_what_the_user_did_not(name):
-    config = resolve(make_config("default"), SPACES[name])
-    representation, kernel, encoder = KINDS[name]
-    assert (config.representation, config.kernel) == (representation, kernel)
-    assert choose_encoder(config, SPACES[name]).kind == encoder
-    assert (config.bandwidth is None) == (kernel in ("dirac", "interpolation"))
-    for field in ("ridge", "max_exact_states"):
-        assert getattr(config, field) is not None
+@pytest.mark.parametrize("settings", [{"kernel": "linear"}, {"encoder": "paper"}])
+def test_a_kernel_takes_physical_quantities_as_they_are_and_encodes_the_rest(name, settings):
+    config = resolve(make_config("default", **settings), SPACES[name])
+    learned = "identity" if name in ("states", "short") else "info_nce"
+    assert (config.representation, config.kernel is None) == (learned, False)
+    if learned == "info_nce":
+        kind = "conv" if name == "image" else "mlp"
+        assert network_config(config, SPACES[name]).kind == kind
 
 
 def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word():
@@ -65,9 +68,11 @@ def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word():
         ("states", {"ridge": float("inf")}, r"setting ridge=inf"),
         ("states", {"kernel": "rbf"}, r"setting kernel='rbf': .*'linear', 'gaussian'"),
         ("states", {"hidden_sizes": (64, "x")}, r"setting hidden_sizes\.1='x'"),
-        ("states", {"bandwidth": 0.1}, "bandwidth has no meaning for the dirac"),
-        ("long", {"kernel": "dirac"}, "kernel='dirac' needs exact states"),
-        ("image", {"representation": "identity"}, "does not suit images"),
+        ("states", {"bandwidth": 0.1, "kernel": "linear"}, "no meaning for the linear kernel"),
+        ("states", {"kind": "landmarks"}, "kind='landmarks' is for vectors and images"),
+        ("states", {"plan_window": 9}, "plan_transitions and plan_window are of kernels"),
+        ("long", {"hidden_sizes": (8,)}, "hidden_sizes=.* is of an encoder, and none is learned"),
+        ("image", {"representation": "identity", "kernel": "linear"}, "does not suit images"),
     ],
 )
 def test_mistakes_and_contradictions_are_named(space, settings, words):
@@ -88,18 +93,14 @@ def test_a_setting_is_taken_or_refused_by_name(name, value):
 
 
 @pytest.mark.parametrize(
-    ("low", "size", "representation"),
-    [(0, 8, "identity"), (0, 9, "info_nce"), (-1, 64, "identity"), (-1, 65, "info_nce")],
+    ("low", "size", "is_scaled"), [(0, 8, True), (0, 9, False), (-1, 64, True), (-1, 65, False)]
 )
-def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_encoded(
-    low, size, representation
-):
-    space = spaces.Box(float(low), 1.0, (size,), np.float32)
-    assert resolve(RoverConfig(), space).representation == representation
+def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_not(low, size, is_scaled):
+    assert is_physical(spaces.Box(float(low), 1.0, (size,), np.float32)) == is_scaled
 
 
 def paper_encoder(space: spaces.Space[Any]) -> EncoderConfig:
-    return choose_encoder(resolve(RoverConfig(**Rover.presets["paper"]), space), space)
+    return network_config(resolve(RoverConfig(**Rover.presets["paper"]), space), space)
 
 
 def test_the_image_head_of_the_paper():
@@ -175,6 +176,30 @@ def test_policies_become_rarer_as_the_data_grows():
     agent = Rover("rover/Corridor-v0", policy_share=0.25, **quick)
     agent.learn(130, callback=lambda line: lines.append(line["step"]) is None)
     assert lines == [10, 20, 30, 40, 50, 60, 70, 80, 100, 120]
+
+
+@given(
+    st.integers(1, 60),
+    st.sampled_from([0.0, 0.02, 0.1, 0.25, 0.5]),
+    st.integers(0, 100),
+    st.booleans(),
+    st.booleans(),
+)
+def test_policies_are_a_share_of_all_steps_apart(every, share, begin, has_first, on_landmarks):
+    schedule = Schedule(every, share, begin, has_first)
+    steps = [
+        step
+        for step in range(1, 3000)
+        if schedule.looks(step) and schedule.is_due(step, on_landmarks=on_landmarks)
+    ]
+    later = [step for step in steps if step > begin or not has_first]
+    assert all(step >= begin and step % every == 0 for step in later)
+    assert not has_first or begin == 0 or begin in steps
+    share = max(share, 0.2) if on_landmarks else share
+    for step, following in itertools.pairwise(later[1:]):
+        assert following - step <= every * max(1, 2 * np.ceil(share * following / every))
+    most = min(1500 / every, 2.0 / share if share else np.inf) + 2
+    assert sum(step > 1500 for step in later) <= most
 
 
 def test_encoder_batches_by_finished_episodes():

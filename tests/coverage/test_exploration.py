@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from rover import Rover
-from rover.coverage.exploration import StateExploration, StateExplorer
-from rover.coverage.plan import estimated_starts
+from rover.coverage.explore import StateExploration, StateExplorer
+from rover.coverage.improve import estimated_starts
 from rover.data import Buffer
 from rover.world.counts import Counts
 from rover.world.rows import Rows

@@ -53,20 +53,6 @@ def learn(folder: Path | None = None, callback: Any = None, **objects: Any) -> R
     return agent.learn(75, callback=callback)
 
 
-def test_a_loss_of_ones_own_is_trained_however_far_apart_observations_are():
-    losses: list[Tensor] = []
-
-    def noted(*args: Tensor, **named: Tensor) -> Tensor:
-        losses.append(squared_error(*args, **named))
-        return losses[-1]
-
-    settings: dict[str, Any] = {"representation": noted, "encoder_updates": 2, "mirror_steps": 5}
-    agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0, **settings)
-    assert agent.config.encoder_tolerance is None
-    agent.learn(100)
-    assert len(losses) == 2 * 2, "two rounds, though one-hot observations share nothing"
-
-
 OBJECTS: dict[str, Any] = {
     "kernel": RationalQuadratic(1.0, 0.2),
     "encoder": Small(),
@@ -168,7 +154,7 @@ def test_exact_states_share_the_places_that_they_cover():
 @pytest.mark.parametrize("cover", [(0,), lambda rows: rows[:, :1]])
 def test_a_net_prices_novelty_by_what_is_covered(cover):
     agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
-    model = agent._explorer.model
+    model = agent._explorers[-1].model
     model.novelty_rows()
     here = model.net.landmarks[:3].copy()
     there = here.copy()

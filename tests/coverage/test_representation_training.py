@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.representation import check_collapse
+from rover.coverage.represent import check_collapse
 from rover.coverage.trainer import RepresentationTrainer
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import (

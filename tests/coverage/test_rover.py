@@ -15,7 +15,8 @@ from rover.envs import GridWorld
 from rover.errors import NonFiniteError, RoverWarning, SingularSolveError
 from rover.policies import CoveragePolicy
 
-NETS = {"onehot": SMALL_NET, "vector": SMALL_NET, "pixels": SMALL_CONV, "symbols": SMALL_CONV}
+LEARNED = {"representation": "info_nce"}
+NETS = {"onehot": {**SMALL_NET, **LEARNED}, "symbols": {**SMALL_CONV, **LEARNED}}
 SETTINGS: dict[str, dict[str, Any]] = {
     name: {**QUICK, **NETS.get(name, {})} for name in ENVIRONMENTS
 }
@@ -60,7 +61,7 @@ def test_every_kind_of_environment_gets_a_policy(name):
     assert np.abs(probs - 1 / probs.shape[1]).max() > 0.01
     summary = agent.summary()
     assert summary["steps"] == 75
-    # A constant of continuous states is no figure.
+    # A constant of landmarks is no figure.
     assert (summary["sink_mass"] is None) == agent._representation.has_landmarks
     assert 0 <= (summary["sink_mass"] or 0.0) <= 1.001
     assert (summary["states_total"] is not None) == (name in KNOWN_STATES)
@@ -111,16 +112,16 @@ def test_the_progress_bar_shows_coverage(capsys, monkeypatch):
 
 def test_a_learning_rate_that_breaks_the_encoder_stops_the_run():
     with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower its learning rate"):
-        learn("vector", learning_rate=1e12, encoder_tolerance=None)
+        learn("onehot", learning_rate=1e12)
 
 
 def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch):
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise SingularSolveError("the occupancy of the policy is not finite")
 
-    monkeypatch.setattr("rover.coverage.improvement.mirror_descend", fail)
+    monkeypatch.setattr("rover.coverage.improve.mirror_descend", fail)
     with pytest.raises(SingularSolveError, match=r"^step 25: the occupancy of the policy is not"):
-        learn("state")
+        learn("onehot")
 
 
 class Uneasy(GridWorld):
@@ -165,9 +166,9 @@ def test_policies_are_planned_where_they_are_followed_or_measured(name, monkeypa
     planned: list[int] = []
     plan = Rover._plan
 
-    def counted(agent: Rover) -> Any:
+    def counted(agent: Rover, **options: Any) -> Any:
         planned.append(agent.num_timesteps)
-        return plan(agent)
+        return plan(agent, **options)
 
     monkeypatch.setattr(Rover, "_plan", counted)
     settings = {**SETTINGS[name], "measure_share": 0.0}

@@ -6,13 +6,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from small_envs import Disc, image_place, numbered_place
+from small_envs import Disc, image_place
 
 from rover import Rover, load_policy, make_agent, solve
-from rover.coverage.images import ImageFeatures, frames_of, lasts_a_lag
+from rover.coverage.images import ImageFeatures, frames_of
+from rover.coverage.represent import Slow, States
 from rover.data import Buffer
-from rover.errors import ConfigurationError
 from rover.features.slow import LAG, LaggedSums, bending, coefficients, seen, slow_features
+from rover.world.model_selection import lasts_a_lag
 
 QUICK = {"evaluation_episodes": 2}
 
@@ -152,7 +153,7 @@ def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp
 
 def test_policies_of_noisy_images_repeat_no_noise_and_explorations_correct_as_before():
     agent = Rover(Disc(), seed=0, n_landmarks=40, **QUICK).learn(200)
-    explored = agent._landmark_model()
+    explored = agent._representation.landmarks(40)
     explored.novelty_rows()
     correction = explored.dynamics._residuals[:, :, :-1].clone()
     assert correction.any()
@@ -191,27 +192,11 @@ def test_pictures_of_any_data_are_planned_on_by_slow_features(source):
     assert earned["plan"] > 3.0 * earned["chance"]
 
 
-def test_pictures_that_repeat_are_seen_as_before():
-    with_them, without = (
-        Rover(image_place(), seed=0, slow_features=choice, **QUICK).learn(150)
-        for choice in (None, False)
-    )
-    assert with_them.config.slow_features
-    np.testing.assert_array_equal(with_them.buffer.actions, without.buffer.actions)
-    rows = with_them.buffer.observations.rows
-    np.testing.assert_array_equal(with_them.policy.probs(rows), without.policy.probs(rows))
-
-
-def test_episodes_that_show_nothing_slow_are_explored_with_learned_features():
+def test_images_are_seen_by_slow_features_where_they_do_not_repeat_but_last():
     whole, short = Disc(), gym.wrappers.TimeLimit(Disc(), LAG - 1)
     runs = [Rover(env, seed=0, seed_steps=50, **QUICK).learn(120) for env in (whole, short)]
     assert [lasts_a_lag(run.buffer) for run in runs] == [True, False]
-    assert len(np.unique(runs[1].buffer.actions)) == 4
-
-
-def test_slow_features_are_of_pictures_and_of_plans():
-    for env, settings in ((numbered_place(), {}), (image_place(), {"collect": "policy"})):
-        with pytest.raises(ConfigurationError, match="slow_features=True is for uint8 images"):
-            Rover(env, slow_features=True, **settings)
-    chosen = Rover(image_place(), representation="byol")
-    assert chosen.config.slow_features is False
+    assert [run.world.kind for run in runs] == ["landmarks", "states"]
+    assert [isinstance(run._representation, Slow) for run in runs] == [True, False]
+    assert isinstance(Rover(image_place(), seed=0, **QUICK).learn(120)._representation, States)
+    assert Rover(image_place(), representation="byol")._representation.learns

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 from pushing import pushing_buffer
-from small_envs import QUICK, ROOMS, SMALL_CONV, SMALL_NET, Disc
+from small_envs import QUICK, ROOMS, SMALL_NET, Disc
 from walled_points import WalledPoint
 
 import rover
@@ -83,7 +83,7 @@ RUNS: Mapping[str, tuple[Callable[[], gym.Env[Any, Any]], int, dict[str, Any]]] 
         {"cover": (0,), "n_landmarks": 60},
     ),
     "pictures": (Disc, 200, {"n_landmarks": 60}),
-    "pixels": (lambda: grid(observation="pixels"), 60, {**QUICK, **SMALL_CONV}),
+    "pixels": (lambda: grid(observation="pixels"), 60, QUICK),
     "contexts": (lambda: RandomRooms(**CONTEXTS), 400, {"contexts": True}),
     "contexts drawn": (drawn_rooms, 300, {"contexts": True}),
     "walls": (WalledPoint, 500, {"n_landmarks": 80}),

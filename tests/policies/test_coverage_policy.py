@@ -1,6 +1,7 @@
 """The policy that is handed over: softmax, differentiable, and the same when loaded."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 
 import rover
 from rover.coverage.agent import Rover
-from rover.coverage.plan import fit_planning_model
+from rover.coverage.published import kernel_planning_model
 from rover.errors import ArtefactError
 from rover.features import encoder_config, make_encoder
 from rover.operators import Dirac, Objective, growing_steps, make_kernel, mirror_descend
@@ -25,8 +26,9 @@ pytestmark = [
 
 KINDS = {
     "state": {},
-    "onehot": {**SMALL_NET},
-    "pixels": {**SMALL_CONV, "encoder_updates": 1},
+    "onehot": {**SMALL_NET, "representation": "info_nce"},
+    "pixels": {**SMALL_CONV, "encoder_updates": 1, "representation": "info_nce"},
+    "hashed pixels": {},
     "mountain car": {},
     "onehot, linear kernel": {**SMALL_NET, "kernel": "linear"},
 }
@@ -36,12 +38,12 @@ KINDS = {
 def agents():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {
-            name: Rover(ENVIRONMENTS[name.split(",")[0]](), seed=2, **{**QUICK, **settings}).learn(
-                75 if name == "pixels" else 150
-            )
-            for name, settings in KINDS.items()
-        }
+        made = {}
+        for name, settings in KINDS.items():
+            env = ENVIRONMENTS[name.split(",")[0].removeprefix("hashed ")]()
+            steps = 75 if name == "pixels" else 150
+            made[name] = Rover(env, seed=2, **{**QUICK, **settings}).learn(steps)
+        return made
 
 
 def batch_of(agent: Rover, n: int = 12) -> np.ndarray:
@@ -82,15 +84,12 @@ def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
     if kernel == "linear":
         features = torch.nn.functional.one_hot(values[:, 0].long(), 40).double()
     chosen = make_kernel(kernel, **({"bandwidth": 0.4} if kernel == "gaussian" else {}))
-    model = fit_planning_model(
-        features,
-        buffer.counts(),
-        buffer.starts(),
-        chosen,
-        config.model_copy(update={"max_exact_states": 1500}),
+    model = kernel_planning_model(
+        SimpleNamespace(features=lambda: features, kernel=chosen),
         agent._cover,
-        n_actions=buffer.n_actions,
-        ridge=1e-4,
+        config.model_copy(update={"max_exact_states": 1500, "ridge": 1e-4}),
+        buffer,
+        np.random.default_rng(0),
     )
     descent = mirror_descend(
         model.operator,
@@ -113,7 +112,9 @@ def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
 
 
 def test_the_handed_over_policy_does_not_follow_later_training():
-    agent = Rover(ENVIRONMENTS["onehot"](), seed=1, **QUICK, **SMALL_NET).learn(150)
+    agent = Rover(
+        ENVIRONMENTS["onehot"](), seed=1, representation="byol", **QUICK, **SMALL_NET
+    ).learn(150)
     policy, batch = agent.policy, batch_of(agent, 4)
     before = policy.probs(batch)
     agent.learn(50)

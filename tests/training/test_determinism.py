@@ -19,7 +19,7 @@ import rover
 from rover import finetune, make_agent, train_offline
 
 AGENTS: dict[str, Any] = {
-    "rover": {"policy_every": 25, "encoder_every": 25, "encoder_tolerance": None, **SMALL_NET},
+    "rover": {"policy_every": 25, "encoder_every": 25, **SMALL_NET},
     **{name: SMALL[name] for name in ("rnd", "smm", "apt", "cic", "mepol")},
 }
 GRID = {"layout": "S..#..\n......\n...#..", "horizon": 20, "observation": "onehot"}
@@ -76,7 +76,7 @@ from pathlib import Path
 import numpy as np
 import rover
 from rover.baselines.maxent import _KernelDensity, _MaxentConfig
-from rover.coverage.representation import check_collapse
+from rover.coverage.represent import check_collapse
 from rover.features.networks import torch_threads
 
 warnings.simplefilter("ignore")

@@ -13,7 +13,7 @@ from small_envs import ENVIRONMENTS, Place
 
 from rover import Rover, load_policy, make_agent
 from rover.cli.pretraining import show_agent
-from rover.coverage.improvement import Improvement
+from rover.coverage.improve import Improvement
 from rover.errors import RoverWarning
 from rover.policies import CoveragePolicy
 from rover.storage import read_lines
@@ -36,8 +36,8 @@ class Stuck(Rover):
 
     name = "stuck"
 
-    def _plan(self) -> tuple[CoveragePolicy, Improvement]:
-        policy, plan = super()._plan()
+    def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
+        policy, plan = super()._plan(anew=anew)
         if self.num_timesteps >= 200:
             weights = torch.zeros_like(policy.weights)
             weights[:, 0] = 500.0

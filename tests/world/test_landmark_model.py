@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover import Rover
-from rover.coverage.exploration import LandmarkExplorer
+from rover.coverage.explore import LandmarkExplorer
 from rover.data import Buffer
 from rover.operators import Objective, growing_steps, mirror_descend
 from rover.world import model, net

@@ -73,7 +73,7 @@ class Line(gym.Env[Any, Any]):
     ],
 )
 def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
-    assert World(walk(kind, steps)).is_exact == is_exact
+    assert (World(walk(kind, steps)).kind == "states") == is_exact
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,9 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
         buffer.add(here, 0, there, False, False)
         here = there
         if step == 2400:
-            assert not selection.is_exact
-    assert selection.is_exact == World(buffer).is_exact == is_exact
+            assert selection.kind == "landmarks"
+    assert selection.kind == World(buffer).kind
+    assert (selection.kind == "states") == is_exact
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_worlds_that_repeat_in_part(env, is_exact):
     buffer = random_walk(env, 1000, 3)
     selection = World(buffer)
     figures = selection.figures()
-    assert figures["exact_states"] == selection.is_exact == is_exact
+    assert figures["exact_states"] == (selection.kind == "states") == is_exact
     counts, neighbours = figures["counts_error"], figures["motion_error"]
     assert 0.0 <= counts <= 1.0
     assert (neighbours > 0.3) == (isinstance(env, Line) and env._is_shuffled)
@@ -118,7 +119,7 @@ def test_worlds_that_repeat_in_part(env, is_exact):
 def test_the_decision_follows_from_the_first_transitions_alone():
     whole, part = random_walk(walled_point(), 700, 1), random_walk(walled_point(), 100, 1)
     watched, errors = World(part), held_out_errors(part, 75)
-    assert watched.is_exact == World(part).is_exact
+    assert watched.kind == World(part).kind
     assert (watched.counts_error, watched.motion_error) == errors
     assert held_out_errors(whole, 75) == pytest.approx(errors)
 

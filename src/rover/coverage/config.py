@@ -1,13 +1,26 @@
-"""Every setting of ROVER, and its presets. Imports no torch."""
+"""Every setting of ROVER, its presets, and what the observation space decides. Imports no torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+from gymnasium import spaces
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from rover.errors import ConfigurationError
 from rover.training.config import AgentConfig
+
+DEFAULT_BANDWIDTH = 0.1
+UNBOUNDED = 1e6
+"""Bounds of an observation that are as good as infinite."""
+
+_SMALL_VECTOR, _PHYSICAL_VECTOR, _SMALL_UNIT_VECTOR = 64, 128, 8
+"""Vectors up to this length are taken for physical quantities and only scaled, not encoded: bounded
+ones, ones with an unbounded element, and ones whose elements all lie in [0, 1], as one-hot ones."""
 
 RepresentationName = Literal["identity", "info_nce", "byol", "self_predictive", "custom"]
 
@@ -15,15 +28,18 @@ RepresentationName = Literal["identity", "info_nce", "byol", "self_predictive", 
 class RoverConfig(AgentConfig):
     """Settings of ROVER; the defaults are preset ``default``.
 
-    Fields that depend on the environment may be None: :func:`rover.coverage.resolve.resolve` fills
-    them in, and what a run folder stores is the resolved configuration. A kernel, an encoder, a
-    representation loss, a function of what to cover or a target that is the user's own is stored
-    as ``"custom"``.
+    Fields that depend on the environment may be None: :func:`resolve` fills them in, and what a run
+    folder stores is the resolved configuration. A kernel, an encoder, a representation loss, a
+    function of what to cover or a target that is the user's own is stored as ``"custom"``.
     """
 
     # represent
     representation: Literal["identity", "info_nce", "byol", "self_predictive", "custom"] | None = (
-        Field(None, description="identity, or the loss that trains the encoder; None: by the space")
+        Field(
+            None,
+            description="the loss that trains an encoder; identity: none is learned; None: "
+            "identity, or info_nce of images and long vectors with a kernel or an encoder",
+        )
     )
     feature_dim: int | None = Field(
         None, ge=1, description="width z of a learned representation; None: 200"
@@ -63,41 +79,28 @@ class RoverConfig(AgentConfig):
     )
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
     encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
-    encoder_tolerance: float | None = Field(
-        0.01,
-        gt=0,
-        description="similarity of an observation to all others together up to which the encoder "
-        "is left as it is; None: it is always trained",
-    )
-
-    slow_features: bool | None = Field(
-        None,
-        description="uint8 images that do not repeat are seen by slow features in closed form; "
-        "None: where no representation, encoder or kernel was chosen",
-    )
-
-    exact_vectors: bool | None = Field(
-        None,
-        description="vectors that repeat and are not one-hot are exact states, without an encoder; "
-        "None: where no representation, encoder or kernel was chosen",
-    )
-
     # estimate
-    kernel: Literal["linear", "gaussian", "dirac", "interpolation", "custom"] | None = Field(
+    kind: Literal["states", "landmarks"] | None = Field(
         None,
-        description="kernel on features; None: dirac for discrete states, interpolation between "
-        "landmarks for small vectors, else gaussian",
+        description="take observations for states, or for points between landmarks; None: by the "
+        "data",
+    )
+    kernel: Literal["linear", "gaussian", "custom"] | None = Field(
+        None,
+        description="kernel on features; None: none, as of states and landmarks, or gaussian where "
+        "an encoder is learned",
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
     outcome_ridge: float = Field(
         0.01,
         ge=0,
-        description="states that share nothing: λ per unit of observed outcome variance, where "
-        "that is more than ridge",
+        description="states: λ per unit of observed outcome variance, if that is more than ridge",
     )
     max_exact_states: int | None = Field(
-        None, ge=1, description="more distinct next states than this are compressed by Nyström"
+        None,
+        ge=1,
+        description="kernels: more distinct next states than this are compressed by Nyström",
     )
     n_anchors: int = Field(200, ge=2, description="most Nyström anchors")
     n_landmarks: int = Field(
@@ -111,13 +114,14 @@ class RoverConfig(AgentConfig):
     )
     projection_ridge: float = Field(1e-6, gt=0, description="ridge of the projection on anchors")
     plan_transitions: int | None = Field(
-        None, ge=1, description="fit on so many sampled transitions; None: on all of them"
+        None, ge=1, description="kernels: fit on so many sampled transitions; None: on all of them"
     )
     plan_draw: Literal["uniform", "episodes"] = Field(
-        "uniform", description="sample each transition alike, or each finished episode alike"
+        "uniform",
+        description="kernels: sample each transition alike, or each finished episode alike",
     )
     plan_window: int | None = Field(
-        None, ge=1, description="fit on the latest so many transitions only; None: on all"
+        None, ge=1, description="kernels: fit on the latest so many transitions only; None: on all"
     )
     unseen_starts: bool = Field(
         True, description="give starts that were not seen yet the mass that the data leaves them"
@@ -180,9 +184,6 @@ class RoverConfig(AgentConfig):
     collect: Literal["plan", "policy"] = Field(
         "plan", description="head for what is novel, or follow the policy itself"
     )
-    exploration: Literal["states", "net"] | None = Field(
-        None, description="plan over distinct observations, or over a net; None: by the data"
-    )
     contexts: bool | None = Field(
         None,
         description="plan within the episode (procedurally generated environments); None: auto",
@@ -204,7 +205,6 @@ PAPER: Mapping[str, Any] = {
     "cosine_updates": 100_000,
     "encoder_every": 1,
     "encoder_updates": 1,
-    "encoder_tolerance": None,
     "kernel": "linear",
     "ridge": 1e-3,
     "plan_transitions": 4096,
@@ -245,3 +245,187 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": PAPER,
     "code-2026-06": CODE_2026_06,
 }
+
+
+LANDMARKS_SHARE = 0.2
+"""Share of all steps between two policies on landmarks, which do not collect."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps after which policies are updated: functions of the step alone, so that a resumed run
+    has the same.
+
+    Attributes:
+        every: steps between updates, at least.
+        share: share of all steps between updates, where that is more.
+        begin: first step of an update.
+        has_first: whether that step has one, though it is no multiple of `every`.
+    """
+
+    every: int
+    share: float
+    begin: int
+    has_first: bool
+
+    @classmethod
+    def of(cls, config: RoverConfig) -> Schedule:
+        """The schedule of a configuration."""
+        first = config.first_policy
+        begin = config.seed_steps + (first or 0)
+        return cls(config.policy_every, config.policy_share, begin, first is not None)
+
+    def looks(self, step: int) -> bool:
+        """True if the kind of world is looked at after a step, whether or not a policy is due."""
+        return self._is_first(step) or (step >= self.begin and step % self.every == 0)
+
+    def is_due(self, step: int, *, on_landmarks: bool = False) -> bool:
+        """True if a policy is due after a step, of landmarks more seldom."""
+        return self._is_first(step) or step % self._spacing(step, on_landmarks) == 0
+
+    def _is_first(self, step: int) -> bool:
+        return self.has_first and step == self.begin
+
+    def _spacing(self, step: int, on_landmarks: bool) -> int:
+        """Steps between updates: a multiple of `every` that grows with the data."""
+        share = max(self.share, LANDMARKS_SHARE) if on_landmarks else self.share
+        due = self.every * max(1, math.floor(share * step / self.every))
+        # `due` stays the same for every / share steps, which begin with an update. Once it is more
+        # than these, updates are as many of them apart as the largest power of two says.
+        stretch = self.every * round(1.0 / share) if share > 0.0 else due
+        return due if due <= stretch else stretch * 2 ** math.floor(math.log2(due / stretch))
+
+
+def own_objects(
+    overrides: Mapping[str, Any], preset: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The user's own kernel, encoder, loss, cover and target among settings, and the settings with
+    "custom" in their place.
+
+    Raises:
+        ConfigurationError: "custom" stands for an object that is not there.
+    """
+    names = ("kernel", "encoder", "representation", "cover", "target")
+    settings = dict(overrides)
+    if isinstance(settings.get("target"), np.ndarray):
+        settings["target"] = tuple(settings["target"].tolist())
+    objects = {name: settings[name] for name in names if callable(settings.get(name))}
+    settings |= dict.fromkeys(objects, "custom")
+    for name in names:
+        if settings.get(name, preset.get(name)) == "custom" and name not in objects:
+            raise ConfigurationError(
+                f"{name}='custom' stands for an object of your own: pass it, {name}=..."
+                + " or --target MODULE:FUNCTION" * (name == "target")
+            )
+    return objects, settings
+
+
+def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
+    """Fill in what depends on the observations; what is None then stays None.
+
+    States and landmarks, which the data decides between, need neither encoder nor kernel. A kernel
+    on features, and an encoder of observations that are no physical quantities, are for presets and
+    for those who ask for one.
+
+    Args:
+        config: settings with None where the environment decides.
+        space: the observation space.
+
+    Raises:
+        ConfigurationError: settings that contradict the space or one another.
+    """
+    filled: dict[str, Any] = {}
+    is_small, is_discrete = is_physical(space), isinstance(space, spaces.Discrete)
+    learns = config.representation not in (None, "identity")
+    has_features = learns or config.encoder != "default"
+    has_kernel = has_features or config.kernel is not None or config.bandwidth is not None
+    if config.representation is None:
+        learns = has_kernel and (not (is_small or is_discrete) or config.encoder == "custom")
+        filled["representation"] = "info_nce" if learns else "identity"
+    if not learns:
+        _refuse_encoder_settings(config, space, has_kernel=has_kernel)
+    if has_kernel:
+        filled["kernel"] = kernel = config.kernel or "gaussian"
+        if kernel == "gaussian" and config.bandwidth is None:
+            filled["bandwidth"] = DEFAULT_BANDWIDTH
+        if kernel != "gaussian" and config.bandwidth is not None:
+            raise ConfigurationError(
+                f"bandwidth has no meaning for the {kernel} kernel: leave it out"
+            )
+    elif config.plan_transitions is not None or config.plan_window is not None:
+        raise ConfigurationError(
+            "plan_transitions and plan_window are of kernels: states and landmarks are planned on "
+            "all transitions; leave them out, or choose a kernel"
+        )
+    if config.ridge is None:
+        counted = not has_kernel  # of states, and not of their neighbours
+        filled["ridge"] = 1e-6 if counted else (1e-5 if learns else 1e-2)
+    if config.max_exact_states is None:
+        # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
+        filled["max_exact_states"] = config.n_anchors if is_small and not learns else 1500
+    if config.predictor != "linear" and config.predictor_width is None:
+        filled["predictor_width"] = 1024
+    if config.kind == "landmarks" and is_discrete:
+        raise ConfigurationError("kind='landmarks' is for vectors and images: leave it out")
+    if config.target is not None:
+        if config.contexts:
+            raise ConfigurationError(
+                "target has no meaning with contexts=True, where each episode has a layout of its "
+                "own to cover: leave one of them out"
+            )
+        filled["contexts"] = False
+    _check_cover(config, space)
+    return config.model_copy(update=filled)
+
+
+def is_physical(space: spaces.Space[Any]) -> bool:
+    """True for vectors that are short enough to be physical quantities, and no one-hot vectors."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        return False
+    if (space.low == 0.0).all() and (space.high == 1.0).all():
+        return space.shape[0] <= _SMALL_UNIT_VECTOR
+    is_bounded = bool((np.maximum(np.abs(space.low), np.abs(space.high)) <= UNBOUNDED).all())
+    return space.shape[0] <= (_SMALL_VECTOR if is_bounded else _PHYSICAL_VECTOR)
+
+
+def _refuse_encoder_settings(
+    config: RoverConfig, space: spaces.Space[Any], *, has_kernel: bool
+) -> None:
+    """Refuse settings of an encoder where none is learned.
+
+    Raises:
+        ConfigurationError: there is one, or raw images with a kernel.
+    """
+    is_image = isinstance(space, spaces.Box) and len(space.shape) > 1
+    if (has_kernel and is_image) or config.encoder == "custom":
+        raise ConfigurationError(
+            "representation='identity' does not suit images with a kernel, nor an encoder of your "
+            "own: choose info_nce, byol or self_predictive"
+        )
+    for name in ("feature_dim", "hidden_sizes", "normalization"):
+        if (value := getattr(config, name)) is not None:
+            raise ConfigurationError(
+                f"{name}={value!r} is of an encoder, and none is learned here: leave it out, or "
+                "choose one, representation='info_nce'"
+            )
+
+
+def _check_cover(config: RoverConfig, space: spaces.Space[Any]) -> None:
+    """Refuse dimensions that the observations do not have.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    cover = config.cover
+    if cover is None or cover == "custom":
+        return
+    shape = space.shape or ()
+    if len(shape) != 1:
+        raise ConfigurationError(
+            "cover by numbers needs vector observations; pass a function from observations to what "
+            "is to be covered of them"
+        )
+    if not cover or max(cover) >= shape[0] or len(set(cover)) < len(cover):
+        raise ConfigurationError(
+            f"cover must name different dimensions from 0 to {shape[0] - 1}, not {list(cover)}"
+        )

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.arrays import FloatArray, IntArray
-from rover.coverage.resolve import DEFAULT_BANDWIDTH
+from rover.coverage.config import DEFAULT_BANDWIDTH, RoverConfig
 from rover.data import Buffer
+from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
-from rover.operators import Gaussian
+from rover.operators import Gaussian, Objective
 from rover.operators.kernels import require_finite
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.world.world import World
+
+_OF_ALL = {
+    "cover": "coverage, J and J/J* are of all states alike, whatever cover and target say",
+    "contexts": "contexts=True: coverage, J and J/J* are of the policy without its memory; with it "
+    "the policy is measured by roll-outs, at the end",
+}
+"""Warnings of settings whose exact figures are of something else."""
 
 NOISE_WIDTH = 1e6
 """Width of noise as a multiple of its range: no two values differ."""
@@ -126,7 +135,7 @@ class Cover:
         if self.is_all:
             return None
         values = self.parts()
-        low, width = feature_units(self._buffer, values, repeats=self._world.is_exact)
+        low, width = feature_units(self._buffer, values, repeats=self._world.kind != "landmarks")
         chosen = torch.from_numpy((values - low) / width)[torch.from_numpy(observations)]
         return Gaussian(self._bandwidth)(chosen, chosen)
 
@@ -168,6 +177,56 @@ def target_weights(target: Callable[[NDArray[Any]], Any], observations: NDArray[
             f"{weights.max():g}"
         )
     return weights.astype(np.float64)
+
+
+def target_function(
+    config: RoverConfig, env: gym.Env[Any, Any], objects: Mapping[str, Any]
+) -> Callable[[NDArray[Any]], Any] | None:
+    """The weights of observations in the target distribution, as a function of them.
+
+    Raises:
+        ConfigurationError: one weight a state was given, and the environment has no states of this
+            number.
+    """
+    target, space = config.target, Spaces.of(env).observation
+    if target is None or target == "custom":
+        return objects.get("target")
+    weights, problem = np.append(target, 0.0), finite_dynamics(env)
+    state_of: Callable[[NDArray[Any]], Any]
+    if problem is not None:
+        n_states, state_of = problem.dynamics.n_states, problem.states_of
+    elif isinstance(space, gym.spaces.Discrete):
+        n_states, state_of = int(space.n), lambda rows: rows - int(space.start)
+    else:
+        raise ConfigurationError(
+            "target as an array needs an environment with states of known number: give a "
+            "function from observations (n, *shape) to weights (n,)"
+        )
+    if len(target) != n_states or not any(target):
+        raise ConfigurationError(
+            f"target must be {n_states} weights, one a state and at least one above 0, not "
+            f"{len(target)} of sum {sum(target):g}"
+        )
+    return lambda rows: weights[state_of(rows)]
+
+
+def objective_of(
+    config: RoverConfig, problem: FiniteMDP, target: Callable[[NDArray[Any]], Any] | None
+) -> Objective:
+    """J of policies in a finite problem, by the weights of its observations.
+
+    Raises:
+        ConfigurationError: all weights are 0.
+    """
+    for name, value in (("cover", config.cover), ("contexts", config.contexts)):
+        if value:
+            warnings.warn(_OF_ALL[name], RoverWarning, stacklevel=2)
+    if target is None or config.cover is not None:
+        return Objective()
+    weights = target_weights(target, problem.observations)
+    if not weights.any():
+        raise ConfigurationError("target is 0 at every state of the environment")
+    return Objective(np.asarray(weights / weights.sum()))
 
 
 def feature_units(

@@ -44,12 +44,6 @@ class Marks(NamedTuple):
 MARKS = Marks()
 
 
-def lasts_a_lag(buffer: Buffer) -> bool:
-    """True if an episode among the transitions that are due shows what changes slowly."""
-    due = units_due(len(buffer))
-    return bool(np.bincount(buffer.episodes[:due]).max() >= LAG)
-
-
 def frames_of(buffer: Buffer) -> tuple[int, bool]:
     """Number of frames that the channels of images are, by the first transitions, and True if
     the newest is the first of them; 1 where channels are colours."""

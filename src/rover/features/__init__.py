@@ -10,6 +10,7 @@ from rover.features.encoders import (
     custom_encoder,
     make_encoder,
     slow_encoder,
+    state_encoder,
 )
 from rover.features.losses import (
     ActionPredictor,
@@ -48,4 +49,5 @@ __all__ = [
     "restore_tensors",
     "self_predictive_loss",
     "slow_encoder",
+    "state_encoder",
 ]

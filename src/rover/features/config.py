@@ -28,8 +28,9 @@ class EncoderConfig(BaseModel):
     Attributes:
         kind: "mlp", "conv" (images), "identity" (Discrete states pass as they are) or "scale"
             (an affine map of a bounded Box to [0, 1] per dimension); "slow" for a linear map of
-            the low frequencies of images, which data gives (``rover.features.slow``); "custom"
-            for a torch module of the user's own, which the config does not describe.
+            the low frequencies of images, which data gives (``rover.features.slow``); "hashed"
+            for a few numbers that name an observation; "custom" for a torch module of the user's
+            own, which the config does not describe.
         observation_shape: shape of one observation; () for Discrete states.
         observation_dtype: dtype of the observations that the encoder accepts.
         n_states: number of Discrete states; needed where observation_shape is ().
@@ -51,7 +52,7 @@ class EncoderConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: EncoderKind | Literal["slow", "custom"]
+    kind: EncoderKind | Literal["slow", "hashed", "custom"]
     observation_shape: tuple[PositiveInt, ...]
     observation_dtype: ObservationDtype = "float32"
     n_states: PositiveInt | None = None

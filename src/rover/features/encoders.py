@@ -34,6 +34,8 @@ from rover.features.slow import SlowFeatures, bending, coefficients, seen
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
+# Numbers that name an observation.
+_N_HASHES = 8
 # What the convolutions of an image take in memory grows with the rows of a batch.
 _ROWS_AT_ONCE = 256
 
@@ -65,6 +67,8 @@ def make_encoder(
             return _SlowEncoder(config)
         case "identity" | "scale":
             return _RawEncoder(config)
+        case "hashed":
+            return _HashedEncoder(config)
     assert module is not None  # whose code no config and no file holds
     return _CustomEncoder(config, module)
 
@@ -86,6 +90,24 @@ def slow_encoder(features: SlowFeatures, background: Tensor, shares: Tensor) -> 
     encoder.mean.copy_(features.mean)
     encoder.projection.copy_(features.projection)
     return encoder
+
+
+def state_encoder(space: spaces.Space[Any] | Observations) -> Encoder:
+    """The encoder of observations that are states: equal features are equal observations.
+
+    Discrete states are their own features; vectors and images are named by eight numbers.
+    """
+    described = space if isinstance(space, Observations) else Observations.from_space(space)
+    is_number = described.shape == ()
+    config = EncoderConfig(
+        kind="identity" if is_number else "hashed",
+        observation_shape=described.shape,
+        observation_dtype=described.dtype,
+        n_states=described.n_states,
+        feature_dim=1 if is_number else _N_HASHES,
+        normalization="none",
+    )
+    return make_encoder(config, torch.Generator())
 
 
 def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
@@ -219,6 +241,15 @@ class Encoder(nn.Module, ABC):
         """Return a copy in evaluation mode that no training reaches."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
+    def in_units(self, units: NDArray[np.float64]) -> Encoder:
+        """A frozen copy of a "scale" or "slow" encoder whose features are in units (z,) from 0 on;
+        the features of an infinite unit are 0."""
+        copied = self.frozen()
+        buffers = dict(copied.named_buffers())
+        buffers["low"].zero_()
+        buffers["width"].copy_(torch.from_numpy(units))
+        return copied
+
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, *observation_shape) into (n, feature_dim)."""
         expected, dtype = self.config.observation_shape, self._dtype
@@ -350,6 +381,32 @@ class _RawEncoder(Encoder):
         if self.config.kind == "identity":
             return observations.to(torch.float64)[:, None]
         return (observations.flatten(1).double() - self.low) / self.width
+
+
+class _HashedEncoder(Encoder):
+    """Projections of the bytes of an observation on whole numbers, in float64.
+
+    Every sum is exact, below 2⁵³, so that its bits do not depend on the batch. Two observations
+    have the same eight with probability 2⁻¹⁶⁰.
+    """
+
+    weights: Tensor
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, _N_HASHES)
+        n_bytes = math.prod(config.observation_shape) * np.dtype(config.observation_dtype).itemsize
+        # The finaliser of splitmix64 (Steele et al. 2014): the same numbers everywhere.
+        mixed = np.arange(1, n_bytes * _N_HASHES + 1, dtype=np.uint64)
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        weights = (mixed >> np.uint64(44)).astype(np.float64).reshape(n_bytes, _N_HASHES)
+        # Not part of files: they follow from the shape.
+        self.register_buffer("weights", torch.from_numpy(weights), persistent=False)
+
+    def _encode(self, observations: Tensor) -> Tensor:
+        flat = (observations.flatten(1) + 0).contiguous()  # zeros of either sign are the same
+        return flat.view(torch.uint8).double() @ self.weights
 
 
 class _SlowEncoder(Encoder):

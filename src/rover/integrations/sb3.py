@@ -144,10 +144,11 @@ class RoverFeatures(BaseFeaturesExtractor):
     ) -> None:
         chosen = _read_policy(policy, component)
         encoders = _encoders_of(chosen)
-        if not encoders or encoders[0].config.kind == "identity":
+        if not encoders or encoders[0].config.kind in ("identity", "hashed"):
             raise ConfigurationError(
                 "the policy has no encoder that was learned: policies of exact states and solved "
-                "ones have none; start from them with rover_policy()"
+                "ones have none; start from them with rover_policy(), or pretrain with "
+                "representation='info_nce'"
             )
         recovery = _ObservationRecovery(observation_space, chosen, scaled_images=scaled_images)
         # Modules can be assigned only once the base class is made, after all refusals.

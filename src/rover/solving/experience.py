@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rover.coverage.images import ImageFeatures, lasts_a_lag
+from rover.coverage.images import ImageFeatures
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Environment, GivenEnv, Spaces, make_env
 from rover.envs.registration import id_and_kwargs, known_id
@@ -21,6 +21,7 @@ from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.storage import read_run_config
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
+from rover.world.model_selection import lasts_a_lag, repeats
 from rover.world.net import FIRST_UNITS
 from rover.world.outcomes import OutcomeModel, outcome_model
 from rover.world.points import Points, net_points, state_points
@@ -127,13 +128,14 @@ class Experience(NamedTuple):
         return self.world.part(Points, self._points)
 
     def _points(self) -> Points:
-        if self.world.repeats:
-            return state_points(self.buffer)
-        if len(self.buffer.observations.shape) < 2:
-            return net_points(self.buffer)
-        encoder = self._encoder()
+        is_image = len(self.buffer.observations.shape) > 1
+        encoder = self._encoder() if is_image and not repeats(self.buffer) else None
         if encoder is not None:
             return net_points(self.buffer, encoder)
+        if not is_image and not self.world.repeats:
+            return net_points(self.buffer)
+        if not is_image or repeats(self.buffer):
+            return state_points(self.buffer)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "
@@ -151,7 +153,11 @@ class Experience(NamedTuple):
             encoder = self.policy.encoder
         is_image = len(buffer.observations.shape) == 3 and buffer.observations.dtype == np.uint8
         # Other agents return raw pixels, tens of thousands of numbers each.
-        has_learned = encoder is not None and encoder.config.kind not in ("identity", "scale")
+        has_learned = encoder is not None and encoder.config.kind not in (
+            "identity",
+            "scale",
+            "hashed",
+        )
         if not is_image or has_learned:
             return encoder
         if len(buffer) < FIRST_UNITS or not lasts_a_lag(buffer):

@@ -53,7 +53,7 @@ def _sampled_policy(
     table, shape = buffer.observations.rows, buffer.observations.shape
     if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
         return None
-    if not has_metric(table) or (experience.world.is_exact and not is_asked):
+    if not has_metric(table) or (experience.world.kind == "states" and not is_asked):
         return None
     begins, ends = table[buffer.inputs], table[buffer.successors]
     units = time_units(begins.astype(np.float64), ends.astype(np.float64), buffer.previous)

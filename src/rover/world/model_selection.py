@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from rover.arrays import SAMPLE, evenly_spaced
 from rover.data import Buffer
+from rover.features.slow import LAG
 from rover.world.lattice import find_lattice
-from rover.world.net import time_units
+from rover.world.net import time_units, units_due
 from rover.world.regression import Displacements, unexplained
 
 MOST_NEW = 0.75
@@ -70,6 +71,12 @@ def repeats(buffer: Buffer) -> bool:
     inputs, successors = buffer.inputs[:n], buffer.successors[:n]
     n_states = 1 + int(max(inputs.max(), successors.max()))  # numbered as they are first seen
     return n_states <= max(_FEW, MOST_NEW * np.count_nonzero(inputs != successors))
+
+
+def lasts_a_lag(buffer: Buffer) -> bool:
+    """True if an episode among the transitions that are due shows what changes slowly."""
+    due = units_due(len(buffer))
+    return bool(np.bincount(buffer.episodes[:due]).max() >= LAG)
 
 
 def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:

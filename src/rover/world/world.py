@@ -7,7 +7,7 @@ takes long to make of all transitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rover.data import Buffer
 from rover.world.counts import Counts
@@ -17,6 +17,7 @@ from rover.world.model_selection import (
     held_out_errors,
     is_lattice,
     is_whole,
+    lasts_a_lag,
     repeats,
 )
 from rover.world.net import FIRST_UNITS, units_due
@@ -28,6 +29,9 @@ a state itself are certain, while a dynamics model that misses a wall promises a
 _TRUSTED = 0.1
 """Error of a dynamics model above which whole numbers that hardly repeat are states: it predicts
 the moves of a car in whole pixels, and not the moves of a puzzle."""
+
+Kind = Literal["states", "landmarks", "contexts"]
+"""Kind of world: what plans are made on."""
 
 PartT = TypeVar("PartT")
 
@@ -41,17 +45,21 @@ class World:
     explains nine tenths of their changes. Observations without a metric, whose distances have no
     meaning, are exact states if a quarter of the moves come back to known ones.
 
+    Images are states, too, while no episode lasts long enough to show what changes slowly.
+
     Args:
         buffer: the transitions.
 
     Attributes:
         buffer: the transitions.
+        chosen: the kind that settings choose, or that contexts were recognised; None: by the data.
         counts_error, motion_error: shares of moves in [0, 1] that counts and dynamics leave
             unexplained; None where they were not compared.
     """
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
+        self.chosen: Kind | None = None
         self._decided_on, self._is_exact = 0, True
         self.counts_error: float | None = None
         self.motion_error: float | None = None
@@ -60,13 +68,24 @@ class World:
         self._made_of = (0, 0, 0)
 
     @property
-    def is_exact(self) -> bool:
-        """True if every observation stands for itself alone."""
+    def kind(self) -> Kind:
+        """States, if every observation stands for itself alone, landmarks, or contexts."""
+        buffer = self.buffer
+        if self.chosen == "contexts":
+            return "contexts"
+        if buffer.observations.shape == () or len(buffer) < FIRST_UNITS:
+            return "states"
+        if self.chosen is not None:
+            return self.chosen
+        return "states" if self._are_states() else "landmarks"
+
+    def _are_states(self) -> bool:
         buffer = self.buffer
         if not has_metric(buffer.observations.rows[: 2 * DECIDED]):
-            return repeats(buffer)
+            is_image = buffer.observations.rows.ndim > 2
+            return repeats(buffer) or (is_image and not lasts_a_lag(buffer))
         due = units_due(min(len(buffer), DECIDED))
-        if len(buffer) >= FIRST_UNITS and due != self._decided_on:
+        if due != self._decided_on:
             self._decided_on = due
             self.counts_error, self.motion_error = held_out_errors(buffer, due)
             least = _TRUSTED if is_whole(buffer.observations.rows[: 2 * DECIDED]) else 1.0
@@ -86,12 +105,12 @@ class World:
     def repeats(self) -> bool:
         """True if rewards are planned for on observations themselves."""
         # States of coarse steps come back, and walls between them show in transitions alone.
-        return self.is_exact or repeats(self.buffer)
+        return self.kind == "states" or repeats(self.buffer)
 
     def figures(self) -> dict[str, Any]:
         """The decision and both errors, for metrics."""
         return {
-            "exact_states": self.is_exact,
+            "exact_states": self.kind == "states",
             "counts_error": self.counts_error,
             "motion_error": self.motion_error,
         }

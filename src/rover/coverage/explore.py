@@ -19,12 +19,16 @@ the way back.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from rover.arrays import FloatArray
+from rover.contexts.explorer import ContextExplorer
 from rover.contexts.memory import TIE
+from rover.coverage.config import RoverConfig
+from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
 from rover.world.contact import ContactSearch
 from rover.world.counts import Counts
@@ -32,6 +36,7 @@ from rover.world.dynamics import ACTION_REPEAT, MISSED
 from rover.world.lookahead import ActionSequence
 from rover.world.model import LandmarkModel
 from rover.world.values import Values, exploration_values
+from rover.world.world import World
 
 
 class StateExploration(NamedTuple):
@@ -73,6 +78,41 @@ class LandmarkExploration(NamedTuple):
     safe: float = 0.9
     tolerance: float = 1e-5
     sweeps: int = 150
+
+
+class Explorer(Protocol):
+    """Chooses actions; several are asked one after the other."""
+
+    def act(self, observation: int, rng: np.random.Generator) -> int | None:
+        """The next action at an observation, by its index; None: ask the next explorer."""
+        ...
+
+    def observe(self, row: int, *, done: bool) -> None:
+        """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
+        ...
+
+    def forget_plan(self) -> None:
+        """Plan anew before the next action: nothing that is not in the buffer is kept."""
+        ...
+
+
+class RandomExplorer:
+    """Uniform actions in the first steps, and a share of them later."""
+
+    def __init__(self, buffer: Buffer, *, first: int, share: float) -> None:
+        self._buffer, self._first, self._share = buffer, first, share
+
+    def act(self, observation: int, rng: np.random.Generator) -> int | None:
+        """A uniform action, where one is due."""
+        if len(self._buffer) < self._first or (self._share > 0.0 and rng.random() < self._share):
+            return int(rng.integers(self._buffer.n_actions))
+        return None
+
+    def observe(self, row: int, *, done: bool) -> None:
+        """Do nothing."""
+
+    def forget_plan(self) -> None:
+        """Do nothing."""
 
 
 class StateExplorer:
@@ -239,3 +279,49 @@ class LandmarkExplorer:
 def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
     """One of the actions with the largest of their values (A,), drawn."""
     return int(rng.choice(np.flatnonzero(values >= values.max() * (1.0 - TIE))))
+
+
+def explorers_of(
+    latest: Sequence[Explorer], world: World, representation: Representation, config: RoverConfig
+) -> list[Explorer]:
+    """The explorers of a world of this kind, the latest ones where they still fit.
+
+    Args:
+        latest: explorers so far.
+        world: of the buffer.
+        representation: the points that landmarks lie in.
+        config: resolved settings.
+    """
+    buffer, share = world.buffer, config.exploration_epsilon
+    chance = RandomExplorer(buffer, first=config.seed_steps, share=share)
+    if config.collect != "plan":
+        return [chance]
+    explorer = latest[-1] if latest else None
+    if world.kind == "contexts":
+        if not isinstance(explorer, ContextExplorer):
+            explorer = ContextExplorer(buffer)
+    elif world.kind == "states":
+        counts = world.counts
+        if isinstance(explorer, StateExplorer):
+            explorer.forget_plan()
+        else:
+            explorer = StateExplorer(counts, buffer)
+    else:
+        model = representation.landmarks(config.n_landmarks)
+        if not (isinstance(explorer, LandmarkExplorer) and explorer.model is model):
+            search = config.search
+            if search is None and isinstance(representation, Slow):
+                search = False  # which finds nothing sooner in images, at twice the time
+            contacts = _contact_search(buffer, representation, config)
+            explorer = LandmarkExplorer(model, buffer, search=search, contacts=contacts)
+    return [chance, explorer]
+
+
+def _contact_search(
+    buffer: Buffer, representation: Representation, config: RoverConfig
+) -> ContactSearch | None:
+    """The search for contacts of still features of vectors, by default all; None of others."""
+    is_plain = not representation.learns and buffer.observations.rows.ndim == 2
+    if not is_plain or config.cover == "custom":
+        return None
+    return ContactSearch(buffer, None if config.cover is None else np.array(config.cover))

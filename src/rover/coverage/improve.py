@@ -1,0 +1,295 @@
+"""Estimate and improve: mirror descent on a planning model, made of the rows of a world.
+
+The result is a policy in closed form, π = softmax(ρ(φ) W), at every feature vector φ. A descent
+begins where the last one ended, if it still can.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.arrays import FloatArray, IntArray, evenly_spaced
+from rover.coverage.config import RoverConfig
+from rover.coverage.cover import Cover
+from rover.data import Buffer
+from rover.features import Encoder
+from rover.operators import (
+    DenseOperator,
+    Objective,
+    SparseOperator,
+    StepRule,
+    growing_steps,
+    mirror_descend,
+)
+from rover.world.counts import Counts
+from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
+from rover.world.model import LandmarkModel
+from rover.world.net import MOST_ROWS
+from rover.world.rows import Rows
+
+_FEW_NEW = 0.03
+"""Share of new pairs up to which a policy is planned to the end."""
+
+_KEPT = 0.5
+"""Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
+from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
+
+_FINER = 2.5
+"""Most landmarks of a fine net, as a multiple of `n_landmarks`."""
+
+_LANDMARK_STEPS, _LANDMARK_TOLERANCE = 100, 1e-3
+"""Steps and tolerance of mirror descent on landmarks, whose model is no better than that."""
+
+_STEP_RULES: dict[str, Callable[[float], StepRule]] = {
+    "growing": growing_steps,
+    # Each iteration from the first size again, as the authors' code has it.
+    "backtracking": functools.partial(StepRule, max_backtracks=12, restart=True),
+    "constant": StepRule,
+}
+
+
+@dataclass(frozen=True)
+class PlanningModel:
+    """A transition model on s anchors: states, landmarks, or the anchors of a kernel.
+
+    Attributes:
+        operator: the transition operator on the anchors.
+        start: (s,) initial weights on the anchors.
+        anchors: (s,) what each anchor stands for.
+        basis: (u, z) features that regressors compare with; None for ρ(φ) = φ.
+        coefficients: (q, A) extension of Σ_i v_i P_a[i, x] to every x, of values v (s,).
+        target: (s,) occupancy that is wanted; None: as even as possible.
+        n_pairs: number of distinct pairs (x, a) that it was made of.
+        outcome_variance: of their outcomes, 0 of landmarks.
+        on_landmarks: whether the anchors are landmarks, which are never the same twice.
+        action_repeat: steps for which a row repeats its action.
+        is_comparable: whether it was made as the last one was.
+    """
+
+    operator: DenseOperator | SparseOperator
+    start: Tensor
+    anchors: IntArray
+    basis: Tensor | None
+    coefficients: Callable[[Tensor], Tensor]
+    target: Tensor | None
+    n_pairs: int = 0
+    outcome_variance: float = 0.0
+    on_landmarks: bool = False
+    action_repeat: int = 1
+    is_comparable: bool = True
+
+    @property
+    def worst_column(self) -> float:
+        """The largest mass that any anchor and action keep on the anchors."""
+        return float(self.operator.transition.sum(1).max())
+
+
+def state_planning_model(
+    counts: Counts, basis: Tensor, config: RoverConfig, cover: Cover, buffer: Buffer
+) -> PlanningModel:
+    """The planning model of states, which share nothing: rows of relative frequencies.
+
+    Args:
+        counts: of the transitions.
+        basis: (N, z) features of the states.
+        config: λ, and whether starts that were not seen get their estimated mass.
+        cover: the part of observations that is to be covered.
+        buffer: the transitions.
+    """
+    assert config.ridge is not None
+    # λ / (n + λ) of what n tries leave open
+    ridge = max(config.ridge, config.outcome_ridge * counts.outcome_variance)
+    states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
+    rows, groups = counts.rows(ridge=ridge), cover.groups()
+    start = np.bincount(states, weights, minlength=len(groups)).astype(np.float64)
+    rows = replace(rows, start=start)
+    everything = np.arange(len(groups))
+    model = _on_rows(rows, basis, groups, cover.target(groups, everything, everything))
+    return replace(
+        model,
+        n_pairs=counts.n_pairs,
+        outcome_variance=counts.outcome_variance,
+    )
+
+
+def landmark_planning_model(
+    landmarks: LandmarkModel, encoder: Encoder, cover: Cover, *, most: int
+) -> tuple[PlanningModel, Encoder]:
+    """The planning model of landmarks, and the encoder in their units.
+
+    Args:
+        landmarks: the model, which is fitted to all transitions.
+        encoder: of the features that landmarks lie in.
+        cover: the target distribution.
+        most: landmarks; more where the dynamics model explains almost all motion.
+    """
+    landmarks.forget()
+    landmarks.fit()
+    landmarks.dynamics.forget_noise()  # until explorations fit it anew
+    if landmarks.dynamics.unexplained <= MOST_UNEXPLAINED:
+        most = round(_FINER * most)
+    model = landmarks.finer(most)
+    rows, net = model.rows(), model.net
+    groups, target = model.coverage_groups(net.landmarks), None
+    if cover.has_target:
+        some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
+        owner = net.nearest(model.points(some), 1)[1][:, 0]
+        target = cover.target(groups, some, owner)
+    seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
+    kept = model.kept[seen]
+    units = np.full(encoder.feature_dim, np.inf)  # of noise
+    units[kept] = model.scale[seen]
+    basis = torch.zeros(len(net), encoder.feature_dim, dtype=torch.float64)
+    basis[:, kept] = torch.from_numpy(net.landmarks[:, seen])
+    planned = replace(
+        _on_rows(rows, basis, groups, target),
+        n_pairs=model.n_pairs,
+        on_landmarks=True,
+        action_repeat=ACTION_REPEAT,
+    )
+    return planned, encoder.in_units(units)
+
+
+def _on_rows(rows: Rows, basis: Tensor, groups: IntArray, target: Tensor | None) -> PlanningModel:
+    """The model of rows of m landmarks, with groups (m,) and a target (m,) of them."""
+    operator, n_landmarks = rows.operator(groups), len(groups)
+    if target is not None:  # twins are covered with their landmarks
+        target = torch.cat([target, target.new_zeros(operator.n_states - n_landmarks)])
+    return PlanningModel(
+        operator=operator,
+        start=operator.start,
+        anchors=np.arange(operator.n_states),
+        basis=basis,
+        coefficients=lambda values: operator.action_values(values)[:n_landmarks],
+        target=target,
+    )
+
+
+def estimated_starts(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
+    """Estimated start distribution: states (q,) and their weights (q,), sum 1.
+
+    Args:
+        buffer: the transitions.
+        unseen: whether starts that were not seen yet get the mass that Good and Turing estimate
+            for them (Good 1953), the share of episodes whose start was seen once, spread evenly
+            over the states in which something was done. One episode alone gives no estimate.
+    """
+    states, counts = buffer.starts()
+    n_episodes, once = float(counts.sum()), int(np.count_nonzero(counts == 1.0))
+    mass = once / n_episodes if unseen and n_episodes > 1.0 else 0.0
+    if mass == 0.0:
+        return states, counts / n_episodes
+    acted = np.unique(buffer.inputs)
+    weights = np.concatenate(
+        [(1.0 - mass) * counts / n_episodes, np.full(len(acted), mass / len(acted))]
+    )
+    everything, index = np.unique(np.concatenate([states, acted]), return_inverse=True)
+    return everything, np.bincount(index, weights).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The end of the last descent, for the next one on the same anchors and the same pairs.
+
+    Attributes:
+        anchors: (s,) what the anchors stood for.
+        pairs: number of distinct pairs (x, a) that were known; it only ever grows.
+        dual: (s,) the dual vector of the policy.
+        step_size: the size with which a further step would have begun.
+    """
+
+    anchors: IntArray
+    pairs: int
+    dual: Tensor
+    step_size: float
+
+    def fits(self, model: PlanningModel) -> bool:
+        """True if a model has the same anchors, made of as many pairs."""
+        return self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
+
+
+class Improvement(NamedTuple):
+    """A policy that mirror descent has planned.
+
+    Attributes:
+        weights: W (q, A) of the policy π = softmax(ρ(φ) W).
+        warm_start: where the descent ended.
+        figures: of the descent and its model.
+    """
+
+    weights: Tensor
+    warm_start: WarmStart
+    figures: dict[str, Any]
+
+
+def improve(
+    model: PlanningModel,
+    warm: WarmStart | None,
+    config: RoverConfig,
+    *,
+    step: int,
+    is_exploring: bool,
+) -> Improvement:
+    """Descend J by the policy on a planning model.
+
+    Args:
+        model: the model.
+        warm: the end of the last descent; None before the first.
+        config: how.
+        step: environment steps so far, with which the sink's norm grows at first.
+        is_exploring: whether data comes from exploration plans, so that policies made while much
+            is new are soon replaced, and planned in fewer steps.
+
+    Raises:
+        SingularSolveError: the model creates mass.
+    """
+    assert config.discount is not None
+    discount = config.discount**model.action_repeat
+    dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
+    continues = config.warm_start and model.is_comparable and not model.on_landmarks
+    if continues and warm is not None and warm.fits(model):
+        dual = warm.dual
+        if model.outcome_variance > 0.0:
+            dual = _KEPT * dual
+        else:
+            rule = replace(rule, initial=warm.step_size)
+    n_new = model.n_pairs - (0 if warm is None else warm.pairs)
+    n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
+    if model.on_landmarks:
+        n_steps, tolerance = _LANDMARK_STEPS, max(tolerance, _LANDMARK_TOLERANCE)
+    elif is_exploring and n_new > _FEW_NEW * model.n_pairs:
+        n_steps = min(config.discovery_steps or n_steps, n_steps)
+    warmup = min(1.0, step / config.sink_warmup) if config.sink_warmup else 1.0
+    descent = mirror_descend(
+        model.operator,
+        model.start,
+        discount=discount,
+        objective=Objective(model.target, config.sink_norm * warmup),
+        n_steps=n_steps,
+        step_rule=rule,
+        tolerance=tolerance,
+        dual=dual,
+    )
+    # A descent that ended in rejected steps leaves a step size too small to begin with.
+    step_size = max(descent.step_size, config.step_size)
+    return Improvement(
+        # The policy at the anchors is softmax(−γ Σ_i v_i P_a[i, x]), extended to every φ.
+        weights=model.coefficients(descent.dual).mul_(-discount),
+        warm_start=WarmStart(model.anchors, model.n_pairs, descent.dual, step_size),
+        figures={
+            "model_objective": descent.occupancy.objective,
+            # On landmarks every row leads to the sink with the same small probability.
+            "sink_mass": None if model.on_landmarks else descent.occupancy.sink_mass,
+            "column_sum_max": model.worst_column,
+            "mirror_steps": len(descent.objectives) - 1,
+            "anchors": len(model.anchors),
+            "pairs": model.n_pairs,
+        },
+    )

@@ -1,0 +1,119 @@
+"""Estimate as the paper does (its Algorithm 2), with a kernel on features, for presets and users.
+
+Kernel ridge regression of the next feature on the pair of feature and action. With more distinct
+next states than ``max_exact_states`` they are projected on Nyström anchors. A model that creates
+mass, whose policies have no occupancy, is fitted again with a larger ridge.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from rover.coverage.config import RoverConfig
+from rover.coverage.cover import Cover
+from rover.coverage.improve import PlanningModel, estimated_starts
+from rover.coverage.represent import Representation
+from rover.data import Buffer, draw_transitions
+from rover.errors import RoverWarning, SingularSolveError
+from rover.operators import DenseOperator, exact_support, fit_transition_model, nystrom_support
+
+_RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
+"""Times the ridge of the tries of a plan."""
+
+PlanT = TypeVar("PlanT")
+
+
+def kernel_planning_model(
+    representation: Representation,
+    cover: Cover,
+    config: RoverConfig,
+    buffer: Buffer,
+    rng: np.random.Generator,
+    *,
+    growth: float = 1.0,
+) -> PlanningModel:
+    """Fit the transition operator to merged transitions.
+
+    Args:
+        representation: features of the observations, and the kernel.
+        cover: the part of observations that is to be covered.
+        config: which transitions are used, and when and how next states are compressed.
+        buffer: the transitions.
+        rng: draws the transitions, if not all are used.
+        growth: times the ridge of the configuration.
+    """
+    assert config.ridge is not None
+    assert config.max_exact_states is not None
+    # 1. Transitions (x, a, x'), equal ones merged into counts.
+    rows = None
+    if config.plan_transitions is not None or config.plan_window is not None:
+        limits = config.plan_transitions, config.plan_draw
+        rows = draw_transitions(buffer, *limits, rng, window=config.plan_window)
+    counts, starts = buffer.counts(rows), estimated_starts(buffer, unseen=config.unseen_starts)
+    # 2. The anchors: distinct next states, or Nyström's choice of them.
+    features, kernel = representation.features(), representation.kernel
+    if len(np.unique(counts.successors)) <= config.max_exact_states:
+        support = exact_support(counts, *starts, device=features.device)
+    else:
+        support = nystrom_support(
+            features,
+            counts,
+            *starts,
+            kernel,
+            n_anchors=config.n_anchors,
+            min_distance=config.anchor_spacing,
+            projection_ridge=config.projection_ridge,
+        )
+    # 3. One ridge regression for each action.
+    model = fit_transition_model(
+        features,
+        support,
+        kernel,
+        n_actions=buffer.n_actions,
+        ridge=config.ridge * growth,
+        gram=kernel(features, features) if len(features) <= config.max_exact_states else None,
+    )
+    # 4. What is to be covered: whole observations, or a part of them.
+    similarity, everything = cover.gram(support.anchors), np.arange(len(support.anchors))
+    groups = cover.groups()[support.anchors]
+    return PlanningModel(
+        operator=DenseOperator(model.transition, model.gram if similarity is None else similarity),
+        start=support.start,
+        anchors=2 * support.anchors + support.terminal,
+        basis=model.basis,
+        coefficients=model.coefficients,
+        target=cover.target(groups, support.anchors, everything),
+        n_pairs=counts.n_pairs,
+        outcome_variance=counts.outcome_variance,
+        is_comparable=growth == 1.0,
+    )
+
+
+def tamed(plan: Callable[[float], PlanT], *, step: int) -> PlanT:
+    """The plan under the least ridge whose model creates no mass.
+
+    Args:
+        plan: a plan by times the ridge.
+        step: environment steps so far, for messages.
+
+    Raises:
+        SingularSolveError: no ridge up to a thousand times the configured one helps.
+    """
+    problem: SingularSolveError | None = None
+    for growth in _RIDGE_GROWTHS:
+        if problem is not None:
+            warnings.warn(
+                f"step {step}: {problem}; planning again with {growth:g} x ridge (a larger ridge "
+                "from the start saves the repeated plans)",
+                RoverWarning,
+                stacklevel=3,
+            )
+        try:
+            return plan(growth)
+        except SingularSolveError as error:
+            problem = error
+    raise SingularSolveError(f"step {step}: {problem}") from problem

@@ -1,0 +1,272 @@
+"""The run around the algorithm: what it is built of, which policy it returns, what it stores."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from rover.contexts.explorer import ContextExplorer, changes_with_episodes, check_size
+from rover.coverage.config import RoverConfig, Schedule, own_objects, resolve
+from rover.coverage.cover import Cover, objective_of, target_function
+from rover.coverage.explore import Explorer, StateExplorer
+from rover.coverage.improve import Improvement, WarmStart
+from rover.coverage.represent import make_representation, with_network
+from rover.envs import FiniteMDP, Spaces
+from rover.errors import RoverWarning
+from rover.operators import Interpolation, Objective
+from rover.policies import ContextPolicy, CoveragePolicy
+from rover.training.agent import Agent, FinalPolicy
+
+_LARGEST_COLUMN_SUM = 1.5
+"""Mass that a pair may lead to: of MountainCar's model at most 1.1, of CartPole's up to 6."""
+_ROUNDING = 1e-6
+
+
+class CoverageRun(Agent[RoverConfig]):
+    """An agent whose policies are plans on a model.
+
+    A subclass is the algorithm. Presets of the paper return the latest policy. Otherwise the better
+    of the last plan and the best one that was measured is returned, where the last plan covers less
+    than random actions.
+    """
+
+    @classmethod
+    def resolve(cls, config: RoverConfig, env: gym.Env[Any, Any]) -> RoverConfig:
+        """Fill in what depends on the environment."""
+        space = Spaces.of(env).observation
+        if config.contexts:
+            check_size(space)
+        return with_network(resolve(super().resolve(config, env), space), space)
+
+    def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
+        self._objects, settings = own_objects(overrides, self.presets[self.preset])
+        return super()._configure(settings)
+
+    def _build(self) -> CoveragePolicy:
+        config, space = self.config, self.spaces.observation
+        streams = np.random.SeedSequence([self.seed, 0]).spawn(2)
+        self._rng, self._batch_rng = map(np.random.default_rng, streams)
+        generator = torch.Generator().manual_seed(self.seed)
+        is_contextual = config.contexts and config.collect == "plan"
+        self.world.chosen = "contexts" if is_contextual else config.kind
+        self._schedule = Schedule.of(config)
+        target = target_function(config, self.env, self._objects)
+        part = self._objects.get("cover", config.cover)
+        self._cover = Cover(self.world, part, config.bandwidth, target)
+        self._representation = make_representation(
+            self.world,
+            self._cover,
+            config,
+            space,
+            self._objects,
+            generator=generator,
+            rng=self._batch_rng,
+        )
+        self._explorers: list[Explorer] = []
+        self._suit()
+        self._warm_start: WarmStart | None = None
+        self._planned_at = 0
+        self._plan_figures: Mapping[str, Any] | None = None
+        self._best: tuple[float, int, CoveragePolicy] | None = None
+        """The spread, the step and the policy with the best coverage among sound models."""
+        encoder, kernel = self._representation.policy_parts()
+        none = torch.zeros(encoder.feature_dim, self.buffer.n_actions, dtype=torch.float64)
+        uniform = CoveragePolicy(encoder, kernel, None, none, epsilon=config.policy_epsilon)
+        self._uniform = uniform
+        self._follow(uniform)
+        return uniform
+
+    def _objective(self, problem: FiniteMDP) -> Objective:
+        target = target_function(self.config, self.env, self._objects)
+        return objective_of(self.config, problem, target)
+
+    @abstractmethod
+    def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
+        """A policy of all transitions; `anew`: on landmarks that no exploration plan looks at."""
+
+    @property
+    def _explores(self) -> bool:
+        """True if data comes from exploration plans, and not from the policy."""
+        return self.config.collect == "plan"
+
+    @property
+    def _has_contexts(self) -> bool:
+        """True if each episode is explored on a graph of its own."""
+        return self.world.chosen == "contexts"
+
+    @abstractmethod
+    def _suit(self) -> None:
+        """Choose the representation and the explorers for the kind of world that the data shows."""
+
+    def _follow(self, policy: CoveragePolicy) -> None:
+        """Make a policy the latest one, which collects where no exploration plan does."""
+        self._policy = policy
+        # The units of landmarks are the policy's own, so that its features are not the agent's.
+        is_own = isinstance(policy.kernel, Interpolation) or len(self.buffer) == 0
+        none = torch.zeros(0, policy.encoder.feature_dim, dtype=torch.float64)
+        features = none if is_own else self._representation.features()
+        self._tabulated = policy.tabulated(self.buffer.observations, features)
+
+    def _plan_and_follow(self) -> dict[str, Any]:
+        """Plan a policy and make it the latest one; figures of it."""
+        policy, plan = self._plan()
+        self._warm_start, self._planned_at = plan.warm_start, self.num_timesteps
+        self._plan_figures = plan.figures
+        self._follow(policy)
+        return plan.figures
+
+    def _renew_policy(self) -> None:
+        """Plan a policy to follow, unless it is as new as the last update or knows all pairs."""
+        if self._planned_at >= self.measures.latest.get("step", 0) or self._has_contexts:
+            return
+        warm, known = self._warm_start, None
+        if isinstance(self._explorers[-1], StateExplorer) and self.world.counts.is_certain:
+            known = self.world.counts.n_pairs
+        if warm is None or warm.pairs != known:
+            self._plan_and_follow()
+            self._sign_policy()
+
+    # contexts
+
+    def _recognises_contexts(self) -> bool:
+        """True if the data says that worlds change with episodes: each is explored by itself."""
+        is_open = self.config.contexts is None and self._explores
+        # Known dynamics contain all contexts, so they are planned on directly.
+        if not is_open or self.measures.evaluator is not None:
+            return False
+        if not changes_with_episodes(self.buffer):
+            return False
+        self.world.chosen, self._best = "contexts", None
+        warnings.warn(
+            f"step {self.num_timesteps}: the same action in the same observation leads to "
+            "another outcome in another episode, so that from now on each episode is explored "
+            "on a graph of its own; contexts=True does it from the first step, contexts=False "
+            "never",
+            RoverWarning,
+            stacklevel=2,
+        )
+        self._suit()
+        return True
+
+    def _update_in_contexts(self) -> Mapping[str, Any] | None:
+        """The policy of the exploration values as they are now when due, and its figures."""
+        self.measures.within_episodes = True
+        if not self._schedule.is_due(self.num_timesteps):
+            return None
+        explorer = self._explorers[-1]
+        assert isinstance(explorer, ContextExplorer)
+        policy = ContextPolicy.of(explorer, self.buffer.observations.shape)
+        if policy is None:
+            return None
+        self._policy = policy
+        return explorer.figures()
+
+    # return
+
+    @property
+    def _keeps_latest(self) -> bool:
+        """True if the latest policy is always the final one, as in the paper."""
+        # The exact J is of all states, and visited cells are of an even coverage: no judges of a
+        # policy that covers something else.
+        is_exact = self.measures.evaluator is not None
+        is_judged = self.config.cover is None if is_exact else self.config.target is None
+        return self.preset != "default" or not is_judged or self._has_contexts
+
+    def _note_measured(self, record: Mapping[str, Any]) -> None:
+        if self._keeps_latest or _is_broken(record):
+            return
+        spread = self.measures.spread_of(record)
+        if spread is not None and (self._best is None or spread > self._best[0]):
+            self._best = spread, int(record["step"]), cast(CoveragePolicy, self._policy)
+
+    def _last_plan(self) -> FinalPolicy | None:
+        """The policy of all transitions at a run's end; None: it is the latest, or none was due.
+
+        A run that is made longer goes on as if it had not been planned.
+        """
+        step, line = self.num_timesteps, self.measures.latest.get("step")
+        if line is None or self._has_contexts or not self._explores or self._planned_at == step:
+            return None
+        drawn = self._batch_rng.bit_generator.state
+        policy, plan = self._plan(anew=line < step)
+        self._batch_rng.bit_generator.state = drawn
+        self._plan_figures = plan.figures
+        return FinalPolicy(policy, step)
+
+    def _doubts(self) -> str | None:
+        latest = self._plan_figures or self.measures.latest
+        if not _is_broken(latest):
+            return None
+        return (
+            f"the policy of step {self.num_timesteps} was planned on a transition model that "
+            f"creates mass (a column sums to {latest['column_sum_max']:.2g}, the sink's mass is "
+            f"{latest['sink_mass']:.2g}; raise ridge or n_anchors)"
+        )
+
+    def _best_measured(self) -> FinalPolicy | None:
+        """The best of the policies that were measured and whose model created no mass."""
+        return None if self._best is None else FinalPolicy(self._best[2], self._best[1])
+
+    def _steps_of_policy(self) -> int:
+        return self._planned_at if self._final is None else self.num_timesteps
+
+    def _figures(self) -> dict[str, Any]:
+        names, latest = self.world.figures(), self.measures.latest
+        figures = {name: latest.get(name) for name in names}
+        figures["contexts"] = self._has_contexts
+        if self._plan_figures is not None:
+            figures["sink_mass"] = self._plan_figures["sink_mass"]
+        return {**super()._figures(), **figures}
+
+    # store
+
+    def _agent_state(self) -> dict[str, Any]:
+        warm, best, chosen, policy = self._warm_start, self._best, self._final, self._policy
+        return {
+            "representation": self._representation.state(),
+            "contexts": self._has_contexts,
+            # Exploration values follow from the buffer, which they are learned from again.
+            "policy": policy.content() if isinstance(policy, CoveragePolicy) else None,
+            "best": None if best is None else (best[0], best[1], best[2].content()),
+            "final": None if chosen is None else (chosen.step, chosen.policy.content()),
+            "warm_start": None if warm is None else vars(warm),
+            "planned_at": self._planned_at,
+        }
+
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        if state["contexts"]:
+            self.world.chosen = "contexts"
+        self._suit()
+        self._representation.load_state(state["representation"])
+        warm, best, final = state["warm_start"], state["best"], state["final"]
+        self._warm_start = None if warm is None else WarmStart(**warm)
+        self._best = None if best is None else (float(best[0]), int(best[1]), self._read(best[2]))
+        self._final = None if final is None else FinalPolicy(self._read(final[1]), int(final[0]))
+        self._planned_at, self._plan_figures = int(state["planned_at"]), None
+        self._follow(self._uniform if state["policy"] is None else self._read(state["policy"]))
+        if self._has_contexts:
+            self.measures.within_episodes = True
+            explorer = cast(ContextExplorer, self._explorers[-1])
+            shape = self.buffer.observations.shape
+            self._policy = ContextPolicy.of(explorer, shape) or self._policy
+
+    def _read(self, content: Mapping[str, Any]) -> CoveragePolicy:
+        """A policy of a checkpoint, which holds the same of it as its file does."""
+        own_encoder, kernel = self._objects.get("encoder"), self._objects.get("kernel")
+        policy = CoveragePolicy.from_content(content, encoder=own_encoder, kernel=kernel)
+        policy.encoder.requires_grad_(False)
+        policy.check_fits(self.env)
+        return policy
+
+
+def _is_broken(record: Mapping[str, Any]) -> bool:
+    """True if the model of a metrics line creates mass: no plan on it means what it says."""
+    column_sum: float = record.get("column_sum_max") or 0.0
+    sink_mass: float = record.get("sink_mass") or 0.0
+    return column_sum > _LARGEST_COLUMN_SUM or sink_mass > 1.0 + _ROUNDING
