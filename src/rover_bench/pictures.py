@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 
 from rover.plots import MapPanel, draw_learning_curves, make_figure
 from rover.plots.curves import measured_keys
-from rover.plots.pictures import Figures, draw_snapshots, map_figure
+from rover.plots.maps import map_figure
+from rover.plots.pictures import Figures, draw_snapshots
 from rover.plots.runs import Runs
 from rover.plots.style import (
     BLACK,
@@ -78,9 +79,9 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
         visits.append(MapPanel(f"{label}{n_runs}", values=counts))
     episodes = len(first.arrays["trajectories"])
     title = f"{episodes} episodes of each final policy, and all samples collected{where}"
-    yield "behaviour", map_figure(first, behaviour, title, columns=columns, extra_height=0.6)
+    yield "behaviour", map_figure(first.grid, behaviour, title, columns=columns, extra_height=0.6)
     title = f"Visits in the replay buffers{where}"
-    yield "visits", map_figure(first, visits, title, columns=columns)
+    yield "visits", map_figure(first.grid, visits, title, columns=columns)
     # An agent without them was stopped before its first policy.
     taken = {styles[name].label: group[0] for name, group in runs.items()}
     taken = {label: run for label, run in taken.items() if "snapshot_steps" in run.arrays}

@@ -101,7 +101,7 @@ def solve(
         _say_value(name, policy, start, env, function, episodes=episodes, seed=seed)
     else:
         assert isinstance(policy, ValuePolicy)
-        say_goals(policy, env, seconds)
+        _say_goals(policy, env, seconds)
     # Only now: a refusal above leaves no empty folder.
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
@@ -236,7 +236,7 @@ def say_task(task: dict[str, Any], episodes: int) -> None:
     say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {how}. {unseen}.")
 
 
-def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
+def _say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
     """Print what a policy of goals is worth, exactly where the dynamics are known."""
     import numpy as np
 

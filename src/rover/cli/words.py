@@ -34,7 +34,7 @@ _WORDS = {"none": "null", "None": "null", "True": "true", "False": "false"}
 
 
 def _whole(_: Any, tokens: Sequence[Token]) -> int:
-    value = read_value(tokens[0].value)
+    value = _read_value(tokens[0].value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"must be a whole number, not {shorten(tokens[0].value)}")
     return value
@@ -177,7 +177,7 @@ WATCHING, MAKING = Watching(), Making()
 # --- NAME=VALUE ----------------------------------------------------------------------------------
 
 
-def read_value(text: str) -> Any:
+def _read_value(text: str) -> Any:
     """`text` as JSON, or as the word that it is; 1e3 is a whole number."""
     try:
         value = json.loads(_WORDS.get(text, text))
@@ -214,7 +214,7 @@ def read_settings(words: Sequence[str], name: str = "") -> dict[str, Any]:
                 close = nearest(setting, known)
                 hint = f"did you mean {close!r}?" if close else f"`rover settings {name}` lists all"
                 raise ConfigurationError(f"unknown setting {shorten(setting)}; {hint}")
-    return {setting: read_value(text) for setting, text in pairs.items()}
+    return {setting: _read_value(text) for setting, text in pairs.items()}
 
 
 def read_env_kwargs(
@@ -260,7 +260,7 @@ def _env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
 
 def _env_value(name: str, text: str, default: Any) -> Any:
     """`text` as a value of the type of a keyword's default."""
-    value = read_value(text)
+    value = _read_value(text)
     if isinstance(default, str) and value is not None:
         return text
     # None has no type; true and false are no numbers.
@@ -292,7 +292,7 @@ def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) 
         for key, text in _split_pairs("--task", words, "goal=room5").items()
     }
     if "horizon" in pairs:
-        pairs["horizon"] = read_value(pairs["horizon"])
+        pairs["horizon"] = _read_value(pairs["horizon"])
     from rover.finetuning import make_task
 
     return make_task(env_id, env_kwargs, **pairs)

@@ -131,7 +131,7 @@ class MeanCurve:
         return MeanCurve(steps, mean, low, high, self.n_runs)
 
 
-def draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
+def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
     """Draw the mean, and its interval as a band if there are several runs."""
     width, marker = 1.8 if opacity > 0.1 else 1.5, "o" if len(curve.steps) == 1 else None
     options: dict[str, Any] = {"linewidth": width, "marker": marker, "label": style.label}
@@ -177,14 +177,14 @@ def draw_learning_curves(
                 n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 and not is_crowded else ""
                 style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
                 opacity = 0.0 if is_crowded else 0.18
-                draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
+                _draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
         references = [run.series(f"uniform_{key}") for run in every]
         known = [pair for pair in references if len(pair[0])]
         # One net and one set of random actions serve all runs of a comparison.
         if known and "random" not in runs:
             axes.plot(*known[0], **RANDOM.line, linewidth=1.2, zorder=1.5, label=RANDOM.label)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
-    add_legend(figure, all_axes, columns=2 * len(all_axes))
+    _add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
@@ -229,7 +229,7 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
         axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5, label=label)
 
 
-def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
+def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
     """Each label once, in a free panel or below all, there in `columns`; the best return last."""
     handles: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
@@ -296,7 +296,7 @@ def make_task_figure(
     for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
         for key, curve in panel.curves.items():
             opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.08
-            draw_curve(axes, curve, line_styles[key], opacity=opacity)
+            _draw_curve(axes, curve, line_styles[key], opacity=opacity)
         if panel.best is not None:
             axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
         axes.set_xlim(left=0)
@@ -305,7 +305,7 @@ def make_task_figure(
         under = x if index + columns >= len(panels) else None
         beside = y if index % columns == 0 else None
         label_axes(axes, title=panel.title, x=under, y=beside, grid=True)
-    add_legend(figure, grid, columns=2 * columns)
+    _add_legend(figure, grid, columns=2 * columns)
     return figure
 
 

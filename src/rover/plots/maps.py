@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm, to_rgb
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
@@ -31,6 +32,7 @@ from rover.plots.style import (
     AnyFigure,
     add_colour_bar,
     label_axes,
+    make_figure,
 )
 
 Scale = Literal["visits", "occupancy", "steps", "regret", "value"]
@@ -152,6 +154,28 @@ def draw_panels(
         place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "ncols": 2}
         drawn[0].legend(handles=handles, **place, **LEGEND)
     return drawn
+
+
+def map_figure(
+    grid: GridMap | None,
+    panels: Sequence[MapPanel | None],
+    title: str | None = None,
+    *,
+    columns: int | None = None,
+    scale: Scale = "visits",
+    extra_height: float = 0.0,
+) -> Figure:
+    """A figure of maps of the size that they need, by default in one row, or in one column of wide
+    maps; `extra_height` is in inches."""
+    assert grid is not None
+    columns = columns or (1 if grid.is_wide else len(panels))
+    rows = -(-len(panels) // columns)
+    # arrows need no colour bar
+    has_bar = all(panel is None or panel.policy_probs is None for panel in panels)
+    width, height = panel_size(grid, rows=rows, columns=columns, colour_bar=has_bar)
+    figure = make_figure(width, height + extra_height, title)
+    draw_panels(figure, panels, grid, columns=columns, scale=scale)
+    return figure
 
 
 def panel_size(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from rover.plots.curves import (
     make_task_figure,
     measured_keys,
 )
-from rover.plots.maps import MapPanel, Scale, draw_panels, panel_size
+from rover.plots.maps import MapPanel, map_figure
 from rover.plots.runs import ENDED, RunFiles
 from rover.plots.style import (
     BEST,
@@ -221,8 +220,7 @@ def _visits_figures(run: RunFiles, style: AgentStyle, dims: Sequence[int] | None
             if visits is not None:
                 seen = f"{name}: {np.count_nonzero(visits):,} of {len(visits):,} states"
                 panels.append(MapPanel(seen, values=visits))
-        columns = 1 if run.grid.is_wide else len(panels)
-        yield "visits", map_figure(run, panels, title, columns=columns)
+        yield "visits", map_figure(run.grid, panels, title)
         return
     is_numbered = "observations" in arrays and arrays["observations"].ndim == 1
     if "buffer_visits" in arrays or is_numbered or (dims is None and _plane_hides(run)):
@@ -339,18 +337,17 @@ def _evaluation_figures(run: RunFiles, style: AgentStyle) -> Figures:
     trajectories = arrays["trajectories"]
     episodes, length = trajectories.shape
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
-    yield "trajectories", map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
+    yield "trajectories", map_figure(run.grid, [MapPanel(paths, trajectories=trajectories)], title)
     # side by side on one scale, to be compared
     names = {style: "policy"}
     maps = [MapPanel(names.get(one, one.label), values=values) for one, values in known.items()]
-    columns = 1 if run.grid.is_wide else len(maps)
-    yield "occupancy", map_figure(run, maps, title, columns=columns, scale="occupancy")
+    yield "occupancy", map_figure(run.grid, maps, title, scale="occupancy")
     arrows = MapPanel(
         "Policy: arrow length = probability, beside the likeliest action",
         policy_probs=arrays["policy_probs"],
         starts=np.unique(trajectories[:, 0]),
     )
-    yield "policy", map_figure(run, [arrows], title)
+    yield "policy", map_figure(run.grid, [arrows], title)
     if "snapshot_steps" in arrays:
         yield "snapshots", draw_snapshots({"": run}, title)
 
@@ -382,26 +379,6 @@ def _agent_figures(runs: Sequence[RunFiles]) -> Figures:
     yield "learning_curves", figure
 
 
-def map_figure(
-    run: RunFiles,
-    panels: Sequence[MapPanel | None],
-    title: str,
-    *,
-    columns: int = 1,
-    scale: Scale = "visits",
-    extra_height: float = 0.0,
-) -> Figure:
-    """A figure of maps of the size that they need; `extra_height` is in inches."""
-    assert run.grid is not None
-    rows = math.ceil(len(panels) / columns)
-    # arrows need no colour bar
-    has_bar = all(panel is None or panel.policy_probs is None for panel in panels)
-    width, height = panel_size(run.grid, rows=rows, columns=columns, colour_bar=has_bar)
-    figure = make_figure(width, height + extra_height, title)
-    draw_panels(figure, panels, run.grid, columns=columns, scale=scale)
-    return figure
-
-
 def draw_snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
     """Visits of each run's policies over pretraining, a row per run; the title of a map says after
     which step, and what share of the states the episodes visit."""
@@ -417,7 +394,7 @@ def draw_snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
             row = label.replace(" ", "\n") if step == steps[0] else ""  # rows of wide maps are low
             panels.append(MapPanel(text, values=visits, y=row))
         panels += [None] * (most - len(steps))
-    figure = map_figure(first, panels, title, columns=columns)
+    figure = map_figure(first.grid, panels, title, columns=columns)
     for axes in figure.axes:
         axes.title.set_fontsize(TICK_SIZE)
     return figure

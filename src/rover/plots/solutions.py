@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 from rover.arrays import FloatArray, evenly_spaced
 from rover.envs import FiniteDynamics, FiniteMDP, finite_dynamics, horizon_of, map_arrays
 from rover.evaluation import record_rollouts, sample_trajectories
-from rover.plots.maps import MapPanel, Scale, draw_panels, panel_size
+from rover.plots.maps import MapPanel, map_figure
 from rover.plots.runs import GridMap
-from rover.plots.style import make_figure
 from rover.plots.visits import PHASE_PLANES, make_planes, planes_of
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, goal_states
@@ -44,19 +43,11 @@ def draw_solution(
     elif env_id in PHASE_PLANES and policy.n_components == 1:
         drawn = load_run_buffer(run).observations.rows
         drawn = drawn[evenly_spaced(len(drawn), MAX_RECORDED_OBSERVATIONS)]
-        rollouts = record_rollouts(
-            env,
-            policy.sample_component,
-            horizon=horizon_of(env),
-            n_episodes=_DRAWN_EPISODES,
-            seed=0,
-        )
+        horizon, follow = horizon_of(env), policy.sample_component
+        rollouts = record_rollouts(env, follow, horizon=horizon, n_episodes=_DRAWN_EPISODES, seed=0)
         title = f"{env_id}, solved without a further step"
         planes, values = planes_of(env_id), ("value", policy.value(drawn))
-        yield (
-            "values",
-            make_planes(planes, drawn, title, values=values, rollouts=rollouts),
-        )
+        yield "values", make_planes(planes, drawn, title, values=values, rollouts=rollouts)
 
 
 def _draw_maps(
@@ -71,10 +62,8 @@ def _draw_maps(
         regret[goal_states(policy, env)] = np.maximum(result.best - result.returns, 0.0)
         optimal = " (all optimal)" if np.nanmax(regret) < 1e-6 else ""
         title = f"regret of {policy.n_components} goals of {len(regret)}{optimal}"
-        yield (
-            "regret",
-            _draw(grid, MapPanel(title, values=regret, starts=starts), scale="regret"),
-        )
+        panel = MapPanel(title, values=regret, starts=starts)
+        yield "regret", map_figure(grid, [panel], scale="regret")
         return
     is_bare = dynamics.terminal | (policy.landmarks_of(observations) < 0)
     values = np.where(is_bare, np.nan, policy.value(observations))
@@ -82,19 +71,14 @@ def _draw_maps(
     path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon, rng=rng)
     path = path[:, path[0] >= 0]
     title = f"an episode of the policy, {path.shape[1] - 1} steps"
-    yield (
-        "values",
-        _draw(
-            grid,
-            MapPanel("values of the states in the plan", values=values, starts=starts),
-            MapPanel(title, trajectories=path),
-            scale="value",
-        ),
-    )
+    plan = MapPanel("values of the states in the plan", values=values, starts=starts)
+    panels = [plan, MapPanel(title, trajectories=path)]
+    yield "values", map_figure(grid, panels, scale="value")
     if dynamics.terminal.any():
         steps = _steps_to_end(dynamics, probs, limit=horizon)
         title = "steps to the end of the task"
-        yield "steps", _draw(grid, MapPanel(title, values=steps, starts=starts))
+        panel = MapPanel(title, values=steps, starts=starts)
+        yield "steps", map_figure(grid, [panel], scale="steps")
 
 
 def _steps_to_end(dynamics: FiniteDynamics, probs: FloatArray, *, limit: int) -> FloatArray:
@@ -106,11 +90,3 @@ def _steps_to_end(dynamics: FiniteDynamics, probs: FloatArray, *, limit: int) ->
         onward = [matrix @ (steps * going_on) for matrix in dynamics.transition]
         steps = going_on * (1.0 + (probs * np.stack(onward, axis=1)).sum(axis=1))
     return steps
-
-
-def _draw(grid: GridMap, *panels: MapPanel, scale: Scale = "steps") -> Figure:
-    columns = 1 if grid.is_wide else len(panels)
-    rows = len(panels) // columns
-    figure = make_figure(*panel_size(grid, rows=rows, columns=columns))
-    draw_panels(figure, panels, grid, columns=columns, scale=scale)
-    return figure
