@@ -193,21 +193,20 @@ class Failing(Arena):
         return super().step(action)
 
 
-@pytest.mark.parametrize("name", ["rover", "random", "rnd"])
-def test_steps_before_an_exception_of_the_environment_are_kept(name, tmp_path):
+def test_a_run_goes_on_from_its_checkpoint_after_an_exception_of_the_environment(tmp_path):
     env = Failing()
-    agent = rover.make_agent(name, env, seed=0, run_dir=tmp_path / "run")
+    settings = {"policy_every": 20, "checkpoint_every": 20}
+    agent = rover.make_agent("random", env, seed=0, run_dir=tmp_path / "run", **settings)
     with pytest.raises(RuntimeError, match="lost its connection") as caught:
         agent.learn(200)
-    notes = caught.value.__notes__
-    assert notes[0].startswith("raised by the environment in step 10 of episode 2, whose action")
-    assert notes[1] == f"89 steps are saved: rover resume {tmp_path / 'run'} goes on from there"
+    (note,) = caught.value.__notes__
+    assert note.startswith("raised by the environment in step 10 of episode 2, whose action")
     env.fails = False
     again = type(agent).resume(tmp_path / "run", env=env)
-    assert (again.num_timesteps, len(again.buffer)) == (89, 89)
+    assert (again.num_timesteps, len(again.buffer)) == (80, 80)
     with warnings.catch_warnings(action="ignore"):  # of a run that is short
         assert again.finish().num_timesteps == 200
-    np.testing.assert_array_equal(again.buffer.actions[:89], agent.buffer.actions)
+    np.testing.assert_array_equal(again.buffer.actions[:80], agent.buffer.actions[:80])
 
 
 def test_a_command_says_in_one_line_what_an_environment_raised(monkeypatch, capsys, tmp_path):
@@ -217,7 +216,6 @@ def test_a_command_says_in_one_line_what_an_environment_raised(monkeypatch, caps
     assert main([*words, "--no-progress"]) == 2
     (line,) = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
     assert "RuntimeError: the simulator lost its connection; raised by the environment in" in line
-    assert "rover resume" in line
 
 
 class Many:

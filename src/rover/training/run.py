@@ -11,13 +11,13 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from rover.errors import BY_ENVIRONMENT, ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
 from rover.storage import RunConfig, fitting
@@ -168,64 +168,66 @@ class Run(ABC):
             callback: called with each metrics line, where returning False stops the run; or an
                 object with ``on_step``, called with the run after each step.
         """
-        on_record = callback if callable(callback) else None
-        on_step = getattr(callback, "on_step", None)
-        folder, total = self._folder, self.total_timesteps
-        opened: AbstractContextManager[None] = nullcontext()
-        watched: AbstractContextManager[Report | None] = nullcontext()
-        if folder is not None:
-            opened = folder.open(self.describe(total), self._prepare_folder)
-        if progress_bar or log:
-            check_logs(log, self.run_dir)
-            watched = monitor(
-                self.activity,
-                self.num_timesteps,
-                total,
-                progress_bar=progress_bar,
-                log=log,
-                run_dir=self.run_dir,
-                config=self.describe(total).model_dump(mode="json"),
-            )
+        check_logs(log, self.run_dir)
+        with ExitStack() as stack:
+            stack.enter_context(torch_threads(self._threads))
+            stack.enter_context(learning_mode())
+            stack.enter_context(_each_warning_once())
+            stack.enter_context(self._running())
+            config, report = self.describe(self.total_timesteps), None
+            if self._folder is not None:
+                stack.enter_context(self._folder.open(config, self._prepare_folder))
+            if progress_bar or log:
+                shown = monitor(
+                    self.activity,
+                    self.num_timesteps,
+                    self.total_timesteps,
+                    progress_bar=progress_bar,
+                    log=log,
+                    run_dir=self.run_dir,
+                    config=config.model_dump(mode="json"),
+                )
+                report = stack.enter_context(shown)
+            self._loop(report, callback)
+            self._conclude()
+            if self._folder is not None:
+                self._write_results(self._folder)
+        return self
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
         began = self._running_since = time.perf_counter()
         try:
-            with (
-                torch_threads(self._threads),
-                learning_mode(),
-                _each_warning_once(),
-                opened,
-                watched as report,
-                ExitStack() as stack,
-            ):
-                record = None if self._has_begun else self._begin()
-                self._has_begun = True
-                if folder is not None:
-                    stack.enter_context(self._saved_from_failures(folder))
-                while True:
-                    # Shown, stored, called back, in this order: a callback that stops the run
-                    # finds its line on disk.
-                    if record is not None:
-                        record = _plain(record)
-                        self._last_record = self.num_timesteps
-                        if report is not None:
-                            report(record, self.seconds)
-                        if folder is not None:
-                            self._store(folder, record)
-                        if on_record is not None and on_record(record) is False:
-                            break
-                        if self._is_finished():
-                            break
-                    if self.num_timesteps >= total:
-                        break
-                    record = self._step(is_last=self.num_timesteps + 1 == total)
-                    if on_step is not None and on_step(self) is False:
-                        total = min(total, self.num_timesteps + 1)
-                self._conclude()
-                if folder is not None:
-                    self._write_results(folder)
+            yield
         finally:
             self._wall_seconds += time.perf_counter() - began
             self._running_since = None
-        return self
+
+    def _loop(self, report: Report | None, callback: Callback | None) -> None:
+        """Make steps until there are as many as asked for, or the run or its callback ends it."""
+        on_record = callback if callable(callback) else None
+        on_step, total = getattr(callback, "on_step", None), self.total_timesteps
+        record = None if self._has_begun else self._begin()
+        self._has_begun = True
+        while True:
+            # Shown, stored, called back, in this order: a callback that stops the run finds its
+            # line on disk.
+            if record is not None:
+                record = _plain(record)
+                self._last_record = self.num_timesteps
+                if report is not None:
+                    report(record, self.seconds)
+                if self._folder is not None:
+                    self._store(self._folder, record)
+                if on_record is not None and on_record(record) is False:
+                    return
+                if self._is_finished():
+                    return
+            if self.num_timesteps >= total:
+                return
+            record = self._step(is_last=self.num_timesteps + 1 == total)
+            if on_step is not None and on_step(self) is False:
+                total = min(total, self.num_timesteps + 1)
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
@@ -234,25 +236,6 @@ class Run(ABC):
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there
-
-    @contextmanager
-    def _saved_from_failures(self, folder: RunFolder) -> Iterator[None]:
-        """Write a checkpoint where the environment raises, and note how to go on from it.
-
-        The step that failed is none: a run that is resumed goes on with another action, or the
-        same one where its environment has been mended.
-        """
-        try:
-            yield
-        except Exception as error:
-            notes = getattr(error, "__notes__", [])
-            if any(note.startswith(BY_ENVIRONMENT) for note in notes):
-                self._checkpoint(folder)
-                error.add_note(
-                    f"{self.num_timesteps:,} steps are saved: rover resume {folder.path} goes on "
-                    "from there"
-                )
-            raise
 
     def _generators(self) -> dict[str, np.random.Generator]:
         """The sources of random numbers of this run, by the names of its attributes."""
