@@ -96,7 +96,7 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write JSON values, or a pydantic model: the same content gives the same bytes."""
     if isinstance(content, BaseModel):
         content = content.model_dump(mode="json")
-    text = json.dumps(_plain(content, ""), ensure_ascii=False, indent=2, sort_keys=True)
+    text = json.dumps(_plain(content, "content"), ensure_ascii=False, indent=2, sort_keys=True)
     # Names of files that are not Unicode become escapes of JSON.
     replace_file(path, text.encode(errors="backslashreplace") + b"\n")
 
@@ -116,7 +116,7 @@ def _parsed(text: bytes | str, name: str) -> Any:
 
 def append_line(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
     """Add one line of JSON, in one write: a kill tears at most the last line."""
-    line = json.dumps(_plain(record, ""), separators=(",", ":")).encode() + b"\n"
+    line = json.dumps(_plain(record, "record"), separators=(",", ":")).encode() + b"\n"
     with _named_errors("write", path):
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
@@ -128,10 +128,7 @@ def append_line(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None
 def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Read the whole lines of a file; a torn last one is passed over."""
     whole = _read_file(path).split(b"\n")[:-1]
-    records = [_parsed(line, f"{path}, line {n},") for n, line in enumerate(whole, 1)]
-    if not all(isinstance(record, dict) for record in records):
-        raise ArtefactError(f"{path} has lines that are no JSON objects; remove them")
-    return records
+    return [_parsed(line, f"{path}, line {n},") for n, line in enumerate(whole, 1)]
 
 
 def write_tensors(path: str | os.PathLike[str], content: Mapping[str, Any], *, kind: str) -> None:
@@ -254,13 +251,13 @@ def run_lock(folder: str | os.PathLike[str], *, patience: float = 0.0) -> Iterat
 class RunConfig(BaseModel):
     """The contents of config.json; docs/file_formats.md explains the keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Earlier versions wrote entries that are not looked at.
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     format: int = RUN_FORMAT
     version: str
     kind: Literal["pretrain", "finetune", "adapt", "offline"]
     agent: str | None
-    style: dict[str, str] | None = None
     algorithm: str | None = None
     preset: str
     seed: int

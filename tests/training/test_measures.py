@@ -20,7 +20,7 @@ from rover.envs import GridWorld
 from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
 from rover.storage import read_lines
-from rover.training.measures import MAX_SNAPSHOTS, _thinned
+from rover.training.exact_measures import MAX_SNAPSHOTS, _thinned
 
 MOUNTAIN: dict[str, Any] = {
     "seed": 0,

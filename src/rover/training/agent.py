@@ -28,7 +28,6 @@ from rover.errors import (
     choose,
     whole_number,
 )
-from rover.evaluation.visits import tried_pairs
 from rover.features import learning_mode
 from rover.operators import Objective
 from rover.policies.policy import Policy
@@ -39,7 +38,8 @@ from rover.training.config import (
     validate_settings,
 )
 from rover.training.environments import discount_of, warn_of_limits
-from rover.training.measures import ExactMeasures, Measures
+from rover.training.exact_measures import ExactMeasures
+from rover.training.measures import Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
@@ -262,8 +262,7 @@ class Agent(Run, Generic[ConfigT]):
     ) -> Self:
         """The agent of a run folder, as its latest checkpoint left it.
 
-        Call :meth:`finish` to end in the same bits as a run that was never interrupted; after an
-        exception of the environment it goes on from the step that failed, with other draws.
+        Call :meth:`finish` to end in the same bits as a run that was never interrupted.
 
         Args:
             run_dir: the run folder.
@@ -351,13 +350,9 @@ class Agent(Run, Generic[ConfigT]):
 
     def _conclude(self) -> None:
         if self.learns and not self.measures.latest:
-            delays = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
-            # Only settings that this agent has: the advice names what can be changed.
-            names = [name for name in delays if name in type(self.config).model_fields]
-            lower = f" or lower {' or '.join(names)}" if names else ""
             warnings.warn(
                 f"{self.num_timesteps} steps were too few for a policy update, so the policy is "
-                f"still uniform; run more steps{lower}",
+                "still uniform; run more steps",
                 RoverWarning,
                 stacklevel=4,
             )
@@ -392,7 +387,9 @@ class Agent(Run, Generic[ConfigT]):
             if last.worse_than_random:
                 warnings.warn(
                     f"the policy of step {step} covers less than uniformly random actions do "
-                    f"({last}): {instead}. {self._remedy()}",
+                    f"({last}): {instead}. Run more steps; let "
+                    "observations show all that matters; or use the transitions of the run, which "
+                    "do not depend on the policy (rover solve, rover finetune --offline)",
                     RoverWarning,
                     stacklevel=5,
                 )
@@ -400,19 +397,6 @@ class Agent(Run, Generic[ConfigT]):
             measures.accept(chosen)
         if doubts is not None:
             warnings.warn(f"{doubts}: {instead}", RoverWarning, stacklevel=5)
-
-    def _remedy(self) -> str:
-        """Advice where a policy covers less than random actions, by what the data holds."""
-        buffer = self.buffer
-        n_tried, n_known = tried_pairs(buffer)
-        advice = (
-            "Run more steps; let observations show all that matters; or use the transitions of the "
-            "run, which do not depend on the policy (rover solve, rover finetune --offline)"
-        )
-        if n_tried == len(buffer):  # where nothing repeats pairs are no measure of what is known
-            return advice
-        tried = f"{n_tried:,} of {n_known:,} state-action pairs were tried in {len(buffer):,} steps"
-        return f"{tried}. {advice}"
 
     def _doubts(self) -> str | None:
         """A reason not to trust the latest policy before it is measured."""

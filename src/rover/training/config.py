@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rover.errors import ConfigurationError, nearest, shorten
 
 DEFAULT_DISCOUNT = 0.99
-LARGEST = 10**12
-"""No setting is larger; infinity and NaN are not smaller either."""
 
 _Config = TypeVar("_Config", bound=BaseModel)
 
@@ -59,7 +57,7 @@ def validate_settings(
     Messages name a setting by its `prefix`, such as ``"learner."``, and the nearest known one.
     """
     try:
-        config = model(**settings)
+        return model(**settings)
     except ValidationError as error:
         problems = error.errors()
         # A misspelt name before a wrong value: the value may only be wrong because of it.
@@ -76,21 +74,6 @@ def validate_settings(
         close = nearest(name, owner.model_fields)
         hint = f"; did you mean {place.removesuffix(name) + close!r}?" if close else ""
         raise ConfigurationError(f"unknown setting {shorten(place)}{hint}") from None
-    _check_numbers(config.model_dump(), prefix)
-    return config
-
-
-def _check_numbers(settings: Mapping[str, Any], prefix: str) -> None:
-    """Refuse numbers that no setting can have, before a library meets them."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            _check_numbers(value, f"{prefix}{name}.")
-        # Sizes that no memory holds would fail deep in a library, or not until the first update.
-        for number in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(number, int | float) and not -LARGEST <= number <= LARGEST:
-                raise ConfigurationError(
-                    f"setting {prefix}{name} must be a number of at most {LARGEST:,}"
-                )
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

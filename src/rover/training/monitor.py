@@ -61,8 +61,10 @@ def monitor(
             import wandb
 
             # Before TensorBoard's writer, whose scalars it takes.
-            about = {"project": "rover", "dir": run_dir, "config": dict(config)}
-            stack.enter_context(wandb.init(sync_tensorboard=True, **about))
+            about = dict(config)
+            stack.enter_context(
+                wandb.init(project="rover", dir=run_dir, config=about, sync_tensorboard=True)
+            )
         if log:
             reports.append(stack.enter_context(_tensorboard(Path(str(run_dir)), done)))
         if progress_bar:
