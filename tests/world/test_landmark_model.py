@@ -169,23 +169,19 @@ def test_predictions_by_brute_force(seed):
     """The law, and what it misses in the cells near by, shrunk to nothing far from them."""
     _, grown = wander(seed, 150)
     grown.fit()
-    motion, coefficients = grown.dynamics, grown.dynamics._coefficients
+    motion = grown.dynamics
     points = np.concatenate(
         [grown.cells.landmarks[:9], np.random.default_rng(seed).normal(size=(9, 2))]
     )
     ends, terminates = motion.step(points[None])
     for row, point in enumerate(points):
         for action in range(N_ACTIONS):
-            law = motion._displacements.predict(point[None], coefficients[action : action + 1])[
-                0, 0
-            ]
+            law = motion._displacements.predict(point[None])[action, 0]
             total, missed = 0.1, np.zeros(2)
             for cell in np.flatnonzero(grown._tries[:, action]):
                 n = grown._tries[cell, action]
                 begin = grown._begins[cell, action] / n
-                told = motion._displacements.predict(
-                    begin[None], coefficients[action : action + 1]
-                )[0, 0]
+                told = motion._displacements.predict(begin[None])[action, 0]
                 weight = min(n, 4.0) * np.exp(-0.5 * ((begin - point) ** 2).sum() / 0.4**2)
                 total += weight
                 missed += weight * (grown._changes[cell, action] / n - told)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_dynamics_model import rolled
+from test_dynamics import rolled
 
 from rover.world import lookahead
 from rover.world.dynamics import ACTION_REPEAT

@@ -131,8 +131,7 @@ def landmark_planning_model(
         most: landmarks; more where the dynamics model explains almost all motion.
     """
     landmarks.forget()
-    landmarks.fit()
-    landmarks.dynamics.forget_noise()  # until explorations fit it anew
+    landmarks.fit(repeats_noise=False)
     if landmarks.dynamics.unexplained <= MOST_UNEXPLAINED:
         most = round(_FINER * most)
     model = landmarks.finer(most)

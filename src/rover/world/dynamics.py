@@ -9,12 +9,10 @@ fitted as transitions come; the refined one, for long simulated rollouts, once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.spatial import KDTree
-from torch import Tensor
 
 from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.data import Buffer
@@ -47,16 +45,7 @@ MOST_UNEXPLAINED = 0.1
 Moves = Callable[[slice], tuple[FloatArray, IntArray, FloatArray]]
 """From rows of a buffer to points (n, d), actions (n,) and changes (n, d), all in units of time."""
 
-_AT_ONCE = 2048  # points that are predicted together
-_FEWEST_NEW = 10  # transitions after which the model is fitted again
-_BEYOND = 0.5  # distance beyond the data to which predictions may lead
-_TABLE = 4_000_000  # weights of cells that are in memory at a time
-_REFINED_FIT = SEARCHED_FIT._replace(n_waves=8 * SEARCHED_FIT.n_waves, far=10.0 * SEARCHED_FIT.far)
-_CONTACT = 0.5  # length of a residual, in median changes, beyond which a contact was met
-_APART = 1e6  # distance between actions, more than between any points
-_ZERO = 1e-9  # mean square of a relation that holds, numbers of 32 bits considered
-_POINTS = 2  # for each term, at least
-_MOST_DIMENSIONS = 16  # dimensions beyond which products are too many
+_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
 
 
 class Invariants:
@@ -76,13 +65,12 @@ class Invariants:
         d = points.shape[1]
         self._centre, self._spread = points.mean(axis=0), points.std(axis=0) + 1e-12
         z = (points - self._centre) / self._spread
-        first, second = np.triu_indices(d) if d <= _MOST_DIMENSIONS else np.empty((2, 0), np.int64)
+        first, second = np.triu_indices(d if d <= 16 else 0)  # beyond, products are too many
         terms = np.concatenate([np.ones((len(z), 1)), z, z[:, first] * z[:, second]], axis=1)
         squares, combinations = np.linalg.eigh(terms.T @ terms / len(z))
-        # Any points fewer than the terms keep some combination of these, by chance.
-        holds = (
-            squares < _ZERO if len(z) >= _POINTS * len(squares) else np.zeros_like(squares, bool)
-        )
+        # Numbers of 32 bits are as exact as this. Points that are fewer than the terms keep some
+        # combination of these by chance.
+        holds = (squares < 1e-9) & (len(z) >= 2 * len(squares))
         relations = combinations[:, holds].T
         self._constant, self._linear = relations[:, 0], relations[:, 1 : d + 1]
         self._quadratic = np.zeros((len(relations), d, d))
@@ -108,41 +96,39 @@ class Invariants:
 
 
 class Dynamics:
-    """A dynamics model of A actions in d dimensions; subclasses fit it.
+    """A dynamics model of A actions in d dimensions; subclasses correct its displacements.
+
+    Args:
+        points, actions, changes: (n, d), (n,), (n, d) of the transitions it is fitted to first.
+        controls: (A, k) of the actions; displacements are affine in them.
+        fit: settings of displacements.
 
     Attributes:
         low, high: (d,) bounds of predictions.
-        unexplained: share of the motion of the transitions it was fitted to first that the
-            displacements leave unexplained, in [0, 1], each left out.
+        unexplained: share of the motion of these transitions that the displacements leave
+            unexplained, in [0, 1], each left out.
         terminations: probability of an end; None: no episode has terminated.
     """
 
     low: FloatArray
     high: FloatArray
-    unexplained: float
     terminations: Terminations | None = None
-    _controls: FloatArray  # (A, k)
-    _displacements: Displacements
-    _coefficients: Tensor  # of the displacements under each action
     _relations: Invariants | None = None
+    _at_once = 2048  # points that are predicted together
 
-    def _fit(
+    def __init__(
         self,
         points: FloatArray,
         actions: IntArray,
         changes: FloatArray,
         controls: FloatArray,
         fit: Fit,
-    ) -> FloatArray:
-        """Fit displacements; errors (n, d), each transition left out."""
-        taken, rng = controls[actions], np.random.default_rng(0)
-        self._controls = controls
-        self._displacements = Displacements(points, taken, changes, rng=rng, fit=fit)
-        self._coefficients = self._displacements.coefficients(controls)
-        missed = self._displacements.left_out(points, taken, changes)
+    ) -> None:
+        self._controls, rng = controls, np.random.default_rng(0)
+        self._displacements = Displacements(points, actions, changes, controls, rng=rng, fit=fit)
+        self._left_out = self._displacements.left_out(points, actions, changes)
         moved = changes.any(axis=1)
-        self.unexplained = unexplained(missed[moved], changes[moved])
-        return missed
+        self.unexplained = unexplained(self._left_out[moved], changes[moved])
 
     @property
     def n_actions(self) -> int:
@@ -159,14 +145,9 @@ class Dynamics:
         reached, ended = zip(*parts, strict=True)
         return np.concatenate(reached, axis=1), np.concatenate(ended, axis=1)
 
-    @property
-    def _at_once(self) -> int:
-        """Points that are predicted together."""
-        return _AT_ONCE
-
     def _reached(self, points: FloatArray) -> FloatArray:
         """Predicted points (A, n, d), as they come from the regression."""
-        return points + self._displacements.predict(points, self._coefficients)
+        return points + self._displacements.predict(points)
 
     def arrive(
         self, points: FloatArray, actions: IntArray | slice = slice(None)
@@ -195,42 +176,6 @@ class Dynamics:
         return np.swapaxes(where, 0, 1), 1.0 - alive.T
 
 
-class NoveltyWidth(NamedTuple):
-    """Choice of the width of the novelty's density: the first one that is not saturated.
-
-    Where almost all that can be reached is saturated, a sharper width tells apart what is new.
-
-    Attributes:
-        first: in units of coverage.
-        sharper: factor from one width to the next.
-        most: widths that are tried.
-        least: width, in units of the model, below which no further one is.
-        quantile: of the novelty of what can be reached, which is compared.
-        saturated: novelty up to which it is saturated.
-    """
-
-    first: float = 0.35
-    sharper: float = 0.7
-    most: int = 5
-    least: float = 0.7
-    quantile: float = 0.98
-    saturated: float = 0.25
-
-
-class Correction(NamedTuple):
-    """Settings of the local correction.
-
-    Attributes:
-        width: ℓ.
-        prior: weight of no residual.
-        most_counted: transitions of a cell that count.
-    """
-
-    width: float = 0.4
-    prior: float = 0.1
-    most_counted: float = 4.0
-
-
 class DynamicsModel(Dynamics):
     """The dynamics model of the first transitions of a buffer, and of later ones as they come.
 
@@ -247,7 +192,7 @@ class DynamicsModel(Dynamics):
     Args:
         moves: the transitions.
         n_rows: number of the first transitions, which the units of novelty follow from.
-        controls: (A, k) of the actions; displacements are affine in them.
+        controls: (A, k) of the actions.
         coverage: (d,) the units of coverage, in units of the model.
         time_scales: (d,) as of :class:`~rover.world.novelty.PairNovelty`.
         fit: settings of displacements.
@@ -255,9 +200,6 @@ class DynamicsModel(Dynamics):
     Attributes:
         novelty: of points.
     """
-
-    width = NoveltyWidth()
-    correction = Correction()
 
     def __init__(
         self,
@@ -269,23 +211,13 @@ class DynamicsModel(Dynamics):
         time_scales: FloatArray,
         fit: Fit = USUAL_FIT,
     ) -> None:
-        self._moves = moves
         points, actions, changes = moves(slice(0, n_rows))
-        missed = self._fit(points, actions, changes, controls, fit)
-        ends = points + changes
-        centre = (ends.min(axis=0) + ends.max(axis=0)) / 2.0
-        some = evenly_spaced(n_rows, SAMPLE)
-        ahead = points[some] + self._displacements.predict(points[some], self._coefficients)
-        rule = self.width
-        for sharper in range(rule.most):
-            widths = rule.first * rule.sharper**sharper * coverage
-            self.novelty = PairNovelty(centre, widths, time_scales)
-            self.novelty.add(ends)
-            novelty = self.novelty(ahead.reshape(-1, ahead.shape[2]))
-            if np.quantile(novelty, rule.quantile) >= rule.saturated or widths.max() < rule.least:
-                break
-        self._refute(points, actions, changes, missed)
-        self._n_fitted = self._n_visited = n_rows
+        super().__init__(points, actions, changes, controls, fit)
+        some = points[evenly_spaced(n_rows, SAMPLE)]
+        ahead = (some + self._displacements.predict(some)).reshape(-1, some.shape[1])
+        self.novelty = PairNovelty.over(points + changes, ahead, coverage, time_scales)
+        self._refute(points, actions, changes, self._left_out)
+        self._moves, self._n_fitted, self._n_visited = moves, n_rows, n_rows
 
     def visit(self, n: int) -> None:
         """Count the arrivals of the first n transitions."""
@@ -298,12 +230,11 @@ class DynamicsModel(Dynamics):
         """Fit the displacements to the first n transitions, as far as they are whole blocks."""
         while True:
             # Blocks end where they do whenever they are looked at: later weights depend on it.
-            behind = max(self._n_fitted + _FEWEST_NEW, int(self._n_fitted * (1.0 + STALE)))
+            behind = max(self._n_fitted + 10, int(self._n_fitted * (1.0 + STALE)))
             if behind > n:
                 return
             points, actions, changes = self._moves(slice(self._n_fitted, behind))
-            missed = self._displacements.add(points, self._controls[actions], changes)
-            self._coefficients = self._displacements.coefficients(self._controls)
+            missed = self._displacements.add(points, actions, changes)
             self._refute(points, actions, changes, missed)
             self._n_fitted = behind
 
@@ -315,8 +246,7 @@ class DynamicsModel(Dynamics):
         predicted, each = points[rows] + changes[rows] - missed[rows], np.arange(len(rows))
         for _ in range(ACTION_REPEAT + 1):
             self.novelty.add(predicted)
-            onward = self._displacements.predict(predicted, self._coefficients)
-            predicted = predicted + onward[actions[rows], each]
+            predicted = predicted + self._displacements.predict(predicted)[actions[rows], each]
 
     def end(
         self, points: FloatArray, actions: IntArray, ended: BoolArray, weights: FloatArray
@@ -325,39 +255,46 @@ class DynamicsModel(Dynamics):
         controls, rng = self._controls[actions], np.random.default_rng(0)
         self.terminations = Terminations(points, controls, ended, weights, rng=rng)
 
-    def correct(self, begins: FloatArray, counts: FloatArray, changes: FloatArray) -> None:
+    def correct(
+        self,
+        begins: FloatArray,
+        counts: FloatArray,
+        changes: FloatArray,
+        *,
+        repeats_noise: bool = True,
+    ) -> None:
         """Correct predictions by the residuals in m cells.
 
         Args:
             begins: (m, A, d) mean points at which actions were taken there.
             counts: (m, A) how often.
             changes: (m, A, d) on average.
+            repeats_noise: whether to correct also what noise alone may have changed: where cells
+                are corrected by the others no better than not at all.
         """
-        width, _, most_counted = self.correction
         tried = [np.flatnonzero(taken) for taken in counts.T]
         n_actions, size, d = len(tried), max(map(len, tried)), begins.shape[2]
         cells = np.zeros((n_actions, d + 2, size))
         residuals = np.zeros((n_actions, size, d + 1))  # and a 1, which sums the weights
         cells[:, d + 1] = -np.inf  # no weight for what only fills the table
         for action, cell in enumerate(tried):
-            begin, taken = begins[cell, action], np.minimum(counts[cell, action], most_counted)
-            own_coefficients = self._coefficients[action : action + 1]
-            predicted = self._displacements.predict(begin, own_coefficients)[0]
-            x = begin.T / width
+            begin, taken = begins[cell, action], np.minimum(counts[cell, action], _MOST_COUNTED)
+            predicted = self._displacements.predict(begin, slice(action, action + 1))[0]
+            x = begin.T / _WIDTH
             own = np.log(taken) - 0.5 * (x**2).sum(axis=0)
             cells[action, :, : len(cell)] = np.concatenate([x, np.ones_like(own)[None], own[None]])
             missed = changes[cell, action] - predicted
             residuals[action, : len(cell)] = np.column_stack([missed, np.ones(len(cell))])
         self._cells, self._residuals = torch.from_numpy(cells), torch.from_numpy(residuals)
+        self._at_once = max(1, 4_000_000 // (n_actions * size))  # weights of all cells are a table
         reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
-        self.low, self.high = reached.min(axis=0) - _BEYOND, reached.max(axis=0) + _BEYOND
+        self.low, self.high = reached.min(axis=0) - 0.5, reached.max(axis=0) + 0.5
+        if not repeats_noise and self.unexplained > MOST_UNEXPLAINED and not self._predicts_cells():
+            self._residuals[:, :, :d] = 0.0
 
-    def forget_noise(self) -> None:
-        """Correct nothing if each of some cells is corrected by the others, left out itself, no
-        better than not at all: where observations are noisy a correction repeats the noise. Where
-        nearly all motion is explained there is none."""
-        if self.unexplained <= MOST_UNEXPLAINED:
-            return
+    def _predicts_cells(self) -> bool:
+        """True if each of some cells is corrected by the others better than not at all: where
+        observations are noisy a correction repeats the noise."""
         d, missed, without = self._residuals.shape[2] - 1, 0.0, 0.0
         for cells, residuals in zip(self._cells, self._residuals, strict=True):
             n = int(residuals[:, d].sum())
@@ -368,37 +305,31 @@ class DynamicsModel(Dynamics):
             weights = logs.exp_()
             weights[torch.arange(len(some)), some] = 0.0
             sums, own = weights @ residuals[:n], residuals[some, :d]
-            corrected = sums[:, :d] / (sums[:, d:] + self.correction.prior)
+            corrected = sums[:, :d] / (sums[:, d:] + _PRIOR)
             missed += float(((own - corrected) ** 2).sum())
             without += float((own**2).sum())
-        if missed >= without:
-            self._residuals[:, :, :d] = 0.0
+        return missed < without
 
     def smooth(self, points: FloatArray, actions: IntArray) -> FloatArray:
         """Changes (n, d) of actions (n,) at points (n, d), uncorrected."""
         changes = np.empty_like(points)
         for rows in blocks(len(points), 4096):
-            each = self._displacements.predict(points[rows], self._coefficients)
+            each = self._displacements.predict(points[rows])
             changes[rows] = each[actions[rows], np.arange(each.shape[1])]
         return changes
 
-    @property
-    def _at_once(self) -> int:
-        """Points that are predicted together: weights of all cells are a table."""
-        return max(1, _TABLE // (self.n_actions * self._cells.shape[2]))
-
     def _reached(self, points: FloatArray) -> FloatArray:
-        change = self._displacements.predict(points, self._coefficients)
+        change = self._displacements.predict(points)
         # −½ |x − x_k|² + log min(n_k, 4) as one product, which is far cheaper than its parts.
         count, n, d = points.shape
         each = np.empty((count, n, d + 2))
-        np.divide(points, self.correction.width, out=each[:, :, :d])
+        np.divide(points, _WIDTH, out=each[:, :, :d])
         np.multiply(-0.5, (each[:, :, :d] ** 2).sum(axis=2), out=each[:, :, d])
         each[:, :, d + 1] = 1.0
         # Products with what underflows take ten times as long.
         logs = (torch.from_numpy(each) @ self._cells).clamp_(min=-40.0)
         sums = (logs.exp_() @ self._residuals).numpy()
-        local = sums[..., :-1] / (sums[..., -1:] + self.correction.prior)
+        local = sums[..., :-1] / (sums[..., -1:] + _PRIOR)
         return np.asarray(points + change + local)
 
 
@@ -420,7 +351,6 @@ class RefinedDynamics(Dynamics):
         rows: (n,) of the transitions that it was made of.
         begins, arrivals: (n, d) points at which they begin and end.
         missed: (n, d) residual of each arrival, left out; 0 of contacts.
-        unexplained: share of the motion that the model leaves unexplained, each left out.
     """
 
     def __init__(
@@ -429,18 +359,17 @@ class RefinedDynamics(Dynamics):
         self.buffer, self.points = buffer, points
         self.rows = evenly_spaced(len(buffer), MOST_COMPARED)
         actions = buffer.actions[self.rows]
-        self.begins, self.arrivals = (
-            points(buffer.inputs[self.rows]),
-            points(buffer.successors[self.rows]),
-        )
-        changes = self.arrivals - self.begins
-        missed = self._fit(self.begins, actions, changes, buffer.controls, _REFINED_FIT)
+        self.begins = points(buffer.inputs[self.rows])
+        self.arrivals = points(buffer.successors[self.rows])
+        changes, usual = self.arrivals - self.begins, SEARCHED_FIT
+        refined = usual._replace(n_waves=8 * usual.n_waves, far=10.0 * usual.far)
+        super().__init__(self.begins, actions, changes, buffer.controls, refined)
         self._relations = Invariants(self.arrivals)
         self.low, self.high, self.terminations = known.low, known.high, known.terminations
-        lengths, moved = (np.linalg.norm(each, axis=1) for each in (missed, changes))
-        is_contact = lengths > _CONTACT * np.median(moved)
-        self._contacts = np.where(is_contact[:, None], missed, 0.0)
-        self.missed = missed - self._contacts
+        lengths, moved = (np.linalg.norm(each, axis=1) for each in (self._left_out, changes))
+        is_contact = lengths > 0.5 * np.median(moved)
+        self._contacts = np.where(is_contact[:, None], self._left_out, 0.0)
+        self.missed = self._left_out - self._contacts
         self._begun = KDTree(self._tries(self.begins, actions))
 
     def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -453,4 +382,4 @@ class RefinedDynamics(Dynamics):
     @staticmethod
     def _tries(points: FloatArray, actions: IntArray) -> FloatArray:
         """Points (n, d) and actions (n,) as points (n, d + 1): each action far from others."""
-        return np.column_stack([points, _APART * actions])
+        return np.column_stack([points, 1e6 * actions])

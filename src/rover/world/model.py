@@ -234,8 +234,9 @@ class LandmarkModel:
         self._n = rows.stop
         return True
 
-    def fit(self) -> None:
-        """Take in all transitions, and correct the dynamics model by the means of the cells."""
+    def fit(self, *, repeats_noise: bool = True) -> None:
+        """Take in all transitions, and correct the dynamics model by the means of the cells, as of
+        :meth:`~rover.world.dynamics.DynamicsModel.correct`."""
         self._take_in()
         m = len(self.cells)
         counts = self._tries[:m]
@@ -244,6 +245,7 @@ class LandmarkModel:
             self._begins[:m] / tried[:, :, None],
             counts,
             self._changes[:m] / tried[:, :, None],
+            repeats_noise=repeats_noise,
         )
 
     def rows(self) -> Rows:

@@ -95,11 +95,11 @@ def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     units = time_units(begins, ends, buffer.previous[:n])
     kept = np.isfinite(units)
     begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
-    changes, controls = ends - begins, buffer.controls[buffer.actions[:n]]
-    dynamics = Displacements(begins, controls, changes, rng=np.random.default_rng(0))
-    by_dynamics = dynamics.left_out(begins[some], controls[some], changes[some])
+    changes, actions, rng = ends - begins, buffer.actions[:n], np.random.default_rng(0)
+    dynamics = Displacements(begins, actions, changes, buffer.controls, rng=rng)
+    by_dynamics = dynamics.left_out(begins[some], actions[some], changes[some])
     # What the others of a pair changed on average is known from their sum.
-    pairs = inputs * buffer.n_actions + buffer.actions[:n]
+    pairs = inputs * buffer.n_actions + actions
     pair = np.unique(pairs, return_inverse=True)[1].reshape(-1)
     others = np.bincount(pair)[pair[some]] - 1
     sums = np.zeros((int(pair.max()) + 1, ends.shape[1]))

@@ -13,13 +13,13 @@ as tables, so that a lookup costs the number of pairs and nothing grows with the
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
 from rover.arrays import FloatArray, blocks
 
-MOST_PAIRS = 36
-"""Pairs of features that are looked at: those with the largest weights."""
-
+_MOST_PAIRS = 36  # of features, which are looked at: those with the largest weights
 _BINS = 256  # of each feature: 64 widths to either side of the centre
 _PER_WIDTH = 2.0  # bins
 _REACH = 5  # bins to either side that an arrival counts in
@@ -39,11 +39,34 @@ class PairNovelty:
         used = np.flatnonzero(time_scales)
         first, second = np.triu_indices(len(used), k=min(1, len(used) - 1))
         weights = time_scales[used[first]] * time_scales[used[second]]
-        largest = np.sort(np.argsort(-weights, kind="stable")[:MOST_PAIRS])
+        largest = np.sort(np.argsort(-weights, kind="stable")[:_MOST_PAIRS])
         self._first, self._second = used[first[largest]], used[second[largest]]
         self._weights = weights[largest] / weights[largest].sum()
         self._centre, self._bin = centre, widths / _PER_WIDTH
         self._tables = np.zeros((len(largest), _BINS, _BINS), np.int32)
+
+    @classmethod
+    def over(
+        cls, arrivals: FloatArray, ahead: FloatArray, unit: FloatArray, time_scales: FloatArray
+    ) -> Self:
+        """The novelty of arrivals (n, d), by densities of the first width that is not saturated.
+
+        Where almost all that can be reached is saturated, a sharper width tells apart what is new.
+
+        Args:
+            arrivals: (n, d).
+            ahead: (m, d) points that can be reached.
+            unit: (d,) of coverage, in the points' units.
+            time_scales: as of the class.
+        """
+        centre = (arrivals.min(axis=0) + arrivals.max(axis=0)) / 2.0
+        for sharper in range(5):
+            widths = 0.35 * 0.7**sharper * unit
+            novelty = cls(centre, widths, time_scales)
+            novelty.add(arrivals)
+            if np.quantile(novelty(ahead), 0.98) >= 0.25 or widths.max() < 0.7:
+                break
+        return novelty
 
     def _bins(self, points: FloatArray) -> FloatArray:
         """Positions (n, d) in bins; what lies beyond the tables is in their last one."""

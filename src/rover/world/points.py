@@ -136,8 +136,7 @@ def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
     features: FloatArray = flat.astype(np.float64)
     fit = USUAL_FIT if encoder is None else SEARCHED_FIT
     model = LandmarkModel(buffer, lambda rows, _: (features[rows], None), fit=fit)
-    model.fit()
-    model.dynamics.forget_noise()
+    model.fit(repeats_noise=False)
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
     begins, ends = model.points(buffer.inputs), model.points(buffer.successors)

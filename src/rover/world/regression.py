@@ -23,9 +23,8 @@ in closed form to first order (Rad & Maleki 2020), so that few ends are not take
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,31 +32,15 @@ from torch import Tensor
 
 from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, evenly_spaced
 
-_MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
-_FLAT_BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
-_USUAL, _LEAST_USUAL = 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
 _JITTER = 1e-9
-_CONTROL, _INTERCEPT = 1.0, 1e-6  # ridges of terminations
 
 
 class Fit(NamedTuple):
-    """Settings of a regression.
+    """Settings of a regression."""
 
-    Attributes:
-        n_waves: random Fourier features; 64 where it is made again every few steps.
-        far: usual errors from which on a row that is missed counts little.
-        reweightings: rounds of weights by errors.
-        most_change: times what the data changed, beyond which no change is predicted.
-        searches: rounds in which smoothness is chosen by leave-one-out.
-        lower: decrease of the logarithm of an error that counts in these.
-    """
-
-    n_waves: int = 64
-    far: float = 3.0
-    reweightings: int = 4
-    most_change: float = 1.3
-    searches: int = 0
-    lower: float = 1e-3
+    n_waves: int = 64  # random Fourier features; few where it is made again every few steps
+    far: float = 3.0  # usual errors from which on a row that is missed counts little
+    searches: int = 0  # rounds in which smoothness is chosen by leave-one-out
 
 
 USUAL_FIT = Fit()
@@ -66,19 +49,12 @@ SEARCHED_FIT = Fit(searches=2)
 
 
 class Smoothness(NamedTuple):
-    """Hyper-parameters: a length, and penalties in units of one transition's weight.
+    """Hyper-parameters: a length, and penalties in units of one transition's weight."""
 
-    Attributes:
-        length: of random Fourier features, in standard deviations of the data.
-        fourier: penalty of theirs.
-        curvature: of quadratic features.
-        control_slope, control_curvature: of linear and quadratic features by control.
-    """
-
-    length: float = 2.0
+    length: float = 2.0  # of random Fourier features, in standard deviations of the data
     fourier: float = 0.1
-    curvature: float = 0.1
-    control_slope: float = 0.1
+    curvature: float = 0.1  # of quadratic features
+    control_slope: float = 0.1  # of linear features by control
     control_curvature: float = 1.0
 
     def neighbours(self, index: int) -> Iterator[Smoothness]:
@@ -90,92 +66,61 @@ class Smoothness(NamedTuple):
                 yield self._replace(**{name: changed})
 
 
-@dataclass(frozen=True)
 class Basis:
     """Features of points in d dimensions under controls of k numbers.
 
-    Attributes:
-        centre, spread: (d,) of the data, by which points are standardised.
-        low, high: (d,) standardised, beyond which features stay as they are.
-        frequencies, phases: (d, r), (r,) of the random Fourier features, of length 1.
-        products: the features, (d (d + 1) / 2,) each, that are multiplied; none where these would
-            be too many.
+    Args:
+        points: (n, d) by which points are standardised, n ≥ 2.
         n_controls: k.
+        rng: draws the random Fourier features.
+        n_waves: number of these.
+
+    Attributes:
+        n_polynomial: features that all controls share: of degree 2 while these are few.
+        n_shared: these and the random Fourier features.
+        n_by_control: polynomial features of each control: of the largest degree for which all are
+            few.
     """
 
-    centre: FloatArray
-    spread: FloatArray
-    low: FloatArray
-    high: FloatArray
-    frequencies: FloatArray
-    phases: FloatArray
-    products: tuple[IntArray, IntArray]
-    n_controls: int
-
-    @classmethod
-    def over(
-        cls,
+    def __init__(
+        self,
         points: FloatArray,
         n_controls: int,
         rng: np.random.Generator,
         n_waves: int = USUAL_FIT.n_waves,
-    ) -> Self:
-        """Standardise by points (n, d), n ≥ 2."""
-        centre, spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
-        z = (points - centre) / spread
-        low, high = z.min(axis=0), z.max(axis=0)
-        margin = _FLAT_BEYOND * (high - low)
+    ) -> None:
         d = points.shape[1]
+        self._centre, self._spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
+        z = (points - self._centre) / self._spread
+        low, high = z.min(axis=0), z.max(axis=0)
+        margin = 0.25 * (high - low)  # beyond which features stay as they are
+        self._low, self._high = low - margin, high + margin
+        self._frequencies = rng.standard_normal((d, n_waves))
+        self._phases = rng.uniform(0.0, 2.0 * np.pi, n_waves)
         first, second = np.triu_indices(d)
-        n_products = len(first) if 1 + d + len(first) <= _MOST_POLYNOMIAL else 0
-        return cls(
-            centre=centre,
-            spread=spread,
-            low=low - margin,
-            high=high + margin,
-            frequencies=rng.standard_normal((d, n_waves)),
-            phases=rng.uniform(0.0, 2.0 * np.pi, n_waves),
-            products=(first[:n_products], second[:n_products]),
-            n_controls=n_controls,
-        )
-
-    @property
-    def _sizes(self) -> tuple[int, int, int]:
-        """Numbers of polynomial features up to degree 0, 1 and 2."""
-        d = len(self.centre)
-        return 1, 1 + d, 1 + d + d * (d + 1) // 2
-
-    @property
-    def n_shared(self) -> int:
-        """Features that all controls share."""
-        return self.n_polynomial + len(self.phases)
-
-    @property
-    def n_polynomial(self) -> int:
-        """Polynomial features that all controls share: of degree 2 while these are few."""
-        return self._sizes[1] + len(self.products[0])
-
-    @property
-    def n_by_control(self) -> int:
-        """Polynomial features of each control: of the largest degree for which all are few."""
-        most = max(1, min(self.n_polynomial, _MOST_BY_CONTROL // self.n_controls))
-        return max(size for size in self._sizes if size <= most)
+        sizes = 1, 1 + d, 1 + d + len(first)  # up to degree 0, 1 and 2
+        n_products = len(first) if sizes[2] <= 150 else 0
+        self._first, self._second = first[:n_products], second[:n_products]
+        self._n_linear, self.n_polynomial = sizes[1], sizes[1] + n_products
+        self._n_controls, self.n_shared = n_controls, self.n_polynomial + n_waves
+        most = max(1, min(self.n_polynomial, 250 // n_controls))
+        self.n_by_control = max(size for size in sizes if size <= most)
 
     def features(self, points: FloatArray, length: float | None) -> FloatArray:
         """Polynomial and random Fourier features (n, p + r) of points (n, d), the latter of a
         length; None: polynomial ones alone, (n, p)."""
-        z = (points - self.centre) / self.spread
-        np.minimum(np.maximum(z, self.low, out=z), self.high, out=z)
-        linear, polynomial = self._sizes[1], self.n_polynomial
-        n_waves = 0 if length is None else len(self.phases)
+        z = (points - self._centre) / self._spread
+        np.minimum(np.maximum(z, self._low, out=z), self._high, out=z)
+        linear, polynomial = self._n_linear, self.n_polynomial
+        n_waves = 0 if length is None else len(self._phases)
         # One array that is filled: searches ask for few points at a time, thousands of times.
         features = np.empty((len(z), polynomial + n_waves))
         features[:, 0], features[:, 1:linear] = 1.0, z
-        first, second = self.products
-        np.multiply(z[:, first], z[:, second], out=features[:, linear:polynomial])
+        products = features[:, linear:polynomial]
+        np.multiply(z[:, self._first], z[:, self._second], out=products)
         if length is not None:
-            waves = z @ (self.frequencies / length)
-            waves += self.phases
+            waves = z @ (self._frequencies / length)
+            waves += self._phases
             torch.from_numpy(waves).cos_()
             np.multiply((2.0 / n_waves) ** 0.5, waves, out=features[:, polynomial:])
         return features
@@ -189,13 +134,12 @@ class Basis:
 
     def penalty(self, smoothness: Smoothness) -> Tensor:
         """Ridge (P,) of each feature."""
-        _, linear, quadratic = self._sizes
-        shared = torch.full((self.n_polynomial,), smoothness.curvature, dtype=torch.float64)
-        shared[0], shared[1:linear] = 1e-4, 1e-3
-        waves = torch.full((len(self.phases),), smoothness.fourier, dtype=torch.float64)
-        own = torch.full((quadratic,), smoothness.control_curvature, dtype=torch.float64)
-        own[0], own[1:linear] = 1e-3, smoothness.control_slope
-        return torch.cat([shared, waves, own[: self.n_by_control].repeat(self.n_controls)])
+        shared = torch.full((self.n_shared,), smoothness.fourier, dtype=torch.float64)
+        shared[: self.n_polynomial] = smoothness.curvature
+        shared[0], shared[1 : self._n_linear] = 1e-4, 1e-3
+        own = torch.full((self.n_by_control,), smoothness.control_curvature, dtype=torch.float64)
+        own[0], own[1 : self._n_linear] = 1e-3, smoothness.control_slope
+        return torch.cat([shared, own.repeat(self._n_controls)])
 
 
 def leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Tensor) -> Tensor:
@@ -215,16 +159,21 @@ def leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Ten
 def _left_out(rows: Tensor, gram: Tensor, targets: Tensor, penalty: Tensor) -> Tensor:
     """Errors (n, d) of ridge regression on rows (n, P), whose products (P, P) are known."""
     factor = torch.linalg.cholesky(gram + torch.diag(penalty + _JITTER))
-    whitened = torch.linalg.solve_triangular(factor, rows.T, upper=False)
-    leverage = (whitened**2).sum(dim=0)[:, None]
+    whitened, leverage = _leverage(factor, rows)
     missed = targets - whitened.T @ (whitened @ targets)
-    errors: Tensor = missed / (1.0 - leverage).clamp(min=1e-6)
+    errors: Tensor = missed / (1.0 - leverage)[:, None].clamp(min=1e-6)
     return errors
+
+
+def _leverage(factor: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (n, P) whitened by a Cholesky factor (P, P), as columns, and their squares (n,)."""
+    whitened = torch.linalg.solve_triangular(factor, rows.T, upper=False)
+    return whitened, (whitened**2).sum(dim=0)
 
 
 def usual_error(errors: Tensor) -> Tensor:
     """σ (d,) of errors (n, d), which fewer than three quarters of contacts do not change."""
-    return _USUAL * torch.quantile(errors.abs(), 0.25, dim=0) + _LEAST_USUAL
+    return 3.0 * torch.quantile(errors.abs(), 0.25, dim=0) + 2e-3
 
 
 def contact_weights(errors: Tensor, usual: Tensor, far: float) -> Tensor:
@@ -243,15 +192,16 @@ def unexplained(errors: FloatArray, changes: FloatArray) -> float:
 
 
 class Displacements:
-    """Changes that controls make, on running sums that do not grow with the transitions.
+    """Changes that actions make, on running sums that do not grow with the transitions.
 
     Weights of contacts, and smoothness if asked, follow from the first transitions; later ones are
     weighted by how far they are from what was predicted then.
 
     Args:
         points: (n, d) where the first transitions begin.
-        controls: (n, k) one-hot actions, or torques.
+        actions: (n,) indices of theirs.
         changes: (n, d).
+        controls: (A, k) of all actions, one-hot or torques.
         rng: draws the random features.
         fit: settings.
 
@@ -262,40 +212,42 @@ class Displacements:
     def __init__(
         self,
         points: FloatArray,
-        controls: FloatArray,
+        actions: IntArray,
         changes: FloatArray,
+        controls: FloatArray,
         *,
         rng: np.random.Generator,
         fit: Fit = USUAL_FIT,
     ) -> None:
-        self._basis, self._fit = Basis.over(points, controls.shape[1], rng, fit.n_waves), fit
-        y = torch.from_numpy(changes)
-        some = evenly_spaced(len(y), SAMPLE)
+        self._controls, self._fit = controls, fit
+        self._basis = Basis(points, controls.shape[1], rng, fit.n_waves)
+        y, some = torch.from_numpy(changes), evenly_spaced(len(changes), SAMPLE)
         self.smoothness = Smoothness()
         for _ in range(fit.searches):
-            self.smoothness = self._choose(points[some], controls[some], y[some], self.smoothness)
-        self._least = fit.most_change * y.amin(dim=0).clamp(max=0.0)
-        self._most = fit.most_change * y.amax(dim=0).clamp(min=0.0)
-        design = self._basis.design(points, controls, self.smoothness.length)
-        weights, errors = self._reweighted(design, y, self._basis.penalty(self.smoothness))
+            self.smoothness = self._choose(points[some], controls[actions[some]], y[some])
+        # No change is predicted that is a third larger than those of the data.
+        self._least, self._most = 1.3 * y.amin(dim=0).clamp(max=0.0), 1.3 * y.amax(dim=0).clamp(0.0)
+        design, penalty = self._design(points, actions), self._basis.penalty(self.smoothness)
+        weights, errors = self._reweighted(design, y, penalty)
         self._usual = usual_error(errors)
-        self._gram = torch.diag(self._basis.penalty(self.smoothness) + _JITTER)
-        self._moment = torch.zeros(len(self._gram), y.shape[1], dtype=torch.float64)
+        self._gram = torch.diag(penalty + _JITTER)
+        self._moment = torch.zeros(len(penalty), y.shape[1], dtype=torch.float64)
         self._add(design, y, weights)
+
+    def _design(self, points: FloatArray, actions: IntArray) -> Tensor:
+        return self._basis.design(points, self._controls[actions], self.smoothness.length)
 
     def _reweighted(self, design: Tensor, y: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (n,), and the errors (n, d) that they follow from."""
         weights = torch.ones(len(y), dtype=torch.float64)
-        for _ in range(self._fit.reweightings):
+        for _ in range(4):
             errors = leave_one_out(design, y, penalty, weights)
             weights = contact_weights(errors, usual_error(errors), self._fit.far)
         return weights, errors
 
-    def _choose(
-        self, x: FloatArray, u: FloatArray, y: Tensor, smoothness: Smoothness
-    ) -> Smoothness:
+    def _choose(self, x: FloatArray, u: FloatArray, y: Tensor) -> Smoothness:
         """Change one number after the other where the weighted leave-one-out error falls."""
-        basis = self._basis
+        basis, smoothness = self._basis, self.smoothness
         design = basis.design(x, u, smoothness.length)
         weights, _ = self._reweighted(design, y, basis.penalty(smoothness))
         root = weights.sqrt()[:, None]
@@ -316,15 +268,14 @@ class Displacements:
         for index in range(len(smoothness)):
             for candidate in best.neighbours(index):
                 missed = error(candidate)
-                if missed < least - self._fit.lower:
+                if missed < least - 1e-3:
                     best, least = candidate, missed
                     break
         return best
 
-    def add(self, points: FloatArray, controls: FloatArray, changes: FloatArray) -> FloatArray:
+    def add(self, points: FloatArray, actions: IntArray, changes: FloatArray) -> FloatArray:
         """Take in further transitions (n, …); errors (n, d) of what was predicted of them."""
-        y = torch.from_numpy(changes)
-        design = self._basis.design(points, controls, self.smoothness.length)
+        y, design = torch.from_numpy(changes), self._design(points, actions)
         errors = y - design @ self._solution
         self._add(design, y, contact_weights(errors, self._usual, self._fit.far))
         return np.asarray(errors)
@@ -335,35 +286,31 @@ class Displacements:
         self._moment += weighted.T @ y
         self._factor = torch.linalg.cholesky(self._gram)
         self._solution = torch.cholesky_solve(self._moment, self._factor)
+        # Coefficients (A, p + r, d) of the features of points under each action.
+        size, own, (n_actions, k) = (
+            self._basis.n_shared,
+            self._basis.n_by_control,
+            self._controls.shape,
+        )
+        by_control = torch.from_numpy(self._controls) @ self._solution[size:].reshape(k, -1)
+        self._coefficients = self._solution[:size].repeat(n_actions, 1, 1)
+        self._coefficients[:, :own] += by_control.reshape(n_actions, own, -1)
 
-    def predict(self, points: FloatArray, coefficients: Tensor) -> FloatArray:
-        """Changes (A, n, d) of A controls by their coefficients.
-
-        Args:
-            points: (A, n, d) of each control's own, or (n, d) or (1, n, d) for all.
-            coefficients: as of :meth:`coefficients`.
-        """
+    def predict(self, points: FloatArray, actions: slice = slice(None)) -> FloatArray:
+        """Changes (A, n, d) of all actions, or of some, at points (A, n, d) of each action's own,
+        or (n, d) or (1, n, d) for all."""
         # A small product on its way is the same on any number of threads; a large one is torch's.
         shared = self._basis.features(points.reshape(-1, points.shape[-1]), self.smoothness.length)
         rows = torch.from_numpy(shared).view(*points.shape[:-1], shared.shape[1])
-        change = rows @ coefficients
+        change = rows @ self._coefficients[actions]
         return change.clamp_(self._least, self._most).numpy()
 
-    def coefficients(self, controls: FloatArray) -> Tensor:
-        """Coefficients (A, p + r, d) of the features of points under A controls (A, k)."""
-        size, own, k = self._basis.n_shared, self._basis.n_by_control, self._basis.n_controls
-        each = self._solution[:size].repeat(len(controls), 1, 1)
-        by_control = torch.from_numpy(controls) @ self._solution[size:].reshape(k, -1)
-        each[:, :own] += by_control.reshape(len(controls), own, -1)
-        return each
-
-    def left_out(self, points: FloatArray, controls: FloatArray, changes: FloatArray) -> FloatArray:
+    def left_out(self, points: FloatArray, actions: IntArray, changes: FloatArray) -> FloatArray:
         """Errors (n, d) at transitions (n, …) that were taken in, were each of them left out."""
-        y = torch.from_numpy(changes)
-        design = self._basis.design(points, controls, self.smoothness.length)
-        errors = y - design @ self._solution
-        whitened = torch.linalg.solve_triangular(self._factor, design.T, upper=False)
-        leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual, self._fit.far)
+        design = self._design(points, actions)
+        errors = torch.from_numpy(changes) - design @ self._solution
+        leverage = _leverage(self._factor, design)[1]
+        leverage = leverage * contact_weights(errors, self._usual, self._fit.far)
         errors /= (1.0 - leverage).clamp(min=1e-2)[:, None]
         return np.asarray(errors)
 
@@ -424,8 +371,7 @@ def left_out_loss(
     eta = design @ beta
     probs = torch.sigmoid(eta)
     factor = _curvature(design, probs, weights, penalty)
-    whitened = torch.linalg.solve_triangular(factor, design.T, upper=False)
-    leverage = (whitened**2).sum(dim=0)
+    leverage = _leverage(factor, design)[1]
     left = (1.0 - probs * (1.0 - probs) * leverage).clamp(min=1e-6)
     eta = eta + (probs - ended) * leverage / left
     return float(weights @ (torch.nn.functional.softplus(eta) - ended * eta))
@@ -459,15 +405,15 @@ class Terminations:
         *,
         rng: np.random.Generator,
     ) -> None:
-        self._basis = Basis.over(points, controls.shape[1], rng)
+        self._basis = Basis(points, controls.shape[1], rng)
         y, w = torch.from_numpy(ended.astype(np.float64)), torch.from_numpy(weights)
         least = np.inf
         for length, ridges in _RIDGES.items():
             shared = self._basis.features(points, length)
             design = torch.from_numpy(np.concatenate([shared, controls], axis=1))
-            penalty = torch.full((design.shape[1],), _CONTROL, dtype=torch.float64)
+            penalty = torch.ones(design.shape[1], dtype=torch.float64)
             for ridge in ridges:
-                penalty[: shared.shape[1]], penalty[0] = ridge, _INTERCEPT
+                penalty[: shared.shape[1]], penalty[0] = ridge, 1e-6
                 beta = logistic_regression(design, y, w, penalty)
                 loss = left_out_loss(design, y, w, penalty, beta)
                 if loss < least:

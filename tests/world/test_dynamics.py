@@ -1,4 +1,4 @@
-"""Motion: what it says of a ball between walls, and plans on it, to the bit from the buffer."""
+"""Dynamics models of a ball between walls and of a pendulum, and the relations points keep."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,18 @@ from hypothesis import strategies as st
 
 from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
-from rover.world.dynamics import ACTION_REPEAT, DynamicsModel
+from rover.world.dynamics import (
+    _PRIOR,
+    _WIDTH,
+    ACTION_REPEAT,
+    DynamicsModel,
+    Invariants,
+    RefinedDynamics,
+)
 from rover.world.model import LandmarkModel
 
 SEEDS = st.integers(0, 2**32 - 1)
-FORCES = np.array([-1.0, 0.0, 1.0])
+FORCES, TORQUES = np.array([-1.0, 0.0, 1.0]), np.array([-2.0, 0.0, 2.0])
 
 
 def place_model(buffer: Buffer) -> LandmarkModel:
@@ -69,7 +76,7 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
     points, actions, changes = grown._moves(slice(0, len(buffer)))
     each = np.arange(len(hits))
     corrected = motion.step(points[None, hits])[0][actions[hits], each] - points[hits]
-    law = motion._displacements.predict(points[hits], motion._coefficients)[actions[hits], each]
+    law = motion._displacements.predict(points[hits])[actions[hits], each]
     assert np.abs(corrected - changes[hits]).mean() < 0.75 * np.abs(law - changes[hits]).mean()
 
 
@@ -103,8 +110,7 @@ def test_what_was_predicted_and_did_not_come_is_less_novel():
     model = place_model(buffer)
     model.fit()
     points, actions, changes = model._moves(slice(0, 300))
-    controls = np.eye(3)[actions]
-    missed = model.dynamics._displacements.left_out(points, controls, changes)
+    missed = model.dynamics._displacements.left_out(points, actions, changes)
     far = np.abs(missed).max(axis=1) > 0.5
     assert far.any()
     predicted = (points + changes - missed)[far]
@@ -145,11 +151,123 @@ def test_noise_is_not_corrected(noise):
     errors = ends - begins - model.smooth(begins, actions)
     missed = 0.0
     for row in rows:
-        near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / model.correction.width**2)
+        near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / _WIDTH**2)
         near *= (actions == actions[row]) & (rows != row)
-        corrected = near @ errors / (near.sum() + model.correction.prior)
+        corrected = near @ errors / (near.sum() + _PRIOR)
         missed += ((errors[row] - corrected) ** 2).sum()
     helps = missed < (errors**2).sum()
-    model.forget_noise()
+    assert model._residuals[:, :, :2].any()
+    model.correct(each, counts, moved, repeats_noise=False)
     assert helps == (noise == 0.0)
     assert bool(model._residuals[:, :, :2].any()) == helps
+
+
+def turned(angle: np.ndarray, speed: np.ndarray, torque: np.ndarray) -> tuple[np.ndarray, ...]:
+    speed = speed + 0.1 * (10.0 * np.sin(angle) + 3.0 * torque) / 2.0
+    return angle + 0.1 * speed, speed
+
+
+def seen(angle: np.ndarray, speed: np.ndarray) -> np.ndarray:
+    return np.stack([np.cos(angle), np.sin(angle), speed], axis=-1).astype(np.float32)
+
+
+def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, LandmarkModel]:
+    buffer = Buffer((3,), np.dtype(np.float32), 3)
+    for _ in range(10):
+        angle, speed = rng.uniform(-3.0, 3.0, 2)
+        here = buffer.observations.intern(seen(angle, speed))
+        buffer.add_start(here)
+        for step in range(80):
+            action = int(rng.integers(3))
+            angle, speed = turned(angle, speed, TORQUES[action])
+            there = buffer.observations.intern(seen(angle, speed))
+            buffer.add(here, action, there, terminated=False, truncated=step == 79)
+            here = there
+    table = buffer.observations.rows.astype(np.float64)
+    model = LandmarkModel(buffer, lambda rows, _: (table[rows], None))
+    model.fit()
+    return RefinedDynamics(model.buffer, model.points, model.dynamics), model
+
+
+def test_ten_steps_ahead_are_on_the_circle_and_near_the_truth() -> None:
+    rng = np.random.default_rng(3)
+    law, model = refined(rng)
+    assert law.unexplained < 1e-3
+    angle, speed = rng.uniform(-2.0, 2.0, (2, 50))
+    points, actions = seen(angle, speed) / model.scale, rng.integers(3, size=(10, 50))
+    for chosen in actions:
+        ends, ended = law.step(points[None])
+        assert ended.shape == (3, 50)
+        points = ends[chosen, np.arange(50)]
+        angle, speed = turned(angle, speed, TORQUES[chosen])
+    x = points * model.scale
+    assert np.abs(x[:, 0] ** 2 + x[:, 1] ** 2 - 1.0).max() < 1e-2
+    inside = np.abs(speed) < 6.0  # what was seen
+    assert np.median(np.abs(x - seen(angle, speed))[inside]) < 0.05
+
+
+def test_what_is_missed_is_what_the_others_say() -> None:
+    rng = np.random.default_rng(3)
+    law, model = refined(rng)
+    actions = model.buffer.actions[law.rows]
+    ends, _ = law.step(law.begins[None])
+    fitted = law.arrivals - ends[actions, np.arange(len(actions))]
+    assert np.abs(law.missed).mean() > np.abs(fitted).mean(), "left out is missed by more"
+
+
+def circles(rng: np.random.Generator, n: int = 500) -> np.ndarray:
+    """Two angles as cosines and sines of different units, and a speed."""
+    first, second = rng.uniform(-np.pi, np.pi, (2, n))
+    waves = np.stack([np.cos(first), np.sin(first), np.cos(second), np.sin(second)], axis=1)
+    points = np.column_stack([waves * [2.0, 0.5, 1.0, 3.0], rng.standard_normal(n)])
+    return points.astype(np.float32).astype(np.float64)
+
+
+def test_circles_are_found_and_left_points_are_led_back() -> None:
+    rng = np.random.default_rng(3)
+    points = circles(rng)
+    invariants = Invariants(points)
+    assert len(invariants) == 2
+    off = points + 0.05 * rng.standard_normal(points.shape)
+    restored = invariants.restore(off)
+    x = restored / [2.0, 0.5, 1.0, 3.0, 1.0]
+    assert np.abs(x[:, 0] ** 2 + x[:, 1] ** 2 - 1.0).max() < 2e-3
+    assert np.abs(x[:, 2] ** 2 + x[:, 3] ** 2 - 1.0).max() < 2e-3
+    assert np.allclose(restored[:, 4], off[:, 4], atol=1e-6), "what is free stays as it is"
+
+
+def test_points_that_keep_the_relations_stay() -> None:
+    rng = np.random.default_rng(3)
+    points = circles(rng).reshape(10, 50, 5)
+    invariants = Invariants(points.reshape(-1, 5))
+    assert np.abs(invariants.restore(points) - points).max() < 1e-5
+
+
+def test_a_change_is_the_least_that_leads_back() -> None:
+    """From outside a circle the way back is along its radius."""
+    angle = np.linspace(0.0, 2.0 * np.pi, 200, endpoint=False)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    restored = Invariants(circle).restore(1.1 * circle)
+    assert np.abs(restored - circle).max() < 1e-4
+
+
+def test_free_points_keep_no_relation() -> None:
+    rng = np.random.default_rng(3)
+    points = rng.standard_normal((300, 3))
+    invariants = Invariants(points)
+    assert len(invariants) == 0
+    assert invariants.restore(points) is points
+
+
+def test_a_feature_that_follows_from_another_is_a_relation() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal(300)
+    points = np.stack([x, 2.0 * x + 1.0], axis=1)
+    restored = Invariants(points).restore(points + np.array([0.3, 0.0]))
+    assert np.allclose(restored[:, 1], 2.0 * restored[:, 0] + 1.0, atol=1e-3)
+
+
+def test_few_points_keep_relations_by_chance_that_do_not_count() -> None:
+    points = np.random.default_rng(3).standard_normal((20, 5))  # of 21 terms
+    assert len(Invariants(points)) == 0
+    assert len(Invariants(circles(np.random.default_rng(3), 42))) == 2
