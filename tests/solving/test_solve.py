@@ -146,11 +146,6 @@ def test_a_policy_of_a_net_survives_its_file(tmp_path):
     seen = agent.buffer.observations.rows[:50]
     np.testing.assert_array_equal(again.probs(seen), policy.probs(seen))
     again.check_fits(gym.make("MountainCar-v0"))
-    state = {name: value.clone() for name, value in policy.state_dict().items()}
-    policy.register_buffer("values", state["values"][:, :0])
-    policy.save(tmp_path / "empty.safetensors")
-    with pytest.raises(ArtefactError):
-        rover.load_policy(tmp_path / "empty.safetensors")
 
 
 def test_one_policy_for_many_goals(agent):

@@ -4,37 +4,37 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from rover.arrays import BoolArray, FloatArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.solving.solve import optimal_tables, policy_values
-from rover.solving.tasks import TaskRewards
-from rover.world.outcomes import OutcomeModel, outcome_model
+from rover.solving.tasks import Tasks
+from rover.solving.values import PlanSettings, optimal_tables, policy_values
 from rover.world.points import state_points
+from rover.world.rows import Rows
 
 N_ACTIONS, DISCOUNT = 3, 0.9
 SEEDS = st.integers(0, 2**16)
+SINGLE = np.ones((2, 4), np.bool_)
 
 
-def random_model(rng: np.random.Generator, n_states: int, n: int) -> tuple[Buffer, OutcomeModel]:
+def random_rows(rng: np.random.Generator, n_states: int, n: int) -> tuple[Buffer, Rows]:
     buffer = Buffer((), np.int64, N_ACTIONS)
     for state in range(n_states):
         buffer.observations.intern(np.int64(state))
     moves = rng.integers([n_states, N_ACTIONS, n_states], size=(n, 3))
     for x, a, y in moves.tolist():
         buffer.add(x, a, y, bool(rng.random() < 0.1), False)
-    return buffer, outcome_model(state_points(buffer), ridge=1.0)
+    return buffer, state_points(buffer).rows_of(1.0)
 
 
-def tasks_of(rewards: NDArray[np.float64], ends: NDArray[np.float64]) -> TaskRewards:
-    n_tasks = rewards.shape[1]
-    return TaskRewards(rewards, ends, ("",) * n_tasks, np.full(n_tasks, -1))
+def tasks_of(rewards: FloatArray, ends: BoolArray) -> Tasks:
+    return Tasks(
+        rewards, np.repeat(ends[:, None], rewards.shape[1], axis=1), ("",) * rewards.shape[1]
+    )
 
 
-def dense_oracle(
-    buffer: Buffer, model: OutcomeModel, reward: NDArray[np.float64], sink: float
-) -> NDArray[np.float64]:
+def dense_oracle(buffer: Buffer, rows: Rows, reward: FloatArray, sink: float) -> FloatArray:
     """Q (S, A) by Howard's policy iteration on matrices that are filled one by one."""
     n_states = len(buffer.observations)
     tries = np.zeros((n_states, N_ACTIONS))
@@ -45,7 +45,7 @@ def dense_oracle(
         a, y = buffer.actions[i], buffer.successors[i]
         mean[x, a] += reward[i] / tries[x, a]
         onward[x, a, y] += (not buffer.terminated[i]) / tries[x, a]
-    m = model.sink.reshape(n_states, N_ACTIONS)
+    m = rows.sink.reshape(n_states, N_ACTIONS)
     policy = np.zeros(n_states, int)
     for _ in range(100):
         here = np.arange(n_states)
@@ -63,33 +63,55 @@ def dense_oracle(
 @settings(max_examples=40)
 def test_values_are_those_of_policy_iteration(seed, n_states, n, n_rewards):
     rng = np.random.default_rng(seed)
-    buffer, model = random_model(rng, n_states, n)
+    buffer, rows = random_rows(rng, n_states, n)
     rewards = rng.normal(size=(n, n_rewards))
     sink = rng.normal(size=n_rewards)
-    ends = np.repeat(buffer.terminated[:, None].astype(float), n_rewards, axis=1)
-    solved = optimal_tables(model, tasks_of(rewards, ends), discount=DISCOUNT, sink_value=sink)[
-        "action_values"
-    ]
+    tasks = tasks_of(rewards, buffer.terminated)
+    options = {"discount": DISCOUNT, "sink_value": sink, "by_arrival": SINGLE[:, :n_rewards]}
+    solved = optimal_tables(rows, tasks, **options)["action_values"]
     for k in range(n_rewards):
-        oracle = dense_oracle(buffer, model, rewards[:, k], sink[k])
+        oracle = dense_oracle(buffer, rows, rewards[:, k], sink[k])
         np.testing.assert_allclose(solved[k], oracle, atol=1e-6)
+
+
+@given(SEEDS, st.integers(1, 7), st.integers(1, 60))
+@settings(max_examples=25)
+def test_goals_are_rewards_for_arriving_that_end_or_go_on(seed, n_states, n):
+    """Goals are columns of the rows; as rewards of transitions each needs rows of its own."""
+    rng = np.random.default_rng(seed)
+    buffer, rows = random_rows(rng, n_states, n)
+    goals, stays = rng.random((n_states, 2)) < 0.4, bool(rng.random() < 0.5)
+    arrived, sink = goals[buffer.successors], rng.normal(size=2)
+    ends = buffer.terminated[:, None] | (arrived & (not stays))
+    tasks = Tasks(arrived.astype(float), ends, ("", ""), goals, None, stays)
+    options = {"discount": DISCOUNT, "by_arrival": SINGLE[:, :2]}
+    found = optimal_tables(rows, tasks, sink_value=sink, **options)["action_values"]
+    for k in range(2):
+        own = state_points(buffer).rows_of(1.0, ends[:, k])
+        task = Tasks(arrived[:, [k]].astype(float), ends[:, [k]], ("",))
+        options["by_arrival"] = SINGLE[:, :1]
+        alone = optimal_tables(own, task, sink_value=sink[[k]], **options)["action_values"]
+        np.testing.assert_allclose(found[k], alone[0], atol=1e-7)
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60))
 @settings(max_examples=40)
 def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
     rng = np.random.default_rng(seed)
-    buffer, model = random_model(rng, n_states, n)
+    buffer, rows = random_rows(rng, n_states, n)
     rewards, sink = rng.normal(size=(n, 2)), rng.normal(size=2)
     probs = rng.dirichlet(np.ones(N_ACTIONS), size=n_states)
-    ends = buffer.terminated[:, None].astype(float)
-    found = policy_values(model, probs, rewards, discount=DISCOUNT, sink_value=sink)
-    earned, remaining = model.accumulate(rewards, ends.repeat(2, axis=1), DISCOUNT)
+    tasks = tasks_of(rewards, buffer.terminated)
+    settings = [PlanSettings(DISCOUNT, sink_value=float(worth)) for worth in sink]
+    found = [
+        policy_values(rows, probs, tasks, one, by_arrival=SINGLE[:, :2])[k]
+        for k, one in enumerate(settings)
+    ]
+    mean = rows.shares @ rewards
     values = np.zeros((n_states, 2))
     for _ in range(400):
-        q = (1 - model.sink)[:, None] * (
-            model.shares @ (earned + remaining * (model.onward @ values))
-        ) + model.sink[:, None] * sink
+        q = (1 - rows.sink)[:, None] * mean + DISCOUNT * (rows.onward @ values)
+        q += rows.sink[:, None] * sink
         values = (probs[:, :, None] * q.reshape(n_states, N_ACTIONS, 2)).sum(axis=1)
     np.testing.assert_allclose(found, values.T, atol=1e-9)
 
@@ -97,7 +119,7 @@ def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
 def test_values_that_do_not_converge_are_warned_of():
     loop = Buffer((), np.int64, 1)
     loop.add(loop.observations.intern(np.int64(0)), 0, 0, False, False)
-    model = outcome_model(state_points(loop), ridge=0.0)
-    one, none = np.ones((1, 1)), np.zeros((1, 1))
+    rows, tasks = state_points(loop).rows_of(0.0), tasks_of(np.ones((1, 1)), loop.terminated)
+    options = {"discount": 1 - 1e-6, "sink_value": np.zeros(1), "by_arrival": SINGLE[:, :1]}
     with pytest.warns(RoverWarning, match="smaller discount"):
-        optimal_tables(model, tasks_of(one, none), discount=1 - 1e-6, sink_value=np.zeros(1))
+        optimal_tables(rows, tasks, **options)

@@ -30,11 +30,11 @@ from rover.contexts.memory import TIE
 from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
-from rover.world.contact import ContactSearch
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MISSED
 from rover.world.lookahead import ActionSequence
 from rover.world.model import LandmarkModel
+from rover.world.sampled import ContactSearch
 from rover.world.values import Values, exploration_values
 from rover.world.world import World
 

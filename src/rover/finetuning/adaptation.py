@@ -33,11 +33,11 @@ from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards
 from rover.solving.experience import Experience
 from rover.solving.returns import warn_of_unseen
-from rover.solving.solve import value_policy
-from rover.solving.tasks import TaskRewards
+from rover.solving.tasks import Tasks
+from rover.solving.values import PlanSettings, planned_policy
 from rover.storage import RunConfig
 from rover.training.run_folder import START_FILE
-from rover.world.outcomes import SPACING, OutcomeModel
+from rover.world.neighbours import SPACING
 from rover.world.world import World
 
 # Random numbers of the episodes, besides acting, drawing and evaluating.
@@ -175,33 +175,28 @@ class Adaptation(_PlanningRun):
     def _replan(self, n: int) -> None:
         with self.stopwatch("improve"):
             self._take_in(n)
-            points, model = self._experience.points(), self._experience.outcomes(0.0)
+            points = self._experience.points()
             self._is_exact = points.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
             # unvisited. What was seen in pretraining comes first; once all of it is visited, the
             # unknown is the aim.
             arrivals = self._unvisited(points.rows)[self._all.successors]
             aims = arrivals.astype(np.float64), arrivals | self._all.terminated
-            self._exploration = self._plan = self._value_policy(
-                model, *aims, _UNTRIED if arrivals.any() else 1.0
+            self._exploration = self._plan = self._planned(
+                *aims, _UNTRIED if arrivals.any() else 1.0
             )
             if self.is_rewarded:
-                self._plan = self._value_policy(model, *self._reward_model(points.rows, n))
+                self._plan = self._planned(*self._reward_model(points.rows, n))
         self._n_planned = n
         self._n_visited = len(self._buffer.observations)
         self._acting.forget()
         self._exploring.forget()
 
-    def _value_policy(
-        self,
-        model: OutcomeModel,
-        rewards: FloatArray,
-        ends: BoolArray,
-        sink_value: float | None = None,
+    def _planned(
+        self, rewards: FloatArray, ends: BoolArray, sink_value: float | None = None
     ) -> ValuePolicy:
-        columns = rewards[:, None], ends[:, None].astype(np.float64)
-        task = TaskRewards(*columns, ("task",), np.array([-1]))
-        return value_policy(model, task, self._experience, self._discount, sink_value)
+        settings = PlanSettings(self._discount, ridge=0.0, sink_value=sink_value)
+        return planned_policy(self._experience, Tasks.single(rewards, ends, "task"), settings)
 
     def _take_in(self, n: int) -> None:
         """Add the task's transitions up to number `n` to the pretraining's."""

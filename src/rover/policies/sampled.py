@@ -49,8 +49,6 @@ class SampledPolicy(Policy):
         goals: K of them.
         controls: in units of the model, with pretraining's choices.
         units: (k,) float64 factors from controls to actions.
-        is_continuous: whether all controls between the bounds are actions, rather than the choices
-            alone.
         sampling: settings of the search.
         observation_shape: (d,).
         details: anything JSON-able that should travel with the policy; ``tasks`` names the goals.
@@ -65,7 +63,6 @@ class SampledPolicy(Policy):
         controls: Controls,
         units: Tensor,
         *,
-        is_continuous: bool,
         sampling: Sampling,
         observation_shape: tuple[int, ...],
         details: Mapping[str, Any] | None = None,
@@ -73,7 +70,7 @@ class SampledPolicy(Policy):
         n_goals, n_actions = len(goals.targets), len(controls.choices)
         super().__init__(n_actions, observation_shape, n_components=n_goals, details=details)
         self.model, self.goals, self.controls, self.units = model, goals, controls, units
-        self.is_continuous, self.sampling = is_continuous, sampling
+        self.sampling = sampling
         self._plan: SampledPlan | None = None
         self._followed = -1
 
@@ -108,7 +105,6 @@ class SampledPolicy(Policy):
             self.controls,
             self.sampling,
             rng,
-            is_continuous=self.is_continuous,
         )
 
     def reset(self) -> None:
@@ -118,7 +114,7 @@ class SampledPolicy(Policy):
     def _as_action(self, control: Tensor) -> int | NDArray[Any]:
         """A control (k,) as the environment takes it."""
         actions = self.action_set
-        if actions is None or not self.is_continuous:
+        if actions is None or not self.controls.is_continuous:
             return self._as_taken(self._number(control))
         action = (control.double() * self.units).numpy().reshape(actions.shape[1:])
         return np.asarray(action.astype(actions.dtype))
@@ -189,7 +185,6 @@ class SampledPolicy(Policy):
             self.controls,
             self.units,
             sampling=self.sampling,
-            is_continuous=self.is_continuous,
             observation_shape=self.observation_shape,
             details=self.details | {"tasks": [self.tasks[component]]},
         )
@@ -210,7 +205,7 @@ class SampledPolicy(Policy):
         tables["choices"] = self.controls.choices
         return {
             "observation_shape": list(self.observation_shape),
-            "is_continuous": self.is_continuous,
+            "is_continuous": self.controls.is_continuous,
             "sampling": self.sampling._asdict(),
             "tables": {name: table.contiguous() for name, table in tables.items()},
         }
@@ -224,10 +219,11 @@ class SampledPolicy(Policy):
         return cls(
             model,
             PointGoals(tables["targets"], tables["factors"]),
-            Controls(tables["least"], tables["most"], tables["choices"]),
+            Controls(
+                tables["least"], tables["most"], tables["choices"], bool(content["is_continuous"])
+            ),
             tables["units"],
             sampling=sampling,
-            is_continuous=bool(content["is_continuous"]),
             observation_shape=shape,
         )
 

@@ -75,8 +75,8 @@ class ValuePolicy(Policy):
             ``sink_values`` (K,), the value of an observation far from all data;
             ``goals`` (K,) int64, the landmark that each task is to arrive at, −1 for a task that is
             none. Where `action_values` are q also ``displacements`` (p, A, z) Δ, ``remaining``
-            (K, p, A) c, ``values`` (K, u), V at the first u landmarks, and
-            ``contact_probability`` (p, A), the share of the transitions near by that contradict Δ.
+            (K, p, A) c, ``values`` (K, p) V, and ``contact_probability`` (p, A), the share of the
+            transitions near by that contradict Δ.
         observation_shape: of one observation.
         neighbours: landmarks that a point is interpolated from; 1: the nearest stands for it.
         reach: distance to the nearest landmark beyond which an observation is unseen; inf for
@@ -226,7 +226,7 @@ class ValuePolicy(Policy):
             change = near.read_constant(displacements).reshape(len(points), self.n_actions, -1)
             # V alone is interpolated where the action ends: it is discontinuous, and so is Q.
             ends = points.detach().cpu().numpy()[:, None] + change
-            at = self._near(ends.reshape(-1, ends.shape[2]), is_planned=True)
+            at = self._near(ends.reshape(-1, ends.shape[2]))
             for number, k in enumerate(components):
                 reached = (at.weights * values[k][at.rows]).sum(axis=1).reshape(len(points), -1)
                 onward = near.read_constant(remaining[k]) * reached
@@ -249,11 +249,8 @@ class ValuePolicy(Policy):
         return _TIE * largest.clamp(min=1e-12)
 
     @cached_property
-    def _trees(self) -> tuple[KDTree, KDTree]:
-        """All landmarks, and the first u, which have values."""
-        landmarks = self.landmarks.cpu().numpy()
-        n_planned = len(landmarks) if self.values is None else self.values.shape[1]
-        return KDTree(landmarks), KDTree(landmarks[:n_planned])
+    def _tree(self) -> KDTree:
+        return KDTree(self.landmarks.cpu().numpy())
 
     @cached_property
     def _constants(self) -> tuple[NDArray[np.float64], ...]:
@@ -261,9 +258,9 @@ class ValuePolicy(Policy):
         tables = (self.displacements, self.remaining, self.values)
         return tuple(table.cpu().numpy() for table in tables if table is not None)
 
-    def _near(self, points: Tensor | NDArray[np.float64], *, is_planned: bool = False) -> _Near:
-        """The landmarks near points (n, z), of all or of those with values."""
-        tree = self._trees[is_planned]
+    def _near(self, points: Tensor | NDArray[np.float64]) -> _Near:
+        """The landmarks near points (n, z)."""
+        tree = self._tree
         if isinstance(points, Tensor):
             points = _checked(points)
         if self.neighbours == 1:  # the nearest landmark stands for the point
@@ -273,7 +270,7 @@ class ValuePolicy(Policy):
 
     def _is_unseen(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""
-        return _nearest(self._trees[0], points, 1)[0][:, 0] > self.reach
+        return _nearest(self._tree, points, 1)[0][:, 0] > self.reach
 
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0
@@ -294,7 +291,7 @@ class ValuePolicy(Policy):
         silent."""
         with torch.no_grad():
             points = self.regressors(as_tensor(observations))
-        distances, rows = _nearest(self._trees[0], points, 1)
+        distances, rows = _nearest(self._tree, points, 1)
         return torch.where(distances <= self.reach, rows, -1)[:, 0].numpy()
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:

@@ -2,11 +2,12 @@
 
 from rover.solving.contexts import solve_in_contexts
 from rover.solving.returns import goal_regret, goal_states, reward_regret
+from rover.solving.rewards import OWN_REWARD, Reward
 from rover.solving.solve import (
     expected_values,
     solve,
 )
-from rover.solving.tasks import OWN_REWARD, Goal, PointGoal, Reward
+from rover.solving.tasks import Goal, PointGoal
 
 __all__ = [
     "OWN_REWARD",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rover.arrays import FloatArray
 from rover.envs import GivenEnv
 from rover.errors import ConfigurationError
 from rover.policies import ContextPolicy
 from rover.solving.experience import Experience, Source
+from rover.solving.rewards import Reward, reward_task
 from rover.solving.solve import RIDGE
-from rover.solving.tasks import Goal, Reward, goal_rewards, task_rewards
-from rover.world.outcomes import outcome_model
+from rover.solving.tasks import Goal, goal_tasks
 from rover.world.points import state_points
 
 
@@ -50,13 +52,15 @@ def solve_in_contexts(
             "with contexts=True, or plan with rover.solve"
         )
     if reward is not None:
-        tasks = task_rewards(experience, reward)
+        tasks = reward_task(experience, reward)
     else:
         assert goal is not None
-        model = outcome_model(state_points(buffer), ridge=RIDGE)
-        tasks = goal_rewards([goal], model, experience.env)
+        points = state_points(buffer)
+        tasks = goal_tasks([goal], points, points.rows_of(RIDGE), experience.env)
     check_rewards(tasks.rewards)
-    solved = policy.with_rewards(buffer, tasks.rewards[:, 0], tasks.ends[:, 0], discount)
+    solved = policy.with_rewards(
+        buffer, tasks.rewards[:, 0], tasks.ends[:, 0].astype(np.float64), discount
+    )
     solved.details = experience.policy_details(tasks.names, discount)
     return solved
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from rover.arrays import BoolArray
 from rover.coverage.images import ImageFeatures
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Environment, GivenEnv, Spaces, make_env
@@ -23,8 +24,8 @@ from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
 from rover.world.model_selection import lasts_a_lag, repeats
 from rover.world.net import FIRST_UNITS
-from rover.world.outcomes import OutcomeModel, outcome_model
 from rover.world.points import Points, net_points, state_points
+from rover.world.rows import Rows
 from rover.world.world import World
 
 _One = Agent[Any] | Buffer | str | Path
@@ -110,10 +111,13 @@ class Experience(NamedTuple):
             own = own | Spaces.of(self.env).details
         return details | own | {"tasks": list(names), "planning_discount": discount}
 
-    def outcomes(self, ridge: float) -> OutcomeModel:
-        """The model of outcomes with this ridge, of :meth:`points`, made once for all plans."""
-        name = OutcomeModel, ridge
-        return self.world.part(name, lambda: outcome_model(self.points(), ridge=ridge))
+    def rows(self, ridge: float, ends: BoolArray | None = None) -> Rows:
+        """Rows of :meth:`points`, as of :meth:`~rover.world.points.Points.rows_of`; those without
+        `ends` of their own are made once for all plans."""
+        points = self.points()
+        if ends is not None and points.exact and (ends != self.buffer.terminated).any():
+            return points.rows_of(ridge, ends)
+        return self.world.part((Rows, ridge), lambda: points.rows_of(ridge))
 
     def points(self) -> Points:
         """Points for the states themselves where they repeat, else for a net, made once.

@@ -82,10 +82,9 @@ def _sampled_policy(
     return SampledPolicy(
         sums.model(),
         PointGoals(torch.from_numpy(targets).float(), torch.from_numpy(factors).float()),
-        Controls.among(buffer.controls),
+        Controls.among(buffer.controls, is_continuous=is_continuous),
         torch.from_numpy(scale),
         sampling=Sampling(discount=discount),
-        is_continuous=is_continuous,
         observation_shape=shape,
         details=experience.policy_details([f"goal {k}" for k in range(len(known))], discount),
     ).requires_grad_(False)

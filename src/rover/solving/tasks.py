@@ -1,4 +1,4 @@
-"""Rewards and goals of any form, as numbers on the transitions of a buffer."""
+"""Tasks on the transitions of a buffer, and goals of any form as such."""
 
 from __future__ import annotations
 
@@ -6,36 +6,27 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from rover.arrays import BoolArray, FloatArray
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.data import (
     Buffer,
-    RunningEpisode,
-    as_reward,
-    check_same_spaces,
-    episode_seed,
-    label,
 )
 from rover.envs import (
     GOALS,
     GridWorld,
-    RewardFunction,
     Spaces,
     goal_state,
     goal_view,
-    id_and_kwargs,
-    resolve_goal,
-    reward_function,
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.solving.experience import Experience
-from rover.world.outcomes import OutcomeModel
+from rover.world.points import Points
+from rover.world.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -69,41 +60,49 @@ Goal = (
 :class:`~rover.wrappers.GoalObservation`, or a function of observations (n, *shape), as they are
 stored, that says which are goals (n,)."""
 
-Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | gym.Env[Any, Any]
-"""A reward: a function of (observations, actions, next observations), observations as they are
-stored (:class:`rover.envs.Spaces`), that returns rewards (n,), or
-rewards (n,) and terminated (n,); one number per transition; or an environment's own."""
-
 GOAL_RADIUS = 0.5
 """Distance at which a goal counts as reached where states do not repeat, in units of what five
 steps change."""
 
-OWN_REWARD = "own reward"
-"""The name of the task that is the own reward of pretraining's environment."""
-
 _MOST_SHOWN = 8
 """Numbers of an observation whose ranges a message can show."""
 
+_SHARES = np.arange(1, 7)[:, None, None] / 6.0  # of the displacement of repeated actions
 
-class TaskRewards(NamedTuple):
+
+@dataclass(frozen=True)
+class Tasks:
     """K tasks on the n transitions of a buffer.
 
     Attributes:
         rewards: (n, K).
-        ends: (n, K) 1 where the task terminates on arrival, else 0.
+        ends: (n, K) whether the task terminates on arrival.
         names: K names.
-        goals: (K,) the observation's row that a task is to arrive at, −1 where it is no single one.
-        passing: (E, K) outcomes of the model that are predicted to pass the goal of a task, which
-            is worth 1 and terminates; None: what transitions earned says all.
+        goals: (N, K) observations that are goals, where the tasks are to arrive at them; else None.
+        passing: (n·A, K) step from which on the row of a plan on landmarks is predicted to be in
+            the goal, 0 where it does not pass; None: rewards say all.
         stays: whether goals are worth 1 at every step rather than once, and end nothing.
     """
 
     rewards: FloatArray
-    ends: FloatArray
+    ends: BoolArray
     names: tuple[str, ...]
-    goals: NDArray[np.int64]
-    passing: BoolArray | None = None
+    goals: BoolArray | None = None
+    passing: IntArray | None = None
     stays: bool = False
+
+    @classmethod
+    def single(cls, rewards: FloatArray, ends: BoolArray, name: str) -> Tasks:
+        """One task of rewards and ends (n,)."""
+        return cls(rewards[:, None].astype(np.float64), ends[:, None], (name,))
+
+    @property
+    def rows(self) -> IntArray:
+        """The observation's row that each task is to arrive at (K,), −1 where it is no single
+        one."""
+        if self.goals is None:
+            return np.full(len(self.names), -1)
+        return np.where(self.goals.sum(axis=0) == 1, self.goals.argmax(axis=0), -1)
 
 
 class _NeverReachedError(ConfigurationError):
@@ -142,20 +141,22 @@ def as_point(goal: Goal, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) 
     return goal
 
 
-def goal_rewards(
+def goal_tasks(
     goals: str | Sequence[Goal],
-    model: OutcomeModel,
+    points: Points,
+    rows: Rows,
     env: gym.Env[Any, Any] | None,
     *,
     stays: bool = False,
-) -> TaskRewards:
+) -> Tasks:
     """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
 
     Args:
         goals: several of any form; ``"all"`` observations that some transition arrives at; or the
             ``"named"`` ones of the environment. Of several, those that the data never arrived at
             earn nothing anywhere.
-        model: the model that is planned on.
+        points: of the observations.
+        rows: that are planned on.
         env: the environment, for goals by name or cell; or None.
         stays: whether the reward is earned at every step in the goal, which ends nothing.
 
@@ -166,9 +167,9 @@ def goal_rewards(
     Warns:
         RoverWarning: the data never arrived at some of the goals.
     """
-    buffer, finder = model.points.buffer, _GoalFinder(model, env)
+    buffer, finder = points.buffer, _GoalFinder(points, rows, env)
     listed, refused = _listed(goals, buffer, env), []
-    names, columns, rows, passing = [], [], [], []
+    names, masks, passing = [], [], []
     for number, goal in enumerate(listed):
         try:
             name, is_goal, passed = finder.find(goal)
@@ -177,12 +178,10 @@ def goal_rewards(
             if len(refused) == len(listed):
                 raise refused[0] from None
             name, is_goal = f"goal {number}", np.zeros(len(buffer.observations), np.bool_)
-            passed = np.zeros(model.onward.shape[0], np.bool_)
+            passed = np.zeros(len(rows.sink), np.int64)
         names.append(name)
-        columns.append(is_goal[buffer.successors])
+        masks.append(is_goal)
         passing.append(passed)
-        only = np.flatnonzero(is_goal)
-        rows.append(int(only[0]) if len(only) == 1 else -1)
     if refused:
         warnings.warn(
             f"{len(refused)} of {len(listed)} goals were not reached in the data, and their "
@@ -190,23 +189,18 @@ def goal_rewards(
             RoverWarning,
             stacklevel=3,
         )
-    arrived = np.stack(columns, axis=1)
+    are_goals = np.stack(masks, axis=1)
+    arrived = are_goals[buffer.successors]
     # An end of the environment ends a task too: what came after it was another episode.
     ends = buffer.terminated[:, None] | (arrived & (not stays))
-    return TaskRewards(
-        arrived.astype(np.float64),
-        ends.astype(np.float64),
-        tuple(names),
-        np.array(rows),
-        np.stack(passing, axis=1),
-        stays,
-    )
+    passed = np.stack(passing, axis=1)
+    return Tasks(arrived.astype(np.float64), ends, tuple(names), are_goals, passed, stays)
 
 
 def _listed(
     goals: str | Sequence[Goal], buffer: Buffer, env: gym.Env[Any, Any] | None
 ) -> Sequence[Goal]:
-    """The goals of a list, or of its name, as of :func:`goal_rewards`."""
+    """The goals of a list, or of its name, as of :func:`goal_tasks`."""
     if isinstance(goals, str) and goals == "all":
         return [buffer.observations.rows[row] for row in np.unique(buffer.successors)]
     if isinstance(goals, str) and goals == "named":
@@ -225,39 +219,36 @@ class _GoalFinder:
     """Finds goals of any form among the observations of a buffer.
 
     Args:
-        model: the model that is planned on.
+        points: of the observations.
+        rows: that are planned on.
         env: the environment, for goals by name or cell; or None.
     """
 
-    def __init__(self, model: OutcomeModel, env: gym.Env[Any, Any] | None) -> None:
-        self._model, self._points, self._env = model, model.points, env
-        self._table = model.points.buffer.observations.rows
+    def __init__(self, points: Points, rows: Rows, env: gym.Env[Any, Any] | None) -> None:
+        self._points, self._rows, self._env = points, rows, env
+        self._table = points.buffer.observations.rows
         world = None if env is None else env.unwrapped
         self._world = world if isinstance(world, GridWorld) else None
 
-    def find(self, goal: Goal) -> tuple[str, BoolArray, BoolArray]:
-        """A goal's name, mask (N,) of the observations that are it, and mask (E,) of the outcomes
-        that pass it: a goal may lie between observations.
+    def find(self, goal: Goal) -> tuple[str, BoolArray, IntArray]:
+        """A goal's name, mask (N,) of the observations that are it, and the steps (n·A,) from which
+        on rows are in it: a goal may lie between observations.
 
         Raises:
             ConfigurationError: of no known form, or the data never arrived there.
             NonFiniteError: it is not finite.
         """
         point = as_point(goal, self._env, self._table.shape[1:])
-        passed = np.zeros(self._model.onward.shape[0], np.bool_)
+        passed = np.zeros(len(self._rows.sink), np.int64)
         if point is not None or callable(goal):
             name = "goal" if point is not None else getattr(goal, "__name__", "goal")
             is_goal: Any = goal if point is None else lambda seen: point.distances(seen) <= 1.0
             mask = _met(is_goal, self._table)
             if self._points.encoder is None:
-                passed = self._model.outcomes_that_pass(
-                    lambda points: _met(is_goal, self._points.observations(points))
-                )
+                passed = self._passed(lambda at: _met(is_goal, self._points.observations(at)))
         else:
             name, wanted = self._observations(goal)
-            passed = self._model.outcomes_that_pass(
-                lambda points: self._distances(wanted, points) <= GOAL_RADIUS
-            )
+            passed = self._passed(lambda at: self._distances(wanted, at) <= GOAL_RADIUS)
             if self._points.exact:
                 found = (self._row.get(row.tobytes()) for row in wanted.astype(self._table.dtype))
                 mask = np.zeros(len(self._table), np.bool_)
@@ -274,23 +265,27 @@ class _GoalFinder:
             radii = f"{point.distances(self._table).min():.3g} times its radius"
             reason = f"{named} was never reached: the data came as near as {radii}"
         elif callable(goal):
-            reason = f"none of the {len(mask)} observations seen is a goal by {name}"
-            if self._world is not None:
-                wanted = self._states[_met(goal, self._states)]
-                if len(wanted) == 0:
-                    raise ConfigurationError(f"{reason}, and none of the map is: mend the function")
-                reason += f": {self._nearest(wanted)}"
-            elif self._table[0].size <= _MOST_SHOWN:
-                flat = self._table.reshape(len(mask), -1)
-                spans = zip(flat.min(axis=0), flat.max(axis=0), strict=True)
-                spanned = ", ".join(f"{low:.3g} to {high:.3g}" for low, high in spans)
-                reason += f": they span {spanned}"
+            reason = self._none_is(goal, name)
         elif len(wanted) == 1:
             reason = f"{named} was never seen: {self._nearest(wanted)}"
         else:
             reason = f"none of the goal's {len(wanted)} observations was ever seen"
             reason += f": {self._nearest(wanted)}"
         raise _NeverReachedError(f"{reason}; collect more steps")
+
+    def _passed(self, is_goal: Callable[[FloatArray], BoolArray]) -> IntArray:
+        """The step (n·A,) from which on rows on landmarks are in a goal of points; 0: in none."""
+        rows = self._rows
+        if rows.landmarks is None or rows.passed is None:
+            return np.zeros(len(rows.sink), np.int64)
+        begins = np.repeat(rows.landmarks, self._points.buffer.n_actions, axis=0)
+        points = begins + _SHARES * (rows.ahead - begins)
+        inside = is_goal(points.reshape(-1, points.shape[2])).reshape(points.shape[:2])
+        # A pair that was never tried has not moved, and leads to the sink.
+        reached = inside.any(axis=0) & (rows.sink < 1.0)
+        n_steps = (rows.passed[1] >= 0).sum(axis=0)
+        step = np.ceil(_SHARES[inside.argmax(axis=0), 0, 0] * n_steps)
+        return np.where(reached, step, 0).astype(np.int64)
 
     def _observations(self, goal: Any) -> tuple[str, NDArray[Any]]:
         """Name and observations (m, *shape) of a goal by its name, its cell, or observations."""
@@ -352,6 +347,25 @@ class _GoalFinder:
         targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._points.projection
         return np.asarray(KDTree(targets).query(points)[0])
 
+    def _none_is(self, goal: Callable[[NDArray[Any]], Any], name: str) -> str:
+        """A message of a function for which no observation is a goal.
+
+        Raises:
+            ConfigurationError: none of the whole map is.
+        """
+        reason = f"none of the {len(self._table)} observations seen is a goal by {name}"
+        if self._world is not None:
+            wanted = self._states[_met(goal, self._states)]
+            if len(wanted) == 0:
+                raise ConfigurationError(f"{reason}, and none of the map is: mend the function")
+            reason += f": {self._nearest(wanted)}"
+        elif self._table[0].size <= _MOST_SHOWN:
+            flat = self._table.reshape(len(self._table), -1)
+            spans = zip(flat.min(axis=0), flat.max(axis=0), strict=True)
+            spanned = ", ".join(f"{low:.3g} to {high:.3g}" for low, high in spans)
+            reason += f": they span {spanned}"
+        return reason
+
     def _nearest(self, wanted: NDArray[Any]) -> str:
         """A message of the distance that the data kept from a goal that it never saw."""
         states = [state for state in map(self._state_of, wanted) if state is not None]
@@ -380,116 +394,3 @@ def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> Boo
             f"{mask.shape} for {size} observations; a goal's must return bool of shape ({size},)"
         )
     return mask
-
-
-def task_rewards(experience: Experience, reward: Reward) -> TaskRewards:
-    """One reward of any form on stored transitions.
-
-    Args:
-        experience: the transitions.
-        reward: a function, an array (n,), or an environment with its own reward, computed from
-            observations where possible, and else by playing the episodes again.
-
-    Raises:
-        ConfigurationError: of the wrong length, the same for every transition, an environment
-            whose reward cannot be computed, or one whose goal the data never arrived at.
-        NonFiniteError: NaN or infinity.
-    """
-    buffer, seed, name = experience.buffer, experience.seed, "reward"
-    ends = buffer.terminated
-    if isinstance(reward, gym.Env):
-        check_same_spaces(buffer, reward)
-        world = reward.unwrapped
-        try:
-            rewards, ends = label(buffer, reward_function(reward))
-        # Only an environment whose rewards follow from no table is played again; a grid world's
-        # reason stands.
-        except ConfigurationError:
-            if isinstance(world, GridWorld) or seed is None:
-                raise
-            rewards = _replayed_rewards(buffer, reward, seed=seed)
-        name = _name_of(reward, experience)
-        is_goal = isinstance(world, GridWorld) and world.reward == "sparse"
-        if is_goal and _says_nothing(rewards, ends):
-            goal_rewards([name], experience.outcomes(0.0), reward)  # raises, and says how near
-    elif callable(reward):
-        rewards, ends = label(buffer, _with_ends(reward, buffer))
-    else:
-        rewards = np.asarray(reward)
-        if rewards.shape != (len(buffer),) or rewards.dtype.kind not in "biuf":
-            raise ConfigurationError(
-                f"rewards of shape {rewards.shape} and dtype {rewards.dtype} are not one number "
-                f"for each of the {len(buffer)} transitions"
-            )
-        rewards = rewards.astype(np.float64)
-        if not np.isfinite(rewards).all():
-            bad = np.flatnonzero(~np.isfinite(rewards))[0]
-            raise NonFiniteError(f"rewards must be finite: transition {bad} is not")
-    ends = ends | buffer.terminated
-    if _says_nothing(rewards, ends):
-        raise ConfigurationError(
-            f"every transition earns {rewards[0]:g} and none ends the task, so every policy is as "
-            "good as any other: the data never reached what the reward is for"
-        )
-    return TaskRewards(
-        rewards[:, None].astype(np.float64),
-        ends[:, None].astype(np.float64),
-        (name,),
-        np.array([-1]),
-    )
-
-
-def _name_of(env: gym.Env[Any, Any], experience: Experience) -> str:
-    """The name of an environment's task: its goal, where arriving there is all that counts."""
-    world = env.unwrapped
-    if isinstance(world, GridWorld) and world.goal is not None and world.reward == "sparse":
-        name, _ = resolve_goal("" if env.spec is None else env.spec.id, world.goal)
-        return name or ",".join(map(str, world.goal))
-    about = {} if experience.policy is None else experience.policy.details
-    pretrained_on = about.get("env_id"), about.get("env_kwargs")
-    return OWN_REWARD if pretrained_on == id_and_kwargs(env) else "reward"
-
-
-def _says_nothing(rewards: FloatArray, ends: BoolArray) -> bool:
-    """True if every transition earns the same and none ends the task."""
-    return bool(not ends.any() and (rewards == rewards[0]).all())
-
-
-def _with_ends(reward: Callable[..., Any], buffer: Buffer) -> RewardFunction:
-    """A reward function that also says where the task ends; nowhere if the user's does not."""
-
-    def labelled(observations: Any, actions: Any, next_observations: Any, /) -> Any:
-        returned = reward(observations, actions, next_observations)
-        if isinstance(returned, tuple):
-            return returned
-        return returned, np.zeros(len(actions), np.bool_)
-
-    return labelled
-
-
-def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
-    """Reward of every transition (n,) of a run, by playing its episodes again.
-
-    Args:
-        buffer: all transitions of the run.
-        env: the environment, with its reward.
-        seed: of the run.
-
-    Raises:
-        ConfigurationError: the environment does not repeat what was recorded.
-    """
-    rewards, table = np.empty(len(buffer)), buffer.observations.rows
-    for number in range(buffer.n_episodes):
-        running = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
-        for row in buffer.rows_of(number).tolist():
-            reached, reward, *_ = running.step(int(buffer.actions[row]))
-            expected = table[buffer.successors[row]]
-            # To the bit: an episode that drifts would give its rewards to other transitions.
-            if not np.array_equal(np.asarray(reached, dtype=expected.dtype), expected):
-                raise ConfigurationError(
-                    f"step {running.n_steps} of episode {number} led elsewhere than when it was "
-                    "recorded, so its reward cannot be computed by playing it again: give the "
-                    "reward as a function of (observations, actions, next_observations)"
-                )
-            rewards[row] = as_reward(reward, running)
-    return rewards

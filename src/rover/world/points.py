@@ -7,35 +7,31 @@ time, and a dynamics model is fitted to the transitions between them (:mod:`rove
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.arrays import BoolArray, FloatArray, IntArray, blocks
+from rover.arrays import BoolArray, FloatArray, blocks
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
+from rover.transitions import merge_transitions
 from rover.world.model import LandmarkModel
-from rover.world.model_selection import has_metric
-from rover.world.net import FIRST_UNITS, nearest, time_units
-from rover.world.regression import (
-    SEARCHED_FIT,
-    USUAL_FIT,
-    contact_weights,
-    usual_error,
-)
+from rover.world.model_selection import has_metric, is_lattice
+from rover.world.neighbours import CAUTION, SPACING, Neighbours
+from rover.world.net import FIRST_UNITS, Net, nearest, time_units
+from rover.world.regression import SEARCHED_FIT, USUAL_FIT
+from rover.world.rows import Rows
 
-NEIGHBOURS = 8
-"""Landmarks that a point between them is interpolated from."""
+MAX_SOLVED_LANDMARKS = 10_000
+"""Most landmarks, where more would be needed spacings grow."""
 
-_LEAST_MOVE = 0.2  # of a usual change
-_CONTRADICTED = 0.5  # share of a move by which a prediction is missed
-_FAR = 0.25  # weight of a transition that is missed by as much as counts as far
+_NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
 
 
@@ -50,7 +46,7 @@ class Points:
         encoder: makes the features; None: observations as they are, flattened.
         has_metric: whether the distance between points that repeat says how alike they are.
         model: the landmark model of states that do not repeat; None: they do.
-        transitions: of the buffer, between states that do not repeat; None: they do.
+        neighbours: transitions of the buffer, between states that do not repeat; None: they do.
     """
 
     buffer: Buffer
@@ -59,12 +55,12 @@ class Points:
     encoder: Encoder | None = None
     has_metric: bool = False
     model: LandmarkModel | None = None
-    transitions: Transitions | None = None
+    neighbours: Neighbours | None = None
 
     @property
     def exact(self) -> bool:
         """True if every landmark stands for one observation alone."""
-        return self.transitions is None
+        return self.neighbours is None
 
     @property
     def reach(self) -> float:
@@ -75,6 +71,39 @@ class Points:
             return 1e-6
         # Half the least distance between two points.
         return float(np.min(KDTree(self.rows).query(self.rows, k=[2])[0])) / 2.0
+
+    def rows_of(self, ridge: float, ends: BoolArray | None = None) -> Rows:
+        """What every action leads to: by the counts where states repeat, and else on landmarks.
+
+        Args:
+            ridge: λ ≥ 0, as of :func:`rover.solve`.
+            ends: (n,) transitions with which a task ends, where states repeat; None: those that
+                terminated. Else tasks end where rewards are read.
+        """
+        buffer = self.buffer
+        begins, times = buffer.starts()
+        if self.neighbours is not None:
+            net = Net.over(self.neighbours.begins, SPACING, largest=MAX_SOLVED_LANDMARKS)
+            owner = net.nearest(self.rows[begins], 1)[1][:, 0]
+            start = np.bincount(owner, times, minlength=len(net)) / max(times.sum(), 1.0)
+            return self.neighbours.rows_of(net, start, ridge=ridge)
+        if ridge > 0.0:
+            ridge *= buffer.counts().outcome_variance
+        over = buffer.terminated if ends is None else ends
+        merged = merge_transitions(buffer.inputs, buffer.actions, buffer.successors, over)
+        size, n_actions = len(self.rows), buffer.n_actions
+        start = np.bincount(begins, times, minlength=size).astype(np.float64)
+        rows = Rows.of_counts(merged, start, n_actions=n_actions, ridge=ridge)
+        pairs = buffer.inputs * n_actions + buffer.actions
+        tries = np.bincount(pairs, minlength=size * n_actions)
+        shares = csr_array(
+            (1.0 / tries[pairs], (pairs, np.arange(len(pairs)))), (len(tries), len(pairs))
+        )
+        rows = replace(rows, landmarks=self.rows, shares=shares)
+        # On a lattice an untried pair may have a wall ahead, and the nearest one lie beyond.
+        if self.has_metric and not is_lattice(buffer, len(buffer)):
+            return _with_nearest(self.rows, rows)
+        return rows
 
     def observations(self, points: FloatArray) -> NDArray[Any]:
         """Observations (n, *shape) at points (n, z) of no encoder; noise is the first one's."""
@@ -140,107 +169,33 @@ def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
     projection = np.zeros((features.shape[1], len(model.kept)))
     projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
     begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
-    transitions = Transitions(begins, ends, buffer.actions, buffer.n_actions)
+    neighbours = Neighbours(begins, ends, buffer.actions, model.dynamics)
     return Points(
-        buffer, features @ projection, projection, encoder, model=model, transitions=transitions
+        buffer, features @ projection, projection, encoder, model=model, neighbours=neighbours
     )
 
 
-class Transitions:
-    """Transitions, found again by where an action was taken and by where it ended.
-
-    Args:
-        begins, ends: (n, z) points.
-        actions: (n,).
-        n_actions: A.
-
-    Attributes:
-        begins: (n, z).
-        changes: (n, z).
-        contacts: (n,) mask of those that contradict the dynamics model where they began: they met
-            a wall, fell or were clipped; by :meth:`find_contacts`.
-        rows: of each action, the transitions.
-        trees: of each action, where it was taken; None: nowhere.
-        landed: where the transitions ended.
-        usual: median length of the changes.
-    """
-
-    contacts: BoolArray
-
-    def __init__(
-        self,
-        begins: FloatArray,
-        ends: FloatArray,
-        actions: IntArray,
-        n_actions: int,
-    ) -> None:
-        self.begins, self.changes = begins, ends - begins
-        self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
-        self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
-        self.landed = KDTree(ends)
-        self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
-
-    def find_contacts(self, predicted: FloatArray) -> None:
-        """Take the transitions that differ from predicted changes (n, z) for contacts.
-
-        By far more than noise does: by what the errors of two that began side by side, with the
-        same action, usually differ.
-        """
-        errors = torch.from_numpy(self.changes - predicted)
-        noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
-        weights = contact_weights(errors, noise, USUAL_FIT.far).numpy()
-        self.contacts = self._differ(predicted, self.changes[:, None])[:, 0] & (weights < _FAR)
-
-    def near(
-        self, action: int, points: FloatArray, k: int = NEIGHBOURS
-    ) -> tuple[IntArray, FloatArray]:
-        """The k transitions (q, k) with an action that began nearest to points (q, z), or all, and
-        how far from them, (q, k)."""
-        tree = self.trees[action]
-        assert tree is not None
-        distance, index = nearest(tree, points, min(k, tree.n))
-        return self.rows[action][index], distance
-
-    def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
-        """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
-        return self._differ(change, self.changes[transitions]) & self.contacts[transitions]
-
-    def _differ(self, change: FloatArray, others: FloatArray) -> BoolArray:
-        """Mask (q, k) of changes (q, k, z) that differ from one (q, z) by half of the larger.
-
-        A fifth of a usual change is the least that counts as one: near where a system rests all
-        moves are small.
-        """
-        missed = np.linalg.norm(others - change[:, None], axis=2)
-        size = np.maximum(np.linalg.norm(others, axis=2), np.linalg.norm(change, axis=1)[:, None])
-        return np.asarray(missed > _CONTRADICTED * np.maximum(size, _LEAST_MOVE * self.usual))
-
-    def gain_by_arrival(self, columns: FloatArray) -> FloatArray:
-        """Advantage (K,) of predicting columns (n, K) from where transitions end over predicting
-        them from where they begin and their actions, by the nearest other transition: the
-        difference of squared errors."""
-        return np.asarray(
-            ((columns[self._begun] - columns) ** 2).sum(axis=0)
-            - ((columns[self._ended] - columns) ** 2).sum(axis=0)
-        )
-
-    @cached_property
-    def _begun(self) -> IntArray:
-        """The other transition of its action that began nearest to each, (n,)."""
-        begun = np.arange(len(self.changes))
-        for rows, tree in zip(self.rows, self.trees, strict=True):
-            if tree is not None and tree.n > 1:
-                begun[rows] = rows[_twins(tree)]
-        return begun
-
-    @cached_property
-    def _ended(self) -> IntArray:
-        """The other transition that ended nearest to each, (n,)."""
-        return _twins(self.landed)
-
-
-def _twins(tree: KDTree) -> IntArray:
-    """The nearest other point of a tree to each of its points, (n,)."""
-    index = nearest(tree, np.asarray(tree.data), 2)[1]
-    itself = index[:, 0] == np.arange(tree.n)  # else another lies at the same point
-    return np.where(itself, index[:, 1], index[:, 0])
+def _with_nearest(points: FloatArray, rows: Rows) -> Rows:
+    """Rows of states at points (m, z) in which an untried pair has the nearest tried pair's row,
+    and a larger sink."""
+    size, n_actions = len(points), len(rows.sink) // len(points)
+    tried = (rows.sink < 1.0).reshape(size, n_actions)
+    source, sink = np.arange(tried.size).reshape(tried.shape), rows.sink.reshape(tried.shape).copy()
+    for action in range(n_actions):
+        known, unknown = np.flatnonzero(tried[:, action]), np.flatnonzero(~tried[:, action])
+        if not (len(known) and len(unknown)):
+            continue
+        distance, index = nearest(KDTree(points[known]), points[unknown], 1)
+        support = 1.0 / (1.0 + (distance[:, 0] / CAUTION.support_width) ** 2)
+        source[unknown, action] = source[known[index[:, 0]], action]
+        sink[unknown, action] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
+    assert rows.shares is not None
+    pairs, sinks = source.ravel(), sink.ravel()
+    kept = diags_array((1.0 - sinks) / np.maximum(1.0 - rows.sink[pairs], 1e-300))
+    return replace(
+        rows,
+        onward=csr_array(kept @ rows.onward[pairs]),
+        ended=csr_array(kept @ rows.ended[pairs]),
+        sink=sinks,
+        shares=rows.shares[pairs],
+    )

@@ -32,6 +32,12 @@ class Rows:
         sink: (n·A,) probability of leaving the data.
         start: (m,) where episodes begin, sum 1.
         ahead: (n·A, d) the predicted points, in units of the model; (n·A, 0) of states.
+        landmarks: (m, d) points of the landmarks, where tasks are planned on them.
+        passed: (2, T, n·A) of actions that are repeated for T steps, transitions nearest to where
+            each step begins, with its action, and to where it ends, with any, −1 of steps that are
+            not taken; None: a single step.
+        shares: (n·A, N) of a single step, the weights of N transitions in its reward, sum 1.
+        uniform: (n·A,) contact probability, the share of uniform actions in a policy; None: 0.
     """
 
     onward: csr_array
@@ -39,6 +45,10 @@ class Rows:
     sink: FloatArray
     start: FloatArray
     ahead: FloatArray
+    landmarks: FloatArray | None = None
+    passed: IntArray | None = None
+    shares: csr_array | None = None
+    uniform: FloatArray | None = None
 
     @classmethod
     def of_counts(
@@ -81,6 +91,34 @@ class Rows:
         """Expectation (n, A) of values (m,) after each action; the sink is worth nothing."""
         after = self.onward @ values + self.end * float(self.start @ values)
         return np.asarray(after.reshape(-1, n_actions))
+
+    def priced(
+        self, rewards: FloatArray, ends: FloatArray, discount: float, *, by_arrival: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Rewards that rows within the data earn, and the share of the value of where they lead
+        that is still to be added, both (n·A, K).
+
+        Args:
+            rewards: (N, K) of the transitions under K tasks.
+            ends: (N, K) 1 where a task terminates on arrival, else 0; rows of a single step have
+                these ends themselves.
+            discount: γ per environment step.
+            by_arrival: (2, K) whether rewards, and ends, are read where steps end.
+        """
+        earned = np.zeros((len(self.sink), rewards.shape[1]))
+        remaining = np.ones_like(earned)
+        if self.passed is None:
+            assert self.shares is not None
+            return np.asarray(self.shares @ rewards), discount * remaining
+        for begun, ended in zip(*self.passed, strict=True):
+            reward, end = (
+                np.where(where, columns[ended], columns[begun])
+                for where, columns in zip(by_arrival, (rewards, ends), strict=True)
+            )
+            taken = (ended >= 0)[:, None]
+            earned += np.where(taken, remaining * reward, 0.0)
+            remaining *= np.where(taken, discount * (1.0 - end), 1.0)
+        return earned, remaining
 
     def operator(self, groups: IntArray | None = None) -> SparseOperator:
         """The transition operator of the rows of all m landmarks (n = m).

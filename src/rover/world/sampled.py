@@ -1,10 +1,18 @@
-"""Plans that are sampled: the improved cross-entropy method on a dynamics model.
+"""Plans that are sampled: the improved cross-entropy method on a dynamics model with contacts.
 
 In ten dimensions values that are interpolated between landmarks are poor; sequences of controls
 that are predicted by the model are not. Sequences are drawn with coloured noise around those that
 were best (iCEM, Pinneri et al. 2020), in each decision some of the best of the last one among them,
 shifted by a step, and one of no control at all. Where actions are one of a finite set each control
 of a sequence is the nearest of the set; of one-hot controls that is the largest number.
+
+Exploration towards contact samples plans, too: the novelty of a smooth dynamics model leads an arm
+through the air. A sequence of actions is worth the sum of
+
+    p(x, u) (0.3 + (1 + n(x') / 5)^−1/2),
+
+with the chance p that anything still moves and n the number of moves that ended in the cell of
+where it goes (:mod:`rover.world.gated`).
 """
 
 from __future__ import annotations
@@ -16,8 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.arrays import FloatArray
-from rover.world.gated import GatedModel
+from rover.arrays import FloatArray, IntArray, cell_factors
+from rover.data import Buffer
+from rover.world.gated import FEWEST_MOVES, GatedModel, GatedSums
 
 _COLOUR = 2.0  # exponent of the noise's spectrum
 _MOMENTUM = 0.1
@@ -50,25 +59,28 @@ class Controls(NamedTuple):
     Attributes:
         low, high: (k,) float32 bounds.
         choices: (A, k) float32, for a finite set of actions.
+        is_continuous: whether all controls between the bounds can be taken, rather than the
+            choices alone.
     """
 
     low: Tensor
     high: Tensor
     choices: Tensor
+    is_continuous: bool = False
 
     @classmethod
-    def among(cls, choices: FloatArray) -> Self:
+    def among(cls, choices: FloatArray, *, is_continuous: bool = False) -> Self:
         """The controls between and among choices (A, k)."""
         tensor = torch.from_numpy(choices).float()
-        return cls(tensor.amin(dim=0), tensor.amax(dim=0), tensor)
+        return cls(tensor.amin(dim=0), tensor.amax(dim=0), tensor, is_continuous)
 
     def nearest(self, controls: Tensor) -> Tensor:
         """Number (…) of the choice that is nearest to controls (…, k)."""
         return (controls @ self.choices.T - 0.5 * (self.choices**2).sum(dim=1)).argmax(dim=-1)
 
-    def taken(self, controls: Tensor, *, is_continuous: bool) -> Tensor:
+    def taken(self, controls: Tensor) -> Tensor:
         """The controls (…, k) nearest to those given (…, k), between the bounds or of the set."""
-        if not is_continuous:
+        if not self.is_continuous:
             return self.choices[self.nearest(controls)]
         return torch.minimum(torch.maximum(controls, self.low), self.high)
 
@@ -82,7 +94,6 @@ class SampledPlan:
         controls: those that can be taken.
         sampling: settings.
         rng: draws sequences.
-        is_continuous: whether all controls between the bounds can be taken.
     """
 
     def __init__(
@@ -92,11 +103,9 @@ class SampledPlan:
         controls: Controls,
         sampling: Sampling,
         rng: np.random.Generator,
-        *,
-        is_continuous: bool,
     ) -> None:
         self._model, self._reward, self._controls = model, reward, controls
-        self._sampling, self._rng, self._is_continuous = sampling, rng, is_continuous
+        self._sampling, self._rng = sampling, rng
         shape = sampling.horizon, len(controls.low)
         self._mean, self._kept = torch.zeros(shape), torch.zeros(1, *shape)
 
@@ -114,7 +123,7 @@ class SampledPlan:
             size = max(2 * sampling.n_elites, int(sampling.n_sequences / _FEWER**iteration))
             noise = coloured_noise((size, *self._mean.shape), self._rng)
             drawn = torch.cat([mean + spread * noise, elites, torch.zeros_like(self._kept[:1])])
-            drawn = controls.taken(drawn, is_continuous=self._is_continuous)
+            drawn = controls.taken(drawn)
             best = self._returns(begin, drawn).topk(sampling.n_elites).indices
             elites = drawn[best]
             mean = _MOMENTUM * mean + (1.0 - _MOMENTUM) * elites.mean(dim=0)
@@ -144,3 +153,98 @@ def coloured_noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     noise = np.fft.irfft(parts * frequencies ** (-_COLOUR / 2.0), n=horizon, axis=2)
     noise = np.swapaxes(noise / np.sqrt((noise**2).mean()), 1, 2)
     return torch.from_numpy(np.ascontiguousarray(noise, np.float32))
+
+
+_SAMPLING = Sampling(horizon=12, n_sequences=48, n_elites=6, spread=0.7)
+_CODES = 2**16
+_CONTACT_SEED = 0
+
+
+class ContactExploration(NamedTuple):
+    """Settings of exploration towards contact.
+
+    Attributes:
+        first, every: transitions of the first model, and between models.
+        size: random features.
+        least: value of a move to a known cell.
+        share: weight of the visits of a cell.
+        side: of a cell, in moves.
+    """
+
+    first: int = 200
+    every: int = 100
+    size: int = 600
+    least: float = 0.3
+    share: float = 0.2
+    side: float = 2.0
+
+
+class ContactSearch:
+    """The search for contacts in an environment, a function of its buffer alone.
+
+    Args:
+        buffer: the transitions, of observations (d,).
+        covered: (c,) features that are to move; None: all that rest anywhere.
+    """
+
+    settings = ContactExploration()
+
+    def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
+        self._buffer = buffer
+        self._sums = GatedSums(buffer, covered, size=self.settings.size, is_sharp=False)
+        self._controls = Controls.among(buffer.controls)
+        self._n_fitted = 0
+        self._model: GatedModel | None = None
+        self.forget_plan()
+
+    def forget_plan(self) -> None:
+        """Begin a search anew: nothing that is not in the buffer is kept."""
+        self._plan: SampledPlan | None = None
+
+    def act(self, observation: int, rng: np.random.Generator) -> int | None:
+        """The next action at an observation of the buffer, by its index; None where what is
+        covered is not known to move on contact.
+
+        While all that is covered is still, and moved too seldom for a model, it is drawn: a plan
+        for novelty of what does not move leads nowhere.
+        """
+        due = len(self._buffer) // self.settings.every * self.settings.every
+        if due < self.settings.first:
+            return None
+        if due != self._n_fitted:
+            self._fit(due)
+        if self._model is None and self._sums.at_rest:
+            return int(rng.integers(self._buffer.n_actions))
+        if self._model is None:
+            return None
+        if self._plan is None:
+            sequences = np.random.default_rng([_CONTACT_SEED, len(self._buffer)])
+            self._plan = SampledPlan(self._model, self._value, self._controls, _SAMPLING, sequences)
+        control = self._plan.act(self._buffer.observations.rows[observation])
+        return int(self._controls.nearest(control))
+
+    def _fit(self, n: int) -> None:
+        sums = self._sums
+        sums.extend(n)
+        self._n_fitted, self._model = n, None
+        if sums.n_moving < FEWEST_MOVES:
+            self._plan = None
+            return
+        self._model = sums.model()
+        ends, moves = sums.moves()
+        self._gated = torch.from_numpy(sums.gated)
+        self._side = torch.from_numpy(np.sqrt((moves**2).mean(axis=0))).float()
+        self._side.mul_(self.settings.side).clamp_(min=1e-6)
+        self._cells = torch.tensor(cell_factors(ends.shape[1]))
+        codes = self._codes(torch.from_numpy(ends).float())
+        visits = torch.bincount(codes, minlength=_CODES).float()
+        self._worth = self.settings.least + (1.0 + self.settings.share * visits) ** -0.5
+        if self._plan is not None:
+            self._plan.follow(self._model)
+
+    def _codes(self, gated: Tensor) -> Tensor:
+        """Number (n,) of the cells of gated features (n, g)."""
+        return (torch.floor(gated / self._side).long() @ self._cells) % _CODES
+
+    def _value(self, points: Tensor, chance: Tensor) -> Tensor:
+        return chance * self._worth[self._codes(points[:, self._gated])]

@@ -28,11 +28,13 @@ from rover.errors import RoverWarning
 from rover.evaluation.rollouts import is_less
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.policies import ValuePolicy
-from rover.solving.tasks import TaskRewards
-from rover.world.dynamics import ACTION_REPEAT, RefinedDynamics
+from rover.solving.experience import Experience
+from rover.solving.tasks import Tasks
+from rover.solving.values import PlanSettings, planned_policy, policy_of
+from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
+from rover.world.neighbours import NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
-from rover.world.outcomes import FINE_SPACING, MAX_SOLVED_LANDMARKS, SPACING
-from rover.world.points import NEIGHBOURS
+from rover.world.points import MAX_SOLVED_LANDMARKS
 from rover.world.values import iterate
 
 
@@ -46,6 +48,7 @@ class Refinement(NamedTuple):
         last_discount: discount at which a rollout ends.
         better: share of a return by which a plan must be better.
         spread: share of an end that is spread over the landmarks near by.
+        finest: distance of landmarks.
         tolerance: of value iteration.
     """
 
@@ -55,10 +58,15 @@ class Refinement(NamedTuple):
     last_discount: float = 0.01
     better: float = 0.01
     spread: float = 0.1
+    finest: float = 0.1
     tolerance: float = 1e-5
 
 
 REFINEMENT = Refinement()
+
+_MISSED, _MOST_MISSED = 0.02, 0.04
+"""Unexplained share of refined dynamics from which on the plan that is not refined is simulated,
+too, and up to which any is: mazes leave 0.05, an inverted pendulum on its rail 0.01 to 0.03."""
 
 
 class Plan(NamedTuple):
@@ -241,7 +249,7 @@ def best_plan(
         rng: draws the disturbances.
         least: return that a plan must exceed for planning to go on.
     """
-    new = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS // 2).landmarks
+    new = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS).landmarks
     plan: Plan | None = None
     best, since, spacing = None, 0, SPACING
     for _ in range(REFINEMENT.rounds):
@@ -257,38 +265,81 @@ def best_plan(
         if since == REFINEMENT.patience or apart.max() <= spacing:
             since, spacing = 0, spacing / 2.0
         new = Net.over(passed[apart > spacing], spacing).landmarks
-        is_done = stage.is_best(best[1]) or spacing < FINE_SPACING
-        if is_done or not 0 < len(new) <= MAX_SOLVED_LANDMARKS - len(plan.landmarks):
+        is_done = stage.is_best(best[1]) or spacing < REFINEMENT.finest
+        if is_done or not 0 < len(new) <= 2 * MAX_SOLVED_LANDMARKS - len(plan.landmarks):
             break
     assert best is not None
     return best
 
 
+def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) -> ValuePolicy:
+    """The policy for one reward, refined by simulation where that is better.
+
+    Dynamics for rollouts must explain the motion, and arrivals the reward. Where they leave more
+    than 2% unexplained, the plan that is not refined is simulated beside the one that is.
+
+    Warns:
+        RoverWarning: a dynamics model explains too little to refine the plan; or in it the plan
+            earns less than uniformly random actions.
+    """
+    dynamics, missed = _refined_dynamics(experience, task)
+    policy = None
+    if dynamics is None or missed > _MISSED:
+        policy = planned_policy(experience, task, settings)
+    if dynamics is not None:
+        plan = refined_plan(dynamics, task, settings, other=policy)
+        if plan is not None:
+            return policy_of(plan.tables(), experience, task, settings)
+    assert policy is not None
+    if missed > 0.0:
+        warnings.warn(
+            f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was "
+            "not refined by simulation and its value estimate may be optimistic: evaluate it "
+            "before use, and collect more steps if it fails",
+            RoverWarning,
+            stacklevel=3,
+        )
+    return policy
+
+
+def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynamics | None, float]:
+    """Dynamics for rollouts, if they explain nearly all motion, and arrivals the rewards; and the
+    share that they leave unexplained, 0 where no dynamics model is asked."""
+    points = experience.points()
+    model = points.model
+    if model is None or points.neighbours is None or points.encoder is not None:
+        return None, 0.0
+    if not points.neighbours.follow_arrivals(task.rewards)[0]:
+        return None, 0.0
+    missed = model.dynamics.unexplained
+    if missed > MOST_UNEXPLAINED:
+        return None, missed
+    dynamics = experience.world.part(
+        RefinedDynamics, lambda: RefinedDynamics(model.buffer, model.points, model.dynamics)
+    )
+    missed = dynamics.unexplained
+    return None if missed > _MOST_MISSED else dynamics, missed
+
+
 def refined_plan(
-    dynamics: RefinedDynamics,
-    tasks: TaskRewards,
-    *,
-    discount: float,
-    sink_value: float,
-    other: ValuePolicy | None,
+    dynamics: RefinedDynamics, task: Tasks, settings: PlanSettings, *, other: ValuePolicy | None
 ) -> Plan | None:
     """The best plan for one reward, with actions repeated for three steps or one.
 
     Args:
         dynamics: of the transitions.
-        tasks: a single one on them.
-        discount: γ in (0, 1).
-        sink_value: of what lies beyond the data.
+        task: a single one on them.
+        settings: discount, and value of what lies beyond the data.
         other: a policy of another plan. None is returned if its simulated return is larger.
     """
     rows, rng = dynamics.rows, np.random.default_rng(0)
     stage = Stage(
         dynamics,
-        tasks.rewards[rows, 0],
-        tasks.ends[rows, 0] > 0.5,
+        task.rewards[rows, 0],
+        task.ends[rows, 0],
         dynamics.buffer.terminated[rows],
-        discount=discount,
-        sink_value=sink_value,
+        discount=settings.discount,
+        sink_value=float(settings.sink_values(task.rewards)[0]),
     )
     starts = dynamics.points(dynamics.buffer.starts()[0])
     starts = starts[np.linspace(0, len(starts) - 1, REFINEMENT.starts).astype(np.int64)]

@@ -14,7 +14,7 @@ from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.solving.experience import Experience
-from rover.solving.simulation import Stage, _warn_if_worse_than_random, best_plan
+from rover.solving.refine import Stage, _warn_if_worse_than_random, best_plan
 from rover.world.dynamics import RefinedDynamics
 
 GAMMA = 0.95

@@ -1,0 +1,313 @@
+"""Transitions near a point, and rows of a dynamics model that take care of what they show.
+
+A smooth dynamics model passes walls, and knows nothing of where there is no data. The transitions
+near by show both. Where most of them contradict a prediction a wall is met, and the nearest one is
+repeated; where they are far, the row leads to the sink in part, so that plans follow the data; and
+where some contradict it, a policy had better draw its action now and then.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, eye_array
+from scipy.spatial import KDTree
+
+from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
+from rover.operators.kernels import gaussian_weights
+from rover.world.dynamics import ACTION_REPEAT, MOST_COMPARED, DynamicsModel
+from rover.world.net import Net, between, nearest, sparse_rows
+from rover.world.regression import USUAL_FIT, contact_weights, usual_error
+from rover.world.rows import Rows
+
+NEIGHBOURS = 8
+"""Landmarks that a point between them is interpolated from, and transitions near a point."""
+
+SPACING = 0.2
+"""Distance of the landmarks of plans for rewards, in units of what five steps change."""
+
+
+class Caution(NamedTuple):
+    """Settings of cautious rows.
+
+    Attributes:
+        least_move: share of a usual change up to which two changes are the same.
+        contradicted: share of a move by which a prediction is missed.
+        far: weight of a transition that is missed by as much as counts as far.
+        away: spacings after which a repeated action has left its landmark.
+        met: contact probability from which on a wall is met.
+        support_width: distance, in units of what five steps change, at which a transition counts
+            for half.
+        usual_leak: share of its mass that a pair in the first quarter loses.
+        most_moves: observed moves between landmarks, either way, that an action may lead away.
+    """
+
+    least_move: float = 0.2
+    contradicted: float = 0.5
+    far: float = 0.25
+    away: float = 3.0
+    met: float = 0.5
+    support_width: float = 0.3
+    usual_leak: float = 1.0 / 60.0
+    most_moves: int = 8
+
+
+CAUTION = Caution()
+
+
+class Repeated(NamedTuple):
+    """Actions that are repeated from p landmarks.
+
+    Attributes:
+        passed: (2, T, p·A) transitions nearest to where each step begins, with its action, and to
+            where it ends, with any; −1 of steps that are not taken.
+        ends: (p·A, z).
+        support: (p·A,) of the transitions near by, Σ 1 / (1 + d²/ρ²), the least of all steps.
+        contact: (p·A,) share of the transitions near by that contradict the first step.
+        beyond: (p·A,) distance of the end of the first step from where the nearest transition
+            ended.
+    """
+
+    passed: IntArray
+    ends: FloatArray
+    support: FloatArray
+    contact: FloatArray
+    beyond: FloatArray
+
+
+class Neighbours:
+    """Transitions, found again by where an action was taken and by where it ended.
+
+    Args:
+        begins, ends: (n, z) points.
+        actions: (n,).
+        dynamics: the model of them.
+
+    Attributes:
+        begins, changes: (n, z).
+        rows: of each action, the transitions.
+        trees: of each action, where it was taken; None: nowhere.
+        landed: where the transitions ended.
+        usual: median length of the changes.
+    """
+
+    def __init__(
+        self, begins: FloatArray, ends: FloatArray, actions: IntArray, dynamics: DynamicsModel
+    ) -> None:
+        self.begins, self.changes = begins, ends - begins
+        self._actions, self._dynamics = actions, dynamics
+        self.rows = [np.flatnonzero(actions == action) for action in range(dynamics.n_actions)]
+        self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
+        self.landed = KDTree(ends)
+        self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
+
+    def near(
+        self, action: int, points: FloatArray, k: int = NEIGHBOURS
+    ) -> tuple[IntArray, FloatArray]:
+        """The k transitions (q, k) with an action that began nearest to points (q, z), or all, and
+        how far from them, (q, k)."""
+        tree = self.trees[action]
+        assert tree is not None
+        distance, index = nearest(tree, points, min(k, tree.n))
+        return self.rows[action][index], distance
+
+    @cached_property
+    def contacts(self) -> BoolArray:
+        """Mask (n,) of the transitions that contradict the dynamics model where they began: they
+        met a wall, fell or were clipped.
+
+        By far more than noise does: by what the errors of two that began side by side, with the
+        same action, usually differ.
+        """
+        predicted = self._dynamics.smooth(self.begins, self._actions)
+        errors = torch.from_numpy(self.changes - predicted)
+        noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
+        weights = contact_weights(errors, noise, USUAL_FIT.far).numpy()
+        return self._differ(predicted, self.changes[:, None])[:, 0] & (weights < CAUTION.far)
+
+    def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
+        """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
+        return self._differ(change, self.changes[transitions]) & self.contacts[transitions]
+
+    def _differ(self, change: FloatArray, others: FloatArray) -> BoolArray:
+        """Mask (q, k) of changes (q, k, z) that differ from one (q, z) by half of the larger.
+
+        A fifth of a usual change is the least that counts as one: near where a system rests all
+        moves are small.
+        """
+        missed = np.linalg.norm(others - change[:, None], axis=2)
+        size = np.maximum(np.linalg.norm(others, axis=2), np.linalg.norm(change, axis=1)[:, None])
+        least = CAUTION.least_move * self.usual
+        return np.asarray(missed > CAUTION.contradicted * np.maximum(size, least))
+
+    def follow_arrivals(self, columns: FloatArray) -> BoolArray:
+        """Mask (K,) of the columns (n, K) that where transitions end predicts at least as well as
+        where they begin and their actions, each by the nearest other transition."""
+        begun, ended = (
+            ((columns[near] - columns) ** 2).sum(axis=0) for near in (self._begun, self._ended)
+        )
+        return np.asarray(ended <= begun)
+
+    @cached_property
+    def _begun(self) -> IntArray:
+        """The other transition of its action that began nearest to each, (n,)."""
+        begun = np.arange(len(self.changes))
+        for rows, tree in zip(self.rows, self.trees, strict=True):
+            if tree is not None and tree.n > 1:
+                begun[rows] = rows[_others(tree)]
+        return begun
+
+    @cached_property
+    def _ended(self) -> IntArray:
+        """The other transition that ended nearest to each, (n,)."""
+        return _others(self.landed)
+
+    def repeat(self, landmarks: FloatArray, distance: float = math.inf) -> Repeated:
+        """Repeat each action that was ever taken from each landmark (p, z), until it is `distance`
+        from it: longer straight ways leap over corners."""
+        n_actions = len(self.rows)
+        where = np.repeat(landmarks[None], n_actions, axis=0)  # (A, p, z)
+        shape = where.shape[:2]
+        passed = np.full((2, ACTION_REPEAT, *shape), -1)
+        support, contact, beyond = np.full(shape, np.inf), np.ones(shape), np.zeros(shape)
+        here = np.ones(shape, np.bool_)
+        for number in range(ACTION_REPEAT):
+            changes = self._dynamics.step(where)[0] - where
+            for action in range(n_actions):
+                mine = np.flatnonzero(here[action])
+                if self.trees[action] is None or not len(mine):
+                    continue
+                transitions, apart = self.near(action, where[action, mine])
+                change, reach = changes[action, mine], np.maximum(apart[:, -1:], 1e-9)
+                contradicts = self.contradict(change, transitions)
+                probability = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
+                # The mean of passing and standing still creeps through a wall in small steps:
+                # where most contradict it, the nearest one is taken.
+                is_met = probability > CAUTION.met
+                change[is_met] = self.changes[transitions[is_met, 0]]
+                # Heavy tails: dynamics that hold for all the data are not lost as soon as an action
+                # was not taken near by, or a plan would not turn round where all data led the other
+                # way.
+                near = (1.0 / (1.0 + (apart / CAUTION.support_width) ** 2)).sum(axis=1)
+                support[action, mine] = np.minimum(support[action, mine], near)
+                where[action, mine] += change
+                apart, landed = nearest(self.landed, where[action, mine], 1)
+                passed[:, number, action, mine] = transitions[:, 0], landed[:, 0]
+                if number == 0:
+                    contact[action], beyond[action] = probability, apart[:, 0]
+                left = np.linalg.norm(where[action, mine] - landmarks[mine], axis=1)
+                here[action, mine[left >= distance]] = False
+        return Repeated(
+            np.swapaxes(passed, 2, 3).reshape(2, ACTION_REPEAT, -1),
+            np.swapaxes(where, 0, 1).reshape(-1, landmarks.shape[1]),
+            *(table.T.ravel() for table in (support, contact, beyond)),
+        )
+
+    @cached_property
+    def unforeseen(self) -> tuple[FloatArray, BoolArray]:
+        """Of some transitions, how far from the ends of all others each was predicted to end,
+        ascending, and whether it is a contact that no other near by shows, both (m,)."""
+        some = evenly_spaced(len(self.begins), MOST_COMPARED)
+        beyond, walls = [np.empty(0)], [np.empty(0, np.bool_)]
+        for action, rows in enumerate(self.rows):
+            mine = np.intersect1d(rows, some)
+            if len(rows) < 2 or not len(mine):
+                continue
+            points = self.begins[mine]
+            change = self._dynamics.step(points[None])[0][action] - points
+            near, _ = self.near(action, points, NEIGHBOURS + 1)
+            foreseen = self.contradict(change, near) & (near != mine[:, None])
+            own = self.contradict(change, mine[:, None])[:, 0]
+            walls.append(own & ~foreseen.any(axis=1))
+            distance, index = nearest(self.landed, points + change, 2)
+            beyond.append(np.where(index == mine[:, None], np.inf, distance).min(axis=1))
+        distances = np.concatenate(beyond)
+        order = np.argsort(distances, kind="stable")
+        return distances[order], np.concatenate(walls)[order]
+
+    def share_of_walls(self, beyond: FloatArray) -> FloatArray:
+        """Share (n,) of unforeseen walls among the transitions that were predicted to end at least
+        so far (n,) from the ends of others, by the rule of succession; 0 if none is a wall."""
+        distances, walls = self.unforeseen
+        if not walls.any():
+            return np.zeros(len(beyond))
+        first = np.searchsorted(distances, beyond)
+        n_walls = np.append(np.cumsum(walls[::-1])[::-1], 0)
+        return np.asarray((n_walls[first] + 1.0) / (len(distances) - first + 2.0))
+
+    def come_back(self) -> bool:
+        """True if half of the transitions began within a landmark's radius of another. Otherwise
+        nearly all moves lie along single paths, and show no wall between two of them."""
+        some = evenly_spaced(len(self.begins), MOST_COMPARED)
+        apart = nearest(KDTree(self.begins), self.begins[some], 2)[0][:, -1]
+        return float(np.median(apart)) <= SPACING
+
+    def within_moves(
+        self, net: Net, begins: FloatArray, index: IntArray, weights: FloatArray
+    ) -> tuple[IntArray, FloatArray]:
+        """Landmarks (E, q) of a net and weights of outcomes that begin at points (E, z), without
+        those that are many observed moves away, either way: behind a wall."""
+        begun, ended = (
+            net.nearest(points, 1)[1][:, 0] for points in (self.begins, self.begins + self.changes)
+        )
+        size = len(net)
+        moves = csr_array((np.ones(len(begun)), (begun, ended)), (size, size))
+        once = moves + moves.T + eye_array(size)
+        within = once
+        for _ in range(CAUTION.most_moves - 1):
+            within = within @ once
+            within.data[:] = 1.0
+        own = net.nearest(begins, 1)[1]
+        are_near = within[np.broadcast_to(own, index.shape).ravel(), index.ravel()] > 0.0
+        weights = np.where(are_near.reshape(index.shape), weights, 0.0)
+        total = weights.sum(axis=1, keepdims=True)
+        # Where nothing is left of an outcome it stays.
+        index, weights = np.column_stack([index, own]), np.column_stack([weights, total == 0.0])
+        return index, weights / np.where(total == 0.0, 1.0, total)
+
+    def rows_of(self, net: Net, start: FloatArray, *, ridge: float) -> Rows:
+        """Rows of the landmarks of a net, of repeated actions.
+
+        Args:
+            net: m landmarks.
+            start: (m,) where episodes begin.
+            ridge: λ ≥ 0: a pair leads to the sink with probability λ / (n + λ), with the support n,
+                and λ is at most such that three quarters of the pairs lose a sixtieth of their
+                mass: data may be thin everywhere.
+        """
+        repeated, n_actions = self.repeat(net.landmarks, CAUTION.away * net.radius), len(self.rows)
+        begins = np.repeat(net.landmarks, n_actions, axis=0)
+        tried = np.tile([tree is not None for tree in self.trees], len(net))
+        # A loss of mass that is equal everywhere does not change a choice.
+        least = float(np.quantile(repeated.support[tried], 0.25))
+        ridge = min(ridge, CAUTION.usual_leak * least)
+        sink = np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0)
+        index, weights = between(net.tree, repeated.ends, NEIGHBOURS)
+        if self.unforeseen[1].any() and self.come_back():
+            index, weights = self.within_moves(net, begins, index, weights)
+        # A policy that takes all actions alike with probability ε loses about ε of its steps, and
+        # 1 / ε of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε
+        # is least at √ρ. The farther from all that was seen an action is to end, the larger is ρ.
+        hidden = np.sqrt(self.share_of_walls(repeated.beyond))
+        onward = sparse_rows(index, (1.0 - sink)[:, None] * weights, len(net))
+        return Rows(
+            onward=onward,
+            ended=csr_array(onward.shape),
+            sink=sink,
+            start=start,
+            ahead=repeated.ends,
+            landmarks=net.landmarks,
+            passed=repeated.passed,
+            uniform=np.maximum(repeated.contact, hidden),
+        )
+
+
+def _others(tree: KDTree) -> IntArray:
+    """The nearest other point of a tree to each of its points, (n,)."""
+    index = nearest(tree, np.asarray(tree.data), 2)[1]
+    itself = index[:, 0] == np.arange(tree.n)  # else another lies at the same point
+    return np.where(itself, index[:, 1], index[:, 0])
