@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from rover.data import Batch
@@ -29,12 +29,10 @@ from rover.features import (
     Observations,
     copied_tensors,
     encoder_config,
-    layer_shapes,
     make_encoder,
-    orthogonal_,
     restore_tensors,
 )
-from rover.features.config import MAX_LAYERS
+from rover.policies import PolicyNetwork, TwinCritics
 
 _LARGE = {"hidden_sizes": (1024, 1024), "batch_size": 1024, "critic_learning_rate": 1e-4}
 
@@ -103,108 +101,6 @@ class CQLConfig(_LearnerConfig):
     )
 
 
-class _NetworkConfig(BaseModel):
-    """Shape of an actor or twin critics, as plain data that survives JSON."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    encoder: EncoderConfig
-    n_actions: PositiveInt
-    hidden_sizes: tuple[PositiveInt, ...] = Field(default=(), max_length=MAX_LAYERS)
-    skill_dim: NonNegativeInt = 0
-
-
-class _Heads(nn.Module):
-    """H perceptrons of one shape on the same features, evaluated in batched products."""
-
-    def __init__(
-        self,
-        n_heads: int,
-        output_gain: float,
-        feature_dim: int,
-        config: _NetworkConfig,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__()
-        self.n_heads = n_heads
-        widths = feature_dim + config.skill_dim, *config.hidden_sizes, config.n_actions
-        shapes = layer_shapes(*widths)
-        layers = [torch.empty(n_heads, m, n, dtype=torch.float32) for n, m in shapes]
-        for number, layer in enumerate(layers):
-            # √2 makes up for the half of the units that ReLU cuts off (He et al., 2015).
-            gain = output_gain if number == len(layers) - 1 else math.sqrt(2.0)
-            for weights in layer:
-                orthogonal_(weights, gain=gain, generator=generator)
-        biases = [torch.zeros(n_heads, 1, m, dtype=torch.float32) for _, m in shapes]
-        # The first layer in two blocks, so that features are multiplied once for all skills.
-        layers[0], of_skill = (
-            block.contiguous() for block in torch.tensor_split(layers[0], [feature_dim], dim=2)
-        )
-        self.weights, self.biases = nn.ParameterList(layers), nn.ParameterList(biases)
-        self.skill_weights = nn.Parameter(of_skill) if config.skill_dim else None
-        # Looking parameters up in their lists takes as long as a small layer itself.
-        self._layers = tuple(zip(self.weights, self.biases, strict=True))
-
-    def forward(
-        self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
-    ) -> Tensor:
-        """Evaluate all heads, (H, n, A), at the rows `index` (n,) of `features` (m, f), or at every
-        row; with skills (n, k) if there are any. Each layer takes each distinct row once."""
-        if index is not None and len(index) < len(features):
-            features, index = features[index], None
-        output = features.T.expand(self.n_heads, -1, -1)
-        # In columns, (H, width, n), so that gradients of weights lie in memory as the weights do.
-        for number, (weight, bias) in enumerate(self._layers):
-            output = torch.baddbmm(bias.mT, weight, F.relu(output) if number else output)
-            if number == 0 and skills is not None and self.skill_weights is not None:
-                output = output if index is None else output.mT.index_select(1, index).mT
-                output, index = output + self.skill_weights @ skills.T, None
-        return output.mT if index is None else output.mT.index_select(1, index)
-
-
-class _HeadedNetwork(nn.Module):
-    """Heads on the features of an encoder: the one given, or a new one."""
-
-    config_class = _NetworkConfig
-    heads_name: ClassVar[str]  # in files
-    n_heads: ClassVar[int]
-    output_gain: ClassVar[float]
-
-    def __init__(
-        self, config: _NetworkConfig, *, encoder: Encoder | None = None, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
-        width = self.encoder.feature_dim
-        heads = _Heads(self.n_heads, self.output_gain, width, config, generator)
-        self.add_module(self.heads_name, heads)
-
-
-class PolicyNetwork(_HeadedNetwork):
-    """π(a|x, z) = softmax_a of logits, one head on an encoder; nearly uniform at first."""
-
-    heads_name, n_heads, output_gain = "head", 1, 0.01
-    head: _Heads
-
-    def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
-        """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k)."""
-        logits: Tensor = self.head(self.encoder(observations).float(), None, skills)
-        return logits.squeeze(0)
-
-
-class TwinCritics(_HeadedNetwork):
-    """Q1 and Q2 of all actions, two heads on one encoder."""
-
-    heads_name, n_heads, output_gain = "heads", 2, 1.0
-    heads: _Heads
-
-    def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
-        """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""
-        q: Tensor = self.heads(self.encoder(observations).float(), None, skills)
-        return q
-
-
 class _Learner(nn.Module):
     """Twin critics on one encoder, and target critics θ' ← θ' + τ (θ − θ').
 
@@ -239,7 +135,7 @@ class _Learner(nn.Module):
         # Networks learn in single precision; an encoder that does not learn keeps its own.
         base = base.float() if base.is_trainable else base.eval()
         self.shares_encoder = shares_encoder or base.config.kind == "conv"
-        shape = _NetworkConfig(
+        shape = PolicyNetwork.config_class(
             encoder=base.config,
             n_actions=n_actions,
             hidden_sizes=config.hidden_sizes[1:],

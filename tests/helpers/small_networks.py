@@ -3,7 +3,7 @@
 import torch
 
 from rover.features import Observations, encoder_config
-from rover.learners import PolicyNetwork
+from rover.policies import PolicyNetwork
 
 
 def small_network(

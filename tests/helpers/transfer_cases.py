@@ -13,8 +13,7 @@ from rover.data import Buffer, Collector
 from rover.envs import make_env
 from rover.features import encoder_config
 from rover.finetuning import Task, make_task
-from rover.learners import PolicyNetwork
-from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy
+from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork, ValuePolicy
 from rover.training.environments import observations_of
 
 LENGTH, GOAL = 9, (0, 0)

@@ -8,9 +8,8 @@ from small_networks import small_network
 
 from rover.envs.gridworld import GridWorld
 from rover.features import encoder_config, make_encoder
-from rover.learners import PolicyNetwork
 from rover.operators import Dirac, Gaussian
-from rover.policies import CoveragePolicy, NetworkPolicy
+from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork
 from rover.training.environments import observations_of
 
 MAP = "S...\n.#..\n...."

@@ -14,7 +14,8 @@ from small_learners import N_ACTIONS, ONE_HOT, make, make_batch, stir
 from torch import Tensor, nn
 
 from rover.features import Encoder
-from rover.learners import DiscreteCQL, TwinCritics
+from rover.learners import DiscreteCQL
+from rover.policies import TwinCritics
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

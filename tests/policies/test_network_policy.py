@@ -10,8 +10,7 @@ from small_networks import small_network
 import rover
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.features import Observations
-from rover.learners import PolicyNetwork
-from rover.policies import NetworkPolicy
+from rover.policies import NetworkPolicy, PolicyNetwork
 from rover.storage import read_tensors, write_tensors
 
 N_STATES, N_ACTIONS, SKILL_DIM = 7, 3, 5

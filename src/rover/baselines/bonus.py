@@ -19,8 +19,8 @@ from rover.baselines.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
 from rover.errors import ConfigurationError
 from rover.features import copied_tensors, input_statistics, restore_tensors
-from rover.learners import DDPGConfig, DiscreteDDPG, PolicyNetwork
-from rover.policies import NetworkPolicy, TabulatedPolicy
+from rover.learners import DDPGConfig, DiscreteDDPG
+from rover.policies import NetworkPolicy, PolicyNetwork, TabulatedPolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig, merge_settings
 from rover.training.environments import observations_of

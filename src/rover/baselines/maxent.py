@@ -19,10 +19,8 @@ from rover.baselines.bonus import BonusAgent, BonusConfig
 from rover.baselines.rewards import IntrinsicReward
 from rover.data import Batch
 from rover.errors import NonFiniteError
-from rover.features import restore_tensors
-from rover.features.networks import byte_scale
-from rover.learners import PolicyNetwork
-from rover.policies import NetworkPolicy
+from rover.features import input_statistics, restore_tensors
+from rover.policies import NetworkPolicy, PolicyNetwork
 
 # Singular values below this share of the largest are rounding errors.
 _RELATIVE_RANK = 1e-10
@@ -136,7 +134,7 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
         was visited."""
         scale: FloatArray | float = 1.0
         if observations.dtype == torch.uint8:  # which are divided by 255 already
-            scale = byte_scale(observations.numpy()).ravel().astype(np.float64) / 255.0
+            scale = input_statistics(observations.numpy())[1].ravel().astype(np.float64) / 255.0
         samples = self._flat(observations).numpy()
         self.density = _KernelDensity.fit(samples, counts, self.config, scale)
         self._rewards.clear()

@@ -25,7 +25,6 @@ from rover.features.convolution import convolved
 from rover.features.networks import (
     DEFAULT_GAIN,
     as_tensor,
-    cast_observations,
     layer_shapes,
     make_linear,
     orthogonal_,
@@ -253,7 +252,7 @@ class Encoder(nn.Module, ABC):
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, *observation_shape) into (n, feature_dim)."""
         expected, dtype = self.config.observation_shape, self._dtype
-        observations = cast_observations(observations, dtype)
+        observations = as_tensor(observations, dtype)
         # Images that somebody has divided by 255 would be divided once more, in silence.
         if observations.shape[1:] != expected or observations.dtype != dtype:
             raise ConfigurationError(

@@ -29,10 +29,15 @@ _MAX_WEIGHTS = 2**28
 _LEAST_NORMAL = sys.float_info.min
 
 
-def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
-    """Return the array as a tensor, sharing memory unless the array is read-only."""
+def as_tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return the array as a tensor, sharing memory where that is possible.
+
+    With a dtype, that of the space: environments compute in float64, or return lists, where their
+    space is float32, and such digits may go. Whole numbers that it cannot hold, such as images
+    divided by 255, stay as they are.
+    """
     if isinstance(array, Tensor):
-        return array
+        return array if dtype in (None, array.dtype) else _cast(array, dtype)
     array = np.asarray(array)
     # Policies and encoders are called by users, with whatever an environment of theirs returned.
     if array.dtype.kind not in "biuf":
@@ -40,15 +45,11 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # which torch does not have
         array = array.astype(np.float64)
     # torch would warn of memory that must not be written to.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+    return as_tensor(tensor, dtype)
 
 
-def cast_observations(observations: Tensor, dtype: torch.dtype) -> Tensor:
-    """Observations in the dtype of their space; whole numbers that it cannot hold, such as images
-    divided by 255, unchanged. Environments compute in float64, or return lists, where their space
-    is float32: such digits may go."""
-    if observations.dtype == dtype:
-        return observations
+def _cast(observations: Tensor, dtype: torch.dtype) -> Tensor:
     cast = observations.to(dtype)
     return cast if dtype.is_floating_point or bool((cast == observations).all()) else observations
 
@@ -59,22 +60,23 @@ def input_statistics(
     """Return the reference and the scale to which an encoder should relate its input.
 
     The reference is the elementwise (lower) median, so that what is the same in most
-    observations becomes exactly zero. The scale is :func:`byte_scale`'s for bytes and, for
-    anything else, the range that each element covers (1 where it never changes, so one-hot input
-    stays as it is). Of (m, *shape) distinct observations 512 are used, evenly spaced.
+    observations becomes exactly zero. The scale of bytes is 255, or the range of each channel where
+    they are codes; of anything else the range that each element covers (1 where it never changes,
+    so one-hot input stays as it is). Of (m, *shape) distinct observations 512 are used, evenly
+    spaced.
     """
     # Enough for a median, and a partition of all would take longer than a hundred updates.
     observations = observations[evenly_spaced(len(observations), 512)]
     middle = (len(observations) - 1) // 2
     center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
     if observations.dtype == np.uint8:
-        return center, byte_scale(observations)
+        return center, _byte_scale(observations)
     # The range and not the deviation, which a rare but decisive element would hardly move.
     spread = np.ptp(observations, axis=0).astype(np.float32)
     return center, np.where(spread > 0, spread, np.float32(1.0)).astype(np.float32)
 
 
-def byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The scale of bytes: 255 of intensities, and of codes the range that each channel covers."""
     shape = observations.shape[1:]
     if observations.max(initial=0) >= _LEAST_INTENSITY:

@@ -23,8 +23,14 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
-from rover.learners import PolicyNetwork, TwinCritics
-from rover.policies import GreedyPolicy, NetworkPolicy, Policy, TabulatedPolicy
+from rover.policies import (
+    GreedyPolicy,
+    NetworkPolicy,
+    Policy,
+    PolicyNetwork,
+    TabulatedPolicy,
+    TwinCritics,
+)
 from rover.storage import RunConfig
 from rover.training.environments import observations_of
 from rover.training.run import Run

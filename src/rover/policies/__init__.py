@@ -2,7 +2,7 @@
 
 from rover.policies.contexts import ContextPolicy
 from rover.policies.loading import load_policy
-from rover.policies.network import GreedyPolicy, NetworkPolicy
+from rover.policies.network import GreedyPolicy, NetworkPolicy, PolicyNetwork, TwinCritics
 from rover.policies.policy import CoveragePolicy, Policy, TabulatedPolicy
 from rover.policies.sampled import PointGoals, SampledPolicy
 from rover.policies.values import ValuePolicy
@@ -14,8 +14,10 @@ __all__ = [
     "NetworkPolicy",
     "PointGoals",
     "Policy",
+    "PolicyNetwork",
     "SampledPolicy",
     "TabulatedPolicy",
+    "TwinCritics",
     "ValuePolicy",
     "load_policy",
 ]

@@ -23,7 +23,7 @@ from rover.contexts.memory import (
     ExplorationValueModel,
 )
 from rover.data import Buffer
-from rover.features.networks import cast_observations
+from rover.features import as_tensor
 from rover.policies.policy import Policy, Probs
 
 _TEMPERATURE = 0.1
@@ -88,7 +88,7 @@ class ContextPolicy(Policy):
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
         """A batch of observations (n, *shape) in the dtype of the codes, if it is one."""
         dtype = torch.from_numpy(self._model.codes.values).dtype
-        return cast_observations(super()._checked(observations), dtype)
+        return as_tensor(super()._checked(observations), dtype)
 
     def with_memory(self, has_memory: bool) -> ContextPolicy:
         """The policy with or without a memory, with the same exploration values."""
