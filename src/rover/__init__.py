@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rover.coverage.config import RoverConfig
     from rover.data import check_env
     from rover.finetuning import adapt, finetune, resume_task, train_offline
+    from rover.policies.coverage import CoveragePolicy
     from rover.policies.loading import load_policy
-    from rover.policies.policy import CoveragePolicy
     from rover.solving import solve
     from rover.training.agent import Agent
 
@@ -32,7 +32,7 @@ from rover.version import __version__
 
 _HOMES = {
     "Agent": "rover.training.agent",
-    "CoveragePolicy": "rover.policies.policy",
+    "CoveragePolicy": "rover.policies.coverage",
     "Rover": "rover.coverage.agent",
     "RoverConfig": "rover.coverage.config",
     "adapt": "rover.finetuning",

@@ -10,7 +10,7 @@ import torch
 
 from rover.features import EncoderConfig, make_encoder
 from rover.operators import Dirac
-from rover.policies.policy import CoveragePolicy
+from rover.policies.coverage import CoveragePolicy
 
 pytestmark = pytest.mark.slow
 

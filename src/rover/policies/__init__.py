@@ -1,9 +1,10 @@
 """Policies that agents return, with save and load."""
 
 from rover.policies.contexts import ContextPolicy
+from rover.policies.coverage import CoveragePolicy, TabulatedPolicy
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy, PolicyNetwork, TwinCritics
-from rover.policies.policy import CoveragePolicy, Policy, TabulatedPolicy
+from rover.policies.policy import Policy
 from rover.policies.sampled import PointGoals, SampledPolicy
 from rover.policies.values import ValuePolicy
 

@@ -13,8 +13,9 @@ from rover.envs.spaces import described_space, stored_form
 from rover.errors import ArtefactError, ConfigurationError
 from rover.operators import Kernel
 from rover.policies.contexts import ContextPolicy
+from rover.policies.coverage import CoveragePolicy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
-from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
+from rover.policies.policy import POLICY_KIND, Policy
 from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy
 from rover.storage import fitting, read_tensors

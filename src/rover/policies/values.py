@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features import Encoder, as_tensor
 from rover.operators.kernels import require_finite
-from rover.policies.policy import Policy, stored_encoder
+from rover.policies.coverage import stored_encoder
+from rover.policies.policy import Policy
 from rover.world.net import between
 
 # Action values nearer than this, relative to the largest of the table, are taken for equal.

@@ -1,0 +1,204 @@
+"""ROVER's policy, and policies that are tabulated on the observations of a buffer."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rover.data import ObservationTable
+from rover.features import Encoder, EncoderConfig, make_encoder
+from rover.operators import Dirac, Kernel, make_kernel
+from rover.operators.kernels import KERNELS, require_finite
+from rover.policies.policy import Policy
+
+# Up to so many known observations the policy is tabulated on all of them at once.
+_TABLE_ROWS = 256
+
+
+class CoveragePolicy(Policy):
+    """ROVER's policy, π(a|x) = softmax_a(ρ(φ(x)) W), with its own frozen encoder φ.
+
+    For a linear kernel ρ(φ) = φ and W is (z, A); for any other kernel ρ(φ) = k(φ, basis) against
+    the features of the distinct states that the plan stood on. The buffer never travels.
+
+    Args:
+        encoder: maps observations (n, *shape) to features (n, z).
+        kernel: the kernel of ρ; ignored when `basis` is None.
+        basis: (u, z) float64 features that ρ compares with, or None for ρ(φ) = φ.
+        weights: (q, A) float64, with q = u or q = z.
+        details: anything JSON-able that should travel with the policy (environment, seed, …).
+        epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
+    """
+
+    file_type = "coverage"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        kernel: Kernel,
+        basis: Tensor | None,
+        weights: Tensor,
+        details: Mapping[str, Any] | None = None,
+        *,
+        epsilon: float = 0.0,
+    ) -> None:
+        super().__init__(weights.shape[1], encoder.config.observation_shape, details=details)
+        self.encoder = encoder
+        self.kernel = kernel
+        self.epsilon = epsilon
+        self.basis: Tensor | None
+        # In one order of memory, so that a policy read from its file gives the same bits.
+        self.register_buffer("basis", None if basis is None else basis.contiguous())
+        self.weights = nn.Parameter(weights.contiguous())
+        self._rows: dict[bytes, int] | None = None
+
+    def features(self, observations: Tensor) -> Tensor:
+        """φ(x), (n, z) float64, of raw observations (n, *shape)."""
+        features: Tensor = self.encoder(observations.to(self.weights.device)).double()
+        return features
+
+    def regressors(self, observations: Tensor) -> Tensor:
+        """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
+        features = self.features(observations)
+        return features if self.basis is None else self.kernel(features, self.basis)
+
+    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Logits (n, A) of float64 `regressors` (n, q)."""
+        return regressors @ self.weights
+
+    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
+        """Logits (n, A), float64, of raw observations (n, *shape)."""
+        return self.logits_from_features(self.features(observations))
+
+    def _looked_up(self, features: Tensor) -> Tensor | None:
+        """Logits (n, A) of exact states by their features (n, z); None of others.
+
+        A table of n times all states would not fit into memory in large worlds.
+        """
+        if self.basis is None or not isinstance(self.kernel, Dirac):
+            return None
+        if self._rows is None:
+            rows = (self.basis + 0.0).cpu().numpy()  # zeros of either sign are the same number
+            self._rows = {row.tobytes(): index for index, row in enumerate(rows)}
+        if len(self._rows) < len(self.basis):  # states that share their features
+            return None
+        seen = (features + 0.0).detach().cpu().numpy()
+        index = [self._rows.get(row.tobytes(), -1) for row in seen]
+        unknown = self.weights.new_zeros(1, self.n_actions)  # all actions alike
+        return torch.cat([self.weights, unknown])[index]
+
+    def logits_from_features(self, features: Tensor) -> Tensor:
+        """Logits (n, A), float64, of features (n, z)."""
+        logits = self._looked_up(features)
+        if logits is None:
+            regressors = features if self.basis is None else self.kernel(features, self.basis)
+            logits = regressors @ self.weights
+        if self.epsilon == 0.0:
+            return logits
+        # Uniform actions are mixed into probabilities; no shift of logits does the same at every
+        # state.
+        probs = torch.softmax(logits, dim=1)
+        # Logits are free up to a constant: the logarithms of the mixed probabilities are some.
+        return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)
+
+    def tabulated(self, table: ObservationTable, features: Tensor) -> TabulatedPolicy:
+        """This policy on the rows of `table`, which needs no encoder where features are known.
+
+        Args:
+            table: the observations, which may grow.
+            features: of the first n of them, (n, z) float64, as :meth:`features` gives.
+        """
+
+        def logits(observations: Tensor, rows: Tensor) -> Tensor:
+            # Rows are ascending, so those with known features come first.
+            n_stored = int((rows < len(features)).sum())
+            used = features[rows[:n_stored]]
+            if n_stored < len(rows):
+                used = torch.cat([used, self.features(observations[n_stored:])])
+            return self.logits_from_features(used)
+
+        return TabulatedPolicy(table, logits)
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned, with the parts that are the user's own."""
+        encoder, kernel = stored_encoder(content, own_parts["encoder"]), own_parts["kernel"]
+        if kernel is None or content["kernel"]["name"] != "custom":
+            kernel = make_kernel(**content["kernel"])
+        epsilon = float(content.get("epsilon", 0.0))  # files of version 0.2 do not say it
+        return cls(encoder, kernel, content["basis"], content["weights"], epsilon=epsilon)
+
+    def content(self) -> dict[str, Any]:
+        """Content of the policy's file, beside its details."""
+        return {
+            "encoder": self.encoder.config.model_dump(mode="json"),
+            "encoder_weights": self.encoder.state_dict(),
+            "kernel": _stored(self.kernel),
+            "basis": self.basis,
+            "weights": self.weights.detach(),
+            "epsilon": self.epsilon,
+        }
+
+
+def stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:
+    """The frozen encoder in the content of a policy; `module`: the user's own module."""
+    config = EncoderConfig.model_validate(content["encoder"])
+    encoder = make_encoder(config, torch.Generator(), module=module)
+    encoder.load_state_dict(content["encoder_weights"])
+    return encoder.eval()
+
+
+def _stored(kernel: Kernel) -> dict[str, Any]:
+    """Name and parameters of a kernel; "custom" for an object of the user's."""
+    if type(kernel) not in KERNELS.values():
+        # Nothing that a file names is imported, so code of a user never goes into one.
+        return {"name": "custom"}
+    return {"name": kernel.name, **asdict(cast(Any, kernel))}
+
+
+class TabulatedPolicy:
+    """π(·|x) on the rows of a table, kept until :meth:`forget`.
+
+    One evaluation on all that is known costs little more than one on a single observation, as long
+    as there are few and they are no images.
+
+    Args:
+        table: the observations.
+        logits: (n, A) of observations (n, *shape) of the table and their rows (n,), ascending.
+    """
+
+    def __init__(self, table: ObservationTable, logits: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self._table = table
+        self._logits = logits
+        # Cumulative probabilities by observation: a draw is one bisection.
+        self._entries: dict[int, list[float]] = {}
+
+    def forget(self) -> None:
+        """The policy has changed."""
+        self._entries = {}
+
+    def sample(self, observation: int, rng: np.random.Generator) -> int:
+        """An action drawn from π(·|x), x in row `observation` of the table."""
+        cumulative = self._entry(observation)
+        # The last sum may miss 1 by a rounding error.
+        return bisect_right(cumulative, rng.random() * cumulative[-1])
+
+    def _entry(self, observation: int) -> list[float]:
+        if observation not in self._entries:
+            rows = self._table.rows
+            is_image = len(self._table.shape) == 3
+            # Just after the policy has changed, a small table is evaluated whole.
+            at_once = not self._entries and len(rows) <= _TABLE_ROWS and not is_image
+            wanted = np.arange(len(rows)) if at_once else np.array([observation])
+            with torch.no_grad():
+                logits = self._logits(torch.from_numpy(rows[wanted]), torch.from_numpy(wanted))
+            require_finite(logits, "the policy's logits", "look at the observations")
+            sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
+            self._entries.update(zip(wanted.tolist(), sums.tolist(), strict=True))
+        return self._entries[observation]
