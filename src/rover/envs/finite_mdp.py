@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
-from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.wrappers import (
     HumanRendering,
     NormalizeReward,
@@ -246,6 +244,9 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
         state is; moves (A, 2), where each action leads if nothing is in its way; marks (n, 3), the
         (x, y) and the character of what stands there, ``"★"`` for a goal and ``"●"`` for a hole.
     """
+    from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+
     world = env.unwrapped
     marks: list[tuple[int, int, str]] = []
     moves: tuple[tuple[int, int], ...]

@@ -13,7 +13,6 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -252,7 +251,7 @@ def _maze() -> Layout:
 
 def _packaged(name: str) -> Layout:
     """Read a map of the package's own folder (paper, section 4)."""
-    file = resources.files("rover.envs").joinpath("layouts", f"{name}.txt")
+    file = Path(__file__).parent / "layouts" / f"{name}.txt"
     return _parse_layout(file.read_text(encoding="utf-8"))
 
 
