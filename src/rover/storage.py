@@ -267,7 +267,6 @@ class RunConfig(BaseModel):
     source: str | None = None
     transfer: str | None = None
     freeze: tuple[str, ...] | None = None
-    data: str | None = None  # of runs before format 4
     total_timesteps: int
     settings: dict[str, Any]
 

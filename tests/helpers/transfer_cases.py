@@ -46,9 +46,10 @@ def corridor(observation: str = "onehot", **changes: Any) -> Task:
 def coverage_policy(observation: str = "onehot") -> CoveragePolicy:
     """ROVER's policy of the corridor; it is not to be changed."""
     kwargs = {"length": LENGTH, "observation": observation, "horizon": 30}
+    learned = {"representation": "info_nce", "feature_dim": 12, "batch_size": 32}
     encoder: dict[str, Any] = {
-        "onehot": {"hidden_sizes": (16,), "feature_dim": 12, "batch_size": 32},
-        "pixels": {"feature_dim": 12, "batch_size": 32},
+        "onehot": {**learned, "hidden_sizes": (16,)},
+        "pixels": learned,
         "state": {},  # these observations are used as they are
     }[observation]
     agent = Rover("rover/Corridor-v0", env_kwargs=kwargs, seed=0, policy_every=100, **encoder)

@@ -242,6 +242,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         if state["contexts"]:
             self.world.chosen = "contexts"
+        self._explorers = []  # those made so far know nothing of the buffer that was read
         self._suit()
         self._representation.load_state(state["representation"])
         warm, best, final = state["warm_start"], state["best"], state["final"]

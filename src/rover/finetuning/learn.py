@@ -17,10 +17,11 @@ from rover.features import learning_mode
 from rover.finetuning.run import TaskResult, not_stored
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy
-from rover.storage import RunConfig, fitting, is_complete, read_run_config
+from rover.storage import RunConfig, fitting, is_complete
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
+from rover.training.run_folder import resumed_config
 from rover.version import __version__
 
 KINDS = {
@@ -279,7 +280,7 @@ def resume_task(
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
-    path, run_config = Path(run_dir), read_run_config(run_dir)
+    path, run_config = Path(run_dir), resumed_config(run_dir)
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):

@@ -125,18 +125,8 @@ class RunFolder:
         self._written = self._when_written()
 
     def read_checkpoint(self) -> dict[str, Any] | None:
-        """The latest state; None: the run was killed before its first checkpoint.
-
-        ArtefactError: the run is of an earlier format, or has lost its checkpoint.
-        """
+        """The latest state; None: the run was killed before its first checkpoint."""
         self._is_begun = True
-        config = read_run_config(self.path)
-        if config.format < RUN_FORMAT:
-            raise ArtefactError(
-                f"{self.path} is a run folder of format {config.format}, and this version goes on "
-                f"with runs of format {RUN_FORMAT}: continue it with rover {config.version}, or "
-                "begin another --run-dir"
-            )
         if not self._checkpoint.exists():
             if (self.path / "summary.json").exists():  # which is written after a checkpoint
                 raise ArtefactError(
@@ -155,6 +145,18 @@ class RunFolder:
     def forget_checkpoint(self) -> None:
         """Delete the checkpoint of a complete run that cannot be made longer."""
         self._checkpoint.unlink(missing_ok=True)
+
+
+def resumed_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
+    """The configuration of a run that is to go on; ArtefactError: it is of an earlier format."""
+    config = read_run_config(path, kind=kind)
+    if config.format < RUN_FORMAT:
+        raise ArtefactError(
+            f"{path} is a run folder of format {config.format}, and this version goes on with runs "
+            f"of format {RUN_FORMAT}: continue it with rover {config.version}, or begin another "
+            "--run-dir"
+        )
+    return config
 
 
 def finished_file(path: str | Path, name: str) -> Path:
