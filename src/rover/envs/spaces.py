@@ -9,10 +9,9 @@ Observations become integers (Discrete), vectors or uint8 images (Box), in this 
   frames of a stack (frames, height, width, 1, 3 or 4) become channels, and float images of bounded
   numbers become bytes. Images have sides of at least eight pixels; more than four channels are at
   most 16, and at most a quarter of a side.
-- All other numbers are one vector: boards row by row, MultiBinary and MultiDiscrete as they are,
-  Dict and Tuple part after part in the order of the space, whose Discrete parts are one-hot.
-- A Dict or Tuple with one image and bounded numbers is that image, with a row of grey fields below
-  it, one for each number between its bounds.
+- All other numbers are one vector: boards row by row; MultiBinary, MultiDiscrete, Dict and Tuple as
+  :func:`gymnasium.spaces.flatten` has them, Discrete parts one-hot. Images beside other parts are
+  refused.
 
 Actions are numbers 0 to A − 1, which stand for the elements of :func:`action_set` where the
 environment takes something else.
@@ -24,7 +23,7 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
@@ -60,9 +60,6 @@ _SMALLEST = 8
 """Pixels of an image's side at least; smaller arrays are boards."""
 _SIDE_OF_IMAGES = 32
 """Pixels of both sides from which on bytes are images, and no board."""
-_BAND = 4
-"""Rows of pixels that show the numbers beside an image."""
-_NONE: NDArray[np.int64] = np.empty(0, np.int64)
 _LARGEST_FLOAT = 1e6
 """Bounds beyond which a number has none: environments write the largest float for infinity."""
 
@@ -243,17 +240,31 @@ def stored_form(space: gym.Space[Any]) -> StoredForm:
             return StoredForm(space, partial(_as_they_are, dtype))
     if (image := _image_of(space)) is not None:
         return StoredForm(spaces.Box(0, 255, image.shape, np.uint8), partial(_as_images, image))
-    whole = _parts_of(space)
-    if whole is None:
+    leaves = list(_leaves(space))
+    if not leaves or any(not _is_vector(leaf) for leaf in leaves):
         raise _unsupported("observation", space, _line_for_observations(space))
-    low, high, images, _ = whole
-    if not images:
-        return StoredForm(spaces.Box(low, high, dtype=low.dtype.type), partial(_as_vectors, whole))
-    height, width, channels = images[0]
-    if not (_is_bounded(low, high) and len(low) <= width and len(images) == 1):
-        raise _unsupported("observation", space, _line_for_observations(space))
-    shape = height + _BAND * bool(len(low)), width, channels
-    return StoredForm(spaces.Box(0, 255, shape, np.uint8), partial(_with_band, whole))
+    flat = spaces.flatten_space(space)
+    assert isinstance(flat, spaces.Box)
+    dtype = _stored_dtype(np.dtype(flat.dtype))
+    low, high = flat.low.astype(dtype), flat.high.astype(dtype)
+    return StoredForm(spaces.Box(low, high, dtype=dtype.type), partial(_flattened, space, dtype))
+
+
+def _leaves(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
+    """The spaces that a space is made of."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        yield from itertools.chain(*map(_leaves, parts))
+    else:
+        yield space
+
+
+def _is_vector(space: gym.Space[Any]) -> bool:
+    """True of numbers that are no image."""
+    if not isinstance(space, spaces.Box):
+        return isinstance(space, spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
+    is_image = _image_of(space) is not None or _has_many_channels(space)
+    return np.dtype(space.dtype).kind in "biuf" and not is_image
 
 
 class _Image(NamedTuple):
@@ -303,57 +314,6 @@ def _has_many_channels(space: spaces.Box) -> bool:
 
 def _is_bounded(low: NDArray[Any], high: NDArray[Any]) -> bool:
     return bool(np.all(np.abs(low) <= _LARGEST_FLOAT) and np.all(np.abs(high) <= _LARGEST_FLOAT))
-
-
-class _Parts(NamedTuple):
-    """The numbers and images that a space is made of: the bounds (d,) of the numbers, the shapes of
-    the images, and what makes lists of numbers (n, k) and of images (n, height, width, channels) of
-    a batch."""
-
-    low: NDArray[Any]
-    high: NDArray[Any]
-    images: list[tuple[int, int, int]]
-    split: Callable[[Any], tuple[list[NDArray[Any]], list[NDArray[Any]]]]
-
-
-def _parts_of(space: gym.Space[Any]) -> _Parts | None:
-    """The parts of a space; None where some are neither numbers nor images."""
-    match space:
-        case spaces.Dict() | spaces.Tuple():
-            named: Any = space.spaces
-            if isinstance(space, spaces.Tuple):
-                named = dict(enumerate(named))
-            parts = {key: _parts_of(part) for key, part in named.items()}
-            known = {key: part for key, part in parts.items() if part is not None}
-            if len(known) < len(parts) or not known:
-                return None
-            dtype = np.result_type(*(part.low.dtype for part in known.values()))
-            return _Parts(
-                np.concatenate([part.low for part in known.values()]).astype(dtype),
-                np.concatenate([part.high for part in known.values()]).astype(dtype),
-                [image for part in known.values() for image in part.images],
-                partial(_split_each, known),
-            )
-        case spaces.Discrete(n=n, start=start):
-            one_hot = partial(_one_hot, int(n), int(start))
-            return _Parts(np.zeros(n, np.int64), np.ones(n, np.int64), [], one_hot)
-        case spaces.MultiBinary():
-            size = math.prod(space.shape)
-            return _Parts(np.zeros(size, np.int64), np.ones(size, np.int64), [], _flat)
-        case spaces.MultiDiscrete():
-            low = space.start.ravel().astype(np.int64)
-            return _Parts(low, low + space.nvec.ravel().astype(np.int64) - 1, [], _flat)
-        case spaces.Box(shape=(height, width, 1 | 3 | 4 as channels), dtype=dtype) if (
-            dtype == np.uint8 and min(height, width) >= _SMALLEST
-        ):
-            return _Parts(_NONE, _NONE, [(height, width, channels)], _as_image_part)
-        case spaces.Box() if (image := _image_of(space)) is not None:
-            return _Parts(_NONE, _NONE, [image.shape], partial(_as_image_part, image=image))
-        case spaces.Box() if np.dtype(space.dtype).kind in "biuf" and not _has_many_channels(space):
-            dtype = _stored_dtype(np.dtype(space.dtype))
-            low, high = (one.ravel().astype(dtype) for one in (space.low, space.high))
-            return _Parts(low, high, [], _flat)
-    return None
 
 
 def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -425,47 +385,9 @@ def _counted_from(start: int, batch: Any) -> NDArray[Any]:
     return np.asarray(batch).astype(np.int64, copy=False) - start
 
 
-def _as_vectors(whole: _Parts, batch: Any) -> NDArray[Any]:
-    numbers, _ = whole.split(batch)
-    return np.concatenate(numbers, axis=1).astype(whole.low.dtype)
-
-
-def _with_band(whole: _Parts, batch: Any) -> NDArray[Any]:
-    """Images, each with a row of grey fields below it, one for each number."""
-    low, high, _, split = whole
-    numbers, (images,) = split(batch)
-    if len(low) == 0:
-        return images
-    width = np.maximum(high.astype(np.float64) - low, 1e-300)
-    share = (np.concatenate(numbers, axis=1) - low) / width
-    grey = np.round(255.0 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
-    # Fields of equal width, as many pixels as there are for each.
-    columns = np.arange(images.shape[2]) * len(low) // images.shape[2]
-    shape = len(grey), _BAND, len(columns), images.shape[3]
-    return np.concatenate([images, np.broadcast_to(grey[:, None, columns, None], shape)], axis=1)
-
-
-_Split = tuple[list[NDArray[Any]], list[NDArray[Any]]]
-
-
-def _split_each(parts: Mapping[Any, _Parts], batch: Any) -> _Split:
-    found = [part.split(batch[key]) for key, part in parts.items()]
-    numbers, images = (list(itertools.chain(*column)) for column in zip(*found, strict=True))
-    return numbers, images
-
-
-def _one_hot(n: int, start: int, batch: Any) -> _Split:
-    rows = np.arange(n) == (np.asarray(batch).astype(np.int64) - start)[:, None]
-    return [rows.astype(np.int64)], []
-
-
-def _flat(batch: Any) -> _Split:
-    rows = np.asarray(batch)
-    return [rows.reshape(len(rows), -1)], []
-
-
-def _as_image_part(batch: Any, image: _Image | None = None) -> _Split:
-    return [], [np.asarray(batch) if image is None else _as_images(image, batch)]
+def _flattened(space: gym.Space[Any], dtype: np.dtype[Any], batch: Any) -> NDArray[Any]:
+    flat: list[Any] = [spaces.flatten(space, one) for one in iterate(batch_space(space, 1), batch)]
+    return np.stack(flat).astype(dtype)
 
 
 def _as_images(image: _Image, batch: Any) -> NDArray[Any]:
@@ -546,8 +468,7 @@ def _line_for_actions(space: gym.Space[Any]) -> str:
     """Advice on a space of actions that is not supported, with the line to paste."""
     if isinstance(space, spaces.Discrete):
         return f"it has more than {MAX_ACTIONS} actions; choose among fewer with a wrapper"
-    needed = "ROVER needs a finite set of actions, gymnasium.spaces.Discrete"
-    few = f"{needed}; choose among at most {MAX_ACTIONS} with a wrapper"
+    few = f"choose among at most {MAX_ACTIONS} actions with a wrapper"
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return few
     if isinstance(space, spaces.Box):
@@ -556,20 +477,9 @@ def _line_for_actions(space: gym.Space[Any]) -> str:
                 "give its numbers bounds, your own in the place of -1 and 1, with "
                 f"{_ACTION}(env, lambda a: a, gymnasium.spaces.Box(-1, 1, {space.shape}))"
             )
-        n = 2 * math.prod(space.shape) + 1
-        if not (1 < n <= MAX_ACTIONS and space.is_bounded()):
-            return few
-        # A grid over all numbers would have too many actions: one number at a time has 2 d + 1.
-        # Where zero is out of bounds the others are as near to it as they can be.
-        return (
-            f"{needed}; move one of its {n // 2} numbers at a time, or none, with {_ACTION}(env, "
-            "lambda a, s=env.action_space: numpy.where(numpy.vstack([numpy.eye(s.low.size)] * 2 + "
-            "[numpy.zeros(s.low.size)])[a], (s.low if a < s.low.size else s.high).ravel(), "
-            "numpy.clip(0, s.low, s.high).ravel()).reshape(s.shape).astype(s.dtype), "
-            f"gymnasium.spaces.Discrete({n}))"
-        )
+        return f"{few}, of up to {MOST_NUMBERS} bounded numbers"
     return (
-        f"{needed}; number a few with {_ACTION}(env, lambda a: CHOICES[a], "
+        f"number a few with {_ACTION}(env, lambda a: CHOICES[a], "
         "gymnasium.spaces.Discrete(len(CHOICES))), where CHOICES is a list of them"
     )
 
