@@ -127,9 +127,15 @@ def test_observations_in_float64_become_those_of_the_space():
     assert buffer.observations.rows.dtype == np.float32
 
 
+@pytest.mark.filterwarnings("ignore:Gymnasium.s checker")
 def test_bounds_and_seeds_that_do_not_hold_are_warned_of():
-    with pytest.warns(RoverWarning, match=r"returned 7\.0 in dimension \(1,\), outside"):
-        rover.check_env(Returns([0.0, 7.0]))
+    class Outside(Returns):
+        def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+            super().reset(**options)
+            return np.array([0.0, 7.0], np.float32), {}
+
+    with pytest.warns(RoverWarning, match=r"reset\(\)` is not within the observation space"):
+        rover.check_env(Outside([0.0, 0.0]))
 
     class Unseeded(Returns):
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import env_checker
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
 from rover.data.rollout import RunningEpisode, as_reward, episode_seed
 from rover.envs import Spaces
 from rover.errors import ConfigurationError, RoverWarning, abridge
-
-# Distance by which rounding takes an observation beyond its bounds, relative to its size.
-_BOUND_SLACK = 1e-5
 
 
 def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
@@ -54,8 +51,8 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
 def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> None:
     """Check that an agent can work with an environment, by its spaces and some random steps.
 
-    The steps are taken twice from the same seed, and must return the same. The environment is left
-    in the middle of an episode.
+    Gymnasium's checker is asked first. Then the same steps are taken twice from one seed, and must
+    return the same. The environment is left in the middle of an episode.
 
     Args:
         env: the environment.
@@ -69,76 +66,53 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
         NonFiniteError: NaN or infinity in an observation or a reward.
 
     Warns:
-        RoverWarning: observations outside their bounds, rewards that are not single numbers, or
-            steps that the seed does not repeat.
+        RoverWarning: what Gymnasium's checker does not let pass, or steps that the seed does not
+            repeat.
 
     Example:
         >>> check_env(gymnasium.make("MountainCar-v0"))
     """
+    Spaces.of(env)
     # Twice from one seed, since resuming replays an episode and must meet the same steps.
-    own = Spaces.of(env)
-    space: Any = env.observation_space
-    first, again = (random_steps(env, n_steps, seed) for _ in range(2))
-    # What is stored in another form was cut to its bounds, or has none of its own.
-    for row, _, _ in first if isinstance(space, spaces.Box) and own.observation is space else ():
-        slack = _BOUND_SLACK * (1.0 + np.abs(row))
-        outside = np.argwhere((row < space.low - slack) | (row > space.high + slack))
-        if len(outside):
-            place = tuple(outside[0].tolist())
-            warnings.warn(
-                f"the environment returned {row[place]} in dimension {place}, outside the "
-                f"[{space.low[place]}, {space.high[place]}] of its observation space; correct the "
-                "space or the environment",
-                RoverWarning,
-                stacklevel=2,
-            )
+    first, again = (_random_steps(env, n_steps, seed) for _ in range(2))
+    for number, (_, reward) in enumerate(first):
+        if reward.size > 1:  # pretraining reads none, and a task weighs them
+            _warn("the environment's rewards are vectors, and tasks need single numbers")
             break
-    if all(np.size(reward) == 1 for _, reward, _ in first):
-        for number, (_, reward, _) in enumerate(first):
-            as_reward(reward, f"random step {number}")
-    else:
-        warnings.warn(
-            "the environment's rewards are no single numbers: pretraining does not read them, but "
-            "finetune, adapt and solve need one; make it with "
-            "gymnasium.wrappers.TransformReward(env, FUNCTION)",
-            RoverWarning,
-            stacklevel=2,
-        )
+        as_reward(reward, f"random step {number}")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            env_checker.check_env(env, skip_render_check=True, skip_close_check=True)
+    except Exception as error:  # of whatever it asserts, or what the environment raises
+        _warn(f"Gymnasium's checker of environments: {error}")
     for number, (one, other) in enumerate(zip(first, again, strict=True)):
         if not all(map(np.array_equal, one, other)):
-            warnings.warn(
+            _warn(
                 f"the same seed and the same actions gave something else at step {number}: draw "
                 "random numbers from self.np_random, after super().reset(seed=seed); a run that "
-                "stops cannot be resumed otherwise",
-                RoverWarning,
-                stacklevel=2,
+                "stops cannot be resumed otherwise"
             )
             break
 
 
-def random_steps(
-    env: gym.Env[Any, Any],
-    n_steps: int,
-    seed: int,
-    *,
-    disturb: Callable[[int], object] | None = None,
-) -> list[tuple[NDArray[Any], Any, bool]]:
-    """Observation, reward and end of an episode for each of `n_steps` random steps and the resets.
+def _warn(message: str) -> None:
+    warnings.warn(message, RoverWarning, stacklevel=3)
 
-    `disturb` is called with the number of each step before it is made.
-    """
+
+def _random_steps(
+    env: gym.Env[Any, Any], n_steps: int, seed: int
+) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Observation and reward of each of `n_steps` random steps, and of the resets."""
     rng, n_actions = np.random.default_rng(seed), Spaces.of(env).n_actions
-    steps: list[tuple[NDArray[Any], Any, bool]] = []
+    steps: list[tuple[NDArray[Any], NDArray[Any]]] = []
     n_episodes, is_over = 0, True
-    for number in range(n_steps):
+    for _ in range(n_steps):
         if is_over:
             episode = RunningEpisode(env, seed=episode_seed(seed, n_episodes), number=n_episodes)
-            steps.append((episode.observation, 0.0, False))
+            steps.append((episode.observation, np.zeros(())))
             n_episodes += 1
-        if disturb is not None:
-            disturb(number)
         reached, reward, terminated, truncated = episode.step(int(rng.integers(n_actions)))
         is_over = terminated or truncated
         # A copy: some environments write every reward into one array.
-        steps.append((reached, np.array(reward), is_over))
+        steps.append((reached, np.array(reward)))
     return steps
