@@ -32,14 +32,14 @@ class Cart(gym.Env):
         return self.place.copy(), 1.0, bool(self.place[0] > 3.0), False, {}
 
 
-def test_bang_bang_is_every_combination_of_the_ends_and_of_zero_between_them():
-    env = DiscreteActions(Cart(), "bang-bang")
-    expected = [(-1, 0.5), (-1, 2), (0, 0.5), (0, 2), (1, 0.5), (1, 2)]
-    np.testing.assert_array_equal(env.actions, expected)
+def test_a_grid_has_the_ends_of_each_number():
+    env = DiscreteActions(Cart(), 2)
+    np.testing.assert_array_equal(env.actions, [(-1, 0.5), (-1, 2), (1, 0.5), (1, 2)])
     assert env.actions.dtype == np.float32
-    assert env.action_space == spaces.Discrete(6)
-    assert Spaces.of(env).n_actions == 6
-    np.testing.assert_array_equal(env.action(3), [0.0, 2.0])
+    assert env.action_space == spaces.Discrete(4)
+    assert Spaces.of(env).n_actions == 4
+    assert set(DiscreteActions(Cart()).actions[:, 0].tolist()) == {-1.0, 0.0, 1.0}
+    np.testing.assert_array_equal(env.action(2), [1.0, 0.5])
 
 
 def test_an_environment_may_change_the_action_that_it_is_given():
@@ -51,7 +51,6 @@ def test_an_environment_may_change_the_action_that_it_is_given():
 @pytest.mark.parametrize(
     ("env", "settings", "message"),
     [
-        (Cart(), {"actions": "bang"}, "actions='bang' and levels=None: give actions='bang-bang', "),
         (Cart(), {"levels": 1}, "levels is 1, but must be a whole number from 2"),
         (Cart(), {"levels": 40}, "makes 1,600 actions of 2 numbers.*: give fewer levels"),
         (Cart((-1.0, -np.inf), (1.0, 1.0)), {}, "for bounded Box actions.*gives bounds"),
