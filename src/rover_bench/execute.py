@@ -35,7 +35,6 @@ from rover.finetuning import (
     resume_task,
     train_offline,
 )
-from rover.finetuning.config import TaskConfig
 from rover.plots.runs import flatten
 from rover.policies import load_policy
 from rover.storage import append_line, is_complete, read_json, read_run_config, run_lock
@@ -46,7 +45,7 @@ from rover_bench.executors import EXECUTORS, LocalConfig, Pool
 from rover_bench.measure import machine, provenance
 from rover_bench.study import SCRATCH, Case, Learning, Run
 
-_TASK_CONFIGS: Mapping[str, type[TaskConfig]] = {
+_TASK_CONFIGS: Mapping[str, type[FinetuneConfig | AdaptConfig | OfflineConfig]] = {
     "finetune": FinetuneConfig,
     "adapt": AdaptConfig,
     "offline": OfflineConfig,

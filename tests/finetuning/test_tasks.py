@@ -9,7 +9,8 @@ from rover.envs import GOALS, make_env
 from rover.envs.layouts import make_layout
 from rover.errors import ConfigurationError
 from rover.finetuning import Task, finetune, make_task, train_offline
-from rover.finetuning.tasks import best_return, is_deterministic
+from rover.finetuning.run import _is_deterministic
+from rover.finetuning.tasks import best_return
 
 # What the paper's tables read for a goal at distance d: −(d − 1).
 BEST = {
@@ -56,14 +57,14 @@ def test_the_best_return_is_known_where_dynamics_and_rewards_are():
 
 def test_where_one_episode_is_exact():
     exact = corridor().make_env()
-    assert is_deterministic(exact)
+    assert _is_deterministic(exact)
     for env in (
         make_env("rover/Corridor-v0", {"goal": (0, 0), "slip": 0.1}),
         make_env("rover/Corridor-v0", {"goal": (0, 0), "start": "random"}),
         make_env("CartPole-v1"),
         gym.wrappers.StickyAction(exact, 0.5),
     ):
-        assert not is_deterministic(env)
+        assert not _is_deterministic(env)
 
 
 def test_task_of_an_environment_makes_it_again():

@@ -27,7 +27,7 @@ from rover.envs import Environment
 from rover.errors import ArtefactError
 from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
-from rover.finetuning.run import OnlineRun, stored_source
+from rover.finetuning.run import OnlineRun
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy, load_policy
 from rover.policies.policy import Probs
 from rover.solving.contexts import check_rewards
@@ -136,10 +136,10 @@ class Adaptation(_PlanningRun):
         self._n_unseen = 0  # decisions at observations from which no action was known
         self._n_visited = 0  # observations that the plans know
 
-    @staticmethod
-    def stored_start(path: Path, run_config: RunConfig, given: Any) -> Experience:
+    @classmethod
+    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> Experience:
         """The experience: of a buffer that is given, or of the run that it came from."""
-        return Experience.of(stored_source(path, run_config) if given is None else given)
+        return Experience.of(cls._stored_source(path, run_config) if given is None else given)
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()
@@ -288,8 +288,8 @@ class ContextAdaptation(_PlanningRun):
         experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
         self._details = experience.policy_details(("task",), discount)
 
-    @staticmethod
-    def stored_start(path: Path, run_config: RunConfig, given: Any) -> ContextPolicy:
+    @classmethod
+    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> ContextPolicy:
         """The policy in the folder."""
         start = load_policy(path / START_FILE)
         if not isinstance(start, ContextPolicy):

@@ -24,7 +24,7 @@ _PAPER = {
 }
 
 
-class TaskConfig(BaseModel):
+class _TaskConfig(BaseModel):
     """Settings that all ways to learn a task share; the learner's are nested."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,7 +58,7 @@ class TaskConfig(BaseModel):
         return validate_settings(cls, {**settings, "learner": learned})
 
 
-class _LearningConfig(TaskConfig):
+class _LearningConfig(_TaskConfig):
     """Settings that learning online and offline by an actor-critic share."""
 
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
@@ -122,7 +122,7 @@ class _PlanConfig(BaseModel):
     plan_every: int = Field(25, ge=1, description="steps after which plans are made anew")
 
 
-class AdaptConfig(TaskConfig):
+class AdaptConfig(_TaskConfig):
     """Settings of adapting to a task."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = dict.fromkeys(

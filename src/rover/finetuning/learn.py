@@ -14,7 +14,7 @@ from rover.data import Buffer
 from rover.envs import Environment, GivenEnv, RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
 from rover.features import learning_mode
-from rover.finetuning.run import TaskResult, not_stored
+from rover.finetuning.run import TaskResult, TaskRun
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy
 from rover.storage import RunConfig, fitting, is_complete
@@ -287,7 +287,7 @@ def resume_task(
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is None:
         if run_config.task is None:
-            raise not_stored("nothing makes its environment again", path, "env")
+            raise TaskRun.not_stored("nothing makes its environment again", path, "env")
         env_id = known_id(str(run_config.task.get("env_id")))
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
             env = Task.model_validate({**run_config.task, "env_id": env_id})

@@ -14,12 +14,10 @@ import torch
 
 from rover.data import Buffer, check_same_spaces, relabel
 from rover.envs import Environment, RewardFunction, reward_function
-from rover.envs.finite_mdp import GIVE_REWARD
-from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
-from rover.finetuning.run import TaskRun, stored_source
-from rover.finetuning.tasks import check_rewarded, keeps_rewards
+from rover.finetuning.run import TaskRun
+from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.storage import RunConfig
 from rover.training.run_folder import load_run_buffer
@@ -44,12 +42,7 @@ class OfflineTraining(TaskRun):
     ) -> None:
         env = environment.env
         check_same_spaces(buffer, env)
-        check_rewarded(env)
-        if reward is None and not keeps_rewards(env):
-            raise ConfigurationError(
-                "a wrapper may change the rewards of this environment, so they cannot be computed "
-                f"from observations: {GIVE_REWARD}"
-            )
+        check_rewarded(env, by_observations=reward is None)
         super().__init__(run_config, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
         # One reward everywhere, and no end, prefers no policy to any other.
@@ -69,10 +62,10 @@ class OfflineTraining(TaskRun):
         if not self._observations.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
 
-    @staticmethod
-    def stored_start(path: Path, run_config: RunConfig, given: Any) -> Buffer:
+    @classmethod
+    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> Buffer:
         """The transitions: those given, or of the run that they came from."""
-        return load_run_buffer(stored_source(path, run_config)) if given is None else given
+        return load_run_buffer(cls._stored_source(path, run_config)) if given is None else given
 
     def _begin(self) -> None:
         return None

@@ -26,7 +26,7 @@ from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
 from rover.features.encoders import tried
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import OnlineRun, not_stored
+from rover.finetuning.run import OnlineRun
 from rover.learners import DiscreteDDPG, DiscreteSAC
 from rover.policies import (
     CoveragePolicy,
@@ -94,13 +94,13 @@ class Finetuning(OnlineRun):
         # The curve has the same columns before the first update.
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
-    @staticmethod
-    def stored_start(path: Path, run_config: RunConfig, given: Any) -> nn.Module | None:
+    @classmethod
+    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> nn.Module | None:
         """The policy: none, a module of the user's own that is given again, or the folder's."""
         if run_config.transfer is None:
             return None
         if given is None and not (path / START_FILE).exists():
-            raise not_stored("it began with a module of your own", path, "policy")
+            raise cls.not_stored("it began with a module of your own", path, "policy")
         module: nn.Module = load_policy(path / START_FILE) if given is None else given
         return module
 

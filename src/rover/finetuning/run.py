@@ -14,15 +14,15 @@ import gymnasium as gym
 import numpy as np
 import torch
 from scipy.integrate import trapezoid
+from scipy.sparse import vstack
 from torch import Tensor, nn
 
 from rover.arrays import FloatArray
 from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
-from rover.envs import Environment, Spaces
+from rover.envs import Environment, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
-from rover.finetuning.config import TaskConfig
-from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
+from rover.finetuning.tasks import best_return, check_rewarded
 from rover.policies import (
     GreedyPolicy,
     NetworkPolicy,
@@ -91,7 +91,7 @@ class TaskRun(Run):
     """
 
     can_be_extended = False
-    config_class: ClassVar[type[TaskConfig]]
+    config_class: ClassVar[Any]
 
     # Attributes that a state holds as they are, and those with a ``state`` and a ``load_state``.
     _plain_state: ClassVar[tuple[str, ...]] = ("curve", "first_success", "is_rewarded")
@@ -109,7 +109,7 @@ class TaskRun(Run):
         evaluation_env: gym.Env[Any, Any],
         run_dir: str | Path | None,
     ) -> None:
-        config: Any = self.config_class.make(
+        config = self.config_class.make(
             run_config.algorithm, run_config.preset, run_config.settings
         )
         super().__init__(
@@ -124,7 +124,7 @@ class TaskRun(Run):
         self._spaces, self._observations = Spaces.of(env), observations_of(env)
         self._best_return = best_return(env)
         self._evaluation_env = evaluation_env
-        usual = 1 if is_deterministic(evaluation_env) else _RANDOM_EPISODES
+        usual = 1 if _is_deterministic(evaluation_env) else _RANDOM_EPISODES
         self._evaluation_episodes = config.evaluation_episodes or usual
         stream = np.random.SeedSequence([run_config.seed, _EVALUATION_STREAM])
         self._evaluation_seed = int(stream.generate_state(1)[0])
@@ -132,11 +132,27 @@ class TaskRun(Run):
         self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
         self._warmup_end = 0  # the last step at which the policy is what learning started from
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def stored_start(path: Path, run_config: RunConfig, given: Any) -> Any:
+    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> Any:
         """What the run in folder `path` began with, the third argument of its class: `given`, or
         read from files. ConfigurationError: it is in none."""
+
+    @staticmethod
+    def not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
+        """The error of a run that cannot be continued without an argument."""
+        return ConfigurationError(
+            f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
+            f"rover.finetuning.resume_task(run_dir, {argument}=...)"
+        )
+
+    @classmethod
+    def _stored_source(cls, path: Path, run_config: RunConfig) -> str:
+        """Where the transitions are that the run in folder `path` began with."""
+        source = run_config.source
+        if source is None or not Path(source).exists():
+            raise cls.not_stored(f"its transitions are not at {source}", path, "buffer")
+        return source
 
     def _package(self, module: nn.Module) -> nn.Module:
         """The policy of a learner's module as it is returned, in evaluation mode: a
@@ -380,21 +396,16 @@ class OnlineRun(TaskRun):
         )
 
 
-def not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
-    """The error of a run that cannot be continued without an argument."""
-    return ConfigurationError(
-        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
-        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
-    )
-
-
-def stored_source(path: Path, run_config: RunConfig) -> str:
-    """Where the transitions are that the run in folder `path` began with; ConfigurationError: not
-    any more."""
-    source = run_config.source
-    if source is None or not Path(source).exists():
-        raise not_stored(f"its transitions are not at {source}", path, "buffer")
-    return source
+def _is_deterministic(env: gym.Env[Any, Any]) -> bool:
+    """True if a deterministic policy is known to play one and the same episode every time."""
+    try:
+        problem = finite_dynamics(env)
+    except ConfigurationError:  # tables that contradict themselves
+        problem = None
+    # One start, and one outcome of every action: rewards follow from states, so these decide.
+    if problem is None or problem.dynamics.start.max() < 1.0:
+        return False
+    return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
 
 
 def _curve_summary(

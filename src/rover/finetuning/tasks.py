@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from pydantic import BaseModel, ConfigDict
-from scipy.sparse import vstack
 
 from rover.envs import (
     GOALS,
@@ -26,6 +25,7 @@ from rover.envs import (
     resolve_goal,
     reward_function,
 )
+from rover.envs.finite_mdp import GIVE_REWARD
 from rover.envs.registration import Cell
 from rover.errors import ConfigurationError, choose, whole_number
 from rover.evaluation.regret import expected_returns, reward_task
@@ -147,7 +147,7 @@ def make_task(
 def best_return(env: gym.Env[Any, Any]) -> float | None:
     """The greatest expected undiscounted return of an episode, exactly, where dynamics and rewards
     are known (:func:`rover.evaluation.regret.expected_returns`); else None."""
-    if not keeps_rewards(env):
+    if not _keeps_rewards(env):
         return None
     try:
         problem = finite_dynamics(env)
@@ -159,19 +159,7 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
     return float(expected_returns(problem.dynamics, task, horizon=horizon_of(env))[0])
 
 
-def is_deterministic(env: gym.Env[Any, Any]) -> bool:
-    """True if a deterministic policy is known to play one and the same episode every time."""
-    try:
-        problem = finite_dynamics(env)
-    except ConfigurationError:  # tables that contradict themselves
-        problem = None
-    # One start, and one outcome of every action: rewards follow from states, so these decide.
-    if problem is None or problem.dynamics.start.max() < 1.0:
-        return False
-    return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
-
-
-def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
+def _keeps_rewards(env: gym.Env[Any, Any]) -> bool:
     """True if no wrapper is known to change the unwrapped environment's rewards."""
     # By the function and not the class: a subclass that overrides nothing passes rewards on too.
     while isinstance(env, gym.Wrapper):
@@ -181,15 +169,21 @@ def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
     return True
 
 
-def check_rewarded(env: gym.Env[Any, Any]) -> None:
+def check_rewarded(env: gym.Env[Any, Any], *, by_observations: bool = False) -> None:
     """Refuse a grid world without a goal, which no wrapper gives a reward: ConfigurationError,
-    whose message names the goals."""
+    whose message names the goals. With `by_observations` a wrapper may not change rewards, either.
+    """
     grid = env.unwrapped
-    if isinstance(grid, GridWorld) and grid.goal_state is None and keeps_rewards(env):
+    if isinstance(grid, GridWorld) and grid.goal_state is None and _keeps_rewards(env):
         env_id = "" if env.spec is None else env.spec.id
         first, *others = (*GOALS.get(env_id, {}), "X,Y")
         listed = f" (or {', '.join([*others[:-1], 'any cell as X,Y'])})" if others else ""
         raise ConfigurationError(
             f"{env_id or 'this grid world'} has no reward until it has a goal, so there is no task "
             f"to learn: give --task goal={first}{listed}, in Python goal=(x, y) to gymnasium.make"
+        )
+    if by_observations and not _keeps_rewards(env):
+        raise ConfigurationError(
+            "a wrapper may change the rewards of this environment, so they cannot be computed "
+            f"from observations: {GIVE_REWARD}"
         )
