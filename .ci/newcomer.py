@@ -46,6 +46,14 @@ def typed_lines() -> int:
     return sum(bool(line.strip()) for code in codes for line in code.splitlines())
 
 
+def run_shell(page: str, codes: list[tuple[str, str]], where: Path, env: dict[str, str]) -> None:
+    """Run the blocks of a page that are typed in a shell."""
+    for _, code in (one for one in codes if one[0] == "bash"):
+        began = time.perf_counter()
+        subprocess.run(["bash", "-euc", code], cwd=where, env=env, check=True)
+        print(f"{page:16} {code.splitlines()[0][:40]:40} {time.perf_counter() - began:7.1f} s")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--here", action="store_true", help="install nothing")
@@ -63,12 +71,8 @@ def main() -> int:
         for page in PAGES[options.here :]:
             where = ROOT if page == "install" else folder
             codes = blocks(page)
-            for _, code in (one for one in codes if one[0] == "bash"):
-                began = time.perf_counter()
-                subprocess.run(["bash", "-euc", code], cwd=where, env=env, check=True)
-                print(
-                    f"{page:16} {code.splitlines()[0][:40]:40} {time.perf_counter() - began:7.1f} s"
-                )
+            first = next((n for n, (kind, _) in enumerate(codes) if kind == "python"), len(codes))
+            run_shell(page, codes[:first], where, env)
             python_code = [code for language, code in codes if language == "python"]
             words = [python, "-W", "ignore", "-c", DRIVER, json.dumps(python_code)]
             run = subprocess.run(
@@ -76,6 +80,7 @@ def main() -> int:
             )
             for code, took in zip(python_code, re.findall(r"TOOK (\S+)", run.stdout), strict=True):
                 print(f"{page:16} {code.splitlines()[0][:40]:40} {float(took):7.1f} s")
+            run_shell(page, codes[first:], where, env)
     print(f"{typed_lines()} lines of code, at most {MOST_LINES}")
     return typed_lines() > MOST_LINES
 
