@@ -97,7 +97,7 @@ def test_the_environment_is_told_numbers_and_the_buffer_keeps_which(run):
 
 def test_one_law_that_is_affine_in_the_action_foretells_all_of_them(run):
     _, agent, _ = run
-    model = agent._landmark_model()
+    model = agent._representation.landmarks(agent.config.n_landmarks)
     model.fit()
     points = model.points(agent.buffer.inputs[:20])
     for number, action in enumerate(agent.buffer.action_set):
