@@ -107,7 +107,7 @@ class Returns(Sampled):
     [
         (Returns([0.5, np.nan]), NonFiniteError, "step 3 of episode 0: .*NaN"),
         (Returns([0.5, 1e300]), NonFiniteError, "step 3 of episode 0: .*infinity"),
-        (Returns([0.5]), ConfigurationError, r"shape \(1,\).*correct one of them"),
+        (Returns(np.zeros(1)), ConfigurationError, r"shape \(1,\).*correct one of them"),
         (Returns([0.5, 0.5], np.inf), NonFiniteError, "reward 'inf', which is no finite number"),
         (Returns([0, 300], dtype=np.uint8), ConfigurationError, "which is not of"),
     ],

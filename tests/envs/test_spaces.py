@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import rover
 from rover.envs import Spaces, StoredObservations
-from rover.envs.spaces import _description_of, described_space, lifted, stored_form
+from rover.envs.spaces import StoredForm, _lifted
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 
 GREY = spaces.Box(0, 255, (9, 12), np.uint8)
@@ -102,17 +102,17 @@ def same(space: spaces.Space[Any], a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize(("space", "shape", "dtype"), OBSERVATIONS, ids=lambda one: str(one)[:60])
 def test_observations_are_stored_and_described(space, shape, dtype):
-    stored = stored_form(space).space
+    form = StoredForm.of(space)
+    stored, again = form.space, StoredForm.described(form.description)
     spaces_of = Spaces.of(Walk(space, spaces.Discrete(2)))
     assert (spaces_of.shape, str(spaces_of.dtype)) == (shape, dtype)
-    again = described_space(_description_of(space))
     space.seed(0)
     rows = []
     for _ in range(20):
         element = space.sample()
         row = spaces_of.read(element, "here")
         assert isinstance(stored, spaces.Discrete) or stored.contains(row)
-        np.testing.assert_array_equal(stored_form(again).rows(lifted(element))[0], row)
+        np.testing.assert_array_equal(again.rows(_lifted(element))[0], row)
         rows.append((element, row))
     for element, row in rows:  # different elements stay different, but for an image's shades
         for other, its in rows:
@@ -124,7 +124,7 @@ def test_observations_are_stored_and_described(space, shape, dtype):
 def test_frames_of_a_stack_become_channels_in_their_order(colours_first):
     frames = np.random.default_rng(0).integers(0, 256, (3, 36, 40, 3), np.uint8)
     stack = np.moveaxis(frames, 3, 1) if colours_first else frames
-    image = stored_form(spaces.Box(0, 255, stack.shape, np.uint8)).rows(stack[None])[0]
+    image = StoredForm.of(spaces.Box(0, 255, stack.shape, np.uint8)).rows(stack[None])[0]
     for number, frame in enumerate(frames):
         np.testing.assert_array_equal(image[..., 3 * number : 3 * number + 3], frame)
 
@@ -133,16 +133,16 @@ def test_frames_of_a_stack_become_channels_in_their_order(colours_first):
 def test_images_of_too_many_channels_are_no_vectors(shape):
     stack = spaces.Box(0, 255, shape, np.uint8)
     with pytest.raises(UnsupportedSpaceError, match="stack fewer frames"):
-        stored_form(stack)
+        StoredForm.of(stack)
     with pytest.raises(UnsupportedSpaceError, match="take one of its parts"):
-        stored_form(spaces.Dict({"image": stack, "goal": NUMBERS}))
+        StoredForm.of(spaces.Dict({"image": stack, "goal": NUMBERS}))
 
 
 @pytest.mark.parametrize("image", [GREY, RGB, spaces.Box(0, 1, (3, 9, 12))], ids=str)
 def test_an_image_beside_numbers_is_no_vector(image):
     words = r"take one of its parts with .*seen\['seen'\]"
     with pytest.raises(UnsupportedSpaceError, match=words):
-        stored_form(spaces.Dict({"seen": image, "where": spaces.Tuple((NUMBERS,))}))
+        StoredForm.of(spaces.Dict({"seen": image, "where": spaces.Tuple((NUMBERS,))}))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -157,7 +157,7 @@ def test_agents_and_policies_take_what_environments_return(space, tmp_path):
     assert policy.act(observation, rng) in (0, 1, 2)
     action, _ = policy.predict(observation, deterministic=True)
     assert action in (0, 1, 2)
-    probs = policy.probs(lifted(policy_form(space, observation)))
+    probs = policy.probs(_lifted(policy_form(space, observation)))
     np.testing.assert_allclose(
         probs, agent.policy.tables(agent.buffer.observations.rows[:1]).mean(0)
     )
@@ -165,7 +165,7 @@ def test_agents_and_policies_take_what_environments_return(space, tmp_path):
 
 
 def policy_form(space: spaces.Space[Any], observation: Any) -> Any:
-    """An observation of arrays, of which `lifted` makes a batch."""
+    """An observation of arrays, of which `_lifted` makes a batch."""
     if isinstance(space, spaces.Dict):
         return {k: policy_form(part, observation[k]) for k, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -1,6 +1,6 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
-from rover.envs.discrete_actions import DiscreteActions
+from rover.envs.discrete_actions import DiscreteActions, action_set
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.finite_mdp import (
     RewardFunction,
@@ -25,7 +25,7 @@ from rover.envs.registration import (
     make_env,
     resolve_goal,
 )
-from rover.envs.spaces import Spaces, StoredObservations, action_set
+from rover.envs.spaces import Spaces, StoredObservations
 from rover.envs.views import OBSERVATIONS
 
 __all__ = [

@@ -9,9 +9,8 @@ Observations become integers (Discrete), vectors or uint8 images (Box), in this 
   frames of a stack (frames, height, width, 1, 3 or 4) become channels, and float images of bounded
   numbers become bytes. Images have sides of at least eight pixels; more than four channels are at
   most 16, and at most a quarter of a side.
-- All other numbers are one vector: boards row by row; MultiBinary, MultiDiscrete, Dict and Tuple as
-  :func:`gymnasium.spaces.flatten` has them, Discrete parts one-hot. Images beside other parts are
-  refused.
+- All other numbers are one vector, as of :func:`gymnasium.spaces.flatten`, with Discrete parts
+  one-hot. Images beside other parts are refused.
 
 Actions are numbers 0 to A − 1, which stand for the elements of :func:`action_set` where the
 environment takes something else.
@@ -34,16 +33,8 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
+from rover.envs.discrete_actions import MAX_ACTIONS, MOST_NUMBERS, action_set, element
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
-
-MAX_ACTIONS = 2**16
-
-MOST_NUMBERS = 32
-"""Numbers of a continuous action up to which a set of them stands for all."""
-
-_STRENGTHS = 5  # of a single number
-_LARGEST_SET, _PER_NUMBER = 32, 3  # elements of a set, or so many for each number and one
-_MOST_COUNTED = 8  # numbers up to which all corners are counted
 
 _DTYPES = ("uint8", "int64", "float32", "float64")
 """Types of vectors that encoders take."""
@@ -78,7 +69,7 @@ class Spaces:
     Attributes:
         observed, acted: the environment's own spaces.
         observation: the space of stored observations.
-        rows: makes stored observations (n, *shape) of n elements, as of :class:`StoredForm`.
+        form: what makes stored observations of elements.
         shape: of a stored observation; () of Discrete states.
         dtype: of stored observations: int64 of Discrete states, whatever dtype their space has.
         actions: (A, *action shape), what the numbers of actions stand for; None: themselves.
@@ -88,7 +79,7 @@ class Spaces:
     observed: gym.Space[Any]
     acted: gym.Space[Any]
     observation: spaces.Discrete | spaces.Box
-    rows: Callable[[Any], NDArray[Any]]
+    form: StoredForm
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     actions: NDArray[Any] | None
@@ -120,7 +111,8 @@ class Spaces:
                 f"this is {kind}: give a gymnasium.Env, as gymnasium.make returns it"
             )
         observed, acted = env.observation_space, env.action_space
-        (stored, rows), actions = stored_form(observed), action_set(acted)
+        form, actions = StoredForm.of(observed), action_set(acted)
+        stored = form.space
         if actions is not None:
             n_actions = len(actions)
         elif isinstance(acted, spaces.Discrete) and acted.n <= MAX_ACTIONS:
@@ -128,7 +120,7 @@ class Spaces:
         else:
             raise _unsupported("action", acted, _line_for_actions(acted))
         dtype = np.dtype(np.int64 if isinstance(stored, spaces.Discrete) else stored.dtype)
-        return cls(observed, acted, stored, rows, stored.shape or (), dtype, actions, n_actions)
+        return cls(observed, acted, stored, form, stored.shape or (), dtype, actions, n_actions)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -138,7 +130,7 @@ class Spaces:
         """
         details = {} if self.actions is None else {"action_set": self.actions.tolist()}
         if self.observation is not self.observed:
-            details["observation_space"] = _description_of(self.observed)
+            details["observation_space"] = self.form.description
         return details
 
     def read(self, observation: Any, where: object) -> NDArray[Any]:
@@ -149,20 +141,16 @@ class Spaces:
         try:
             fitting = _fitting(observation, self.observed)
         except _Misfit:
-            shape, dtype = np.shape(np.array(None)), type(observation).__name__
-            try:
-                returned = np.asarray(observation)
-                shape, dtype = returned.shape, str(returned.dtype)
-            except ValueError:  # lists of unequal lengths
-                pass
+            kind = type(observation).__name__
+            if isinstance(observation, np.ndarray):
+                kind = f"{observation.dtype} of shape {observation.shape}"
             raise ConfigurationError(
-                f"{where}: the environment returned {shorten(observation)} of shape {shape} and "
-                f"dtype {dtype}, which is not of its observation space {abridge(self.observed)}: "
-                "correct one of them"
+                f"{where}: the environment returned {shorten(observation)}, {kind}, which is not "
+                f"of its observation space {abridge(self.observed)}: correct one of them"
             ) from None
         row: NDArray[Any] = fitting
         if self.observation is not self.observed:
-            row = self.rows(lifted(fitting))[0]
+            row = self.form.rows(_lifted(fitting))[0]
         elif row.dtype != self.dtype:  # Discrete states of other integers
             row = row.astype(self.dtype)
         if row.dtype.kind == "f" and not np.isfinite(row).all():
@@ -206,48 +194,61 @@ class StoredObservations(
         return self._spaces.read(observation, "the environment")
 
 
-def element(actions: NDArray[Any], number: int) -> Any:
-    """A copy of an action of a set; numbers of a Discrete space are scalars."""
-    is_number = actions.ndim == 1 and actions.dtype.kind != "f"
-    return actions[number] if is_number else np.array(actions[number])
-
-
 class StoredForm(NamedTuple):
     """The form that elements of a space of observations are stored in.
 
     Attributes:
+        observed: the space.
         space: of the arrays: Discrete from 0, or a Box of vectors or of uint8 images.
         rows: makes arrays (n, *shape) of n elements: an array, or of Dict and Tuple one for each
             part, as vector environments return them.
     """
 
+    observed: gym.Space[Any]
     space: spaces.Discrete | spaces.Box
     rows: Callable[[Any], NDArray[Any]]
 
+    @classmethod
+    def of(cls, space: gym.Space[Any]) -> StoredForm:
+        """The form of a space, or UnsupportedSpaceError."""
+        match space:
+            case spaces.Discrete(n=n, start=start):
+                states = space if start == 0 else spaces.Discrete(int(n))
+                return cls(space, states, partial(_counted_from, int(start)))
+            case spaces.Box() if 0 in space.shape:
+                reason = "it holds no number at all, and an observation needs at least one"
+                raise _unsupported("observation", space, reason)
+            case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES:
+                return cls(space, space, partial(_as_they_are, dtype))
+            case spaces.Box(shape=(_, _, 1 | 3 | 4), dtype=dtype) if dtype == np.uint8:
+                return cls(space, space, partial(_as_they_are, dtype))
+        if (image := _image_of(space)) is not None:
+            pixels = spaces.Box(0, 255, image.shape, np.uint8)
+            return cls(space, pixels, partial(_as_images, image))
+        leaves = list(_leaves(space))
+        if not leaves or any(not _is_vector(leaf) for leaf in leaves):
+            raise _unsupported("observation", space, _line_for_observations(space))
+        flat = spaces.flatten_space(space)
+        assert isinstance(flat, spaces.Box)
+        dtype = _stored_dtype(np.dtype(flat.dtype))
+        box = spaces.Box(flat.low.astype(dtype), flat.high.astype(dtype), dtype=dtype.type)
+        return cls(space, box, partial(_flattened, space, dtype))
 
-def stored_form(space: gym.Space[Any]) -> StoredForm:
-    """The form that elements of a space of observations are stored in, or UnsupportedSpaceError."""
-    match space:
-        case spaces.Discrete(n=n, start=start):
-            states = space if start == 0 else spaces.Discrete(int(n))
-            return StoredForm(states, partial(_counted_from, int(start)))
-        case spaces.Box() if 0 in space.shape:
-            reason = "it holds no number at all, and an observation needs at least one"
-            raise _unsupported("observation", space, reason)
-        case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES:
-            return StoredForm(space, partial(_as_they_are, dtype))
-        case spaces.Box(shape=(_, _, 1 | 3 | 4), dtype=dtype) if dtype == np.uint8:
-            return StoredForm(space, partial(_as_they_are, dtype))
-    if (image := _image_of(space)) is not None:
-        return StoredForm(spaces.Box(0, 255, image.shape, np.uint8), partial(_as_images, image))
-    leaves = list(_leaves(space))
-    if not leaves or any(not _is_vector(leaf) for leaf in leaves):
-        raise _unsupported("observation", space, _line_for_observations(space))
-    flat = spaces.flatten_space(space)
-    assert isinstance(flat, spaces.Box)
-    dtype = _stored_dtype(np.dtype(flat.dtype))
-    low, high = flat.low.astype(dtype), flat.high.astype(dtype)
-    return StoredForm(spaces.Box(low, high, dtype=dtype.type), partial(_flattened, space, dtype))
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> StoredForm:
+        """The form of a description; ValueError, TypeError, KeyError or AssertionError: of none."""
+        return cls.of(_described_space(description))
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The observed space in JSON."""
+        return _description_of(self.observed)
+
+    def batch(self, observations: Any) -> tuple[NDArray[Any], bool]:
+        """Stored rows (n, *shape) of one element of the space or of several, and whether it was
+        one."""
+        is_one = _is_single(self.observed, observations)
+        return self.rows(_lifted(observations) if is_one else observations), is_one
 
 
 def _leaves(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
@@ -288,7 +289,7 @@ def _image_of(space: gym.Space[Any]) -> _Image | None:
         return None
     low, high = float(space.low.min()), float(space.high.max())
     is_flat = np.all(space.low == low) and np.all(space.high == high)
-    if not (is_flat and _is_bounded(space.low, space.high)):
+    if not is_flat or max(abs(low), abs(high)) > _LARGEST_FLOAT:
         return None
     is_bytes = space.dtype == np.uint8 and (low, high) == (0.0, 255.0)
     if not is_bytes and not (np.dtype(space.dtype).kind == "f" and high in (1.0, 255.0)):
@@ -310,10 +311,6 @@ def _has_many_channels(space: spaces.Box) -> bool:
         and bool((space.high == 255).all())
         and sorted(space.shape)[-2] >= _SIDE_OF_IMAGES
     )
-
-
-def _is_bounded(low: NDArray[Any], high: NDArray[Any]) -> bool:
-    return bool(np.all(np.abs(low) <= _LARGEST_FLOAT) and np.all(np.abs(high) <= _LARGEST_FLOAT))
 
 
 def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -358,22 +355,22 @@ def _fitting(observation: Any, space: gym.Space[Any]) -> Any:
     return row
 
 
-def is_single(space: gym.Space[Any], observation: Any) -> bool:
+def _is_single(space: gym.Space[Any], observation: Any) -> bool:
     """True of one element of a space, in contrast to a batch of them."""
     if isinstance(space, spaces.Dict):
         name, part = next(iter(space.spaces.items()))
-        return is_single(part, observation[name])
+        return _is_single(part, observation[name])
     if isinstance(space, spaces.Tuple):
-        return is_single(space.spaces[0], observation[0])
+        return _is_single(space.spaces[0], observation[0])
     return np.ndim(observation) == len(space.shape or ())
 
 
-def lifted(element: Any) -> Any:
+def _lifted(element: Any) -> Any:
     """An element of a space as a batch of one."""
     if isinstance(element, dict):
-        return {name: lifted(part) for name, part in element.items()}
+        return {name: _lifted(part) for name, part in element.items()}
     if isinstance(element, tuple):
-        return tuple(map(lifted, element))
+        return tuple(map(_lifted, element))
     return element[None]
 
 
@@ -398,64 +395,6 @@ def _as_images(image: _Image, batch: Any) -> NDArray[Any]:
         return np.ascontiguousarray(turned)
     share = (turned.astype(np.float64) - image.low) / max(image.high - image.low, 1e-300)
     return np.round(255.0 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
-
-
-def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
-    """Actions (A, *shape) that numbers stand for, the same for every equal space.
-
-    All elements of a Discrete space that begins elsewhere than at 0 and of MultiDiscrete and
-    MultiBinary, the last number's changing fastest, if they are at most 65,536. Of a bounded Box of
-    up to 32 floats a set that stands for all: of one number five strengths; of more, to let go,
-    which is zero or the nearest to it; each number alone at its least and its largest value; and as
-    many corners of the box, all or drawn, as make 32, or three for each number and one if that
-    is more. What is best under dynamics that are affine
-    in the action lies at a corner. None of any other space.
-    """
-    match space:
-        case spaces.Discrete(start=start, n=n) if start != 0 and n <= MAX_ACTIONS:
-            return np.arange(start, start + n, dtype=np.int64)
-        case spaces.MultiDiscrete() | spaces.MultiBinary():
-            is_binary = isinstance(space, spaces.MultiBinary)
-            sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
-            start = 0 if is_binary else space.start  # type: ignore[union-attr]
-            counts = sizes.ravel().tolist()
-            if not counts or math.prod(counts) > MAX_ACTIONS:
-                return None
-            each = np.indices(counts).reshape(len(counts), -1).T
-            return np.asarray((each.reshape(-1, *sizes.shape) + start).astype(space.dtype))
-        case spaces.Box() if (
-            space.is_bounded()
-            and 1 <= space.low.size <= MOST_NUMBERS
-            and np.dtype(space.dtype).kind == "f"
-        ):
-            return _strengths(space)
-    return None
-
-
-def _strengths(space: spaces.Box) -> NDArray[Any]:
-    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
-    if len(low) == 1:
-        actions = np.linspace(low, high, _STRENGTHS)
-    else:
-        rest = np.clip(0.0, low, high)
-        alone = np.tile(rest, (2 * len(low), 1))
-        alone[np.arange(2 * len(low)), np.repeat(np.arange(len(low)), 2)] = np.stack(
-            [low, high], axis=1
-        ).ravel()
-        # A fixed stream: the set belongs to the space, like its bounds.
-        rng, largest = np.random.default_rng(0), max(_LARGEST_SET, 1 + _PER_NUMBER * len(low))
-        if len(low) <= _MOST_COUNTED:
-            corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
-            corners = corners[np.sort(rng.permutation(len(corners))[: largest - 1 - 2 * len(low)])]
-        else:
-            shape = largest - 1 - 2 * len(low), len(low)
-            corners = np.where(rng.random(shape) < 0.5, low, high)
-        actions = np.concatenate([rest[None], alone])
-        actions = np.concatenate([actions, corners])
-        # Where zero is a bound some of them are one.
-        _, first = np.unique(actions, axis=0, return_index=True)
-        actions = actions[np.sort(first)]
-    return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
 
 
 def _unsupported(name: str, space: Any, advice: str) -> UnsupportedSpaceError:
@@ -510,7 +449,7 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
 
 
 def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
-    """A space of observations in JSON, which :func:`described_space` reads."""
+    """A space of observations in JSON, which :func:`_described_space` reads."""
     match space:
         case spaces.Dict():
             return {"dict": [[name, _description_of(part)] for name, part in space.spaces.items()]}
@@ -536,14 +475,14 @@ def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
     return {"box": [list(space.shape), str(dtype), *bounds]}
 
 
-def described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
+def _described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
     """The space of a description; ValueError, TypeError, KeyError or AssertionError: it is none."""
     ((kind, content),) = description.items()
     match kind:
         case "dict":
-            return spaces.Dict({str(name): described_space(part) for name, part in content})
+            return spaces.Dict({str(name): _described_space(part) for name, part in content})
         case "tuple":
-            return spaces.Tuple([described_space(part) for part in content])
+            return spaces.Tuple([_described_space(part) for part in content])
         case "discrete":
             return spaces.Discrete(content[0], start=content[1])
         case "multibinary":

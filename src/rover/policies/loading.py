@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from rover.envs.spaces import described_space, stored_form
+from rover.envs.spaces import StoredForm
 from rover.errors import ArtefactError, ConfigurationError
 from rover.operators import Kernel
 from rover.policies.contexts import ContextPolicy
@@ -84,9 +84,7 @@ def load_policy(
         policy = _TYPES[stored["type"]].from_content(stored, **own_parts)
         policy.details = dict(stored["details"])
         seen = policy.details.get("observation_space")
-        if seen is not None and stored_form(described_space(seen)).space.shape != (
-            policy.observation_shape
-        ):
+        if seen is not None and StoredForm.described(seen).space.shape != policy.observation_shape:
             raise ArtefactError("its observation space has another shape than its observations")
         actions = policy.action_set
         if actions is not None and not (

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.envs import Spaces
-from rover.envs.spaces import StoredForm, described_space, element, is_single, lifted, stored_form
+from rover.envs.discrete_actions import element
+from rover.envs.spaces import StoredForm
 from rover.errors import ConfigurationError
 from rover.features import as_tensor
 from rover.operators.kernels import require_finite
@@ -69,7 +70,7 @@ class Policy(nn.Module, ABC):
         self.n_components = n_components
         self.details: dict[str, Any] = dict(details or {})
         self._rng = np.random.default_rng(0)  # of `predict` without one
-        self._described: tuple[Any, tuple[gym.Space[Any], StoredForm] | None] = (None, None)
+        self._described: tuple[Any, StoredForm | None] = (None, None)
 
     @property
     def action_set(self) -> NDArray[Any] | None:
@@ -136,24 +137,21 @@ class Policy(nn.Module, ABC):
         return batch
 
     @property
-    def _observed(self) -> tuple[gym.Space[Any], StoredForm] | None:
-        """The environment's space and its stored form; None where both are one.
+    def _observed(self) -> StoredForm | None:
+        """The stored form of the environment's observations; None where it is their own.
 
         They are made once for a description, since an action is asked for at every step.
         """
         description = self.details.get("observation_space")
         if description is not self._described[0]:
-            made = None
-            if description is not None:
-                space = described_space(description)
-                made = space, stored_form(space)
+            made = None if description is None else StoredForm.described(description)
             self._described = description, made
         return self._described[1]
 
     def _stored(self, observations: Any) -> Any:
         """A batch of observations of the environment, (n, *shape) as they are stored."""
         observed = self._observed
-        return observations if observed is None else observed[1].rows(observations)
+        return observations if observed is None else observed.rows(observations)
 
     def probs(self, observations: Any) -> NDArray[np.float64]:
         """Action probabilities (n, A) of a batch of observations.
@@ -210,9 +208,9 @@ class Policy(nn.Module, ABC):
             component: what :meth:`draw_component` drew at the episode's start; None draws one
                 for this step alone, which is :meth:`probs`.
         """
-        is_stored = self._observed is None
-        batch = np.asarray(observation)[None] if is_stored else self._stored(lifted(observation))
-        return self._as_taken(self.choose(batch[0], rng, component))
+        observed = self._observed
+        one = np.asarray(observation)[None] if observed is None else observed.batch(observation)[0]
+        return self._as_taken(self.choose(one[0], rng, component))
 
     def choose(
         self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
@@ -297,9 +295,7 @@ class Policy(nn.Module, ABC):
             is_one = batch.shape == self.observation_shape
             batch = batch[None] if is_one else batch
         else:
-            space, form = observed
-            is_one = is_single(space, observation)
-            batch = form.rows(lifted(observation) if is_one else observation)
+            batch, is_one = observed.batch(observation)
         if batch.shape[1:] != self.observation_shape:
             raise ConfigurationError(
                 f"observations of shape {batch.shape[1:]} do not fit a policy for "
