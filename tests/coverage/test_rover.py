@@ -107,7 +107,7 @@ def test_the_progress_bar_shows_coverage(capsys, monkeypatch):
     for name, value in {"TTY_COMPATIBLE": "1", "NO_COLOR": "1", "COLUMNS": "200"}.items():
         monkeypatch.setenv(name, value)
     Rover(GridWorld("S.."), **QUICK).learn(50, progress_bar=True)
-    assert "coverage 100%  J/J* 1.000" in capsys.readouterr().err
+    assert "coverage 100%, J/J* 1.000" in capsys.readouterr().err
 
 
 def test_a_learning_rate_that_breaks_the_encoder_stops_the_run():

@@ -132,5 +132,5 @@ def test_no_block_of_a_page_is_of_an_unknown_kind(page):
     """None is left out by its name: text is shown only, a toctree lists pages."""
     opened = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
     assert len(opened) % 2 == 0
-    kinds = {line.removeprefix("```") for line in opened[::2]}
-    assert kinds <= {"python", "bash", "text", "bibtex", "{toctree}"}
+    kinds = {line.removeprefix("```").split(" ")[0] for line in opened[::2]}
+    assert kinds <= {"python", "bash", "text", "bibtex", "{toctree}", "{include}"}
