@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from rover import Rover, load_policy
 from rover.coverage.config import RoverConfig, Schedule, is_physical, resolve
-from rover.coverage.represent import network_config, with_network
 from rover.data import Buffer, draw_transitions
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
-from rover.features import EncoderConfig, make_encoder
+from rover.features import EncoderConfig, encoder_config, make_encoder
 from rover.policies import policy as policies
 from rover.storage import read_lines, write_tensors
 from rover.training.config import DEFAULT_DISCOUNT, validate_settings
@@ -39,7 +38,6 @@ def test_nothing_is_learned_unless_somebody_asks(name):
     assert resolve(config, SPACES[name]) == config
     asked = resolve(make_config("default", representation="byol"), SPACES[name])
     assert (asked.kernel, asked.bandwidth) == ("gaussian", 0.1)
-    assert with_network(asked, SPACES[name]).feature_dim == 200
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -48,9 +46,6 @@ def test_a_kernel_takes_physical_quantities_as_they_are_and_encodes_the_rest(nam
     config = resolve(make_config("default", **settings), SPACES[name])
     learned = "identity" if name in ("states", "short") else "info_nce"
     assert (config.representation, config.kernel is None) == (learned, False)
-    if learned == "info_nce":
-        kind = "conv" if name == "image" else "mlp"
-        assert network_config(config, SPACES[name]).kind == kind
 
 
 def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word():
@@ -100,7 +95,7 @@ def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_not(low, size
 
 
 def paper_encoder(space: spaces.Space[Any]) -> EncoderConfig:
-    return network_config(resolve(RoverConfig(**Rover.presets["paper"]), space), space)
+    return encoder_config(space, architecture="paper")
 
 
 def test_the_image_head_of_the_paper():

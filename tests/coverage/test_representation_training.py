@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.represent import check_collapse
 from rover.coverage.trainer import RepresentationTrainer
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
     Observations,
+    check_collapse,
     copied_tensors,
     custom_encoder,
     encoder_config,

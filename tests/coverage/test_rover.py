@@ -3,7 +3,7 @@
 import functools
 import itertools
 import warnings
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +13,8 @@ from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 from rover import Rover
 from rover.envs import GridWorld
 from rover.errors import NonFiniteError, RoverWarning, SingularSolveError
-from rover.policies import CoveragePolicy
 
-LEARNED = {"representation": "info_nce"}
-NETS = {"onehot": {**SMALL_NET, **LEARNED}, "symbols": {**SMALL_CONV, **LEARNED}}
+NETS = {"onehot": SMALL_NET, "symbols": SMALL_CONV}
 SETTINGS: dict[str, dict[str, Any]] = {
     name: {**QUICK, **NETS.get(name, {})} for name in ENVIRONMENTS
 }
@@ -62,15 +60,13 @@ def test_every_kind_of_environment_gets_a_policy(name):
     summary = agent.summary()
     assert summary["steps"] == 75
     # A constant of landmarks is no figure.
-    assert (summary["sink_mass"] is None) == agent._representation.has_landmarks
+    assert (summary["sink_mass"] is None) == (agent._representation.plans_on == "landmarks")
     assert 0 <= (summary["sink_mass"] or 0.0) <= 1.001
     assert (summary["states_total"] is not None) == (name in KNOWN_STATES)
 
 
 def test_global_random_state_is_neither_read_nor_moved():
     import random
-
-    import torch
 
     batch = np.arange(5)
     before = shared_run("state").policy.probs(batch)
@@ -83,7 +79,6 @@ def test_global_random_state_is_neither_read_nor_moved():
 
 
 def test_threads_are_as_they_were():
-    import torch
 
     before = torch.get_num_threads()
     learn("state", threads=2 if before == 1 else 1)
@@ -143,21 +138,12 @@ def test_errors_of_the_environment_are_its_own():
 
 @pytest.mark.parametrize("name", ["state", "onehot", "pixels", "vector"])
 def test_collecting_follows_the_policy_that_is_handed_over(name):
-    """Where the plan stood its features are taken again, elsewhere the encoder's."""
     agent = learn(name)
     agent._plan_and_follow()
-    table, policy = agent.buffer.observations, cast(CoveragePolicy, agent._policy)
-    seen, rows = torch.tensor(table.rows), torch.arange(len(table.rows))
-    features = policy.features(seen)
-    halves = [policy.tabulated(table, features[:known]) for known in (len(rows) // 2, 0)]
-    for tabulated in (agent._tabulated, *halves):
-        shares = torch.softmax(tabulated._logits(seen, rows), 1)
-        np.testing.assert_allclose(shares.detach(), policy.probs(table.rows), atol=1e-6)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CoveragePolicy, "features", None)  # its plan has stood at the start
-        assert agent._tabulated._logits(seen[:1], rows[:1]).shape == (1, policy.n_actions)
-        with pytest.raises(TypeError):
-            halves[1]._logits(seen[:1], rows[:1])
+    draws, rows = np.random.default_rng(0), agent.buffer.observations.rows
+    taken = [agent._tabulated.sample(2, draws) for _ in range(2000)]
+    shares = np.bincount(taken, minlength=agent.buffer.n_actions) / 2000
+    np.testing.assert_allclose(shares, agent._policy.probs(rows[2:3])[0], atol=0.05)
 
 
 @pytest.mark.parametrize("name", ["bytes", "numbers", "vector"])

@@ -124,6 +124,7 @@ ENVIRONMENTS: Mapping[str, Callable[[], gym.Env[Any, Any]]] = {
 }
 
 SMALL_NET: Mapping[str, Any] = {
+    "representation": "info_nce",
     "feature_dim": 12,
     "hidden_sizes": (24,),
     "batch_size": 64,

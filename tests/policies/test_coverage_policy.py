@@ -26,8 +26,8 @@ pytestmark = [
 
 KINDS = {
     "state": {},
-    "onehot": {**SMALL_NET, "representation": "info_nce"},
-    "pixels": {**SMALL_CONV, "encoder_updates": 1, "representation": "info_nce"},
+    "onehot": {**SMALL_NET},
+    "pixels": {**SMALL_CONV, "encoder_updates": 1},
     "hashed pixels": {},
     "mountain car": {},
     "onehot, linear kernel": {**SMALL_NET, "kernel": "linear"},
@@ -112,9 +112,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
 
 
 def test_the_handed_over_policy_does_not_follow_later_training():
-    agent = Rover(
-        ENVIRONMENTS["onehot"](), seed=1, representation="byol", **QUICK, **SMALL_NET
-    ).learn(150)
+    agent = Rover(ENVIRONMENTS["onehot"](), seed=1, **QUICK, **SMALL_NET).learn(150)
     policy, batch = agent.policy, batch_of(agent, 4)
     before = policy.probs(batch)
     agent.learn(50)

@@ -76,7 +76,7 @@ from pathlib import Path
 import numpy as np
 import rover
 from rover.baselines.maxent import _KernelDensity, _MaxentConfig
-from rover.coverage.represent import check_collapse
+from rover.features import check_collapse
 from rover.features.networks import torch_threads
 
 warnings.simplefilter("ignore")

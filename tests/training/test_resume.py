@@ -98,9 +98,7 @@ GRID: dict[str, Any] = {"layout": "S....\n.#.#.\n.....", "horizon": 40}
 CASES: dict[str, Case] = {
     "rover, states": agent("rover", "state", 150, **QUICK),
     "rover, paper": agent("rover", "onehot", 150, **QUICK, **SMALL_NET, **SMALL_PAPER),
-    "rover, pixels": agent(
-        "rover", "pixels", 100, **QUICK, **SMALL_CONV, representation="info_nce"
-    ),
+    "rover, pixels": agent("rover", "pixels", 100, **QUICK, **SMALL_CONV),
     "rover, landmarks": agent("rover", "mountain car", 150, **QUICK, measure_share=10),
     "rover, pictures": agent("rover", Disc, 150, **QUICK, measure_share=0),
     "rover, torques": agent(

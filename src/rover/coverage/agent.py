@@ -103,7 +103,7 @@ class Rover(CoverageRun):
                 figures |= self._representation.train()
             if not schedule.looks(step):
                 return None
-            on_landmarks = isinstance(self._explorers[-1], LandmarkExplorer)
+            on_landmarks = any(isinstance(one, LandmarkExplorer) for one in self._explorers)
             is_due = schedule.is_due(step, on_landmarks=on_landmarks)
             self._suit()
             return figures | self._representation.renew() if is_due else None
@@ -120,10 +120,10 @@ class Rover(CoverageRun):
         """The model of states, of landmarks, or of a kernel with `growth` times the ridge."""
         config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
         encoder, _ = seen.policy_parts()
-        if seen.has_kernel:
+        if seen.plans_on == "kernel":
             rng = self._batch_rng
             return kernel_planning_model(seen, cover, config, buffer, rng, growth=growth), encoder
-        if seen.has_landmarks:
+        if seen.plans_on == "landmarks":
             landmarks = seen.landmarks(config.n_landmarks, anew=anew)
             return landmark_planning_model(landmarks, encoder, cover, most=config.n_landmarks)
         counts = self.world.counts
@@ -144,6 +144,6 @@ class Rover(CoverageRun):
         return CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon), plan
 
     def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
-        if self._representation.has_kernel:
+        if self._representation.plans_on == "kernel":
             return tamed(self._improve, step=self.num_timesteps)
         return self._improve(anew=anew)

@@ -247,7 +247,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-LANDMARKS_SHARE = 0.2
+_LANDMARKS_SHARE = 0.2
 """Share of all steps between two policies on landmarks, which do not collect."""
 
 
@@ -277,23 +277,19 @@ class Schedule:
 
     def looks(self, step: int) -> bool:
         """True if the kind of world is looked at after a step, whether or not a policy is due."""
-        return self._is_first(step) or (step >= self.begin and step % self.every == 0)
+        is_first = self.has_first and step == self.begin
+        return is_first or (step >= self.begin and step % self.every == 0)
 
     def is_due(self, step: int, *, on_landmarks: bool = False) -> bool:
         """True if a policy is due after a step, of landmarks more seldom."""
-        return self._is_first(step) or step % self._spacing(step, on_landmarks) == 0
-
-    def _is_first(self, step: int) -> bool:
-        return self.has_first and step == self.begin
-
-    def _spacing(self, step: int, on_landmarks: bool) -> int:
-        """Steps between updates: a multiple of `every` that grows with the data."""
-        share = max(self.share, LANDMARKS_SHARE) if on_landmarks else self.share
-        due = self.every * max(1, math.floor(share * step / self.every))
-        # `due` stays the same for every / share steps, which begin with an update. Once it is more
-        # than these, updates are as many of them apart as the largest power of two says.
-        stretch = self.every * round(1.0 / share) if share > 0.0 else due
-        return due if due <= stretch else stretch * 2 ** math.floor(math.log2(due / stretch))
+        share = max(self.share, _LANDMARKS_SHARE) if on_landmarks else self.share
+        spacing = self.every * max(1, math.floor(share * step / self.every))
+        # The spacing stays the same for every / share steps, which begin with an update. Once it is
+        # more than these, updates are as many of them apart as the largest power of two says.
+        stretch = self.every * round(1.0 / share) if share > 0.0 else spacing
+        if spacing > stretch:
+            spacing = stretch * 2 ** math.floor(math.log2(spacing / stretch))
+        return step % spacing == 0 or (self.has_first and step == self.begin)
 
 
 def own_objects(

@@ -44,6 +44,9 @@ class Cover:
         target: from observations (n, *shape) to their weights (n,) ≥ 0, relative to one another.
             The target distribution of parts is in proportion to the mean weights of their
             observations. None: as even as possible.
+
+    Attributes:
+        has_target: whether a distribution is wanted that need not be even.
     """
 
     _parts: FloatArray
@@ -59,18 +62,8 @@ class Cover:
         self._world, self._buffer = world, world.buffer
         self._part = part
         self._bandwidth = bandwidth or DEFAULT_BANDWIDTH
-        self._target = target
+        self._target, self.has_target = target, target is not None
         self.forget()
-
-    @property
-    def is_all(self) -> bool:
-        """True if whole observations are to be covered."""
-        return self._part is None
-
-    @property
-    def has_target(self) -> bool:
-        """True if a distribution is wanted that need not be even."""
-        return self._target is not None
 
     def forget(self) -> None:
         """Forget the parts, so that the next are computed in one go."""
@@ -97,7 +90,7 @@ class Cover:
 
     def groups(self) -> IntArray:
         """Group (N,) of every observation, where states are exact: equal for equal parts."""
-        if self.is_all:
+        if self._part is None:
             return np.arange(len(self._buffer.observations))
         return np.unique(self.parts(), axis=0, return_inverse=True)[1].reshape(-1)
 
@@ -132,7 +125,7 @@ class Cover:
 
     def gram(self, observations: IntArray) -> Tensor | None:
         """Similarity (n, n) of the parts of observations (n,); None: of their features."""
-        if self.is_all:
+        if self._part is None:
             return None
         values = self.parts()
         low, width = feature_units(self._buffer, values, repeats=self._world.kind != "landmarks")
@@ -150,7 +143,7 @@ class Cover:
             observations: of the buffer, by index.
             are_dimensions: whether the features are the dimensions of vector observations.
         """
-        if self.is_all:
+        if self._part is None:
             return features, None
         if are_dimensions and not callable(self._part):
             return features, np.array(self._part)

@@ -137,7 +137,7 @@ class StateExplorer:
 
     def observe(self, row: int, *, done: bool) -> None:
         """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
-        self._extend()
+        self._make_room()
         is_news = self.model.add(row)
         x, action = self._buffer.inputs[row], self._buffer.actions[row]
         # A plan stops with a transition that it headed for, which is then less novel.
@@ -149,13 +149,13 @@ class StateExplorer:
             self._exhausted = False
             self._path.clear()
 
-    def _extend(self) -> None:
+    def _make_room(self) -> None:
         if self.model.extend():
             self._plan, self._exhausted = None, False
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         """The next action at an observation, by its index; None: nothing novel can be reached."""
-        self._extend()
+        self._make_room()
         if self.model.is_certain and not self._path and not self._exhausted:
             self._path = self.model.most_novel_path(observation, rng)
             self._exhausted = not self._path
@@ -292,10 +292,12 @@ def explorers_of(
         representation: the points that landmarks lie in.
         config: resolved settings.
     """
-    buffer, share = world.buffer, config.exploration_epsilon
-    chance = RandomExplorer(buffer, first=config.seed_steps, share=share)
+    buffer, first, share = world.buffer, config.seed_steps, config.exploration_epsilon
+    chance: list[Explorer] = []
+    if first or share:
+        chance = [RandomExplorer(buffer, first=first, share=share)]
     if config.collect != "plan":
-        return [chance]
+        return chance
     explorer = latest[-1] if latest else None
     if world.kind == "contexts":
         if not isinstance(explorer, ContextExplorer):
@@ -314,7 +316,7 @@ def explorers_of(
                 search = False  # which finds nothing sooner in images, at twice the time
             contacts = _contact_search(buffer, representation, config)
             explorer = LandmarkExplorer(model, buffer, search=search, contacts=contacts)
-    return [chance, explorer]
+    return [*chance, explorer]
 
 
 def _contact_search(

@@ -85,11 +85,6 @@ class PlanningModel:
     action_repeat: int = 1
     is_comparable: bool = True
 
-    @property
-    def worst_column(self) -> float:
-        """The largest mass that any anchor and action keep on the anchors."""
-        return float(self.operator.transition.sum(1).max())
-
 
 def state_planning_model(
     counts: Counts, basis: Tensor, config: RoverConfig, cover: Cover, buffer: Buffer
@@ -209,10 +204,6 @@ class WarmStart:
     dual: Tensor
     step_size: float
 
-    def fits(self, model: PlanningModel) -> bool:
-        """True if a model has the same anchors, made of as many pairs."""
-        return self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
-
 
 class Improvement(NamedTuple):
     """A policy that mirror descent has planned.
@@ -253,7 +244,12 @@ def improve(
     discount = config.discount**model.action_repeat
     dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
     continues = config.warm_start and model.is_comparable and not model.on_landmarks
-    if continues and warm is not None and warm.fits(model):
+    if (
+        continues
+        and warm is not None
+        and warm.pairs == model.n_pairs
+        and np.array_equal(warm.anchors, model.anchors)
+    ):
         dual = warm.dual
         if model.outcome_variance > 0.0:
             dual = _KEPT * dual
@@ -286,7 +282,7 @@ def improve(
             "model_objective": descent.occupancy.objective,
             # On landmarks every row leads to the sink with the same small probability.
             "sink_mass": None if model.on_landmarks else descent.occupancy.sink_mass,
-            "column_sum_max": model.worst_column,
+            "column_sum_max": float(model.operator.transition.sum(1).max()),
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),
             "pairs": model.n_pairs,

@@ -8,27 +8,25 @@ interpolate. An encoder is learned where a preset or the user asks for one.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.arrays import FloatArray, IntArray, evenly_spaced
+from rover.arrays import FloatArray, IntArray
 from rover.coverage.config import UNBOUNDED, RoverConfig, is_physical
 from rover.coverage.cover import Cover, feature_units
 from rover.coverage.images import ImageFeatures
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import draw_transitions
-from rover.errors import NonFiniteError, RoverWarning
 from rover.features import (
     Encoder,
     EncoderConfig,
     RepresentationLoss,
+    check_collapse,
     copied_tensors,
     custom_encoder,
     encoder_config,
@@ -43,8 +41,6 @@ from rover.world.model import LANDMARKS, LandmarkModel
 from rover.world.net import FIRST_UNITS
 from rover.world.regression import SEARCHED_FIT, USUAL_FIT
 from rover.world.world import World
-
-_COLLAPSED_COSINE = 0.95
 
 _EXPLORED_IN_IMAGES = 200
 """Most landmarks of exploration plans in features of images: 600 explore PointMaze Medium no sooner
@@ -76,14 +72,12 @@ class Representation:
         self.forget()
 
     @property
-    def has_kernel(self) -> bool:
-        """True if policies are planned with a kernel: neither on states nor on landmarks."""
-        return not isinstance(self.kernel, Dirac | Interpolation)
-
-    @property
-    def has_landmarks(self) -> bool:
-        """True if policies are planned on landmarks."""
-        return isinstance(self.kernel, Interpolation) and self._world.kind == "landmarks"
+    def plans_on(self) -> Literal["states", "landmarks", "kernel"]:
+        """Where policies are planned."""
+        if not isinstance(self.kernel, Dirac | Interpolation):
+            return "kernel"
+        is_between = isinstance(self.kernel, Interpolation)
+        return "landmarks" if is_between and self._world.kind == "landmarks" else "states"
 
     def train(self) -> dict[str, float]:
         """Follow the data; returns metrics."""
@@ -178,14 +172,14 @@ class Scaled(Representation):
     def __init__(
         self, world: World, cover: Cover, space: gym.Space[Any], kernel: Kernel | None = None
     ) -> None:
-        encoder = make_encoder(scale_config(space), torch.Generator())
+        encoder = make_encoder(_scale_config(space), torch.Generator())
         self._unbounded = _unbounded_dimensions(space)
         super().__init__(world, cover, encoder, Interpolation() if kernel is None else kernel)
 
     def train(self) -> dict[str, float]:
         """Take the units from the data."""
         rows = self._buffer.observations.rows
-        if len(self._buffer) < FIRST_UNITS or self.has_landmarks:
+        if len(self._buffer) < FIRST_UNITS or self.plans_on == "landmarks":
             return {}
         repeats = self._world.kind != "landmarks"
         values = rows.reshape(len(rows), -1).astype(np.float64)
@@ -329,7 +323,7 @@ def make_representation(
         return Scaled(world, cover, space, kernel)
     module: nn.Module | None = objects.get("encoder")
     encoder = (
-        make_encoder(network_config(config, space), generator, gain=config.initial_gain)
+        make_encoder(_network_config(config, space), generator, gain=config.initial_gain)
         if module is None
         else custom_encoder(module, space)
     )
@@ -342,7 +336,7 @@ def suited(latest: Representation, world: World, cover: Cover, space: Any) -> Re
 
     Images and long vectors are states as long as they repeat.
     """
-    if latest.has_kernel or is_physical(space) or isinstance(space, gym.spaces.Discrete):
+    if latest.plans_on == "kernel" or is_physical(space) or isinstance(space, gym.spaces.Discrete):
         return latest
     wanted: type[States | Slow | Scaled] = States
     if world.kind == "landmarks":
@@ -350,22 +344,7 @@ def suited(latest: Representation, world: World, cover: Cover, space: Any) -> Re
     return latest if type(latest) is wanted else wanted(world, cover, space)
 
 
-def with_network(config: RoverConfig, space: gym.Space[Any]) -> RoverConfig:
-    """The configuration with the sizes of the encoder that is trained, where it names none.
-
-    Raises:
-        ConfigurationError: as of :func:`network_config`.
-    """
-    if config.representation == "identity" or config.encoder == "custom":
-        return config
-    encoder = network_config(config, space)
-    filled = {"feature_dim": encoder.feature_dim, "normalization": encoder.normalization}
-    if encoder.kind == "mlp":
-        return config.model_copy(update={**filled, "hidden_sizes": encoder.hidden_sizes})
-    return config.model_copy(update=filled)
-
-
-def network_config(config: RoverConfig, space: gym.Space[Any]) -> EncoderConfig:
+def _network_config(config: RoverConfig, space: gym.Space[Any]) -> EncoderConfig:
     """The encoder that a configuration trains on a space.
 
     Raises:
@@ -382,7 +361,7 @@ def network_config(config: RoverConfig, space: gym.Space[Any]) -> EncoderConfig:
     )
 
 
-def scale_config(space: gym.Space[Any]) -> EncoderConfig:
+def _scale_config(space: gym.Space[Any]) -> EncoderConfig:
     """The encoder of vectors that are only scaled, by their bounds where they have any."""
     encoder = encoder_config(space, kind="scale")
     low, high = np.array(encoder.low), np.array(encoder.high)
@@ -396,47 +375,3 @@ def _unbounded_dimensions(space: gym.Space[Any]) -> IntArray:
     assert isinstance(space, gym.spaces.Box)
     bounds = np.abs(np.stack([space.low, space.high]).astype(np.float64)).reshape(2, -1)
     return np.flatnonzero((bounds > UNBOUNDED).any(axis=0))
-
-
-def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
-    """Measure how far apart the features of distinct observations are, and warn if they are not.
-
-    Args:
-        features: (m, z), one row per distinct observation, m ≥ 2; 1,024 of them are looked at,
-            evenly spaced.
-
-    Returns:
-        ``feature_cosine``, the mean cosine over pairs of different observations, and
-        ``feature_rank``, exp of the entropy of the normalised singular values (the effective rank
-        of Roy and Vetterli, 2007), between 1 and min(m, z).
-
-    Raises:
-        NonFiniteError: a feature is NaN or infinite.
-
-    Warns:
-        RoverWarning: the mean cosine is above 0.95.
-    """
-    points = features[evenly_spaced(len(features), 1024)].astype(np.float64)  # (m, z)
-    if not np.isfinite(points).all():
-        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise NonFiniteError(
-            f"the features of observation {row} are not finite: lower the learning rate, and "
-            "check that the observations are finite"
-        )
-    m, norms = len(points), np.linalg.norm(points, axis=1, keepdims=True)
-    unit = points / np.where(norms > 0.0, norms, 1.0)
-    unit[norms[:, 0] == 0.0] = 1.0 / math.sqrt(points.shape[1])  # zeros are as collapsed as equals
-    cosine = (float(np.square(unit.sum(axis=0)).sum()) - m) / (m * (m - 1))
-    values = torch.linalg.svdvals(torch.from_numpy(points)).numpy()  # numpy's bits follow threads
-    shares = values[values > 0.0] / max(float(values.sum()), np.finfo(np.float64).tiny)
-    rank = float(np.exp(-(shares * np.log(shares)).sum()))
-    if cosine > _COLLAPSED_COSINE:
-        warnings.warn(
-            f"the features of {m} distinct observations have a mean cosine of {cosine:.3f} and an "
-            f"effective rank of {rank:.1f}: the representation has collapsed, or has not come "
-            "apart yet, and the model will take different states for one. Try more encoder updates "
-            "per step, a lower temperature, or the 'info_nce' objective",
-            RoverWarning,
-            stacklevel=2,
-        )
-    return {"feature_cosine": cosine, "feature_rank": rank}

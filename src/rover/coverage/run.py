@@ -16,11 +16,11 @@ from rover.coverage.config import RoverConfig, Schedule, own_objects, resolve
 from rover.coverage.cover import Cover, objective_of, target_function
 from rover.coverage.explore import Explorer, StateExplorer
 from rover.coverage.improve import Improvement, WarmStart
-from rover.coverage.represent import make_representation, with_network
+from rover.coverage.represent import make_representation
 from rover.envs import FiniteMDP, Spaces
 from rover.errors import RoverWarning
-from rover.operators import Interpolation, Objective
-from rover.policies import ContextPolicy, CoveragePolicy
+from rover.operators import Objective
+from rover.policies import ContextPolicy, CoveragePolicy, TabulatedPolicy
 from rover.training.agent import Agent, FinalPolicy
 
 _LARGEST_COLUMN_SUM = 1.5
@@ -42,7 +42,7 @@ class CoverageRun(Agent[RoverConfig]):
         space = Spaces.of(env).observation
         if config.contexts:
             check_size(space)
-        return with_network(resolve(super().resolve(config, env), space), space)
+        return resolve(super().resolve(config, env), space)
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
         self._objects, settings = own_objects(overrides, self.presets[self.preset])
@@ -53,8 +53,8 @@ class CoverageRun(Agent[RoverConfig]):
         streams = np.random.SeedSequence([self.seed, 0]).spawn(2)
         self._rng, self._batch_rng = map(np.random.default_rng, streams)
         generator = torch.Generator().manual_seed(self.seed)
-        is_contextual = config.contexts and config.collect == "plan"
-        self.world.chosen = "contexts" if is_contextual else config.kind
+        self._explores = config.collect == "plan"  # else data comes from the policy
+        self.world.chosen = "contexts" if config.contexts and self._explores else config.kind
         self._schedule = Schedule.of(config)
         target = target_function(config, self.env, self._objects)
         part = self._objects.get("cover", config.cover)
@@ -91,11 +91,6 @@ class CoverageRun(Agent[RoverConfig]):
         """A policy of all transitions; `anew`: on landmarks that no exploration plan looks at."""
 
     @property
-    def _explores(self) -> bool:
-        """True if data comes from exploration plans, and not from the policy."""
-        return self.config.collect == "plan"
-
-    @property
     def _has_contexts(self) -> bool:
         """True if each episode is explored on a graph of its own."""
         return self.world.chosen == "contexts"
@@ -107,11 +102,9 @@ class CoverageRun(Agent[RoverConfig]):
     def _follow(self, policy: CoveragePolicy) -> None:
         """Make a policy the latest one, which collects where no exploration plan does."""
         self._policy = policy
-        # The units of landmarks are the policy's own, so that its features are not the agent's.
-        is_own = isinstance(policy.kernel, Interpolation) or len(self.buffer) == 0
-        none = torch.zeros(0, policy.encoder.feature_dim, dtype=torch.float64)
-        features = none if is_own else self._representation.features()
-        self._tabulated = policy.tabulated(self.buffer.observations, features)
+        self._tabulated = TabulatedPolicy(
+            self.buffer.observations, lambda seen, _: policy.component_logits(seen)
+        )
 
     def _plan_and_follow(self) -> dict[str, Any]:
         """Plan a policy and make it the latest one; figures of it."""
@@ -169,17 +162,12 @@ class CoverageRun(Agent[RoverConfig]):
 
     # return
 
-    @property
-    def _keeps_latest(self) -> bool:
-        """True if the latest policy is always the final one, as in the paper."""
-        # The exact J is of all states, and visited cells are of an even coverage: no judges of a
-        # policy that covers something else.
-        is_exact = self.measures.evaluator is not None
-        is_judged = self.config.cover is None if is_exact else self.config.target is None
-        return self.preset != "default" or not is_judged or self._has_contexts
-
     def _note_measured(self, record: Mapping[str, Any]) -> None:
-        if self._keeps_latest or _is_broken(record):
+        # The paper returns its latest policy. The exact J is of all states, and visited cells are
+        # of an even coverage: no judges of a policy that covers something else.
+        config, is_exact = self.config, self.measures.evaluator is not None
+        is_judged = config.cover is None if is_exact else config.target is None
+        if self.preset != "default" or not is_judged or self._has_contexts or _is_broken(record):
             return
         spread = self.measures.spread_of(record)
         if spread is not None and (self._best is None or spread > self._best[0]):

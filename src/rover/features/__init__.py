@@ -15,6 +15,7 @@ from rover.features.encoders import (
 from rover.features.losses import (
     ActionPredictor,
     RepresentationLoss,
+    check_collapse,
     info_nce_loss,
     self_predictive_loss,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Observations",
     "RepresentationLoss",
     "as_tensor",
+    "check_collapse",
     "copied_tensors",
     "custom_encoder",
     "encoder_config",

@@ -107,24 +107,6 @@ class CoveragePolicy(Policy):
         # Logits are free up to a constant: the logarithms of the mixed probabilities are some.
         return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)
 
-    def tabulated(self, table: ObservationTable, features: Tensor) -> TabulatedPolicy:
-        """This policy on the rows of `table`, which needs no encoder where features are known.
-
-        Args:
-            table: the observations, which may grow.
-            features: of the first n of them, (n, z) float64, as :meth:`features` gives.
-        """
-
-        def logits(observations: Tensor, rows: Tensor) -> Tensor:
-            # Rows are ascending, so those with known features come first.
-            n_stored = int((rows < len(features)).sum())
-            used = features[rows[:n_stored]]
-            if n_stored < len(rows):
-                used = torch.cat([used, self.features(observations[n_stored:])])
-            return self.logits_from_features(used)
-
-        return TabulatedPolicy(table, logits)
-
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned, with the parts that are the user's own."""
