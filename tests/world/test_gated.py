@@ -51,7 +51,7 @@ def test_what_moves_on_contact_is_found_by_its_statistics(buffer, sums):
         flag.add(begin, int(rng.integers(2)), end, False, False)
     rests = GatedSums(flag, size=50)
     rests.extend(400)
-    assert rests.gated.tolist() == [1]
+    assert rests.units.gated.tolist() == [1]
     # a world without contacts has no gate
     smooth = Buffer((2,), np.float64, 2)
     rng, row = np.random.default_rng(0), smooth.observations.intern(np.zeros(2))
@@ -142,7 +142,7 @@ def test_a_feature_that_begins_to_move_is_found():
     sums.extend(500)
     assert sums.n_moving == 0
     sums.extend(600)  # a fifth more transitions
-    assert sums.gated.tolist() == [1]
+    assert sums.units.gated.tolist() == [1]
     assert sums.n_moving == 10
 
 
@@ -170,9 +170,9 @@ def test_a_speed_without_friction_is_no_object(turns):
     for covered in (None, np.array([0, 2])):
         sums = GatedSums(buffer, covered, size=50)
         sums.extend(600)
-        assert sums.gated.tolist() == [2]
-        assert 0 not in sums.still
-        assert not sums.at_rest
+        assert sums.units.gated.tolist() == [2]
+        assert 0 not in sums.units.still
+        assert not sums.units.at_rest
 
 
 def test_units_are_taken_anew_when_moves_that_show_a_difference_have_doubled():
@@ -204,7 +204,7 @@ def test_coefficients_are_those_of_the_dense_regressions(buffer, sums):
     z = np.clip(inputs / model.spread.numpy(), -8.0, 8.0)
     wide = np.maximum(z @ model.projection.numpy() + model.offsets.numpy(), 0.0)
     design = np.concatenate([np.ones((len(z), 1)), z, wide], axis=1)
-    moving, still = sums._kinds(0, len(buffer), changes)
+    moving, still = sums.units.kinds(len(buffer))
     design, changes = design[moving | still], changes[moving | still]
     moving = moving[moving | still]
     weights = np.where(moving, 0.5 / moving.mean(), 0.5 / (1.0 - moving.mean()))[:, None]

@@ -72,7 +72,7 @@ def _sampled_policy(
     sums = experience.world.part((GatedSums, *covered.tolist()), taken_in)
     is_small = np.isfinite(units).sum() <= MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES
     # On a grid each coordinate is still in most steps: there is no hand that is not.
-    is_pushed = sums.n_moving >= FEWEST_MOVES and len(sums.still) < len(units)
+    is_pushed = sums.n_moving >= FEWEST_MOVES and len(sums.units.still) < len(units)
     if not is_asked and (is_small or (experience.world.repeats and not is_pushed)):
         return None
     actions, scale, is_continuous = buffer.action_set, np.ones(buffer.controls.shape[1]), False

@@ -24,9 +24,9 @@ grow with the buffer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, get_type_hints
 
 import numpy as np
 import torch
@@ -36,87 +36,39 @@ from rover.arrays import BoolArray, FloatArray, IntArray, rows_before
 from rover.data import Buffer
 from rover.world.net import MOST_ROWS, units_due
 
-N_FEATURES = 1000
-"""Random features: 600 depend on the draw, 2,000 take twice the time of a decision."""
-
 FEWEST_MOVES = 5
 """Moving transitions from which on there is a gate."""
 
 _LARGEST = 8.0  # standard deviations
-_LINEAR = 1e-6  # share of its variance that a linear function leaves of a dependent feature
 _SMALLEST = 1e-6
-_CONSTANT = 1e-5  # deviation of what has never changed
-_LEAST_DEVIATION = 1e-3  # deviation of changes that moves are measured by, at least
 _BLOCK = 100  # transitions that are added together, from multiples of it on
 
 
 class Gating(NamedTuple):
-    """Settings of a dynamics model with contacts.
+    """Settings of a dynamics model with contacts."""
 
-    Attributes:
-        inputs: of a random feature.
-        narrowest: share of its variance in all transitions that an input's unit is at least.
-        least_weight: of an input in which moving transitions differ like all others.
-        ridge, move_ridge: of changes and the gate, and of moves.
-        still: share of its deviation below which a still feature changes in more than half of
-            the transitions, under each action.
-        action_prior: transitions that an action is taken to have besides, of all actions.
-        moved: share of its deviation from which on a change is a move.
-        early: first transitions, before exploration moves what is still in most of them.
-        first_moves: steps of an unbroken motion that count: an object that falls or slides goes on
-            without contact. Of the first 18 moving steps of FetchPush 12 were one fall, and no plan
-            found the next contact.
-        sharper: slope of the gate of a move: balanced weights leave it half open where it is shut.
-        farthest: deviations of the moving transitions beyond which in a difference nothing moves.
-        most_likely: bound of an input's logarithm of the likelihood ratio.
-        least_open: chance far from contacts, which what a step looks like then decides about.
-        alike: variance of a difference in moving transitions, as a share of the sum of variances of
-            both features in all, up to which it is an input.
-        shown: share of a difference's variance from which on one feature shows it.
-        most_change, quantile: a move is at most 1.3 times the 98% quantile of moves.
-        margin: share of the range of the data beyond which no prediction leads.
-    """
-
-    inputs: int = 3
-    narrowest: float = 0.1
-    least_weight: float = 0.1
-    ridge: float = 3.0
+    inputs: int = 3  # of a random feature
+    narrowest: float = 0.1  # share of its variance in all transitions that an input's unit is
+    least_weight: float = 0.1  # of an input in which moving transitions differ like all others
+    ridge: float = 3.0  # of changes and the gate
     move_ridge: float = 1.0
-    still: float = 0.02
-    action_prior: float = 20.0
-    moved: float = 0.1
-    early: int = 1000
-    first_moves: int = 4
-    sharper: float = 2.0
-    farthest: float = 3.0
-    most_likely: float = 6.0
-    least_open: float = 0.1
-    alike: float = 0.25
-    shown: float = 0.99
-    most_change: float = 1.3
+    still: float = 0.02  # share of its deviation below which a feature lies still
+    action_prior: float = 20.0  # transitions that an action has besides, of all actions
+    moved: float = 0.1  # share of its deviation from which on a change is a move
+    early: int = 1000  # first transitions, before exploration moves what is still in most of them
+    first_moves: int = 4  # steps of an unbroken motion that count
+    sharper: float = 2.0  # slope of the gate: balanced weights leave it half open where it is shut
+    farthest: float = 3.0  # deviations of moving differences beyond which nothing moves
+    most_likely: float = 6.0  # bound of an input's logarithm of the likelihood ratio
+    least_open: float = 0.1  # chance far from contacts, where a step's looks decide
+    alike: float = 0.25  # share of its variance that an input difference has in moving transitions
+    shown: float = 0.99  # share of a difference's variance from which on one feature shows it
+    most_change: float = 1.3  # largest move, as a multiple of a quantile of moves
     quantile: float = 0.98
-    margin: float = 0.1
+    margin: float = 0.1  # share of the range of the data beyond which no prediction leads
 
 
 GATING = Gating()
-
-
-MODEL_FORMS = {
-    "centre": "torch.float32 inputs",
-    "spread": "torch.float32 inputs",
-    "differences": "torch.float32 features differences",
-    "low": "torch.float32 features",
-    "high": "torch.float32 features",
-    "projection": "torch.float32 inputs random",
-    "offsets": "torch.float32 random",
-    "change": "torch.float32 design targets",
-    "still": "torch.int64 gated",
-    "most_moved": "torch.float32 gated",
-    "moving_centre": "torch.float32 inputs",
-    "moving_spread": "torch.float32 inputs",
-    "relations": "torch.float32 related features",
-}
-"""Dtypes and shapes of the tensors of a model, for its file."""
 
 
 @dataclass(frozen=True)
@@ -135,23 +87,23 @@ class GatedModel:
         relations: (1 + d, d) from 1 and predictions to predictions that keep all linear relations.
     """
 
-    centre: Tensor
-    spread: Tensor
-    differences: Tensor
-    low: Tensor
-    high: Tensor
-    projection: Tensor
-    offsets: Tensor
-    change: Tensor
-    still: Tensor
-    most_moved: Tensor
-    moving_centre: Tensor
-    moving_spread: Tensor
-    relations: Tensor
+    centre: Annotated[Tensor, "inputs"]
+    spread: Annotated[Tensor, "inputs"]
+    differences: Annotated[Tensor, "features differences"]
+    low: Annotated[Tensor, "features"]
+    high: Annotated[Tensor, "features"]
+    projection: Annotated[Tensor, "inputs random"]
+    offsets: Annotated[Tensor, "random"]
+    change: Annotated[Tensor, "design targets"]
+    still: Annotated[Tensor, "gated"]
+    most_moved: Annotated[Tensor, "gated"]
+    moving_centre: Annotated[Tensor, "inputs"]
+    moving_spread: Annotated[Tensor, "inputs"]
+    relations: Annotated[Tensor, "related features"]
 
     def tensors(self) -> dict[str, Tensor]:
         """All attributes by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in MODEL_FORMS}
 
     def step(self, points: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
         """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) of a move.
@@ -203,7 +155,16 @@ class GatedModel:
         return z.sub_(self.centre).div_(self.spread).clamp_(-_LARGEST, _LARGEST)
 
 
-def _random_features(inputs: FloatArray, moving: BoolArray, size: int) -> tuple[Tensor, Tensor]:
+MODEL_FORMS = {
+    name: f"torch.{'int64' if name == 'still' else 'float32'} {hint.__metadata__[0]}"
+    for name, hint in get_type_hints(GatedModel, include_extras=True).items()
+}
+"""Dtypes and shapes of the tensors of a model, for its file."""
+
+
+def _random_features(
+    inputs: FloatArray, moving: BoolArray, size: int
+) -> tuple[FloatArray, FloatArray]:
     """Projection (i, size) and offsets (size,) of sparse random ReLU features.
 
     Their inputs are in units of the transitions that move, among which a hand is within centimetres
@@ -229,40 +190,7 @@ def _random_features(inputs: FloatArray, moving: BoolArray, size: int) -> tuple[
         chosen = rng.choice(n_inputs, taken, replace=False, p=chances)
         column[chosen] = rng.standard_normal(taken) / (taken * variance[chosen]) ** 0.5
     offsets = rng.uniform(-1.5, 1.5, size) - centre @ projection
-    return _single(projection), _single(offsets)
-
-
-def _differences(begins: FloatArray, moving: BoolArray, gated: IntArray) -> FloatArray:
-    """Map (d, r) from observations to differences of a gated feature and another.
-
-    A push depends on where a hand is relative to a box: in the difference moving transitions are
-    alike. Where a feature shows a difference, as one of Fetch does, there are none.
-
-    Args:
-        begins: (n, d) of transitions.
-        moving: (n,) mask.
-        gated: (g,) features.
-    """
-    d, found = begins.shape[1], np.empty((0, begins.shape[1]))
-    if moving.sum() < FEWEST_MOVES:
-        return found.T
-    places, single = np.cov(begins.T), begins.var(axis=0)
-    left = _of_differences(np.cov(begins[moving].T)) / (single[:, None] + single + _SMALLEST)
-    each, variances = np.eye(d), _of_differences(places) + _SMALLEST
-    for feature in gated:
-        differences = each[feature] - each
-        common = (places @ differences.T) ** 2 / (np.diag(places) + _SMALLEST)[:, None]
-        is_shown = (
-            common > GATING.shown * variances[feature]
-        )  # by a feature (d, 1), of another (1, d)
-        others = ~(is_shown[feature] | is_shown.diagonal())
-        others[gated] = False
-        if is_shown[:, others].any():
-            return np.empty((d, 0))
-        other = int(np.where(others, left[feature], np.inf).argmin())
-        if others[other] and left[feature, other] < GATING.alike:
-            found = np.vstack([found, differences[other]])
-    return found.T
+    return projection, offsets
 
 
 def _of_differences(covariance: FloatArray) -> FloatArray:
@@ -275,14 +203,12 @@ def _single(array: FloatArray) -> Tensor:
     return torch.from_numpy(np.asarray(array, np.float32))
 
 
-class GatedSums:
-    """The sums that a :class:`GatedModel` of a buffer follows from.
-
-    Units, the features that are still and what a move is follow from the first transitions, taken
-    anew when there are half as many more, or twice as many moves that show differences.
+class Units:
+    """Units, the features that are still, and what a move is, by the first n transitions.
 
     Args:
         buffer: the transitions, of observations (d,).
+        n: first transitions.
         covered: (c,) features whose moves open the gate; None: those that rest anywhere.
         size: random features.
         is_sharp: whether random features are in units of contacts; they are where differences are
@@ -290,73 +216,57 @@ class GatedSums:
             contacts.
 
     Attributes:
+        deviation: (d,) of changes.
         still: (s,) features that are mostly still.
         gated: (g,) still features whose moves open the gate.
         at_rest: whether all that is covered is still or has never moved.
+        most: (s,) largest moves.
+        parts: of the model, by name.
     """
 
     def __init__(
-        self,
-        buffer: Buffer,
-        covered: IntArray | None = None,
-        *,
-        size: int = N_FEATURES,
-        is_sharp: bool = True,
+        self, buffer: Buffer, n: int, covered: IntArray | None, size: int, *, is_sharp: bool
     ) -> None:
-        self._buffer, self._covered = buffer, covered
-        self._controls = buffer.controls
-        self._size, self._is_sharp = size, is_sharp
-        self._units_from = self._looked_at = self._n = 0
-        # Transitions that moved by the latest units, and how many did when moves last doubled.
-        self._n_moved = self._n_moved_then = 0
-        self.still = self.gated = np.empty(0, np.int64)
-
-    def _rows(self, rows: slice | IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Observations (n, d), controls (n, k) and changes (n, d) of transitions."""
-        buffer, table = self._buffer, self._buffer.observations.rows
-        begins = table[buffer.inputs[rows]].astype(np.float64)
-        changes = table[buffer.successors[rows]].astype(np.float64) - begins
-        return begins, self._controls[buffer.actions[rows]], changes
-
-    def _take_units(self, n: int) -> None:
-        begins, controls, changes = self._rows(slice(n))
+        self._buffer = buffer
+        begins, controls, changes = _transitions(buffer, slice(n))
         d, k = begins.shape[1], controls.shape[1]
-        low, high = begins.min(axis=0), begins.max(axis=0)
-        margin = GATING.margin * (high - low)
-        self._low, self._high = low - margin, high + margin
-        self._deviation = changes.std(axis=0) + _SMALLEST
+        self.deviation = changes.std(axis=0) + _SMALLEST
         early = slice(GATING.early)
-        is_still = _still(self._buffer.actions[:n][early], changes[early], self._deviation)
-        self.at_rest = self._covered is not None and bool(is_still[self._covered].all())
-        is_still &= self._deviation > _CONSTANT
+        is_still = _still(buffer.actions[:n][early], changes[early], self.deviation)
+        self.at_rest = covered is not None and bool(is_still[covered].all())
+        is_still &= self.deviation > 1e-5  # else it has never changed
         self.still = np.flatnonzero(is_still)
-        if self._covered is None:
+        if covered is None:
             self.gated = self.still[_rest_anywhere(begins, changes)[self.still]]
         else:
-            self.gated = np.intersect1d(self.still, self._covered)
-        moving = self._kinds(0, n, changes)[0]
-        self._units_from = n
-        self._n_moved = self._n_moved_then = int(moving.sum())
-        moves = changes[moving][:, self.still]
-        self._most = np.full(len(self.still), np.inf)
+            self.gated = np.intersect1d(self.still, covered)
+        moving = self.kinds(n)[0]
+        moves = np.abs(changes[moving][:, self.still])
+        self.most = np.full(len(self.still), np.inf)
         if len(moves):
-            self._most = np.quantile(np.abs(moves), GATING.quantile, axis=0)
-        self._differences = _differences(begins, moving, self.gated)
+            self.most = np.quantile(moves, GATING.quantile, axis=0)
+        self._differences = self.differences(n)
         x = self._inputs(begins, controls)
         self._centre, self._spread = x.mean(axis=0), x.std(axis=0) + _SMALLEST
         self._centre[d : d + k], self._spread[d : d + k] = 0.0, 1.0
-        inputs = self._standardised(begins, controls)
-        self._projection, self._offsets = _random_features(
-            inputs, moving & (self._is_sharp or self._differences.size > 0), self._size
-        )
-        self._relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
-        size = 1 + inputs.shape[1] + self._size
-        self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
-        self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
-        self._counts, self._n = [0, 0], 0
-        self._moved: list[IntArray] = []  # transitions whose motion counts
+        inputs, is_sharp = self.inputs(begins, controls), is_sharp or self._differences.size > 0
+        projection, offsets = _random_features(inputs, moving & is_sharp, size)
+        relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
+        low, high = begins.min(axis=0), begins.max(axis=0)
+        margin = GATING.margin * (high - low)
+        parts = {
+            "centre": self._centre,
+            "spread": self._spread,
+            "differences": self._differences,
+            "low": low - margin,
+            "high": high + margin,
+            "projection": projection,
+            "offsets": offsets,
+            "relations": relations,
+        }
+        self.parts = {name: _single(part) for name, part in parts.items()}
 
-    def _standardised(self, begins: FloatArray, controls: FloatArray) -> FloatArray:
+    def inputs(self, begins: FloatArray, controls: FloatArray) -> FloatArray:
         """Inputs (n, i) of observations (n, d) and controls (n, k)."""
         z = (self._inputs(begins, controls) - self._centre) / self._spread
         return np.asarray(np.clip(z, -_LARGEST, _LARGEST))
@@ -364,76 +274,129 @@ class GatedSums:
     def _inputs(self, begins: FloatArray, controls: FloatArray) -> FloatArray:
         return np.concatenate([begins, controls, begins @ self._differences], axis=1)
 
-    def _moving(self, changes: FloatArray) -> BoolArray:
-        """Mask (n,) of changes (n, d) in which something gated moves."""
-        if not len(self.gated):
-            return np.zeros(len(changes), np.bool_)
-        least = GATING.moved * np.maximum(self._deviation[self.gated], _LEAST_DEVIATION)
-        return np.asarray((np.abs(changes[:, self.gated]) > least).any(axis=1))
+    def kinds(self, n: int) -> tuple[BoolArray, BoolArray]:
+        """Masks (n,) of the first n transitions whose motion counts, and of those in which all that
+        is gated lies still.
 
-    def _kinds(self, first: int, behind: int, changes: FloatArray) -> tuple[BoolArray, BoolArray]:
-        """Masks (n,) of the transitions whose motion counts, and of those in which all is still.
-
-        Args:
-            first, behind: of the transitions.
-            changes: (n, d) of theirs.
+        The first steps of an unbroken motion count: an object that falls or slides goes on without
+        contact. Of the first 18 moving steps of FetchPush 12 were one fall, and no plan found the
+        next contact.
         """
-        previous, moving = self._buffer.previous, np.zeros(behind, np.bool_)
-        moving[first:] = self._moving(changes)
-        rows = np.arange(first, behind)
-        before = np.array(
-            [rows_before(previous, rows, age + 1) for age in range(GATING.first_moves)]
-        )
-        earlier = np.unique(before[(before >= 0) & (before < first)])
-        moving[earlier] = self._moving(self._rows(earlier)[2])
-        goes_on = ((before >= 0) & moving[before]).all(axis=0)
-        return moving[first:] & ~goes_on, ~moving[first:]
+        buffer, moving = self._buffer, np.zeros(n, np.bool_)
+        if len(self.gated):
+            seen = buffer.observations.rows[:, self.gated].astype(np.float64)
+            changes = np.abs(seen[buffer.successors[:n]] - seen[buffer.inputs[:n]])
+            least = GATING.moved * np.maximum(self.deviation[self.gated], 1e-3)
+            moving = (changes > least).any(axis=1)
+        goes_on, row = moving, np.arange(n)
+        for _ in range(GATING.first_moves):
+            row = rows_before(buffer.previous, row, 1)
+            goes_on = goes_on & (row >= 0) & moving[row]
+        return moving & ~goes_on, ~moving
+
+    def differences(self, n: int) -> FloatArray:
+        """Map (d, r) from observations to differences of a gated feature and another, by the first
+        n transitions.
+
+        A push depends on where a hand is relative to a box: in the difference moving transitions
+        are alike. Where a feature shows a difference, as one of Fetch does, there are none.
+        """
+        begins, moving = _transitions(self._buffer, slice(n))[0], self.kinds(n)[0]
+        d, found = begins.shape[1], np.empty((0, begins.shape[1]))
+        if moving.sum() < FEWEST_MOVES:
+            return found.T
+        places, single = np.cov(begins.T), begins.var(axis=0)
+        left = _of_differences(np.cov(begins[moving].T)) / (single[:, None] + single + _SMALLEST)
+        each, variances = np.eye(d), _of_differences(places) + _SMALLEST
+        for feature in self.gated:
+            differences = each[feature] - each
+            common = (places @ differences.T) ** 2 / (np.diag(places) + _SMALLEST)[:, None]
+            # By a feature (d, 1), of another (1, d).
+            is_shown = common > GATING.shown * variances[feature]
+            others = ~(is_shown[feature] | is_shown.diagonal())
+            others[self.gated] = False
+            if is_shown[:, others].any():
+                return np.empty((d, 0))
+            other = int(np.where(others, left[feature], np.inf).argmin())
+            if others[other] and left[feature, other] < GATING.alike:
+                found = np.vstack([found, differences[other]])
+        return found.T
+
+
+class GatedSums:
+    """The sums that a :class:`GatedModel` of a buffer follows from.
+
+    Units are taken anew when there are half as many more transitions, or twice as many moves that
+    show differences.
+
+    Args:
+        buffer, covered, size, is_sharp: as of :class:`Units`. 600 random features depend on their
+            draw, 2,000 take twice the time of a decision.
+    """
+
+    units: Units
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        covered: IntArray | None = None,
+        *,
+        size: int = 1000,
+        is_sharp: bool = True,
+    ) -> None:
+        self._buffer, self._covered = buffer, covered
+        self._size, self._is_sharp = size, is_sharp
+        self._n_units = self._looked_at = self._n_moved = 0  # when moves last doubled
 
     def extend(self, n: int) -> None:
         """Take in the first n transitions."""
         self._renew_units(n)
+        units, kinds = self.units, self.units.kinds(n)
         while self._n < n:
-            behind = min(n, (self._n // _BLOCK + 1) * _BLOCK)
-            begins, controls, changes = self._rows(slice(self._n, behind))
-            inputs = _single(self._standardised(begins, controls))
-            wide = torch.relu(torch.addmm(self._offsets, inputs, self._projection))
+            block = slice(self._n, min(n, (self._n // _BLOCK + 1) * _BLOCK))
+            begins, controls, changes = _transitions(self._buffer, block)
+            inputs = _single(units.inputs(begins, controls))
+            wide = torch.addmm(units.parts["offsets"], inputs, units.parts["projection"]).relu_()
             design = torch.cat([torch.ones(len(inputs), 1), inputs, wide], dim=1)
-            moving, still = self._kinds(self._n, behind, changes)
-            self._moved.append(self._n + np.flatnonzero(moving))
-            changes[:, self.still] = np.clip(changes[:, self.still], -self._most, self._most)
-            targets = _single(changes / self._deviation)
-            for kind, rows in enumerate((moving, still)):
-                some = torch.from_numpy(np.flatnonzero(rows))
+            changes[:, units.still] = np.clip(changes[:, units.still], -units.most, units.most)
+            targets = _single(changes / units.deviation)
+            for kind, rows in enumerate(kinds):
+                some = torch.from_numpy(np.flatnonzero(rows[block]))
                 chosen = design[some]
                 self._grams[kind] += (chosen.T @ chosen).double()
                 self._moments[kind] += (chosen.T @ targets[some]).double()
                 self._counts[kind] += len(some)
-            self._n = behind
+            self._n = block.stop
 
     def _renew_units(self, n: int) -> None:
         """Take units anew as often as the first n transitions ask for it."""
         while (behind := self._looked_at + _BLOCK) <= min(n, MOST_ROWS):
-            self._take_due(behind)
-            first, self._looked_at = max(self._looked_at, self._units_from), behind
-            changes = self._rows(slice(first, behind))[2]
-            self._n_moved += int(self._kinds(first, behind, changes)[0].sum())
-            if self._n_moved >= max(FEWEST_MOVES, 2 * self._n_moved_then):
-                self._n_moved_then = self._n_moved
-                begins, _, changes = self._rows(slice(behind))
-                moving = self._kinds(0, behind, changes)[0]
-                if _differences(begins, moving, self.gated).size:
+            self._looked_at = behind
+            self._take_units(units_due(behind))
+            n_moved = int(self.units.kinds(behind)[0].sum())
+            if n_moved >= max(FEWEST_MOVES, 2 * self._n_moved):
+                self._n_moved = n_moved
+                if self.units.differences(behind).size:
                     self._take_units(behind)
-        self._take_due(n)
+        self._take_units(units_due(n))
 
-    def _take_due(self, n: int) -> None:
-        """Take units anew where the first n transitions are half as many more."""
-        if (due := units_due(n)) > self._units_from:
-            self._take_units(due)
+    def _take_units(self, n: int) -> None:
+        """Begin sums anew, in units of the first n transitions, where these are more."""
+        if n <= self._n_units:
+            return
+        buffer, self._n_units = self._buffer, n
+        self.units = Units(buffer, n, self._covered, self._size, is_sharp=self._is_sharp)
+        self._n_moved, d = int(self.units.kinds(n)[0].sum()), len(self.units.deviation)
+        size = 1 + len(self.units.parts["centre"]) + self._size
+        self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
+        self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
+        self._counts, self._n = [0, 0], 0
 
     def moves(self) -> tuple[FloatArray, FloatArray]:
         """Gated features (m, g) where the moving transitions end, and their changes (m, g)."""
-        begins, _, changes = self._rows(np.concatenate(self._moved))
-        return (begins + changes)[:, self.gated], changes[:, self.gated]
+        rows = np.flatnonzero(self.units.kinds(self._n)[0])
+        begins, _, changes = _transitions(self._buffer, rows)
+        return (begins + changes)[:, self.units.gated], changes[:, self.units.gated]
 
     @property
     def n_moving(self) -> int:
@@ -442,12 +405,12 @@ class GatedSums:
 
     def model(self) -> GatedModel:
         """The model of the transitions that were taken in."""
-        moving, still = self._grams
-        n, n_inputs = sum(self._counts), len(self._centre)
+        units, (moving, still) = self.units, self._grams
+        n, size = sum(self._counts), 1 + len(units.parts["centre"])
         change = _ridge(moving + still, self._moments[0] + self._moments[1], GATING.ridge)
-        change *= torch.from_numpy(self._deviation)
+        change *= torch.from_numpy(units.deviation)
         gate = torch.zeros(len(moving), 1, dtype=torch.float64)
-        gated, size = self.still, 1 + n_inputs
+        gated = units.still
         if self.n_moving < FEWEST_MOVES:
             gated = gated[:0]
         else:
@@ -455,29 +418,30 @@ class GatedSums:
             gram = balance[0] * moving + balance[1] * still
             # Column 0 of a design is 1, so that this is the moment of an indicator.
             gate = _ridge(gram, balance[0] * moving[:, :1], GATING.ridge)
-        used = len(moving) if self._differences.size else size
+        used = len(moving) if units.parts["differences"].numel() else size
         move = torch.zeros(len(moving), len(gated), dtype=torch.float64)
         moment = self._moments[0][:used, gated]
         move[:used] = _ridge(moving[:used, :used], moment, GATING.move_ridge)
-        move *= torch.from_numpy(self._deviation[gated])
+        move *= torch.from_numpy(units.deviation[gated])
         count, kept = max(self.n_moving, 1), self.n_moving / (self.n_moving + FEWEST_MOVES)
         mean = moving[0, 1:size] / count
         variance = (moving.diagonal()[1:size] / count - mean**2).clamp(min=0.0)
         return GatedModel(
-            centre=_single(self._centre),
-            spread=_single(self._spread),
-            differences=_single(self._differences),
-            low=_single(self._low),
-            high=_single(self._high),
-            projection=self._projection,
-            offsets=self._offsets,
+            **units.parts,
             change=torch.cat([change, gate, move], dim=1).float(),
             still=torch.from_numpy(gated),
-            most_moved=_single(GATING.most_change * self._most[: len(gated)]),
+            most_moved=_single(GATING.most_change * units.most[: len(gated)]),
             moving_centre=(kept * mean).float(),
             moving_spread=(kept * variance + 1.0 - kept).clamp(min=_SMALLEST).sqrt().float(),
-            relations=_single(self._relations),
         )
+
+
+def _transitions(buffer: Buffer, rows: slice | IntArray) -> tuple[FloatArray, ...]:
+    """Observations (n, d), controls (n, k) and changes (n, d) of transitions."""
+    table = buffer.observations.rows
+    begins = table[buffer.inputs[rows]].astype(np.float64)
+    changes = table[buffer.successors[rows]].astype(np.float64) - begins
+    return begins, buffer.controls[buffer.actions[rows]], changes
 
 
 def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
@@ -537,7 +501,7 @@ def _linear_relations(points: FloatArray, first: BoolArray) -> FloatArray:
         if chosen and n > 2 * len(chosen):
             weights = np.linalg.lstsq(z[:, chosen], z[:, feature], rcond=None)[0]
             left = z[:, feature] - z[:, chosen] @ weights
-            if left.std() <= _LINEAR:
+            if left.std() <= 1e-6:
                 weights = weights * spread[feature] / spread[chosen]
                 relations[1:, feature] = 0.0
                 relations[1 + np.array(chosen), feature] = weights

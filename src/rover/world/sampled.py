@@ -213,7 +213,7 @@ class ContactSearch:
             return None
         if due != self._n_fitted:
             self._fit(due)
-        if self._model is None and self._sums.at_rest:
+        if self._model is None and self._sums.units.at_rest:
             return int(rng.integers(self._buffer.n_actions))
         if self._model is None:
             return None
@@ -232,7 +232,7 @@ class ContactSearch:
             return
         self._model = sums.model()
         ends, moves = sums.moves()
-        self._gated = torch.from_numpy(sums.gated)
+        self._gated = torch.from_numpy(sums.units.gated)
         self._side = torch.from_numpy(np.sqrt((moves**2).mean(axis=0))).float()
         self._side.mul_(self.settings.side).clamp_(min=1e-6)
         self._cells = torch.tensor(cell_factors(ends.shape[1]))
