@@ -138,7 +138,7 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
         agent = explored(kind, steps)
         counts = agent._explorers[-1].model
         foretold, begin = counts._foretold, steps % len(agent.buffer.observations)
-        if not foretold.n_new:
+        if not foretold.new:
             continue
         to = [
             x if tries else foretold.known.get(pair, -1)
@@ -153,7 +153,7 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
         left = counts._longest - counts._age
         worth = {
             pair: (away[pair // 4] + 1, foretold.unknown_around(pair))
-            for pair in np.flatnonzero(foretold.is_new).tolist()
+            for pair in sorted(foretold.new)
             if away[pair // 4] + 1 <= left
         }
         if not worth:
@@ -169,7 +169,7 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
 
 def test_policies_do_not_depend_on_what_is_foretold():
     agent = explored("walls", 150)
-    assert agent._explorers[-1].model._foretold.n_new > 0
+    assert agent._explorers[-1].model._foretold.new
     before = agent._plan()[0].probs(agent.buffer.observations.rows)
     agent._explorers[-1].model._foretold = Foretold(agent.buffer)
     after = agent._plan()[0].probs(agent.buffer.observations.rows)
@@ -262,13 +262,13 @@ def test_foretold_pairs_are_settled_by_one_try_each():
     for x in (1, 2):
         for action, (dx, dy) in enumerate(MOVES.tolist()):
             foretold.add(index[x, x], action, index[x + dx, x + dy])
-    assert foretold.n_new == 16  # those that leave the square
+    assert len(foretold.new) == 16  # those that leave the square
     assert len(foretold.known) == 4 * 16 - 16 - 8
     assert foretold.unknown_around(4 * index[0, 0]) == 3  # beside (-1, 0)
     foretold.add(index[0, 0], 0, index[0, 0])
-    assert foretold.n_new == 15
+    assert len(foretold.new) == 15
     assert foretold.unknown_around(4 * index[0, 1]) == 2  # (-1, 0) was missed
     buffer.observations.intern(np.array([4, 3], np.float32))
     foretold.extend()
     assert foretold.known[4 * index[3, 3] + 1] == 16
-    assert foretold.n_new == 15 - 1 + 3
+    assert len(foretold.new) == 15 - 1 + 3

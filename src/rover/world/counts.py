@@ -181,8 +181,8 @@ class Counts:
             left = self._longest - self._age if self._longest else math.inf
             # From the likeliest to lead to a new state to those that are taken for walls.
             sought = [foretold.is_untested, foretold.ends.__contains__]
-            if foretold.n_new:
-                sought.insert(0, foretold.is_new.__getitem__)
+            if foretold.new:
+                sought.insert(0, foretold.new.__contains__)
             for is_sought in sought:
                 came: dict[int, tuple[int, int]] = {}
                 for steps, level in enumerate(self._levels(begin, order, came), 1):

@@ -346,7 +346,8 @@ class GatedSums:
     ) -> None:
         self._buffer, self._covered = buffer, covered
         self._size, self._is_sharp = size, is_sharp
-        self._n_units = self._looked_at = self._n_moved = 0  # when moves last doubled
+        self._n_units = self._looked_at = self._n = 0
+        self._n_moved = 0  # when moves last doubled
 
     def extend(self, n: int) -> None:
         """Take in the first n transitions."""

@@ -13,9 +13,9 @@ pair that was tried is known better than foretold: walls, seams and teleports co
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,26 +26,8 @@ from rover.data import Buffer
 _Place = tuple[int, ...]
 
 
-class LatticeSettings(NamedTuple):
-    """Settings of the search for a lattice; shares and numbers are the least.
-
-    Attributes:
-        explained: share of moves that a coordinate's displacements explain: walls and seams are
-            rarer.
-        moves: from which displacements are taken.
-        walls: places of one parity, no state among them, that are taken for a pattern.
-        digits: to which the steps of coordinates are compared.
-        apart: share of a step by which a coordinate may be off the lattice, for rounding.
-    """
-
-    explained: float = 0.8
-    moves: int = 8
-    walls: int = 8
-    digits: int = 6
-    apart: float = 1e-3
-
-
-SETTINGS = LatticeSettings()
+_WALLS = 8  # places of one parity, no state among them, that are taken for a pattern
+_APART = 1e-3  # share of a step by which a coordinate may be off the lattice, for rounding
 
 
 @dataclass(frozen=True)
@@ -87,14 +69,14 @@ def find_lattice(
         n_actions: A.
     """
     is_named = bool(((rows == 0) | (rows == 1)).all())  # zeros and ones have no displacements
-    if is_named or len(inputs) < SETTINGS.moves:
+    if is_named or len(inputs) < 8:
         return None
     values = rows.astype(np.float64)
     changes = values[successors] - values[inputs]
-    quantum = np.maximum(np.abs(changes).max(axis=0), 1e-300) * 10.0**-SETTINGS.digits
+    quantum = np.maximum(np.abs(changes).max(axis=0), 1e-300) * 1e-6
     rounded = np.rint(changes / quantum).astype(np.int64)
     steps = np.zeros((n_actions, rows.shape[1]))
-    at_stake, explained = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
+    at_stake, explained = np.zeros((2, rows.shape[1]))
     for action in range(n_actions):
         mine = rounded[actions == action]
         for k in np.flatnonzero(mine.any(axis=0)):
@@ -107,20 +89,17 @@ def find_lattice(
     ratios, unit = steps / size, size * quantum
     with np.errstate(invalid="ignore"):
         places = (values - values[0]) / unit
-        slack = np.minimum(SETTINGS.apart * (1.0 + np.abs(places)).max(axis=0), 0.1)
+        slack = np.minimum(_APART * (1.0 + np.abs(places)).max(axis=0), 0.1)
         is_even = (np.abs(places - np.rint(places)) <= slack).all(axis=0)
-        is_even &= (np.abs(ratios - np.rint(ratios)) <= SETTINGS.apart).all(axis=0)
-    used = np.flatnonzero(
-        is_even & steps.any(axis=0) & (explained >= SETTINGS.explained * at_stake)
-    )
+        is_even &= (np.abs(ratios - np.rint(ratios)) <= _APART).all(axis=0)
+    # Walls and seams are rarer than a fifth of the moves.
+    used = np.flatnonzero(is_even & steps.any(axis=0) & (explained >= 0.8 * at_stake))
     if len(used) == 0:
         return None
-    known: list[_Place | None] = [
-        tuple(row) for row in np.rint(ratios[:, used]).astype(int).tolist()
-    ]
-    for action in set(range(n_actions)) - set(actions.tolist()):
-        known[action] = None
-    return Lattice(used, values[0, used], unit[used], tuple(known))
+    taken = set(actions.tolist())
+    moved = enumerate(np.rint(ratios[:, used]).astype(int).tolist())
+    known = tuple(tuple(step) if action in taken else None for action, step in moved)
+    return Lattice(used, values[0, used], unit[used], known)
 
 
 class Foretold:
@@ -132,9 +111,8 @@ class Foretold:
         buffer: the transitions; its observations are vectors.
 
     Attributes:
-        is_new: (N·A) list, whether each pair is untried and foretold to lead to a new state, at a
-            place that no pair failed to reach.
-        n_new: number of these.
+        new: untried pairs that are foretold to lead to a new state, at a place that no pair failed
+            to reach.
         ends: places of no known state that untried pairs are foretold to lead to, by pairs.
         known: the known state that each other untried pair is foretold to lead to, by its pair.
     """
@@ -143,42 +121,41 @@ class Foretold:
         self._buffer = buffer
         self._moves: list[tuple[int, int, int]] = []  # first moves of pairs: from, action, to
         self._departed = [0] * buffer.n_actions
-        self._tried: list[bool] = []
-        self._lattice: Lattice | None = None
-        self._n_placed = 0
+        self._tried: set[int] = set()
+        self._begin(None)
+
+    def _begin(self, lattice: Lattice | None) -> None:
+        """Foretell all pairs anew, on a lattice."""
+        self._lattice, self._n_placed = lattice, 0
         self._waiting: dict[_Place, list[int]] = {}  # pairs that are foretold to lead to a place
         self._states: dict[_Place, int] = {}  # the first that was seen at each place
-        self._missed: set[_Place] = set()  # places without a state where a pair should have led
-        self._n_missed: Counter[_Place] = Counter()  # of each parity
         self._inhabited: set[_Place] = set()  # parities of states
-        self.is_new: list[bool] = []
-        self.n_new = 0
+        # Places without a state where a pair should have led, by parity.
+        self._missed: defaultdict[_Place, set[_Place]] = defaultdict(set)
+        self.new: set[int] = set()
         self.ends: dict[int, _Place] = {}
         self.known: dict[int, int] = {}
-
-    def extend(self) -> None:
-        """Take in the buffer's new states."""
-        missing = len(self._buffer.observations) * self._buffer.n_actions - len(self.is_new)
-        self.is_new += [False] * missing
-        self._tried += [False] * missing
-        self._place()
+        self.extend()
 
     def add(self, state: int, action: int, to: int) -> None:
         """Take in the first try of a pair, and the state that it led to; < 0: the episode ended."""
         pair = state * self._buffer.n_actions + action
-        self._tried[pair] = True
-        end = self._settle(pair)
-        if end is not None and end not in self._states:
-            self._miss(end)
+        self._tried.add(pair)
+        self.new.discard(pair)
+        self.known.pop(pair, None)
+        if pair in self.ends:
+            self._miss(self.ends.pop(pair))
         if to >= 0 and to != state:
             self._moves.append((state, action, to))
             self._departed[action] += 1
             if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
-                self._learn()
+                inputs, actions, successors = np.array(self._moves).T
+                rows, n_actions = self._buffer.observations.rows, self._buffer.n_actions
+                self._begin(find_lattice(rows, inputs, actions, successors, n_actions))
 
     def is_untested(self, pair: int) -> bool:
         """True if a pair should lead to a place of no state, which no other one failed to reach."""
-        return pair in self.ends and self.ends[pair] not in self._missed
+        return pair in self.ends and not self._is_missed(self.ends[pair])
 
     def unknown_around(self, pair: int) -> int:
         """Number of places without a known state beside the one that a pair of `ends` leads to."""
@@ -186,50 +163,30 @@ class Foretold:
         beside = {_moved(self.ends[pair], step) for step in steps if step is not None}
         return sum(place not in self._states and self._is_likely(place) for place in beside)
 
-    def _settle(self, pair: int) -> _Place | None:
-        """Forget what was foretold of a pair, and return the place of no state it should reach."""
-        self._doubt(pair)
-        self.known.pop(pair, None)
-        return self.ends.pop(pair, None)
-
-    def _doubt(self, pair: int) -> None:
-        self.n_new -= self.is_new[pair]
-        self.is_new[pair] = False
-
     def _miss(self, end: _Place) -> None:
         """Note that a pair did not reach a place, and leave others that should for later."""
-        if end in self._missed:
-            return
-        self._missed.add(end)
-        for pair in self._waiting.get(end, ()):
-            self._doubt(pair)
-        self._n_missed[_parity(end)] += 1
-        if self._n_missed[_parity(end)] == SETTINGS.walls:
-            self._weigh()
+        missed = self._missed[_parity(end)]
+        if end not in missed:
+            missed.add(end)
+            self.new.difference_update(self._waiting.get(end, ()))
+            if len(missed) == _WALLS:
+                self._weigh()
 
     def _weigh(self) -> None:
         """Decide again which of the pairs that lead to no known state come first."""
-        for pair, end in self.ends.items():
-            self.is_new[pair] = self._is_likely(end)
-        self.n_new = sum(self.is_new)
+        self.new = {pair for pair, end in self.ends.items() if self._is_likely(end)}
+
+    def _is_missed(self, end: _Place) -> bool:
+        return end in self._missed[_parity(end)]
 
     def _is_likely(self, end: _Place) -> bool:
         """False if a pair failed to reach the place, or only walls of its parity are known."""
-        of_walls = self._n_missed[_parity(end)] >= SETTINGS.walls
-        return end not in self._missed and (_parity(end) in self._inhabited or not of_walls)
+        parity = _parity(end)
+        of_walls = len(self._missed[parity]) >= _WALLS and parity not in self._inhabited
+        return not of_walls and end not in self._missed[parity]
 
-    def _learn(self) -> None:
-        """Take displacements from the moves so far, and foretell all pairs by them."""
-        rows = self._buffer.observations.rows
-        inputs, actions, successors = np.array(self._moves).T
-        self._lattice = find_lattice(rows, inputs, actions, successors, self._buffer.n_actions)
-        self._n_placed, self._waiting, self._states, self._missed = 0, {}, {}, set()
-        self._n_missed, self._inhabited = Counter(), set()
-        self.is_new, self.n_new, self.ends, self.known = [False] * len(self.is_new), 0, {}, {}
-        self._place()
-
-    def _place(self) -> None:
-        """Put new states in their places, and foretell their untried pairs."""
+    def extend(self) -> None:
+        """Put the buffer's new states in their places, and foretell their untried pairs."""
         rows, n_actions, lattice = (
             self._buffer.observations.rows,
             self._buffer.n_actions,
@@ -240,34 +197,32 @@ class Foretold:
         first, self._n_placed = self._n_placed, len(rows)
         places = lattice.places(rows[first:])
         for state, place in enumerate(places, first):  # all of them first: none of them is new
-            if place not in self._states:
-                self._states[place] = state
-                if place in self._missed:
-                    self._missed.discard(place)
-                    self._n_missed[_parity(place)] -= 1
-                if _parity(place) not in self._inhabited:
-                    self._inhabited.add(_parity(place))
-                    self._weigh()
-                for pair in self._waiting.pop(place, ()):
-                    if not self._tried[pair]:
-                        self._settle(pair)
-                        self.known[pair] = state
-        for pair in range(first * n_actions, len(rows) * n_actions):
-            state, action = divmod(pair, n_actions)
-            step = lattice.steps[action]
-            if step is None:
+            if place in self._states:
                 continue
-            end = _moved(places[state - first], step)
-            if self._tried[pair]:
-                if end not in self._states:
-                    self._miss(end)
-            elif end in self._states:
-                self.known[pair] = self._states[end]
-            else:
-                self._waiting.setdefault(end, []).append(pair)
-                self.ends[pair] = end
-                self.is_new[pair] = self._is_likely(end)
-                self.n_new += self.is_new[pair]
+            self._states[place] = state
+            self._missed[_parity(place)].discard(place)
+            if _parity(place) not in self._inhabited:
+                self._inhabited.add(_parity(place))
+                self._weigh()
+            for pair in self._waiting.pop(place, ()):
+                if self.ends.pop(pair, None) is not None:
+                    self.new.discard(pair)
+                    self.known[pair] = state
+        for state, place in enumerate(places, first):
+            for action, step in enumerate(lattice.steps):
+                if step is None:
+                    continue
+                pair, end = state * n_actions + action, _moved(place, step)
+                if pair in self._tried:
+                    if end not in self._states:
+                        self._miss(end)
+                elif end in self._states:
+                    self.known[pair] = self._states[end]
+                else:
+                    self._waiting.setdefault(end, []).append(pair)
+                    self.ends[pair] = end
+                    if self._is_likely(end):
+                        self.new.add(pair)
 
 
 def _parity(place: _Place) -> _Place:
