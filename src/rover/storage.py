@@ -32,6 +32,11 @@ RUN_FORMAT = 4
 _TENSOR_FORMATS = (2, 3)  # that are read, the last of which is written
 _TENSOR, _ARRAY = "$tensor", "$array"  # the only key of a placeholder
 _TEMPORARY = ".rover-tmp"
+# What code raises that is given something unfitting; the first two are of this package.
+_MISFITS = (
+    *(ArtefactError, ConfigurationError, safetensors.SafetensorError),
+    *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError),
+)
 _LONGEST_REASON = 500  # characters: libraries quote whole files in their messages
 
 
@@ -207,10 +212,8 @@ def fitting(problem: str) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
-        if isinstance(error, RoverError) and not isinstance(
-            error, ArtefactError | ConfigurationError
-        ):
+    except _MISFITS as error:
+        if isinstance(error, RoverError) and not isinstance(error, _MISFITS[:2]):
             raise  # such as of an environment that does not repeat itself
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         if isinstance(error, pydantic.ValidationError):
@@ -283,8 +286,7 @@ def read_run_config(path: str | os.PathLike[str], *, kind: str | None = None) ->
         stored = dict(read_json(file))
         if (newer := stored.get("format", 0)) > RUN_FORMAT:
             _check_format(file, newer, range(RUN_FORMAT + 1), f"rover {stored.get('version')}")
-        # From JSON, where pydantic takes a list for a tuple.
-        config = RunConfig.model_validate_json(file.read_bytes())
+        config = RunConfig.model_validate(stored)
     if kind is not None and config.kind != kind:
         raise ArtefactError(
             f"{path} holds a run of `rover {config.kind}`; give one of `rover {kind}`"

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, whose time and memory are bounded, and how they may end.
+"""Commands in processes of their own, whose time is bounded, and how they may end.
 
 A process is forked, so that it costs what it does and not the imports of torch. Linux only.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import random
 import re
 import resource
 import signal
@@ -32,25 +31,8 @@ for _name in agent_names():  # so that forked processes need not import them
 _FORK = multiprocessing.get_context("fork")
 _CPU_SECONDS = 60  # after which a process hangs, however busy the machine is
 WALL_SECONDS = 900.0  # after which one hangs that does not even compute
-_SPARE_MEMORY = 2 * 2**30  # beyond what a process that has just been forked has mapped
-_INTERNAL = re.compile(r"Traceback|Exception ignored|pydantic|[Aa]llocat")
+_INTERNAL = re.compile(r"Traceback|Exception ignored|pydantic")
 _LONGEST_MESSAGE = 4000
-
-
-class Attempt(NamedTuple):
-    """One attempt: what its random numbers follow from, and its folders.
-
-    Attributes:
-        number: says which run or which misuse is tried.
-        rng: random numbers.
-        folder: empty at the beginning.
-        shared: of all attempts of this process; what is made there once is not changed.
-    """
-
-    number: int
-    rng: random.Random
-    folder: Path
-    shared: Path
 
 
 class Ended(NamedTuple):
@@ -62,7 +44,7 @@ class Ended(NamedTuple):
 
 
 def _bounded(action: Callable[[], int], folder: Path, outputs: Sequence[int]) -> None:
-    """Act in a process that has just been forked, where a huge allocation fails."""
+    """Act in a process that has just been forked, whose time is bounded."""
     os.setsid()
     for number, output in enumerate(outputs, 1):
         os.dup2(output, number)
@@ -70,8 +52,6 @@ def _bounded(action: Callable[[], int], folder: Path, outputs: Sequence[int]) ->
     os.chdir(folder)
     warnings.resetwarnings()  # which are errors in these tests
     warnings.simplefilter("ignore")
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + _SPARE_MEMORY,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 1))
     sys.exit(action())
 

@@ -63,7 +63,7 @@ def made(run: Run, shared: Path) -> Path:
 def _set(settings: Mapping[str, object]) -> list[str]:
     words = []
     for name, value in flatten(settings).items():
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        text = list(value) if isinstance(value, tuple) else value
         words += ["--set", f"{name}={text}"]
     return words
 

@@ -28,7 +28,7 @@ from rover.envs import GridWorld
 from rover.storage import is_complete, read_run_config, read_tensors
 from rover.training.run_folder import CHECKPOINT_FILE
 
-from .processes import ON_LINUX, Attempt, Ended, changes, check, fork, lines_of, rover
+from .processes import ON_LINUX, Ended, changes, check, fork, lines_of, rover
 from .runs import RUNS, STEPS, Run
 
 pytestmark = [pytest.mark.slow, ON_LINUX]
@@ -155,11 +155,11 @@ def _draw(rng: random.Random, events: Counter[str]) -> Moment:
     return Moment(event, number, place, chosen)
 
 
-def _kill(attempt: Attempt, words: Sequence[str], moment: Moment) -> Ended:
+def _kill(folder: Path, words: Sequence[str], moment: Moment) -> Ended:
     """Run a command until its moment."""
     if isinstance(moment.event, str):
-        return fork(lambda: run_until(words, moment), attempt.folder)
-    return fork(lambda: main(words), attempt.folder, kill_after=moment.event)
+        return fork(lambda: run_until(words, moment), folder)
+    return fork(lambda: main(words), folder, kill_after=moment.event)
 
 
 def _latest(folder: Path) -> int:
@@ -176,10 +176,25 @@ def _check_killed(did: str, ended: Ended, moment: Moment, *, is_over: bool) -> N
     assert len(lines_of(ended)) == 1, f"{did} {ended.err}"
 
 
-def test_a_run_that_is_killed_ends_in_the_same_bits(attempt: Attempt) -> None:
-    run, rng, shared = RUNS[attempt.number % len(RUNS)], attempt.rng, attempt.shared
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "attempt" in metafunc.fixturenames:
+        asked: int = metafunc.config.getoption("attempts")
+        metafunc.parametrize("attempt", range(asked) if asked else NUMBERS)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for whole runs, which are made once and not changed."""
+    return tmp_path_factory.mktemp("campaign")
+
+
+def test_a_run_that_is_killed_ends_in_the_same_bits(
+    attempt: int, tmp_path: Path, shared: Path, request: pytest.FixtureRequest
+) -> None:
+    # An attempt follows from the seed and its number alone.
+    rng = random.Random(f"{request.config.getoption('seed')} {attempt}")
+    run, folder = RUNS[attempt % len(RUNS)], tmp_path / "run"
     expected, events = _reference(run, shared)
-    folder = attempt.folder / "run"
     is_extended = run.words[0] == "pretrain" and rng.random() < 0.2
     # A run that ends at step 80 measures once more there, which its checkpoint says for ever.
     begin = run.command(folder, shared, rng.randrange(5, 80) if is_extended else STEPS)
@@ -188,7 +203,7 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(attempt: Attempt) -> None:
     for _ in range(rng.randint(_MIN_KILLS, _MAX_KILLS)):
         words = go_on if (folder / "config.json").exists() else begin
         latest, moment = _latest(folder), _draw(rng, events)
-        ended = _kill(attempt, words, moment)
+        ended = _kill(tmp_path, words, moment)
         did += f" {words[0]} got {moment.signal.name} {moment.place} {moment.event};"
         is_over = is_complete(folder)
         if ended.code in (-moment.signal, _CODES[moment.signal]):
@@ -197,11 +212,11 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(attempt: Attempt) -> None:
             check(did, ended, codes=(0,))
         if rng.random() < 0.1 and folder.exists():
             for command in ("evaluate", "plot"):
-                check(f"{did} {command}", rover([command, str(folder)], attempt.folder))
+                check(f"{did} {command}", rover([command, str(folder)], tmp_path))
             shutil.rmtree(folder / "pictures", ignore_errors=True)
         if is_over:
             break
         assert _latest(folder) >= latest, f"{did} the checkpoint of step {latest} is lost"
     for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
-        check(f"{did} {words[0]}", rover(words, attempt.folder), codes=(0,))
+        check(f"{did} {words[0]}", rover(words, tmp_path), codes=(0,))
     assert not changes(expected, contents(folder)), f"{did} not like a run that was never killed"

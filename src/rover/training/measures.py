@@ -98,9 +98,9 @@ class _Progress:
 
     Attributes:
         latest: the last metrics line.
-        point_steps, end_steps: environment steps of roll-outs at evaluation points, and at the end
-            of the run. They are counted apart, since a run that is made longer goes on as if it had
-            never ended.
+        steps: environment steps that were not the run's, by what they were made for: all of them
+            fall under `measure_share`. Those of an end are counted apart, since a run that is made
+            longer goes on as if it had never ended.
         next_point: the first step that may be an evaluation point.
         evaluated: the costlier figures, of the last evaluation point or of the run's end.
         left_out: what was not measured, and why.
@@ -109,8 +109,7 @@ class _Progress:
     """
 
     latest: dict[str, Any] = field(default_factory=dict)
-    point_steps: int = 0
-    end_steps: int = 0
+    steps: dict[str, int] = field(default_factory=lambda: {"points": 0, "end": 0})
     next_point: int = 1
     evaluated: dict[str, Any] = field(default_factory=dict)
     left_out: str | None = None
@@ -231,7 +230,7 @@ class Measures(ABC):
 
     def begin_end(self) -> None:
         """Forget what was measured at an earlier end of the run, which goes on since."""
-        self._progress.end_steps, self._progress.left_out = 0, self._not_judged
+        self._progress.steps["end"], self._progress.left_out = 0, self._not_judged
         self._progress.worse_than_random, self._episodes = None, ()
 
     def try_out(self, policy: Policy, step: int) -> Trial | None:
@@ -263,7 +262,7 @@ class Measures(ABC):
         def measured(component: SampleComponent) -> dict[str, Any]:
             seed = self._seed, REPEATS_STREAM, step
             found = episode_coverage(env, component, horizon=horizon, max_steps=limit, seed=seed)
-            self._progress.end_steps += found["n_steps"]
+            self._progress.steps["end"] += found["n_steps"]
             return {name: found[name] for name in _EPISODE_FIGURES}
 
         n = self._buffer.n_actions
@@ -285,9 +284,9 @@ class Measures(ABC):
         # Roll-outs are paid for by steps already made, so that a run's cost is bounded at any time.
         share, progress = self._config.measure_share, self._progress
         if at_the_end:
-            return math.floor(share * step) - progress.point_steps - progress.end_steps
+            return math.floor(share * step) - sum(progress.steps.values())
         # The other half of the share remains for the final policy.
-        return math.floor(share / 2.0 * step) - progress.point_steps
+        return math.floor(share / 2.0 * step) - progress.steps["points"]
 
     def accept(self, trial: Trial) -> None:
         """Report the figures of the final policy."""
@@ -362,7 +361,7 @@ class Measures(ABC):
             "unseen_start_mass": unseen_start_mass,
             "worse_than_random": progress.worse_than_random,
             "aliased_observations": progress.aliased,
-            "measured_steps": progress.point_steps + progress.end_steps,
+            "measured_steps": sum(progress.steps.values()),
             "left_out": progress.left_out,
         }
 

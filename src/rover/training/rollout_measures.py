@@ -98,7 +98,9 @@ class RolloutMeasures(Measures):
         steps, horizon = self._allowed(step, at_the_end=at_the_end), self._rollout_horizon
         # A set ends with its last episode.
         longest = min(self._n_episodes * horizon, max(2 * horizon, _MAX_SET_STEPS - 1 + horizon))
-        if not (self._progress.point_steps or (at_the_end and self._evaluator_of_end is not None)):
+        if not (
+            self._progress.steps["points"] or (at_the_end and self._evaluator_of_end is not None)
+        ):
             steps -= (1 + MEASURED_SETS) * longest
         # As many sets as are left to pay for, since the errors of means need several.
         fewest, most = (_FEWEST_SETS, MEASURED_SETS) if at_the_end else (1, 1)
@@ -112,13 +114,13 @@ class RolloutMeasures(Measures):
         return self._affordable_sets(step, at_the_end=False) > 0
 
     def _measure(self, policy: Policy, step: int, *, is_point: bool) -> tuple[dict[str, Any], int]:
-        if self._progress.point_steps == 0:  # the random actions serve every policy
-            self._progress.point_steps = self._evaluator.reference_steps
+        if self._progress.steps["points"] == 0:  # the random actions serve every policy
+            self._progress.steps["points"] = self._evaluator.reference_steps
         measured = self._evaluator.measure(
             policy.sample_component, self._rng(REPEATS_STREAM, step), n_sets=1
         )
         self._progress.evaluated = _beside_random(measured, self._evaluator)
-        self._progress.point_steps += measured["n_steps"]
+        self._progress.steps["points"] += measured["n_steps"]
         return {}, measured["n_steps"]
 
     def begin_end(self) -> None:
@@ -183,8 +185,8 @@ class RolloutMeasures(Measures):
         n_sets = self._affordable_sets(step, at_the_end=True)
         if evaluator is None and n_sets > 0:
             evaluator = self._evaluator
-            if self._progress.point_steps == 0:
-                self._progress.end_steps += evaluator.reference_steps
+            if self._progress.steps["points"] == 0:
+                self._progress.steps["end"] += evaluator.reference_steps
         elif evaluator is None:
             evaluator, n_sets = self._short_evaluator(step), _FEWEST_SETS
         self._evaluator_of_end = evaluator
@@ -193,7 +195,7 @@ class RolloutMeasures(Measures):
         measured = evaluator.measure(
             policy.sample_component, self._rng(REPEATS_STREAM, step), n_sets=n_sets
         )
-        self._progress.end_steps += measured["n_steps"]
+        self._progress.steps["end"] += measured["n_steps"]
         figures = _beside_random(measured, evaluator)
         return Trial(
             figures["cells"],
@@ -228,7 +230,7 @@ class RolloutMeasures(Measures):
         evaluator = self._make_evaluator(
             max_steps=short, n_sets=_FEWEST_SETS, net_of=self._some_observations()
         )
-        self._progress.end_steps += evaluator.reference_steps
+        self._progress.steps["end"] += evaluator.reference_steps
         return evaluator
 
     def _some_observations(self) -> NDArray[Any]:
