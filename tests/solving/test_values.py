@@ -9,7 +9,7 @@ from rover.arrays import BoolArray, FloatArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.solving.tasks import Tasks
-from rover.solving.values import PlanSettings, optimal_tables, policy_values
+from rover.solving.values import PlanSettings, _optimal_tables, policy_values
 from rover.world.points import state_points
 from rover.world.rows import Rows
 
@@ -68,7 +68,7 @@ def test_values_are_those_of_policy_iteration(seed, n_states, n, n_rewards):
     sink = rng.normal(size=n_rewards)
     tasks = tasks_of(rewards, buffer.terminated)
     options = {"discount": DISCOUNT, "sink_value": sink, "by_arrival": SINGLE[:, :n_rewards]}
-    solved = optimal_tables(rows, tasks, **options)["action_values"]
+    solved = _optimal_tables(rows, tasks, **options)["action_values"]
     for k in range(n_rewards):
         oracle = dense_oracle(buffer, rows, rewards[:, k], sink[k])
         np.testing.assert_allclose(solved[k], oracle, atol=1e-6)
@@ -85,12 +85,12 @@ def test_goals_are_rewards_for_arriving_that_end_or_go_on(seed, n_states, n):
     ends = buffer.terminated[:, None] | (arrived & (not stays))
     tasks = Tasks(arrived.astype(float), ends, ("", ""), goals, None, stays)
     options = {"discount": DISCOUNT, "by_arrival": SINGLE[:, :2]}
-    found = optimal_tables(rows, tasks, sink_value=sink, **options)["action_values"]
+    found = _optimal_tables(rows, tasks, sink_value=sink, **options)["action_values"]
     for k in range(2):
         own = state_points(buffer).rows_of(1.0, ends[:, k])
         task = Tasks(arrived[:, [k]].astype(float), ends[:, [k]], ("",))
         options["by_arrival"] = SINGLE[:, :1]
-        alone = optimal_tables(own, task, sink_value=sink[[k]], **options)["action_values"]
+        alone = _optimal_tables(own, task, sink_value=sink[[k]], **options)["action_values"]
         np.testing.assert_allclose(found[k], alone[0], atol=1e-7)
 
 
@@ -122,4 +122,4 @@ def test_values_that_do_not_converge_are_warned_of():
     rows, tasks = state_points(loop).rows_of(0.0), tasks_of(np.ones((1, 1)), loop.terminated)
     options = {"discount": 1 - 1e-6, "sink_value": np.zeros(1), "by_arrival": SINGLE[:, :1]}
     with pytest.warns(RoverWarning, match="smaller discount"):
-        optimal_tables(rows, tasks, **options)
+        _optimal_tables(rows, tasks, **options)

@@ -12,12 +12,12 @@ from rover.world.sampled import (
     Controls,
     SampledPlan,
     Sampling,
-    coloured_noise,
+    _coloured_noise,
 )
 
 
 def test_noise_has_unit_variance_and_falls_with_the_frequency():
-    noise = coloured_noise((400, 16, 3), np.random.default_rng(0)).numpy()
+    noise = _coloured_noise((400, 16, 3), np.random.default_rng(0)).numpy()
     assert noise.shape == (400, 16, 3)
     assert noise.std() == pytest.approx(1.0, abs=0.1)
     power = (np.abs(np.fft.rfft(noise, axis=1)) ** 2).mean(axis=(0, 2))

@@ -30,9 +30,9 @@ from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy, load_policy
 from rover.policies.policy import Probs
-from rover.solving.contexts import check_rewards
 from rover.solving.experience import Experience
 from rover.solving.returns import warn_of_unseen
+from rover.solving.solve import check_rewards
 from rover.solving.tasks import Tasks
 from rover.solving.values import PlanSettings, planned_policy
 from rover.storage import RunConfig

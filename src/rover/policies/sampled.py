@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -15,8 +13,6 @@ from torch import Tensor
 from rover.policies.policy import Policy, Probs
 from rover.world.gated import MODEL_FORMS, GatedModel
 from rover.world.sampled import Controls, SampledPlan, Sampling
-
-_TIMED = 20  # decisions
 
 
 class PointGoals(NamedTuple):
@@ -188,15 +184,6 @@ class SampledPolicy(Policy):
             observation_shape=self.observation_shape,
             details=self.details | {"tasks": [self.tasks[component]]},
         )
-
-    def seconds_per_decision(self) -> float:
-        """Measured seconds of a decision on this machine: the median of twenty."""
-        plan, seconds = self._begin(0, np.random.default_rng(0)), []
-        for _ in range(_TIMED):
-            began = time.perf_counter()
-            plan.act(self.model.centre[: math.prod(self.observation_shape)].numpy())
-            seconds.append(time.perf_counter() - began)
-        return float(np.median(seconds))
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""

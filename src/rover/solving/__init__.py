@@ -1,12 +1,8 @@
 """Zero-shot planning: policies for any reward from the transitions that pretraining stored."""
 
-from rover.solving.contexts import solve_in_contexts
 from rover.solving.returns import goal_regret, goal_states, reward_regret
 from rover.solving.rewards import OWN_REWARD, Reward
-from rover.solving.solve import (
-    expected_values,
-    solve,
-)
+from rover.solving.solve import expected_values, solve, solve_in_contexts
 from rover.solving.tasks import Goal, PointGoal
 
 __all__ = [

@@ -38,7 +38,7 @@ from rover.world.points import MAX_SOLVED_LANDMARKS
 from rover.world.values import iterate
 
 
-class Refinement(NamedTuple):
+class _Refinement(NamedTuple):
     """Settings of refinement by simulated rollouts.
 
     Attributes:
@@ -62,7 +62,7 @@ class Refinement(NamedTuple):
     tolerance: float = 1e-5
 
 
-REFINEMENT = Refinement()
+_REFINEMENT = _Refinement()
 
 _MISSED, _MOST_MISSED = 0.02, 0.04
 """Unexplained share of refined dynamics from which on the plan that is not refined is simulated,
@@ -114,7 +114,7 @@ class Plan(NamedTuple):
         )
 
 
-class Stage:
+class _Stage:
     """A reward in a dynamics model.
 
     Args:
@@ -146,7 +146,7 @@ class Stage:
 
     def is_best(self, value: float) -> bool:
         """True for the best possible return of simulated rollouts."""
-        return value >= (1.0 - REFINEMENT.last_discount) * self._most > 0.0
+        return bool(value >= (1.0 - _REFINEMENT.last_discount) * self._most > 0.0)
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
         """The transition that arrived nearest to each point (m, n, d), and ended alike, (m, n)."""
@@ -190,13 +190,13 @@ class Stage:
         index, distance, offset = neighbourhood(KDTree(landmarks), reached, NEIGHBOURS)
         exact, spread = interpolation_weights(distance, offset), gaussian_weights(distance)
         onward = sparse_rows(
-            index, (1.0 - REFINEMENT.spread) * exact + REFINEMENT.spread * spread, len(begin)
+            index, (1.0 - _REFINEMENT.spread) * exact + _REFINEMENT.spread * spread, len(begin)
         )
 
         def backup(states: FloatArray) -> FloatArray:
             return np.asarray(earned + remaining * (onward @ states).reshape(remaining.shape))
 
-        values = iterate(backup, begin, tolerance=REFINEMENT.tolerance).states
+        values = iterate(backup, begin, tolerance=_REFINEMENT.tolerance).states
         return Plan(landmarks, ends, earned, remaining, values)
 
     def simulate(
@@ -208,7 +208,7 @@ class Stage:
         """
         points, passed, numbers = starts, [starts], np.arange(len(starts))
         returns, left, alive = np.zeros(len(starts)), 1.0, np.ones(len(starts))
-        while left > REFINEMENT.last_discount and len(points):
+        while left > _REFINEMENT.last_discount and len(points):
             logits = np.zeros((len(points), self._dynamics.n_actions))
             if policy is not None:
                 logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
@@ -229,15 +229,15 @@ class Stage:
         return returns, np.concatenate(passed)
 
 
-def best_plan(
-    stage: Stage,
+def _best_plan(
+    stage: _Stage,
     action_repeat: int,
     begins: FloatArray,
     starts: FloatArray,
     rng: np.random.Generator,
     least: float = -math.inf,
-) -> tuple[Plan, float]:
-    """The plan with the best simulated return in a sequence of refinements, and this return.
+) -> tuple[Plan, FloatArray]:
+    """The plan with the best simulated returns (k,) in a sequence of refinements, and these.
 
     They end when the best possible is reached, or nothing better was found for a while.
 
@@ -251,21 +251,22 @@ def best_plan(
     """
     new = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS).landmarks
     plan: Plan | None = None
-    best, since, spacing = None, 0, SPACING
-    for _ in range(REFINEMENT.rounds):
+    best: tuple[Plan, FloatArray] | None = None
+    since, spacing = 0, SPACING
+    for _ in range(_REFINEMENT.rounds):
         plan = stage.plan(new, action_repeat, plan)
         returns, passed = stage.simulate(plan.policy(), starts, rng)
         value = float(returns.mean())
         since += 1
         if value > least:
-            least, since = value + REFINEMENT.better * abs(value), 0
-        if best is None or value > best[1]:
-            best = plan, value
+            least, since = value + _REFINEMENT.better * abs(value), 0
+        if best is None or value > best[1].mean():
+            best = plan, returns
         apart = nearest(KDTree(plan.landmarks), passed, 1)[0][:, 0]
-        if since == REFINEMENT.patience or apart.max() <= spacing:
+        if since == _REFINEMENT.patience or apart.max() <= spacing:
             since, spacing = 0, spacing / 2.0
         new = Net.over(passed[apart > spacing], spacing).landmarks
-        is_done = stage.is_best(best[1]) or spacing < REFINEMENT.finest
+        is_done = stage.is_best(best[1].mean()) or spacing < _REFINEMENT.finest
         if is_done or not 0 < len(new) <= 2 * MAX_SOLVED_LANDMARKS - len(plan.landmarks):
             break
     assert best is not None
@@ -287,7 +288,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
     if dynamics is None or missed > _MISSED:
         policy = planned_policy(experience, task, settings)
     if dynamics is not None:
-        plan = refined_plan(dynamics, task, settings, other=policy)
+        plan = _refined_plan(dynamics, task, settings, other=policy)
         if plan is not None:
             return policy_of(plan.tables(), experience, task, settings)
     assert policy is not None
@@ -321,7 +322,7 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
     return None if missed > _MOST_MISSED else dynamics, missed
 
 
-def refined_plan(
+def _refined_plan(
     dynamics: RefinedDynamics, task: Tasks, settings: PlanSettings, *, other: ValuePolicy | None
 ) -> Plan | None:
     """The best plan for one reward, with actions repeated for three steps or one.
@@ -333,7 +334,7 @@ def refined_plan(
         other: a policy of another plan. None is returned if its simulated return is larger.
     """
     rows, rng = dynamics.rows, np.random.default_rng(0)
-    stage = Stage(
+    stage = _Stage(
         dynamics,
         task.rewards[rows, 0],
         task.ends[rows, 0],
@@ -342,27 +343,25 @@ def refined_plan(
         sink_value=float(settings.sink_values(task.rewards)[0]),
     )
     starts = dynamics.points(dynamics.buffer.starts()[0])
-    starts = starts[np.linspace(0, len(starts) - 1, REFINEMENT.starts).astype(np.int64)]
-    plan, value = best_plan(stage, ACTION_REPEAT, dynamics.begins, starts, rng)
-    if not stage.is_best(value):
-        least = value + REFINEMENT.better * abs(value)
-        shorter, its_value = best_plan(stage, 1, dynamics.begins, starts, rng, least)
-        if its_value > least:
-            plan, value = shorter, its_value
-    if other is not None and stage.simulate(other, starts, rng)[0].mean() > value:
+    starts = starts[np.linspace(0, len(starts) - 1, _REFINEMENT.starts).astype(np.int64)]
+    plan, returns = _best_plan(stage, ACTION_REPEAT, dynamics.begins, starts, rng)
+    if stage.is_best(returns.mean()):
+        return plan
+    least = returns.mean() + _REFINEMENT.better * abs(returns.mean())
+    shorter, its_returns = _best_plan(stage, 1, dynamics.begins, starts, rng, least)
+    if its_returns.mean() > least:
+        plan, returns = shorter, its_returns
+    if other is not None and stage.simulate(other, starts, rng)[0].mean() > returns.mean():
         return None
-    _warn_if_worse_than_random(stage, plan.policy(), starts, rng)
+    _warn_if_worse(returns, stage.simulate(None, starts, rng)[0])
     return plan
 
 
-def _warn_if_worse_than_random(
-    stage: Stage, policy: ValuePolicy, starts: FloatArray, rng: np.random.Generator
-) -> None:
-    """Warn of a policy whose simulated returns are less than those of uniformly random actions."""
-    ours, random = (stage.simulate(one, starts, rng)[0] for one in (policy, None))
-    means = float(ours.mean()), float(random.mean())
-    errors = [float(one.std(ddof=1)) / math.sqrt(len(one)) for one in (ours, random)]
-    if is_less(means, errors, len(ours)):
+def _warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
+    """Warn of simulated returns (k,) that are less than those of uniformly random actions, (k,)."""
+    means = float(returns.mean()), float(random.mean())
+    errors = [float(one.std(ddof=1)) / math.sqrt(len(one)) for one in (returns, random)]
+    if is_less(means, errors, len(returns)):
         warnings.warn(
             f"in the dynamics model the plan earns {means[0]:.3g}, less than the {means[1]:.3g} of "
             "uniformly random actions: collect more steps, or learn the task (rover.finetune)",

@@ -68,7 +68,7 @@ def reward_task(experience: Experience, reward: Reward) -> Tasks:
         is_goal = isinstance(world, GridWorld) and world.reward == "sparse"
         if is_goal and _says_nothing(rewards, ends):
             # Raises, and says how near the data came.
-            goal_tasks([name], experience.points(), experience.rows(0.0), reward)
+            goal_tasks([name], experience.points(), None, reward)
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
     else:

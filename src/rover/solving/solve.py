@@ -24,6 +24,7 @@ from rover.solving.rewards import Reward, reward_task
 from rover.solving.sampled import sampled_policy
 from rover.solving.tasks import Goal, Tasks, goal_tasks
 from rover.solving.values import PlanSettings, planned_policy, policy_values, read_by_arrival
+from rover.world.points import state_points
 
 Planner = Literal["landmarks", "sampled"]
 
@@ -185,6 +186,63 @@ def expected_values(
         by_arrival=read_by_arrival(points, tasks),
     )
     return np.asarray(values @ rows.start)
+
+
+def solve_in_contexts(
+    source: Source,
+    reward: Reward | None = None,
+    *,
+    goal: Goal | None = None,
+    discount: float = 0.9,
+    env: GivenEnv | None = None,
+) -> ContextPolicy:
+    """Plan for a reward in layouts that were never seen, without a further step.
+
+    The policy adds values of the reward to its exploration values
+    (:meth:`~rover.policies.ContextPolicy.with_rewards`): it explores an episode as pretraining's
+    does, and goes for the reward where it sees any. Call ``policy.reset()`` when an episode begins.
+
+    Args:
+        source: an agent, or a run folder of `rover pretrain`, of a contextual environment.
+        reward: as of :func:`rover.solve`, none of them negative.
+        goal: an observation, several, or a function of observations: arriving there is worth 1.
+        discount: γ in (0, 1) of the regression.
+        env: as of :func:`rover.solve`.
+
+    Raises:
+        ConfigurationError: a source whose policy is not for such worlds, rewards below 0, a goal
+            that was never arrived at, or not one of `reward` and `goal`.
+    """
+    if (reward is None) == (goal is None):
+        raise ConfigurationError("give one of reward= and goal=: what is wanted")
+    _check_discount(discount)
+    experience = Experience.of(source, env)
+    policy, buffer = experience.policy, experience.buffer
+    if not isinstance(policy, ContextPolicy):
+        raise ConfigurationError(
+            "the source's policy is not for procedurally generated environments: pretrain "
+            "with contexts=True, or plan with rover.solve"
+        )
+    if reward is not None:
+        tasks = reward_task(experience, reward)
+    else:
+        assert goal is not None
+        tasks = goal_tasks([goal], state_points(buffer), None, experience.env)
+    check_rewards(tasks.rewards)
+    solved = policy.with_rewards(
+        buffer, tasks.rewards[:, 0], tasks.ends[:, 0].astype(np.float64), discount
+    )
+    solved.details = experience.policy_details(tasks.names, discount)
+    return solved
+
+
+def check_rewards(rewards: FloatArray) -> None:
+    """Refuse rewards below 0 with a ConfigurationError."""
+    if rewards.min() < 0.0:
+        raise ConfigurationError(
+            "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
+            "rewards of at least 0, such as 1 for what is wanted"
+        )
 
 
 def _check_discount(discount: float) -> None:

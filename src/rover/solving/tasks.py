@@ -80,7 +80,7 @@ class Tasks:
         names: K names.
         goals: (N, K) observations that are goals, where the tasks are to arrive at them; else None.
         passing: (n·A, K) step from which on the row of a plan on landmarks is predicted to be in
-            the goal, 0 where it does not pass; None: rewards say all.
+            the goal, 0 where it does not pass; None, or empty: rewards say all.
         stays: whether goals are worth 1 at every step rather than once, and end nothing.
     """
 
@@ -144,7 +144,7 @@ def as_point(goal: Goal, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) 
 def goal_tasks(
     goals: str | Sequence[Goal],
     points: Points,
-    rows: Rows,
+    rows: Rows | None,
     env: gym.Env[Any, Any] | None,
     *,
     stays: bool = False,
@@ -156,7 +156,7 @@ def goal_tasks(
             ``"named"`` ones of the environment. Of several, those that the data never arrived at
             earn nothing anywhere.
         points: of the observations.
-        rows: that are planned on.
+        rows: that are planned on, which may pass goals; None: they do not.
         env: the environment, for goals by name or cell; or None.
         stays: whether the reward is earned at every step in the goal, which ends nothing.
 
@@ -178,7 +178,7 @@ def goal_tasks(
             if len(refused) == len(listed):
                 raise refused[0] from None
             name, is_goal = f"goal {number}", np.zeros(len(buffer.observations), np.bool_)
-            passed = np.zeros(len(rows.sink), np.int64)
+            passed = finder.passed(lambda at: np.zeros(len(at), np.bool_))
         names.append(name)
         masks.append(is_goal)
         passing.append(passed)
@@ -220,11 +220,11 @@ class _GoalFinder:
 
     Args:
         points: of the observations.
-        rows: that are planned on.
+        rows: that are planned on, or None.
         env: the environment, for goals by name or cell; or None.
     """
 
-    def __init__(self, points: Points, rows: Rows, env: gym.Env[Any, Any] | None) -> None:
+    def __init__(self, points: Points, rows: Rows | None, env: gym.Env[Any, Any] | None) -> None:
         self._points, self._rows, self._env = points, rows, env
         self._table = points.buffer.observations.rows
         world = None if env is None else env.unwrapped
@@ -239,16 +239,16 @@ class _GoalFinder:
             NonFiniteError: it is not finite.
         """
         point = as_point(goal, self._env, self._table.shape[1:])
-        passed = np.zeros(len(self._rows.sink), np.int64)
+        passed = self.passed(lambda at: np.zeros(len(at), np.bool_))
         if point is not None or callable(goal):
             name = "goal" if point is not None else getattr(goal, "__name__", "goal")
             is_goal: Any = goal if point is None else lambda seen: point.distances(seen) <= 1.0
             mask = _met(is_goal, self._table)
             if self._points.encoder is None:
-                passed = self._passed(lambda at: _met(is_goal, self._points.observations(at)))
+                passed = self.passed(lambda at: _met(is_goal, self._points.observations(at)))
         else:
             name, wanted = self._observations(goal)
-            passed = self._passed(lambda at: self._distances(wanted, at) <= GOAL_RADIUS)
+            passed = self.passed(lambda at: self._distances(wanted, at) <= GOAL_RADIUS)
             if self._points.exact:
                 found = (self._row.get(row.tobytes()) for row in wanted.astype(self._table.dtype))
                 mask = np.zeros(len(self._table), np.bool_)
@@ -273,11 +273,12 @@ class _GoalFinder:
             reason += f": {self._nearest(wanted)}"
         raise _NeverReachedError(f"{reason}; collect more steps")
 
-    def _passed(self, is_goal: Callable[[FloatArray], BoolArray]) -> IntArray:
-        """The step (n·A,) from which on rows on landmarks are in a goal of points; 0: in none."""
+    def passed(self, is_goal: Callable[[FloatArray], BoolArray]) -> IntArray:
+        """The step (n·A,) from which on rows on landmarks are in a goal of points, 0: in none;
+        (0,) of states."""
         rows = self._rows
-        if rows.landmarks is None or rows.passed is None:
-            return np.zeros(len(rows.sink), np.int64)
+        if rows is None or rows.landmarks is None or rows.passed is None:
+            return np.empty(0, np.int64)
         begins = np.repeat(rows.landmarks, self._points.buffer.n_actions, axis=0)
         points = begins + _SHARES * (rows.ahead - begins)
         inside = is_goal(points.reshape(-1, points.shape[2])).reshape(points.shape[:2])

@@ -47,7 +47,7 @@ def planned_policy(experience: Experience, tasks: Tasks, settings: PlanSettings)
     ends = tasks.ends[:, 0] if tasks.goals is None else None
     rows, sink = experience.rows(settings.ridge, ends), settings.sink_values(tasks.rewards)
     by_arrival = read_by_arrival(points, tasks)
-    tables = optimal_tables(
+    tables = _optimal_tables(
         rows, tasks, discount=settings.discount, sink_value=sink, by_arrival=by_arrival
     )
     return policy_of(tables, experience, tasks, settings)
@@ -85,7 +85,7 @@ def read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
     return points.neighbours.follow_arrivals(columns).reshape(shape)
 
 
-def optimal_tables(
+def _optimal_tables(
     rows: Rows,
     tasks: Tasks,
     *,

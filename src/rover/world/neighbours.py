@@ -31,7 +31,7 @@ SPACING = 0.2
 """Distance of the landmarks of plans for rewards, in units of what five steps change."""
 
 
-class Caution(NamedTuple):
+class _Caution(NamedTuple):
     """Settings of cautious rows.
 
     Attributes:
@@ -56,10 +56,10 @@ class Caution(NamedTuple):
     most_moves: int = 8
 
 
-CAUTION = Caution()
+CAUTION = _Caution()
 
 
-class Repeated(NamedTuple):
+class _Repeated(NamedTuple):
     """Actions that are repeated from p landmarks.
 
     Attributes:
@@ -166,7 +166,7 @@ class Neighbours:
         """The other transition that ended nearest to each, (n,)."""
         return _others(self.landed)
 
-    def repeat(self, landmarks: FloatArray, distance: float = math.inf) -> Repeated:
+    def repeat(self, landmarks: FloatArray, distance: float = math.inf) -> _Repeated:
         """Repeat each action that was ever taken from each landmark (p, z), until it is `distance`
         from it: longer straight ways leap over corners."""
         n_actions = len(self.rows)
@@ -201,7 +201,7 @@ class Neighbours:
                     contact[action], beyond[action] = probability, apart[:, 0]
                 left = np.linalg.norm(where[action, mine] - landmarks[mine], axis=1)
                 here[action, mine[left >= distance]] = False
-        return Repeated(
+        return _Repeated(
             np.swapaxes(passed, 2, 3).reshape(2, ACTION_REPEAT, -1),
             np.swapaxes(where, 0, 1).reshape(-1, landmarks.shape[1]),
             *(table.T.ravel() for table in (support, contact, beyond)),

@@ -121,7 +121,7 @@ class SampledPlan:
         spread, mean, elites = spread.expand_as(self._mean), self._mean, self._kept
         for iteration in range(sampling.n_iterations):
             size = max(2 * sampling.n_elites, int(sampling.n_sequences / _FEWER**iteration))
-            noise = coloured_noise((size, *self._mean.shape), self._rng)
+            noise = _coloured_noise((size, *self._mean.shape), self._rng)
             drawn = torch.cat([mean + spread * noise, elites, torch.zeros_like(self._kept[:1])])
             drawn = controls.taken(drawn)
             best = self._returns(begin, drawn).topk(sampling.n_elites).indices
@@ -142,7 +142,7 @@ class SampledPlan:
         return total
 
 
-def coloured_noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+def _coloured_noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     """Noise (n, H, k) float32 of this shape, of about unit variance, whose power falls with the
     frequency f as f^−2 (Timmer & König 1995)."""
     n, horizon, k = shape
@@ -160,7 +160,7 @@ _CODES = 2**16
 _CONTACT_SEED = 0
 
 
-class ContactExploration(NamedTuple):
+class _ContactExploration(NamedTuple):
     """Settings of exploration towards contact.
 
     Attributes:
@@ -187,7 +187,7 @@ class ContactSearch:
         covered: (c,) features that are to move; None: all that rest anywhere.
     """
 
-    settings = ContactExploration()
+    settings = _ContactExploration()
 
     def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
         self._buffer = buffer
