@@ -355,8 +355,9 @@ class DiscreteDDPG(_Learner):
 
     def actor_loss(self, log_probs: Tensor, q: Tensor, entropy: Tensor) -> Tensor:
         """Minus the mean of Σ_a π(a|x) min(Q1, Q2)(x, a), and minus the weighted entropy ()."""
-        values = (log_probs.exp() * q.amin(dim=0)).sum(dim=1)
-        return -values.mean() - self.temperature * entropy
+        loss = -(log_probs.exp() * q.amin(dim=0)).sum(dim=1).mean()
+        # Without a weight the gradient of the entropy would be computed for nothing.
+        return loss - self.temperature * entropy if self.temperature > 0.0 else loss
 
     def temperature_loss(self, entropy: Tensor) -> Tensor:
         """Loss of the temperature at the policy's entropy (); zero, since it is constant."""
