@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from rover import Rover
-from rover.coverage.explore import StateExploration, StateExplorer
+from rover.coverage.explore import StateExplorer
 from rover.coverage.improve import estimated_starts
 from rover.data import Buffer
 from rover.world.counts import Counts
@@ -37,7 +37,7 @@ def state_buffer(n_states: int, moves: list[tuple[int, int, int, bool]]) -> Buff
 
 def explorer_of(buffer: Buffer) -> StateExplorer:
     explorer = StateExplorer(Counts(buffer), buffer)
-    explorer.settings = StateExploration(discount=0.95)
+    explorer.settings = explorer.settings._replace(discount=0.95)
     return explorer
 
 

@@ -9,7 +9,7 @@ import torch
 from small_envs import Disc, image_place
 
 from rover import Rover, load_policy, make_agent, solve
-from rover.coverage.images import ImageFeatures, frames_of
+from rover.coverage.images import ImageFeatures, _frames_of
 from rover.coverage.represent import Slow, States
 from rover.data import Buffer
 from rover.features.slow import LAG, LaggedSums, bending, coefficients, seen, slow_features
@@ -128,8 +128,8 @@ def test_stacked_frames_are_told_from_colours(axes, newest_first):
         pair = [np.concatenate([two[axes[0]], two[axes[1]]], axis=2) for two in frames]
         _add(stacked, (pair[0], action, pair[1], over))
         older = None if over else before
-    assert frames_of(colours) == (1, True)
-    assert frames_of(stacked) == (2, newest_first)
+    assert _frames_of(colours) == (1, True)
+    assert _frames_of(stacked) == (2, newest_first)
     points = ImageFeatures(stacked).points(stacked.successors[:59], 100)
     assert points.shape == (59, 4)
     # The speeds are what the newest frame's features changed by.

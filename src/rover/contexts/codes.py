@@ -29,7 +29,7 @@ _FEWEST_BLOCKS, _MOST_BLOCKS = 5, 16
 """Blocks along the shorter side."""
 
 
-class Sizes(NamedTuple):
+class _Sizes(NamedTuple):
     """Largest sizes of codes.
 
     Attributes:
@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
     relevant: int = 5
 
 
-LARGEST = Sizes()
+LARGEST = _Sizes()
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def block_side(observations: NDArray[Any]) -> int:
     return min(sides, key=n_values)
 
 
-def n_numbers(shape: tuple[int, ...], side: int) -> int:
+def _n_numbers(shape: tuple[int, ...], side: int) -> int:
     """Numbers that :func:`as_numbers` makes of one observation of a shape."""
     if side == 0:
         return int(np.prod(shape))
@@ -238,7 +238,7 @@ def as_numbers(observations: NDArray[Any], side: int) -> NDArray[Any]:
     height, width = shape[:2]
     rows, columns = np.arange(0, height, side), np.arange(0, width, side)
     areas = np.outer(np.diff(rows, append=height), np.diff(columns, append=width))
-    numbers = np.empty((n, n_numbers(tuple(shape), side)), observations.dtype)
+    numbers = np.empty((n, _n_numbers(tuple(shape), side)), observations.dtype)
     for some in blocks(n):
         part = observations[some]
         part = part.reshape(len(part), height, width, -1)

@@ -52,7 +52,7 @@ _LARGEST_LIST, _LARGEST_IMAGE = 4096, 65_536
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
 
 
-class ContextExploration(NamedTuple):
+class _ContextExploration(NamedTuple):
     """Settings of exploration in contexts.
 
     Attributes:
@@ -86,7 +86,7 @@ class ContextExplorer:
         memory: of the episode; None between two.
     """
 
-    settings = ContextExploration()
+    settings = _ContextExploration()
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer

@@ -173,7 +173,7 @@ class ExplorationValueModel:
         sinks[:, action] -= np.float32(self.ridge / scale) * np.square(along)
 
 
-class Graph(NamedTuple):
+class _Graph(NamedTuple):
     """Settings of an episode's graph and of the plan on it.
 
     Attributes:
@@ -191,7 +191,7 @@ class Graph(NamedTuple):
     tolerance: float = 1e-3
 
 
-GRAPH = Graph()
+GRAPH = _Graph()
 
 
 class EpisodeMemory:

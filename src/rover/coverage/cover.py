@@ -105,7 +105,7 @@ class Cover:
         if self._target is None:
             return None
         known, rows = len(self._weights), self._buffer.observations.rows
-        fresh = target_weights(self._target, rows[known:])
+        fresh = _target_weights(self._target, rows[known:])
         self._weights = np.concatenate([self._weights, fresh])
         _, first, index = np.unique(groups, return_index=True, return_inverse=True)
         member = index.reshape(-1)[anchors]
@@ -152,7 +152,9 @@ class Cover:
         return np.hstack([features, parts]), np.arange(width, width + parts.shape[1])
 
 
-def target_weights(target: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> FloatArray:
+def _target_weights(
+    target: Callable[[NDArray[Any]], Any], observations: NDArray[Any]
+) -> FloatArray:
     """Weights (n,) of observations (n, *shape) by a target.
 
     Raises:
@@ -216,7 +218,7 @@ def objective_of(
             warnings.warn(_OF_ALL[name], RoverWarning, stacklevel=2)
     if target is None or config.cover is not None:
         return Objective()
-    weights = target_weights(target, problem.observations)
+    weights = _target_weights(target, problem.observations)
     if not weights.any():
         raise ConfigurationError("target is 0 at every state of the environment")
     return Objective(np.asarray(weights / weights.sum()))

@@ -39,7 +39,7 @@ from rover.world.values import Values, exploration_values
 from rover.world.world import World
 
 
-class StateExploration(NamedTuple):
+class _StateExploration(NamedTuple):
     """Settings of exploration on exact states.
 
     Attributes:
@@ -54,7 +54,7 @@ class StateExploration(NamedTuple):
     sweeps: int = 1000
 
 
-class LandmarkExploration(NamedTuple):
+class _LandmarkExploration(NamedTuple):
     """Settings of exploration on landmarks.
 
     Attributes:
@@ -96,7 +96,7 @@ class Explorer(Protocol):
         ...
 
 
-class RandomExplorer:
+class _RandomExplorer:
     """Uniform actions in the first steps, and a share of them later."""
 
     def __init__(self, buffer: Buffer, *, first: int, share: float) -> None:
@@ -123,7 +123,7 @@ class StateExplorer:
         buffer: the transitions.
     """
 
-    settings = StateExploration()
+    settings = _StateExploration()
 
     def __init__(self, model: Counts, buffer: Buffer) -> None:
         self.model, self._buffer = model, buffer
@@ -190,7 +190,7 @@ class LandmarkExplorer:
         contacts: searches for contacts, which go before; None: none are looked for.
     """
 
-    settings = LandmarkExploration()
+    settings = _LandmarkExploration()
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ def explorers_of(
     buffer, first, share = world.buffer, config.seed_steps, config.exploration_epsilon
     chance: list[Explorer] = []
     if first or share:
-        chance = [RandomExplorer(buffer, first=first, share=share)]
+        chance = [_RandomExplorer(buffer, first=first, share=share)]
     if config.collect != "plan":
         return chance
     explorer = latest[-1] if latest else None

@@ -24,7 +24,7 @@ from rover.features.slow import (
 from rover.world.net import FIRST_UNITS, units_due
 
 
-class Marks(NamedTuple):
+class _Marks(NamedTuple):
     """Settings by which marks that stay within an episode are found.
 
     Attributes:
@@ -41,10 +41,10 @@ class Marks(NamedTuple):
     least: float = 1e-3
 
 
-MARKS = Marks()
+MARKS = _Marks()
 
 
-def frames_of(buffer: Buffer) -> tuple[int, bool]:
+def _frames_of(buffer: Buffer) -> tuple[int, bool]:
     """Number of frames that the channels of images are, by the first transitions, and True if
     the newest is the first of them; 1 where channels are colours."""
     rows = buffer.observations.rows
@@ -104,7 +104,7 @@ class ImageFeatures:
         due = units_due(n)
         if self._n < due:
             self._n = due
-            self._frames, self._newest_first = frames_of(self._buffer)
+            self._frames, self._newest_first = _frames_of(self._buffer)
             self._background, before = self._usual_picture(), self._shares
             self._shares = self._shares_within_episodes()
             self._n_known = 0  # centroids depend on the background

@@ -233,7 +233,8 @@ def _initialise_from(
     if (transfer != "policy" and not has_weights) or ("encoder" in freeze and not encoders):
         raise ConfigurationError(
             f"a {type(policy).__name__} like this one has no encoder to transfer or to freeze: use "
-            "transfer='policy', and freeze parameters of your own with requires_grad_(False)"
+            "transfer='policy', or pretrain with representation='info_nce'; freeze parameters of "
+            "your own with requires_grad_(False)"
         )
     if transfer != "policy":
         encoder = copy.deepcopy(encoders[-1]).requires_grad_("encoder" not in freeze)

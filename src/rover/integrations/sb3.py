@@ -290,13 +290,25 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
             self.vf_features_extractor = _SolvedValues(space, policy, **self.options)
         else:
             config = _encoders_of(policy)[0].config
-            if config.kind == "scale" or config.observation_dtype == "uint8":
+            is_image = config.observation_dtype == "uint8"
+            if config.kind == "hashed" and is_image:  # whose features say nothing of values
+                self.vf_features_extractor = _Pixels(space)
+            elif config.kind == "scale" or is_image:
                 freeze = self.options["freeze_encoder"]
                 self.vf_features_extractor = RoverFeatures(
                     space, policy, freeze=freeze, scaled_images=False
                 )
         self.features_dim = self.vf_features_extractor.features_dim
         super()._build_mlp_extractor()
+
+
+class _Pixels(FlattenExtractor):
+    """Flat images from 0 to 1."""
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features (n, height · width · channels) of images."""
+        flat: Tensor = super().forward(observations.float() / 255.0)
+        return flat
 
 
 def _is_numbered(space: spaces.Space[Any], n_actions: int) -> bool:
