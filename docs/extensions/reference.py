@@ -118,7 +118,7 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 def settings_page() -> str:
     """Every setting of every agent and task."""
     from rover.baselines import agent_names
-    from rover.cli.settings import TASKS, setting_rows, settings_of
+    from rover.cli.settings import TASKS, setting_rows
 
     parts = [
         _title("Settings"),
@@ -126,29 +126,22 @@ def settings_page() -> str:
         "``rover settings NAME`` prints the same lists.\n",
     ]
     for name in (*agent_names(), *TASKS):
-        presets = settings_of(name)
-        rows = (
-            (
-                f"``{one}``",
-                tidy(kind.replace("|", " | ")),
-                *(f"``{v}``" for v in shown.values()),
-                tidy(text),
-            )
-            for one, kind, shown, text in setting_rows(presets)
+        rows = [*setting_rows(name)]
+        cells = (
+            (f"``{one}``", tidy(kind), *(f"``{v}``" for v in shown.values()), tidy(text))
+            for one, kind, shown, text in rows
         )
-        parts += [
-            _title(name, "-"),
-            _table(("Setting", "Type and range", *presets, "Effect"), rows),
-        ]
+        heads = ("Setting", "Type and range", *rows[0][2], "Effect")
+        parts += [_title(name, "-"), _table(heads, cells)]
     return "\n".join(parts)
 
 
 def command_page() -> str:
     """The help of every command."""
-    from rover.cli import available, main
+    from rover.cli import COMMANDS, main
 
     parts = [_title("The command line")]
-    for words in ([], *([name] for name in available())):
+    for words in ([], *([name] for name in COMMANDS)):
         out = io.StringIO()
         with redirect_stdout(out), suppress(SystemExit):
             main([*words, "--help"])

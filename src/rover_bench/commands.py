@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,19 +15,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from rover.baselines import agent_names, preset_of
-from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.words import (
-    Count,
-    Env,
-    Flag,
-    Folder,
-    Formats,
-    Logs,
-    Observation,
-    Settings,
-    read_env_kwargs,
-    read_settings,
-)
+from rover.cli.tables import NOTHING, make_table, say
+from rover.cli.words import Count, Env, EnvId, Flag, Folder, Formats, Logs, Settings
 from rover.errors import ConfigurationError, RoverError
 
 if TYPE_CHECKING:
@@ -84,10 +74,9 @@ _HERE = Making()
 
 
 def compare(
-    env_id: Annotated[str, Parameter(name="ENV")],
+    env_id: EnvId,
     /,
     *,
-    observation: Observation | None = None,
     env: Env = (),
     agents: Annotated[
         str, Parameter(alias="--methods", metavar="NAME[:PRESET],...", show_default=False)
@@ -112,7 +101,7 @@ def compare(
 
     examples:
 
-        rover compare rover/MultiRooms-v0 --observation onehot --steps 20000
+        rover compare rover/MultiRooms-v0 --env observation=onehot --steps 20000
         rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
         rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt:published
         rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
@@ -126,7 +115,7 @@ def compare(
         steps: environment steps of each run
         out: folder of runs, tables and figures [default: runs/compare/ENV and its keywords]
     """
-    env_kwargs = read_env_kwargs(env_id, env, observation)
+    env_kwargs = dict(env)
     chosen = _read_agents(agents, presets)
     from rover_bench import comparison, run_study
 
@@ -270,7 +259,7 @@ def _run(
     from rover.training.config import validate_settings
     from rover_bench import EXECUTORS
 
-    place = validate_settings(type(EXECUTORS[making.executor]), read_settings(making.settings))
+    place = validate_settings(type(EXECUTORS[making.executor]), dict(making.settings))
     words = words if making.jobs is None else [*words, "--jobs", str(making.jobs)]
     try:
         return make(
@@ -278,7 +267,7 @@ def _run(
             executor=place,
             log=making.log,
             formats=making.formats,
-            command=shell("rover", *words),
+            command=shlex.join(["rover", *words]),
             say=_say_now,
             **places,
         )

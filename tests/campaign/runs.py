@@ -75,10 +75,10 @@ def _pretrain(agent: str, observation: str) -> Run:
         env = ["MountainCar-v0", "--env", "max_episode_steps=12"]
     else:
         env = ["rover/Grid-v0", "--env", f"layout={GRID}", "--env", "horizon=12"]
-        env += ["--observation", observation]
+        env += ["--env", f"observation={observation}"]
     if name == "rover" and observation in ("onehot", "pixels"):
         settings |= {**_ENCODER, "representation": "byol" if preset else "info_nce"}
-    words = ["pretrain", *env, "--method", name, *_set(settings | _QUICK)]
+    words = ["pretrain", *env, "--agent", name, *_set(settings | _QUICK)]
     words += ["--preset", preset] if preset else []
     return Run(f"pretrain {agent}, {observation}", words)
 

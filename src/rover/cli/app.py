@@ -18,7 +18,7 @@ import gymnasium as gym
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import UnknownCommandError
 
-from rover.cli import LABORATORY, available
+from rover.cli import COMMANDS, LABORATORY
 from rover.envs import import_modules
 from rover.errors import (
     BY_ENVIRONMENT,
@@ -26,8 +26,6 @@ from rover.errors import (
     RoverWarning,
     shorten,
 )
-
-_COMMON = "Of every command"  # heading of its options in the help
 
 # Exit codes; unread: what read the output, such as head, left before its end.
 _UNREAD, _WRONG_INPUT = 1, 2
@@ -42,7 +40,7 @@ def _make_app() -> App:
         suppress_keyboard_interrupt=False,  # which says how to go on
         default_parameter=Parameter(negative_iterable="", short_alias=False),
     )
-    for name, (module, _) in available().items():
+    for name, (module, _) in COMMANDS.items():
         app.command(f"{module}:{name}", name=name)
 
     app.meta.suppress_keyboard_interrupt = False
@@ -52,18 +50,14 @@ def _make_app() -> App:
         *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         modules: Annotated[
             tuple[str, ...],
-            Parameter(name="--import", metavar="MODULE", show_default=False, group=_COMMON),
+            Parameter(name="--import", metavar="MODULE", show_default=False),
         ] = (),
-        traceback: Annotated[
-            bool, Parameter(negative="", show_default=False, group=_COMMON)
-        ] = False,
     ) -> int | None:
         """Run a command.
 
         Args:
             modules: import a module of yours that registers environments or agents, from the
                 current folder or installed; may be repeated
-            traceback: show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)
         """
         # First: they register the agents and environments that the other words name.
         import_modules(modules)
@@ -94,7 +88,7 @@ def run(words: Sequence[str]) -> int:
             return _UNREAD
         except Exception as error:
             text, flag = _explain(error), os.environ.get("ROVER_TRACEBACK", "")
-            if text is None or "--traceback" in words or flag not in ("", "0"):
+            if text is None or flag not in ("", "0"):
                 raise
             _say("error", text)
             return _WRONG_INPUT
@@ -118,7 +112,9 @@ def _explain(error: Exception) -> str | None:
         return f"{shorten(str(error.filename))}: {error.strerror}"
     notes = getattr(error, "__notes__", [])
     if any(note.startswith(BY_ENVIRONMENT) for note in notes):
-        return f"{type(error).__name__}: {error}; {'; '.join(notes)} (--traceback shows where)"
+        return (
+            f"{type(error).__name__}: {error}; {'; '.join(notes)} (ROVER_TRACEBACK=1 shows where)"
+        )
     return str(error) if isinstance(error, RoverError | gym.error.Error) else None
 
 

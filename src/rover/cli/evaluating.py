@@ -1,14 +1,17 @@
-"""``rover evaluate`` and ``rover plot``: what a run came to."""
+"""Commands that look at runs: ``rover evaluate``, ``solve`` and ``plot``."""
 
 from __future__ import annotations
 
 import json
+import math
+import shlex
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from rover.cli import words
 from rover.cli.tables import figures_table, say
@@ -17,8 +20,11 @@ from rover.errors import ConfigurationError
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from rover.envs import FiniteMDP
-    from rover.policies import Policy
+    from rover.envs import FiniteMDP, RewardFunction
+    from rover.policies import ContextPolicy, Policy, ValuePolicy
+
+_REPEATS = 100  # sets of episodes of an exact measurement, for its interval
+_MAX_STEPS = 100_000  # after which waiting for full coverage is given up
 
 _ROLLOUT_NOTE = (
     "The states of this environment are unknown, so neither coverage nor J* can be computed. Cells "
@@ -34,39 +40,35 @@ _ROLLOUT_ROWS: list[tuple[str, ...]] = [
     ("episodes that ended by themselves", "{terminated:.1%}"),
 ]
 
+_EXACT_ROWS: list[tuple[str, ...]] = [
+    ("coverage", "{coverage[mean]:.1%}"),
+    ("  95% interval", "{coverage[low]:.1%}–{coverage[high]:.1%}"),
+    ("P(coverage ≥ 95%)", "{p_coverage_95:.1%}"),
+    ("steps to full coverage", "{steps_to_full_coverage[median]:,.0f}", f"> {_MAX_STEPS:,}"),
+    ("J = Σ d², exact", "{objective:.4g}"),
+    ("J/J*, exact", "{optimality_ratio:.4f}"),
+    ("Rényi-2 entropy, nats", "{renyi2_entropy:.3f}"),
+    ("Shannon entropy, nats", "{shannon_entropy:.3f}"),
+]
+
 
 def evaluate(
     path: words.Run,
     /,
     *,
     episodes: words.Episodes = 20,
-    repeats: Annotated[int, Parameter(validator=Number(gte=2, lte=10**4))] = 100,
     seed: words.Seed = 0,
     as_json: Annotated[bool, Parameter(name="--json", negative="", show_default=False)] = False,
-    max_steps: words.Count = 100_000,
 ) -> None:
     """Measure the coverage and occupancy of a policy.
 
-    Uniformly random actions and the optimal policy for J are measured too.
-
-    Where the dynamics are known (rover's environments, FrozenLake, Taxi,
-    CliffWalking):
-
-    - coverage: share of all states that the episodes visit together
-    - P(coverage ≥ 95%): share of the repeats in which they visit so many
-    - steps to full coverage: resampling episodes until every state was seen
-    - `J = Σ d²` of the exact discounted occupancy d: the chance that two draws
-      meet
-    - `J/J*`: relative to the least J of any policy; 1 is optimal
-    - entropies of the exact occupancy, in nats
-
-    For unknown dynamics, episodes are rolled out: visited cells of a net, the
-    k-nearest-neighbour entropy of the visited observations, and the lengths of
-    episodes.
-
-    A policy with skills, or a mixture of policies, draws one component for each
-    episode. For a policy of `rover solve` the return is measured too: −1 per
-    step and 0 on arrival for goals, or the environment's own reward.
+    Uniformly random actions and the optimal policy for J are measured too. Where
+    the dynamics are known: the share of all states that the episodes visit
+    together, the steps of resampling until every state was seen, and `J = Σ d²`
+    of the exact discounted occupancy d, relative to the least J of any policy.
+    Elsewhere episodes are rolled out. For a policy of `rover solve` the return is
+    measured too: −1 per step and 0 on arrival for goals, or the environment's own
+    reward.
 
     examples:
 
@@ -76,95 +78,76 @@ def evaluate(
 
     Args:
         path: run folder, or policy.safetensors
-        repeats: sets of such episodes, for confidence intervals; 2 to 5 for roll-outs
         as_json: print one JSON object, and nothing else
-        max_steps: steps after which waiting for full coverage is given up
     """
     from rover.envs import finite_dynamics, horizon_of, known_id, make_env
-    from rover.training.run_folder import load_run_buffer
+    from rover.policies import ValuePolicy, load_policy
+    from rover.solving import OWN_REWARD
+    from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
 
-    policy = read_policy(path)
-    setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
-    env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
+    file = finished_file(path, POLICY_FILE)
+    policy = load_policy(file)
+    in_python = "measure it with rover.evaluation.compare_finite or RolloutEvaluator"
+    env_id = known_id(policy.details.get("env_id"), file, in_python)
+    env = make_env(env_id, policy.details["env_kwargs"])
     # The file may be older than the environment registered under its id.
     policy.check_fits(env)
     problem = finite_dynamics(env)
     buffer = load_run_buffer(path) if path.is_dir() and problem is None else None
     horizon = horizon_of(env, longest=0 if buffer is None else buffer.longest_episode)
+    setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
-    setup |= {"repeats": repeats, "max_steps": max_steps}
     if problem is None:
-        figures, title, rows, note = _roll_out(env, policy, setup)
+        rows, note = _ROLLOUT_ROWS, _ROLLOUT_NOTE
+        figures = _roll_out(env, policy, setup)
     else:
-        figures, title, rows, note = _measure_exactly(problem, policy, setup)
+        n_states = problem.dynamics.n_states
+        rows, note = _EXACT_ROWS, f"{n_states:,} states: at most {math.log(n_states):.3f} nats."
+        figures = _measure_exactly(problem, policy, setup)
+    task = None
     # Only policies of `rover solve` were planned for tasks; others are worth what they cover.
-    task = _task_figures(policy, env, problem, episodes=episodes, seed=seed)
+    if isinstance(policy, ValuePolicy):
+        of_goals = policy.tasks != (OWN_REWARD,)
+        task = _planned_figures(policy, env, of_goals=of_goals, episodes=episodes, seed=seed)
     if as_json:
         figures = setup | figures | ({} if task is None else {"task": task})
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
         return
     headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
     columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
+    title = f"{env_id}: {episodes} episodes, horizon {horizon}, discount {setup['discount']:g}"
     say(figures_table(title, columns, rows), note)
     if task is not None:
-        from rover.cli.solving import say_task
-
-        say_task(task, episodes)
+        _say_task(task, episodes)
 
 
-_Measured = tuple[dict[str, Any], str, list[tuple[str, ...]], str]
-"""Figures of a policy and of what it is compared with; a table's title, rows and note."""
-
-
-def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) -> _Measured:
+def _measure_exactly(
+    problem: FiniteMDP, policy: Policy, setup: Mapping[str, Any]
+) -> dict[str, Any]:
     """Measure a policy where the dynamics are known, beside uniform actions and the optimum."""
     import numpy as np
 
-    from rover.envs.dynamics import MAX_EVALUATED_STATES
     from rover.evaluation import compare_finite
 
-    n_states, max_steps = problem.dynamics.n_states, setup["max_steps"]
-    figures = compare_finite(
+    return compare_finite(
         problem,
         policy.tables(problem.observations),
         discount=setup["discount"],
         horizon=setup["horizon"],
         n_episodes=setup["episodes"],
-        n_repeats=setup["repeats"],
-        max_steps=max_steps,
+        n_repeats=_REPEATS,
+        max_steps=_MAX_STEPS,
         rng=np.random.default_rng(setup["seed"]),
     )
-    late = f"> {max_steps:,}"
-    rows: list[tuple[str, ...]] = [
-        (f"coverage in {setup['episodes']} episodes", "{coverage[mean]:.1%}"),
-        ("  95% interval", "{coverage[low]:.1%}–{coverage[high]:.1%}"),
-        ("P(coverage ≥ 95%)", "{p_coverage_95:.1%}"),
-        ("steps to full coverage, median", "{steps_to_full_coverage[median]:,.0f}", late),
-        ("  first quartile", "{steps_to_full_coverage[lower]:,.0f}", late),
-        ("  third quartile", "{steps_to_full_coverage[upper]:,.0f}", late),
-        ("J = Σ d², exact", "{objective:.4g}"),
-        ("J/J*, exact", "{optimality_ratio:.4f}"),
-        ("Rényi-2 entropy, nats", "{renyi2_entropy:.3f}"),
-        ("Shannon entropy, nats", "{shannon_entropy:.3f}"),
-    ]
-    title = f"{setup['env_id']}: {n_states} states, horizon {setup['horizon']}, "
-    title += f"discount {setup['discount']:g}"
-    note = f"{setup['repeats']} repeats; resampling was given up after {max_steps:,} steps. "
-    note += f"The most entropy is log {n_states} = {np.log(n_states):.3f} nats."
-    if n_states > MAX_EVALUATED_STATES:
-        note += f" J* is not computed for more than {MAX_EVALUATED_STATES:,} states."
-    return figures, title, rows, note
 
 
-def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> _Measured:
+def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: Mapping[str, Any]) -> dict[str, Any]:
     """Measure a policy by roll-outs beside uniform actions, where the states are unknown."""
     import numpy as np
 
     from rover.evaluation import RolloutEvaluator
     from rover.evaluation.rollouts import MEASURED_SETS
 
-    del setup["max_steps"]  # nothing is waited for
-    setup["repeats"] = max(2, min(setup["repeats"], MEASURED_SETS))  # an error needs two
     if setup["episodes"] < 2:
         raise ConfigurationError(
             f"the states of {setup['env_id']} are unknown, so episodes are rolled out, and an "
@@ -175,98 +158,226 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> 
         policy.n_actions,
         horizon=setup["horizon"],
         n_episodes=setup["episodes"],
-        n_sets=setup["repeats"],
+        n_sets=MEASURED_SETS,
         rng=np.random.default_rng([setup["seed"], 0]),
     )
-    setup["cell_radius"] = evaluator.net.radius
     # A stream of its own: every policy is measured beside the same random actions.
     rng = np.random.default_rng([setup["seed"], 1])
     measured = evaluator.measure(policy.sample_component, rng)
-    title = f"{setup['env_id']}: {setup['repeats']} sets of {setup['episodes']} episodes, "
-    title += f"horizon {setup['horizon']}"
-    figures = {"policy": measured, "uniform": evaluator.uniform}
-    return figures, title, _ROLLOUT_ROWS, _ROLLOUT_NOTE
+    return {"policy": measured, "uniform": evaluator.uniform}
 
 
-def _task_figures(
-    policy: Policy,
+def _planned_figures(
+    policy: ValuePolicy,
     env: gym.Env[Any, Any],
-    problem: FiniteMDP | None,
+    function: RewardFunction | None = None,
     *,
+    of_goals: bool,
     episodes: int,
     seed: int,
 ) -> dict[str, Any] | None:
-    """Returns of a policy in the tasks that it was planned for; None if `env` has no such task."""
-    from rover.cli.solving import task_figures
-    from rover.policies import ValuePolicy
-    from rover.solving import OWN_REWARD, goal_regret, reward_regret
+    """Mean return of a policy in the tasks that it was planned for: goals, a function, or the
+    environment's own reward. Exactly where the dynamics are known, else by roll-outs; None where
+    `env` has no such task."""
+    from rover.envs import finite_dynamics
+    from rover.evaluation import greedy_episodes
+    from rover.solving import goal_regret, reward_regret
+    from rover.solving.returns import FunctionReward, warn_if_worse_than_random
 
-    if not isinstance(policy, ValuePolicy):
-        return None
-    is_own, regret = policy.tasks == (OWN_REWARD,), None
+    regret = None
     try:
-        if problem is not None or not is_own:  # else roll-outs alone say what it earns
-            regret = reward_regret(policy, env) if is_own else goal_regret(policy, env)
-    except ConfigurationError:  # a reward that the environment has not
+        if of_goals:
+            regret = goal_regret(policy, env)
+        elif finite_dynamics(env) is not None:
+            regret = reward_regret(policy, env, function)
+    except ConfigurationError:  # a reward that the environment has not, or goals that are no states
         return None
-    return task_figures(policy, env, regret, episodes=episodes, seed=seed)
+    played = env if function is None else FunctionReward(env, function)
+    # The first task stands for all of several goals; exact returns need episodes for guesses only.
+    first, n_episodes = policy.single(0), episodes if regret is None else min(20, episodes)
+    returns, decisions = greedy_episodes(played, first, seed=seed, n_episodes=n_episodes)
+    if regret is None:
+        warn_if_worse_than_random(first, played)
+    several = f"{policy.n_components} goals"
+    return {
+        "name": policy.tasks[0] if policy.n_components == 1 else several,
+        "return": float((returns if regret is None else regret.returns).mean()),
+        "best": None if regret is None else float(regret.best.mean()),
+        "solved": None if regret is None else regret.solved,
+        "unseen_share": float((policy.landmarks_of(decisions) < 0).mean()),
+    }
 
 
-def read_policy(path: Path) -> Policy:
-    """The policy of a run folder or policy file; its details say what it was trained on."""
-    from rover.envs import known_id
-    from rover.policies import load_policy
+def _say_task(task: Mapping[str, Any], episodes: int) -> None:
+    """Print what :func:`_planned_figures` measured."""
+    how = f"over {episodes} episodes"
+    if task["best"] is not None:
+        how = f"exactly; best possible {task['best']:.2f}"
+    unseen = f"{task['unseen_share']:.1%} of the decisions were made at unseen observations"
+    say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {how}. {unseen}.")
+
+
+def solve(
+    *paths: words.Run,
+    task: words.TaskPairs = (),
+    goals: Literal["all", "named"] | None = None,
+    goal: words.OwnFunction | None = None,
+    reward: words.OwnFunction | None = None,
+    episodes: words.Episodes = 20,
+    seed: words.Seed = 0,
+    run_dir: words.Folder | None = None,
+) -> None:
+    """Plan for a reward on the transitions of pretraining.
+
+    No further step is made, and runs of any agent can be used. Untried actions
+    have the least value, so plans stay within the data. Without --task, --goals,
+    --goal and --reward the plan is for the environment's own reward.
+
+    examples:
+
+        rover solve runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover solve runs/maze-seed0 runs/maze-seed1 --goals all
+        rover solve runs/MountainCar-v0 --reward my_rewards:at_the_flag
+        rover solve runs/MultiRoom-v0 --goal my_goals:at_the_green_square
+
+    Args:
+        paths: run folder of `rover pretrain`; several of one environment are planned on together
+        goals: a policy for each goal: all that were ever arrived at, or those with names
+        goal: function of yours, goal(observations) -> bool, that says which observations are goals:
+            arriving at one is worth 1 and ends the task
+        reward: function of yours, reward(observations, actions, next_observations) -> (rewards,
+            terminated)
+        run_dir: folder for the policy [default: a new one under runs/]
+    """
+    given = {"goals": goals, "goal": goal, "reward": reward}
+    asked: dict[str, Any] = {kind: value for kind, value in given.items() if value is not None}
+    if len(asked) + bool(task) > 1:
+        raise ConfigurationError("give one of --task, --goals, --goal and --reward")
+    from rover.finetuning import check_rewarded
+    from rover.plots import write_pictures
+    from rover.plots.solutions import draw_solution
+    from rover.policies import ContextPolicy, load_policy
+    from rover.solving.returns import warn_of_unseen
     from rover.training.run_folder import POLICY_FILE, finished_file
 
-    file = finished_file(path, POLICY_FILE)
-    policy = load_policy(file)
-    in_python = (
-        "measure it with rover.evaluation.compare_finite or rover.evaluation.RolloutEvaluator, and "
-        "learn a task with rover.finetune"
+    path, *others = paths
+    wanted = words.task_of(path, task)
+    env, began = wanted.make_env(), time.perf_counter()
+    start = load_policy(finished_file(path, POLICY_FILE))
+    name = wanted.name
+    for kind, value in asked.items():
+        name = f"{goals}-goals" if goals else getattr(value, "__name__", kind)
+    if not asked:
+        # Without a goal a grid world pays nothing, and any policy would be optimal.
+        check_rewarded(env)
+        asked = {"reward": env}
+    policy = _plan(paths, start, **asked)
+    seconds = time.perf_counter() - began
+    # A plan is a policy file and its figures; there is no run to resume, and so no run folder.
+    made_of = f"{path.name}-and-{len(others)}-more" if others else path.name
+    folder = words.Making(run_dir=run_dir).folder(made_of, name, "solve")
+    file = folder / "policy.safetensors"
+    if file.exists():
+        raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
+    say(f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step")
+    function = reward if goal is None else _goal_reward(goal)
+    options: dict[str, int] = {"episodes": episodes, "seed": seed}
+    if isinstance(policy, ContextPolicy):
+        _say_contexts(policy, start, env, function, **options)
+    elif figures := _planned_figures(policy, env, function, of_goals=goals is not None, **options):
+        # It goes into the file: who is handed the policy should know how often it guesses.
+        policy.details["unseen_share"] = figures["unseen_share"]
+        _say_task(figures, episodes)
+        warn_of_unseen(figures["unseen_share"], policy)
+        if goals is not None:
+            n_goals = policy.n_components
+            say(f"{figures['solved']} of {n_goals} goals at the best possible return")
+    # Only now: a refusal above leaves no empty folder.
+    folder.mkdir(parents=True, exist_ok=True)
+    policy.save(file)
+    if not isinstance(policy, ContextPolicy):
+        for picture in write_pictures(draw_solution(policy, env, path), folder / "pictures"):
+            say(f"picture: {picture}")
+    say(f"policy: {file}", f"see:    rover evaluate {shlex.quote(str(file))}")
+
+
+def _plan(paths: tuple[Path, ...], start: Policy, **asked: Any) -> ValuePolicy | ContextPolicy:
+    """The policy that is planned on the transitions of these runs."""
+    from rover.policies import ContextPolicy
+    from rover.solving import solve as plan
+    from rover.solving import solve_in_contexts
+
+    if not isinstance(start, ContextPolicy):
+        # No plan is sampled: goals are asked for by functions here.
+        return cast("ValuePolicy", plan(list(paths) if len(paths) > 1 else paths[0], **asked))
+    if len(paths) > 1 or "goals" in asked:
+        raise ConfigurationError(
+            "--goals and several runs are for plans on states, and the world of this run changes "
+            "with every episode: give one, and --goal or --reward"
+        )
+    return solve_in_contexts(paths[0], **asked)
+
+
+def _goal_reward(goal: Callable[..., Any]) -> RewardFunction:
+    """The reward of a function that says which observations are goals."""
+
+    def arrived(_: Any, actions: Any, reached: Any, /) -> tuple[Any, Any]:
+        ends = goal(reached)
+        return ends.astype(float), ends
+
+    return arrived
+
+
+def _say_contexts(
+    policy: Policy,
+    start: Policy,
+    env: gym.Env[Any, Any],
+    function: RewardFunction | None,
+    *,
+    episodes: int,
+    seed: int,
+) -> None:
+    """Print the return of a policy of contexts beside the policy that it was made of."""
+    from rover.evaluation.returns import followed_episodes
+    from rover.solving.returns import FunctionReward
+
+    played = env if function is None else FunctionReward(env, function)
+    planned, before = (
+        followed_episodes(played, one.sample_component, seed=seed, n_episodes=episodes)[0].mean()
+        for one in (policy, start)
     )
-    known_id(policy.details.get("env_id"), file, in_python)
-    return policy
+    say(
+        f"Mean return {planned:.2f} over {episodes} episodes in worlds of their own; before, "
+        f"without a reward, {before:.2f}."
+    )
 
 
 def plot(
     *paths: words.Run,
     out: words.Folder | None = None,
     formats: words.Formats = ("png",),
-    dpi: Annotated[int, Parameter(validator=Number(gte=30, lte=1200))] = 150,
     dims: tuple[int, int] | None = None,
-    title: Annotated[bool, Parameter(show_default=False)] = True,
 ) -> None:
     """Draw figures of runs.
 
-    For a run of `rover pretrain`, into RUN/pictures: curves of visited states
-    and coverage, visits compared with random actions (on the map, in a plane of
-    two numbers of the observation, sorted, or as images), and for known states
-    episodes, occupancy and actions of the policy.
-
-    For several runs of `rover pretrain` on one environment: curves of each
-    agent, with the mean over seeds and its 95% interval.
-
-    For runs of `rover finetune` or `rover adapt`: learning curves, a panel for
-    each task and a curve for each start and learner, with the mean over seeds
-    and its 95% interval.
-
-    Nothing is computed again.
+    Of a run of `rover pretrain`, into RUN/pictures: curves of visited states and
+    coverage, visits compared with random actions, and for known states episodes,
+    occupancy and actions of the policy. Of several runs on one environment, or of
+    runs of `rover finetune` and `rover adapt`: learning curves, with the mean over
+    seeds and its 95% interval.
 
     examples:
 
         rover plot runs/rover-Maze-v0-default-seed0
         rover plot runs/robot --dims 0 2
-        rover plot runs/maze-*-seed? --out pictures --format pdf --no-title
-        rover plot runs/maze-marked-ddpg-*-seed? --out pictures
+        rover plot runs/maze-*-seed? --out pictures --format pdf
 
     Args:
         paths: run folder; several of one kind share a figure
         out: folder of the figures [default: RUN/pictures of the only run]
-        dpi: dots per inch of png files
         dims: two numbers of vector observations, as in --dims 0 2, whose plane shows the visits
-        title: --no-title leaves out the titles of figures, as for a paper
     """
     from rover.plots import plot_runs
 
-    for picture in plot_runs(paths, out=out, formats=formats, dpi=dpi, dims=dims, titles=title):
+    for picture in plot_runs(paths, out=out, formats=formats, dims=dims):
         say(str(picture))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -57,9 +55,3 @@ def _show(style: str, figures: Mapping[str, Any], missing: str = NOTHING) -> str
         return style.format_map(figures)
     except (TypeError, KeyError):  # None has no format of a number
         return missing
-
-
-def shell(*words: str | Path) -> str:
-    """A command as it can be pasted into a shell."""
-    # Names of folders may hold blanks and brackets, which a shell reads otherwise.
-    return shlex.join(map(str, words))

@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 from matplotlib.figure import Figure
 
-from rover.arrays import FloatArray, evenly_spaced
-from rover.envs import FiniteDynamics, FiniteMDP, finite_dynamics, horizon_of, map_arrays
+from rover.arrays import evenly_spaced
+from rover.envs import FiniteMDP, finite_dynamics, horizon_of, map_arrays
 from rover.evaluation import record_rollouts, sample_trajectories
 from rover.plots.maps import MapPanel, map_figure
 from rover.plots.runs import GridMap
@@ -30,8 +30,8 @@ _DRAWN_EPISODES = 5
 def draw_solution(
     policy: ValuePolicy, env: gym.Env[Any, Any], run: Path
 ) -> Iterator[tuple[str, Figure]]:
-    """Draw the values, an episode and the steps to the end of a task, or the regret of goals, of a
-    policy of one task, or of several goals, in an environment with the task's reward.
+    """Draw the values and an episode of a policy of one task, or the regret of several goals, in an
+    environment with the task's reward.
 
     Names and figures; none where states lie neither on a map nor in a phase plane.
     """
@@ -53,7 +53,7 @@ def draw_solution(
 def _draw_maps(
     policy: ValuePolicy, env: gym.Env[Any, Any], problem: FiniteMDP, grid: GridMap
 ) -> Iterator[tuple[str, Figure]]:
-    """The regret of many goals; of one task the values, an episode, and steps to its end."""
+    """The regret of many goals; of one task the values and an episode."""
     dynamics, observations = problem.dynamics, problem.observations
     horizon, starts = horizon_of(env), np.flatnonzero(dynamics.start > 0.0)
     if policy.n_components > 1:
@@ -74,19 +74,3 @@ def _draw_maps(
     plan = MapPanel("values of the states in the plan", values=values, starts=starts)
     panels = [plan, MapPanel(title, trajectories=path)]
     yield "values", map_figure(grid, panels, scale="value")
-    if dynamics.terminal.any():
-        steps = _steps_to_end(dynamics, probs, limit=horizon)
-        title = "steps to the end of the task"
-        panel = MapPanel(title, values=steps, starts=starts)
-        yield "steps", map_figure(grid, [panel], scale="steps")
-
-
-def _steps_to_end(dynamics: FiniteDynamics, probs: FloatArray, *, limit: int) -> FloatArray:
-    """Expected steps (S,) from each state until the task ends, exactly, at most `limit`."""
-    going_on = 1.0 - dynamics.terminal
-    steps = np.zeros(dynamics.n_states)
-    for _ in range(limit):
-        # Steps behind a terminal state belong to the next episode.
-        onward = [matrix @ (steps * going_on) for matrix in dynamics.transition]
-        steps = going_on * (1.0 + (probs * np.stack(onward, axis=1)).sum(axis=1))
-    return steps

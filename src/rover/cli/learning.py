@@ -1,0 +1,426 @@
+"""Commands that make runs: ``rover pretrain``, ``finetune``, ``adapt``, ``resume`` and ``demo``."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from rover.cli import words
+from rover.cli.tables import figures_table, say
+from rover.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rover.finetuning import TaskResult
+    from rover.training.agent import Agent
+
+_DEFAULT_STEPS, _OTHER_STEPS = 3_000, 10_000  # of ROVER's best preset, and of all others
+_DEMO_ENV = "rover/MultiRooms-v0"
+_MAKING = words.Making()
+
+_SEEN = {
+    "states": ("states seen", "{states_seen:,.0f}{spread} of {states_total:,}"),
+    "observations": ("distinct observations", "{observations:,.0f}{spread}"),
+    "cells": ("visited cells", "{data_cells:,.0f}{spread}"),
+}
+
+
+def pretrain(
+    env_id: words.EnvId,
+    /,
+    *,
+    agent: Annotated[str, Parameter(metavar="NAME")] = "rover",
+    preset: str | None = None,
+    steps: words.Count | None = None,
+    env: words.Env = (),
+    target: words.OwnFunction | None = None,
+    making: words.Making = _MAKING,
+) -> None:
+    """Pretrain on an environment without its reward.
+
+    The result is a policy whose episodes visit the states of the environment as
+    evenly as possible.
+
+    ENV is any Gymnasium id with discrete or up to 32 continuous actions, and
+    Discrete, vector or image observations; "module:Name-v0" imports the module
+    that registers it. `rover envs` lists rover's own.
+
+    All files go to one run folder. `rover resume RUN` continues a stopped run,
+    with the same result.
+
+    examples:
+
+        rover pretrain rover/MultiRooms-v0
+        rover pretrain rover/MultiRooms-v0 --env rooms=7 --env observation=onehot
+        rover pretrain FrozenLake-v1 --env is_slippery=false --steps 2000
+        rover pretrain rover/TwoRooms-v0 --env observation=pixels --preset paper
+        rover pretrain rover/TwoRooms-v0 --agent rnd --set learner.batch_size=64
+        rover pretrain rover/FourRooms-v0 --target my_targets:twice
+
+    Args:
+        env_id: Gymnasium id, such as rover/Maze-v0
+        agent: the agent that pretrains; `rover settings` lists them
+        preset: ROVER: default, the best settings known, paper, the text of the paper, or
+            code-2026-06, its authors' code; other agents: fast or published [default: the first]
+        steps: environment steps [default: 3000 with preset default, 10000 with others]
+        target: function of yours, target(observations) -> weights, that returns the wanted share
+            of each observation, relative to the others [default: all alike]
+    """
+    from rover.baselines import make_agent, preset_of
+
+    preset = preset_of(agent, preset)
+    # Runs of ROVER are named by their preset alone. A folder that exists is never written into.
+    name = [] if agent == "rover" else [agent]
+    folder = making.folder(env_id, *name, preset, f"seed{making.seed}")
+    options = making.settings_of(agent)
+    if target is not None:
+        options["target"] = target
+    made = make_agent(
+        agent, env_id, preset, env_kwargs=dict(env), seed=making.seed, run_dir=folder, **options
+    )
+    steps = steps or (_DEFAULT_STEPS if preset == "default" else _OTHER_STEPS)
+    with _resumable(folder):
+        made.learn(steps, progress_bar=making.progress, log=making.log)
+    _show_agent(made, env_id)
+
+
+def demo(
+    *, steps: words.Count = 1500, seed: words.Seed = 0, run_dir: words.Folder | None = None
+) -> None:
+    """Pretrain on five rooms and look at the result.
+
+    The environment is rover/MultiRooms-v0, five rooms on a corridor without a
+    reward. Prints what was learned, plans for the rooms, and draws it, in a
+    minute.
+
+    examples:
+
+        rover demo
+        rover demo --seed 1
+
+    Args:
+        steps: environment steps
+        run_dir: folder of the run [default: runs/demo, numbered if that exists]
+    """
+    from rover.cli.evaluating import plot, solve
+
+    folder = words.Making(run_dir=run_dir).folder("demo")
+    say(f"Pretraining on {_DEMO_ENV} for {steps} steps, without any reward ...")
+    making = words.Making(seed=seed, run_dir=folder)
+    pretrain(_DEMO_ENV, steps=steps, env=(("observation", "onehot"),), making=making)
+    say(
+        "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
+        "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
+    )
+    try:
+        solve(folder, goals="named")
+    except ConfigurationError as error:  # a goal was not seen in so few steps, or there are none
+        say(f"No goal is solved: {error}")
+    plot(folder)
+    say(
+        "\ntry next:\n"
+        f"  {_rover('solve', folder)} --goals all\n"
+        f"  {_rover('finetune', folder)} --task goal=room5 --steps 20000\n"
+        "  rover pretrain rover/Maze-v0\n"
+        "  rover envs"
+    )
+
+
+def finetune(
+    *paths: words.Run,
+    task: words.TaskPairs = (),
+    origin: Annotated[Literal["pretrained", "scratch"], Parameter(name="--from")] = "pretrained",
+    transfer: Literal["policy", "encoder", "both"] = "policy",
+    offline: words.Flag = False,
+    reward: words.OwnFunction | None = None,
+    algorithm: Literal["ddpg", "sac", "cql"] | None = None,
+    preset: Literal["fast", "paper"] = "fast",
+    steps: words.Count | None = None,
+    making: words.Making = _MAKING,
+) -> None:
+    """Learn a task from a pretrained policy or stored data.
+
+    The reward is seen only by interacting: nothing that pretraining stored is
+    looked at. With --offline not a further step is made: stored transitions, of
+    one run or of several of one environment, are labelled with the task's reward.
+
+    examples:
+
+        rover finetune runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover finetune runs/rooms --task goal=room5 --from scratch
+        rover finetune runs/rooms --task goal=4,4 --algorithm sac
+        rover finetune runs/pixels --task goal=room2 --task reward=dense --transfer both
+        rover finetune runs/rooms --offline --task goal=room5
+        rover finetune runs/MountainCar-v0 --offline --reward my_rewards:at_the_flag
+
+    Args:
+        paths: run folder of `rover pretrain`, of any agent; with --offline one or more
+        origin: what learning starts from; scratch: the run lends its environment alone
+        transfer: what is taken over: the policy, its encoder below new networks, or the policy
+            and its encoder below the critics
+        offline: learn from the stored transitions alone
+        reward: with --offline, function of yours, reward(observations, actions, next_observations)
+            -> (rewards, terminated), that labels the transitions where no task of rover's does
+        algorithm: learner: ddpg or sac; with --offline cql or ddpg [default: the first of them]
+        preset: fast, small networks for a laptop, or the paper's settings
+        steps: environment steps, or updates with --offline [default: 20000, or 15000 updates]
+    """
+    path, *others = paths
+    algorithm = algorithm or ("cql" if offline else "ddpg")
+    if algorithm == ("sac" if offline else "cql"):
+        raise ConfigurationError("--algorithm is ddpg or sac, and with --offline cql or ddpg")
+    if offline and (origin == "scratch" or transfer != "policy"):
+        raise ConfigurationError("--offline starts from no policy: leave out --from and --transfer")
+    if not offline and (others or reward is not None):
+        raise ConfigurationError("several runs, and --reward, are for --offline")
+    options: dict[str, Any] = {"algorithm": algorithm, "preset": preset}
+    options |= _options(making, f"offline-{algorithm}" if offline else algorithm)
+    goal, seed = words.task_of(path, task), f"seed{making.seed}"
+    if offline:
+        from rover.finetuning import train_offline
+        from rover.solving.experience import Experience
+        from rover.training.run_folder import load_run_buffer
+
+        buffer = Experience.of(paths).buffer if others else load_run_buffer(path)
+        name = f"{path.name}-and-{len(others)}-more" if others else path.name
+        options |= {"reward": reward, "updates": steps or 15_000}
+        options["source"] = ", ".join(map(str, paths))
+        folder = making.folder(name, goal.name, "offline", algorithm, seed)
+        _learn(partial(train_offline, buffer, goal, **options), folder)
+        return
+    from rover.finetuning import finetune as learn
+    from rover.policies import load_policy
+    from rover.training.run_folder import POLICY_FILE, finished_file
+
+    policy = load_policy(finished_file(path, POLICY_FILE)) if origin == "pretrained" else None
+    kind = "scratch" if policy is None else transfer
+    options |= {"total_timesteps": steps or 20_000, "transfer": transfer}
+    options["source"] = None if policy is None else str(path)
+    folder = making.folder(path.name, goal.name, algorithm, kind, seed)
+    _learn(partial(learn, policy, goal, **options), folder)
+
+
+def adapt(
+    path: words.Run,
+    /,
+    *,
+    task: words.TaskPairs = (),
+    steps: words.Count = 2_000,
+    making: words.Making = _MAKING,
+) -> None:
+    """Learn a task by interacting, with the model of a run.
+
+    The reward is seen only by interacting; where actions lead is known from the
+    run's transitions. Until a reward is met the agent goes to what it has not
+    visited in the task, by the shortest paths; then it plans for the rewards it
+    has seen.
+
+    examples:
+
+        rover adapt runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover adapt runs/MountainCar-v0-default-seed0 --steps 1000
+
+    Args:
+        path: run folder of `rover pretrain`, of any agent
+        steps: environment steps
+    """
+    goal = words.task_of(path, task)
+    from rover.finetuning import adapt as learn
+
+    options = {"total_timesteps": steps, **_options(making, "adapt")}
+    folder = making.folder(path.name, goal.name, "adapt", f"seed{making.seed}")
+    _learn(partial(learn, path, goal, **options), folder)
+
+
+def resume(
+    path: words.Run,
+    /,
+    *,
+    steps: words.Count | None = None,
+    reward: words.OwnFunction | None = None,
+    target: words.OwnFunction | None = None,
+    log: words.Logs = (),
+    progress: words.Progress = True,
+) -> None:
+    """Continue a run that was stopped.
+
+    A run of `rover pretrain`, `finetune` or `adapt` continues from its last
+    checkpoint to the number of steps it was started with. The result is the same
+    as without an interruption.
+
+    examples:
+
+        rover resume runs/rover-Maze-v0-default-seed0
+        rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
+
+    Args:
+        path: run folder
+        steps: of `rover pretrain`: steps in all; more than the run was started with extend it
+            [default: what it was started with]
+        reward: of `rover finetune --offline`: the function that the run was started with
+        target: of `rover pretrain`: the function that the run was started with
+    """
+    from rover.storage import is_complete, read_run_config
+
+    run_config = read_run_config(path)
+    given = (("steps", steps, "pretrain"), ("target", target, "pretrain"))
+    for name, value, kind in (*given, ("reward", reward, "offline")):
+        if value is not None and run_config.kind != kind:
+            raise ConfigurationError(
+                f"{path} is a run of kind {run_config.kind}, and --{name} is for runs of {kind}"
+            )
+    watching: dict[str, Any] = {"log": log, "progress_bar": progress}
+    if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
+        twice = _rover("resume", path, "--steps", 2 * run_config.total_timesteps)
+        advice = f" To extend it: {twice}" if run_config.kind == "pretrain" else ""
+        say(f"{path} is complete: {run_config.total_timesteps:,} steps.{advice}")
+    elif run_config.kind == "pretrain":
+        from rover.baselines import resume_agent
+
+        objects: dict[str, Any] = {} if target is None else {"target": target}
+        agent = resume_agent(path, **objects)
+        # It may have gone further than is asked for now; then it only writes its end.
+        agent.total_timesteps = max(steps or run_config.total_timesteps, agent.num_timesteps)
+        with _resumable(path):
+            agent.finish(**watching)
+        _show_agent(agent, run_config.env_id)
+    else:
+        from rover.finetuning import resume_task
+
+        _learn(partial(resume_task, reward=reward, **watching), path)
+
+
+def _rover(*arguments: object) -> str:
+    """A command as it can be pasted into a shell, which reads blanks and brackets otherwise."""
+    return shlex.join(["rover", *map(str, arguments)])
+
+
+def _options(making: words.Making, name: str) -> dict[str, Any]:
+    """Arguments of what learns a task, with settings of the learner `name`."""
+    watching = {"log": making.log, "progress_bar": making.progress}
+    return {"seed": making.seed, **watching, **making.settings_of(name)}
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on where what learns inside a `with` block is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        advice = " before anything was written"
+        if (folder / "config.json").exists():
+            advice = f"; continue with: {_rover('resume', folder)}"
+        raise KeyboardInterrupt(advice) from None
+
+
+def _show_agent(agent: Agent[Any], env_id: str | None) -> None:
+    """Print the table of a run, and what can be done with it next."""
+    assert agent.run_dir is not None
+    summary = agent.summary()
+    name = "" if agent.name == "rover" else f"{agent.name}, "
+    title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
+    columns = {"run": {**summary, "spread": ""}, "random actions": _random_figures(summary)}
+    say(figures_table(title, columns, _rows(agent, summary)))
+    if summary["visited_unit"] == "cells":
+        say("cells:      of a net that random actions divide into 50; their mean (least–most).")
+    tried, known, rate = (summary[name] for name in ("pairs_tried", "pairs_known", "new_pairs"))
+    if tried is not None and tried < known and rate:
+        steps = summary["steps"] + math.ceil((known - tried) / rate)
+        say(
+            f"too short:  {known - tried:,} of {known:,} state-action pairs of the visited states "
+            f"were not tried. At the latest rate, {rate:.2g} new ones a step, all of them take at "
+            f"least {steps:,} steps:\n            {_rover('resume', agent.run_dir)} --steps {steps}"
+        )
+    if summary["left_out"] is not None:
+        say(f"left out:   {summary['left_out']}.")
+    say(
+        f"run folder: {agent.run_dir}",
+        f"pictures:   {_rover('plot', agent.run_dir)}",
+        f"details:    {_rover('evaluate', agent.run_dir)}",
+    )
+
+
+def _rows(agent: Agent[Any], summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Rows of the table of a run, as :func:`figures_table` takes them."""
+    unit, episodes = summary["visited_unit"], agent.config.evaluation_episodes
+    rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
+    rows += [_SEEN.get(unit, _SEEN["observations"])]
+    rows.append(("state-action pairs tried", "{pairs_tried:,.0f} of {pairs_known:,.0f}"))
+    if not summary["first_arrival"] is summary["uniform_first_arrival"] is None:
+        rows.append(("first arrival at a reward", "step {first_arrival:,}", "not reached"))
+    rows += [
+        ("steps until every state was seen", "{steps_to_full_coverage:,}"),
+        (f"steps until {episodes} episodes first covered 95%", "{steps_to_95_in_20_episodes:,}"),
+        (f"policy: mean coverage of {episodes} episodes", "{mean_coverage:.1%}"),
+        ("policy: probability of at least 95%", "{p_coverage_95:.1%}"),
+        ("policy: J/J* (1 is best)", "{optimality_ratio:.4f}"),
+        ("policy: cells of an evaluation", "{cells:,.0f} ± {cells_error:.0f}"),
+        ("policy: k-NN entropy, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
+        ("policy: sink mass (unknown part of the model)", "{sink_mass:.1%}"),
+    ]
+    if getattr(agent.config, "target", None) is not None:
+        rows += [
+            ("policy: J, its distance from the target", "{objective:.3g}"),
+            ("J*, the least of any policy", "{optimum:.3g}"),
+        ]
+    # Warnings stand in the table as well: lines on standard error are easily missed.
+    if summary["worse_than_random"]:
+        rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))
+    if summary["aliased_observations"]:
+        rows.append(("OBSERVATIONS LOOK ALIASED", "yes"))
+    rows.append(("seconds", "{wall_seconds:.1f}"))
+    return [*rows, *((f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"])]
+
+
+def _random_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of uniformly random actions, under the names of the run's own."""
+    figures = {
+        name.removeprefix("uniform_"): value
+        for name, value in summary.items()
+        if name.startswith("uniform_")
+    }
+    renamed = {"coverage": "mean_coverage", "ratio": "optimality_ratio"}
+    figures |= {name: figures[old] for old, name in renamed.items()}
+    if figures["visited_least"] is not None:
+        figures["spread"] = " ({visited_least:,}–{visited_most:,})".format_map(figures)
+    return {**figures, "steps": summary["compared_steps"], "states_total": summary["states_total"]}
+
+
+def _learn(learn: Callable[..., TaskResult], folder: Path) -> None:
+    """Learn a task in a run folder, and print the table of the run and where its files are."""
+    from rover.storage import read_run_config
+
+    with _resumable(folder):
+        result = learn(run_dir=folder)
+    config, summary, late = read_run_config(folder), result.summary, "not reached"
+    title = f"{config.algorithm} from {config.agent or 'own policy'}, seed {config.seed}"
+    unit, success = "environment steps", [late]
+    if config.kind == "offline":
+        title = f"{config.algorithm} on {config.source}, seed {config.seed}"
+        unit, success = "updates", []  # a success is an episode's, and there are none
+    of_run = " of this run" if summary["best_return_kind"] == "reached" else ""
+    rows: list[tuple[str, ...]] = [
+        (unit, "{steps:,}"),
+        ("greedy return at the end", "{greedy_return:.1f}"),
+        ("greedy return of the policy that is kept", "{policy_return:.1f}"),
+        (f"{unit} after which it was kept", "{policy_step:,}"),
+        ("best possible return", "{best_possible_return:.1f}"),
+        (f"{unit} to the first success", "{steps_to_first_success:,}", *success),
+        (f"{unit} to the best return{of_run}", "{steps_to_best_return:,}", late),
+        (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
+        ("mean return over the curve", "{area_under_curve:.1f}"),
+        ("decisions at unseen observations", "{unseen_share:.1%}"),
+        ("seconds", "{wall_seconds:.1f}"),
+    ]
+    say(
+        figures_table(title, {"result": summary}, rows),
+        f"run folder: {folder}",
+        f"policy:     {folder / 'policy.safetensors'}",
+        f"curve:      {_rover('plot', folder)}",
+    )
