@@ -29,8 +29,8 @@ _VOTERS = 3
 # Share of uniform actions at an unseen observation: all voters may miss a wall that is beside it.
 _UNSEEN = 0.1
 
-_TABLES = "landmarks", "projection", "action_values", "sink_values", "goals"
-_NET_TABLES = "displacements", "remaining", "values", "contact_probability"
+_OF_TASKS = "action_values", "sink_values", "goals", "remaining", "values"
+_TABLES = "landmarks", "projection", "displacements", "contact_probability", *_OF_TASKS
 
 
 class _Near(NamedTuple):
@@ -123,7 +123,7 @@ class ValuePolicy(Policy):
         self.has_metric = has_metric
         self.temperature = temperature
         self.table = nn.Parameter(tables["action_values"].contiguous(), requires_grad=False)
-        for name in (*_TABLES, *_NET_TABLES):
+        for name in _TABLES:
             tensor = tables.get(name)
             if name != "action_values":
                 self.register_buffer(name, None if tensor is None else tensor.contiguous())
@@ -366,12 +366,7 @@ class ValuePolicy(Policy):
     ) -> ValuePolicy:
         """A copy for one task."""
         tables = self._tables()
-        for name in tables.keys() - {
-            "landmarks",
-            "projection",
-            "displacements",
-            "contact_probability",
-        }:
+        for name in tables.keys() & set(_OF_TASKS):
             tables[name] = tables[name][component : component + 1]
             if name.endswith("values"):
                 tables[name] = tables[name] * factor
@@ -388,14 +383,13 @@ class ValuePolicy(Policy):
 
     def _tables(self) -> dict[str, Tensor]:
         """The tables of the constructor, by name."""
-        tables = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
+        tables = {name: getattr(self, name) for name in _TABLES}
         tables["action_values"] = self.table.detach()
         return {name: table for name, table in tables.items() if table is not None}
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
-        encoder, tables = self.encoder, self._tables()
-        net = {name: tables.pop(name) for name in _NET_TABLES if name in tables}
+        encoder = self.encoder
         return {
             "observation_shape": list(self.observation_shape),
             "encoder": None if encoder is None else encoder.config.model_dump(mode="json"),
@@ -404,21 +398,18 @@ class ValuePolicy(Policy):
             "reach": self.reach if self.reach < float("inf") else None,
             "has_metric": self.has_metric,
             "temperature": self.temperature,
-            "tables": tables,
-            "net": net or None,
+            "tables": self._tables(),
         }
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned; its encoder is never the user's own."""
-        shape, tables, encoder = content["observation_shape"], content["tables"], None
+        shape, encoder = content["observation_shape"], None
         if content["encoder"] is not None:
             encoder = stored_encoder(content)
             shape = encoder.config.observation_shape
-        if content["net"] is not None:
-            tables = {**tables, **content["net"]}
         return cls(
-            tables,
+            content["tables"],
             observation_shape=tuple(int(length) for length in shape),
             neighbours=max(1, int(content["neighbours"])),
             reach=math.inf if content["reach"] is None else float(content["reach"]),
