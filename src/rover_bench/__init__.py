@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rover_bench.executors import EXECUTORS
-    from rover_bench.files import redraw
     from rover_bench.load import comparison, load_study, paper_study
     from rover_bench.metrics import METRICS
     from rover_bench.report import Report
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from rover_bench.study import Study
 
 __all__ = ["EXECUTORS", "METRICS", "Report", "Study", "comparison", "load_study", "paper_study"]
-__all__ += ["redraw", "run_study"]
+__all__ += ["run_study"]
 
 # Imported when first used: `rover sweep --help` needs neither pandas nor torch.
 _HOMES = {"EXECUTORS": "executors", "METRICS": "metrics", "Report": "report", "Study": "study"}
 _HOMES |= dict.fromkeys(["comparison", "load_study", "paper_study"], "load")
-_HOMES |= {"redraw": "files", "run_study": "run"}
+_HOMES["run_study"] = "run"
 
 
 def __getattr__(name: str) -> Any:

@@ -48,7 +48,7 @@ _RunsDir = Annotated[Folder, Parameter(help="folder of the run folders, which st
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Making:
+class _Making:
     """Flags of every command that makes many runs."""
 
     settings: Settings = ()
@@ -70,7 +70,7 @@ class Making:
     formats: Formats = ("png",)
 
 
-_HERE = Making()
+_HERE = _Making()
 
 
 def compare(
@@ -84,7 +84,7 @@ def compare(
     presets: Annotated[str, Parameter(metavar="PRESET,...")] = "default",
     n_seeds: Annotated[Count, Parameter(name="--seeds")] = 5,
     steps: Count = 10_000,
-    making: Making = _HERE,
+    making: _Making = _HERE,
     out: Folder | None = None,
 ) -> int:
     """Run several agents on an environment.
@@ -137,11 +137,10 @@ def sweep(
     /,
     *,
     seeds: _Seeds = (),
-    making: Making = _HERE,
+    making: _Making = _HERE,
     runs_dir: _RunsDir = Path("runs"),
     out: Folder | None = None,
     report_only: Flag = False,
-    redraw: Flag = False,
 ) -> int:
     """Run a study, and write its page, tables and figures.
 
@@ -159,23 +158,16 @@ def sweep(
         study: what is run and shown
         out: folder of the page [default: STUDY.toml's]
         report_only: run nothing
-        redraw: run nothing, and write page and figures again from the CSV files in --out
     """
-    if redraw and report_only:
-        raise ConfigurationError("--redraw and --report-only contradict each other: give one")
-    if redraw and seeds:
-        raise ConfigurationError("--redraw shows the seeds of the files: leave --seeds out")
-    import rover_bench
+    from rover_bench import load_study, run_study
 
-    loaded = rover_bench.load_study(study)
+    loaded = load_study(study)
     _refuse_modules(loaded, study)
-    if redraw:
-        return _finish(rover_bench.redraw(loaded, out or study.parent, formats=making.formats))
     # the page names the command, without folders that only this machine has
     words = ["sweep", study.name if study.is_absolute() else str(study)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out is None or out.is_absolute() else ["--out", str(out)]
-    make = partial(rover_bench.run_study, loaded, seeds=seeds or None, report_only=report_only)
+    make = partial(run_study, loaded, seeds=seeds or None, report_only=report_only)
     return _finish(_run(make, words, making, runs_dir=runs_dir, out=out or study.parent))
 
 
@@ -195,7 +187,7 @@ def reproduce(
     *,
     scale: Literal["smoke", "laptop", "paper"] = "laptop",
     seeds: _Seeds = (),
-    making: Making = _HERE,
+    making: _Making = _HERE,
     runs_dir: _RunsDir = Path("runs"),
     out: Folder = Path("results"),
     report_only: Flag = False,
@@ -204,9 +196,9 @@ def reproduce(
 
     NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer,
     model-free, goal-distance, scaling, offline, heatmaps, sensitivity, dense,
-    matched-occupancy, pixel-sink; or all. Each writes its page
-    OUT/NAME.md, CSV files and figures. They share their runs; finished runs are
-    not repeated, and stopped ones are resumed.
+    pixel-sink; or all. Each writes its page OUT/NAME.md, CSV files and figures.
+    They share their runs; finished runs are not repeated, and stopped ones are
+    resumed.
 
     examples:
 
@@ -253,7 +245,7 @@ def _say_now(line: str) -> None:
 
 
 def _run(
-    make: Callable[..., Report], words: Sequence[str], making: Making, **places: Path
+    make: Callable[..., Report], words: Sequence[str], making: _Making, **places: Path
 ) -> Report:
     """Report of `make`, with a line for every run; `words` are the command that pages name."""
     from rover.training.config import validate_settings

@@ -22,6 +22,9 @@ from rover.errors import ConfigurationError
 # "local" in tests, where submitit's jobs are processes of this machine.
 _CLUSTER: Final = "slurm"
 
+# Of a run whose machine or process Ray has lost.
+_RETRIES: Final = 3
+
 # A function and its arguments.
 _Call = tuple[Any, ...]
 
@@ -108,7 +111,7 @@ class _RayTasks:
             except (OSError, RuntimeError, ValueError) as error:
                 place, reason = config.address or "this machine", " ".join(str(error).split())
                 raise ConfigurationError(f"no Ray cluster answers at {place}: {reason}") from None
-        self._task = self._ray.remote(num_cpus=1, max_calls=1, max_retries=config.retries)(_make)
+        self._task = self._ray.remote(num_cpus=1, max_calls=1, max_retries=_RETRIES)(_make)
 
     def start(self, calls: Sequence[_Call]) -> Sequence[Any]:
         return [self._task.remote(*call).future() for call in calls]
@@ -208,7 +211,6 @@ class _RayConfig(LocalConfig):
 
     pool = _RayTasks
     address: str | None = Field(default=None, description="of a cluster; none: start Ray here")
-    retries: int = Field(default=3, ge=0, description="of a run whose machine or process is lost")
 
 
 class _SlurmConfig(LocalConfig):

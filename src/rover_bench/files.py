@@ -1,4 +1,4 @@
-"""The files of a report: its page, its CSV files and its pictures; and the report read back."""
+"""The files of a report: its page, its CSV files and its pictures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 import pandas as pd
 
 from rover import plots
-from rover.errors import ArtefactError
-from rover.plots import MeanCurve, RunFiles
+from rover.plots import RunFiles
 from rover.plots.pictures import Figures
-from rover.storage import read_json, replace_file, write_json
+from rover.storage import replace_file, write_json
 from rover_bench.metrics import METRICS
 from rover_bench.pictures import (
-    COMPARISON_PICTURES,
     Panel,
     comparison_figures,
     coverage_figure,
@@ -25,7 +23,7 @@ from rover_bench.pictures import (
 )
 from rover_bench.report import Report, grouped
 from rover_bench.statistics import STATISTICS, Aggregate
-from rover_bench.study import CURVE, Case, Picture, Study
+from rover_bench.study import CURVE, Case, Picture
 
 _INTERVAL = "mean over runs, 95% bootstrap interval"
 _QUARTILES: Final = ("lower_quartile", "upper_quartile")
@@ -52,83 +50,19 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     files = []
     for name, frame in tables.items():
         files.append(out / f"{prefix}{name}.csv")
-        # Runs and summaries are read back to the bit; curves are only drawn.
+        # Runs and summaries have every digit; curves are only drawn.
         digits = "%.6g" if name == "curves" else None
         text = frame.to_csv(index=False, lineterminator="\n", float_format=digits)
         replace_file(files[-1], text.encode())
     files.append(out / f"{prefix}provenance.json")
-    data = report.study.model_dump(mode="json", exclude_defaults=True)
-    # Seeds that were given in the place of the study's own are needed to count missing runs.
-    made_of, default = (
-        [case.seeds for case in cases] for cases in (report.cases, report.study.cases())
-    )
-    seeds = None if made_of == default else made_of[0]  # those in the place of the study's own
-    # Everything that the page needs beside the CSV files, to be written anew from them.
-    made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
-    made["lines"] = {name: len(frame) for name, frame in tables.items()}
-    write_json(files[-1], made)
+    study = report.study.model_dump(mode="json", exclude_defaults=True)
+    write_json(files[-1], {"command": report.command, "facts": list(report.facts), "study": study})
     # The page comes last: one that is there shows pictures that are there, of the files beside it.
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
     page = out / f"{report.study.name}.md"
     replace_file(page, report.page(shown).encode())
     return replace(report, files=(page, *files, *pictures))
-
-
-def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
-    """Write page and pictures anew from the CSV files in `out`; no run folder is needed.
-
-    Pictures that need run folders stay as they are.
-
-    Raises:
-        ArtefactError: a file is missing, or is not of this study.
-        StorageError: the files cannot be written; earlier ones are as they were.
-    """
-    return write_report(_read_report(study, out), out, formats=formats)
-
-
-def _read_report(study: Study, out: Path) -> Report:
-    """Report of the CSV files in `out`, with the seeds that were asked for then."""
-    axes = list(study.axes)
-    path = out / f"{study.csv}provenance.json"
-    try:
-        made = read_json(path)
-        n_lines, seeds = made.get("lines", {}), made.get("seeds")
-        cases = {tuple(case.options(axes).values()): case for case in study.cases(seeds)}
-        path = out / f"{study.csv}runs.csv"
-        runs = _read_csv(path, axes, n_lines.get("runs"))
-        runs.index = pd.Index([cases[labels].name for labels in runs[axes].itertuples(False, None)])
-        measured = [name for name in METRICS if name in runs and runs[name].notna().any()]
-        runs = runs[[*axes, "env", "steps", "seed", *measured]]
-        path, curves = out / f"{study.csv}curves.csv", {}
-        if "curves" in n_lines if n_lines else path.exists():
-            lines = _read_csv(path, axes, n_lines.get("curves"))
-            for labels, group in lines.groupby(axes, sort=False):
-                steps, mean, low, high = group[list(CURVE)].to_numpy(np.float64).T
-                n_runs = int(group["runs"].iloc[0])
-                curves[cases[labels].name] = MeanCurve(steps, mean, low, high, n_runs)
-        facts, command = tuple(made["facts"]), str(made["command"])
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        if isinstance(error, ArtefactError):
-            raise
-        raise ArtefactError(
-            f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
-        ) from error
-    return Report(study, tuple(cases.values()), runs, curves, facts, command=command)
-
-
-def _read_csv(path: Path, axes: Sequence[str], n_lines: int | None) -> pd.DataFrame:
-    """Table of a CSV file. ArtefactError: it is torn."""
-    # An empty cell is a metric that does not apply to the run, "inf" an event that never came.
-    frame = pd.read_csv(
-        path,
-        dtype=dict.fromkeys([*axes, "env"], str),
-        keep_default_na=False,
-        na_values=dict.fromkeys(METRICS, ""),
-    )
-    if len(frame) != (n_lines or len(frame)) or not path.read_bytes().endswith(b"\n"):
-        raise ArtefactError(f"{path} is damaged: lines are missing; write it anew from its runs")
-    return frame
 
 
 def _summary(report: Report) -> pd.DataFrame:
@@ -163,7 +97,7 @@ def _curves(report: Report) -> pd.DataFrame:
 
 
 def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
-    """The files of all pictures, which are drawn, or were drawn before."""
+    """Draw all pictures, those of run folders as far as the report has them; their files."""
     paths: list[Path] = []
     draws = {
         "tasks": _task_curves,
@@ -178,10 +112,6 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
         elif report.runs_dir is not None and cases:
             figures = _agents(report, name, picture, cases, report.runs_dir)
             paths += plots.write_pictures(figures, folder, formats=formats)
-        else:  # what was visited is in the run folders alone, so earlier pictures stay
-            names = COMPARISON_PICTURES if picture.kind == "agents" else (name,)
-            drawn = (folder / f"{file}.{ending}" for file in names for ending in formats)
-            paths += [path for path in drawn if path.exists()]
     return paths
 
 

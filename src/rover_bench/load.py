@@ -26,9 +26,9 @@ SCALES: Final = ("smoke", _BASE_SCALE, "paper")
 REPRODUCTIONS: Final = (
     *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
     *("goal-distance", "scaling", "offline", "heatmaps", "sensitivity", "dense"),
-    *("matched-occupancy", "pixel-sink"),
+    "pixel-sink",
 )
-"""The paper's figures and tables, and two studies that it announces."""
+"""The paper's figures and tables, and a study that it announces."""
 
 
 def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = None) -> Study:

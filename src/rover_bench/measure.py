@@ -16,24 +16,16 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
-from scipy.special import softmax
 
 from rover.arrays import FloatArray
 from rover.baselines import agent_class
-from rover.data import Buffer
 from rover.envs import FiniteMDP, finite_dynamics, horizon_of, make_env
 from rover.errors import ArtefactError
-from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.evaluation.finite import TARGET_COVERAGE, sample_steps_to_full_coverage
-from rover.operators import Objective, growing_steps, mirror_descend
 from rover.plots import RunFiles
 from rover.policies import load_policy
 from rover.training.run_folder import load_run_buffer
-from rover.transitions import merge_transitions
 from rover.version import __version__
-from rover.world.rows import Rows
 from rover_bench.metrics import METRICS
 from rover_bench.study import Learning, Run
 
@@ -42,9 +34,8 @@ _Curve = tuple[FloatArray, FloatArray]
 _REPEATS = 100
 
 
-def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curve | None]:
-    """Measure a finished run; where it is to be `matched`, one of pretraining on its way too, as
-    far as its states are known (:func:`_matched_figures`).
+def measure(run: Run) -> tuple[dict[str, float], _Curve | None]:
+    """Measure a finished run.
 
     Returns its figures by name, infinite where an event did not happen, without those that do not
     apply; and for a run that learned a task steps (T,) and greedy returns (T,). ArtefactError: a
@@ -64,11 +55,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
             for name in ("steps_to_best_return", "steps_to_stay_at_best"):
                 figures.pop(name, None)
         if run.case.learn is None:
-            finite = finite_problem(run.case.problem)
-            figures |= _pretraining_figures(run, files, finite)
-            if matched and finite is not None:
-                figures |= _matched_figures(files, load_run_buffer(run.folder), finite[0])
-            return figures, None
+            return figures | _pretraining_figures(run, files), None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
         raise ArtefactError(
@@ -83,9 +70,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curv
     return figures, curve
 
 
-def _pretraining_figures(
-    run: Run, files: RunFiles, finite: tuple[FiniteMDP, int] | None
-) -> dict[str, float]:
+def _pretraining_figures(run: Run, files: RunFiles) -> dict[str, float]:
     """Metrics of pretraining that its summary does not have."""
     learns = agent_class(run.case.agent).learns
     figures = {"policy_updates": float(len(files.records))} if learns else {}
@@ -97,6 +82,7 @@ def _pretraining_figures(
             figures[f"drop_{name}"] = abs(best - values[-1])
     if files.summary.get("sparse_reward"):
         figures |= _missing(files.summary, "first_arrival")
+    finite = finite_problem(run.case.problem)
     if files.summary["states_total"] is None or finite is None:
         arrivals = float(np.count_nonzero(load_run_buffer(run.folder).terminated))
         return figures | {"arrivals": arrivals}
@@ -238,74 +224,3 @@ def _cpu_model() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine() or "unknown processor")
-
-
-# --- whose merit coverage is, the data's or the policy's ------------------------------------------
-
-_PERCENTAGES = (50, 90, 100)
-_RIDGE = 1e-6
-
-
-def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dict[str, float]:
-    """The agent's policy and ROVER's plan on its data, when so many of all states were seen.
-
-    Args:
-        files: of the run.
-        buffer: all its transitions.
-        problem: what it ran on, with one start and no end.
-
-    Returns:
-        For 50, 90 and 100 percent: steps_to, the step at which the buffer first holds so many
-        states, infinite for never; own_ratio, J/J* of the agent's policy at the next update;
-        planned_ratio, J/J* of ROVER's plan on the transitions until then; detour, the mean over
-        these states of the shortest way from the start in the transitions over the shortest there
-        is.
-    """
-    dynamics, states = problem.dynamics, problem.states_of(buffer.observations.rows)
-    start, discount = int(dynamics.start.argmax()), float(files.settings["discount"])
-    optimum = optimal_occupancy(dynamics, discount=discount).objective
-    inputs, successors = states[buffer.inputs], states[buffer.successors]
-    # Steps at which a state was seen for the first time; the start is seen at 0.
-    firsts = np.sort(np.unique(np.append(start, successors), return_index=True)[1])
-    updates, ratios = files.series("optimality_ratio")
-    ways = dynamics.steps_to_states()
-    figures: dict[str, float] = {}
-    for percent in _PERCENTAGES:
-        # Agents are compared at equal coverage, not at equal steps.
-        needed = math.ceil(percent / 100 * dynamics.n_states)
-        steps = int(firsts[needed - 1]) if len(firsts) >= needed else 0
-        figures[f"steps_to_{percent}"] = steps or math.inf
-        if not steps:
-            continue
-        # None where the run ended before its next update.
-        for own in ratios[updates >= steps][:1].tolist():
-            figures[f"own_ratio_{percent}"] = own
-        # ROVER's plan on the agent's transitions up to then, with exact states: what the same data
-        # would have given another planner.
-        rows = slice(steps)
-        counts = merge_transitions(
-            inputs[rows], buffer.actions[rows], successors[rows], buffer.terminated[rows]
-        )
-        begin = np.eye(dynamics.n_states)[start]
-        rows_ = Rows.of_counts(counts, begin, n_actions=buffer.n_actions, ridge=_RIDGE)
-        operator = rows_.operator()
-        descent = mirror_descend(
-            operator,
-            operator.start,
-            discount=discount,
-            objective=Objective(sink_norm=1.0),
-            n_steps=150,
-            step_rule=growing_steps(10.0),
-            tolerance=1e-5,
-        )
-        values = operator.action_values(descent.dual).numpy()[: dynamics.n_states]
-        probs = softmax(-discount * values, axis=1)
-        occupancy = policy_occupancy(dynamics, probs, discount=discount)
-        figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
-        # Shortest ways in the data over the shortest there are: data may cover all states and know
-        # only long ways to them.
-        graph = csr_array((counts.counts, (counts.inputs, counts.successors)), ways.shape * 2)
-        reached = np.setdiff1d(counts.successors, [start])
-        known = shortest_path(graph, unweighted=True, indices=start)
-        figures[f"detour_{percent}"] = float(np.mean(known[reached] / ways[reached]))
-    return figures

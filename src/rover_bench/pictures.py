@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import ticker
@@ -30,9 +30,6 @@ from rover_bench.statistics import Aggregate
 
 ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
 """The name of a picture of :func:`comparison_figures`."""
-
-COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
-"""The pictures of :func:`plot_comparison`, by name."""
 
 Panel = tuple[str, str]
 """Title of a panel of bars, and what these are."""

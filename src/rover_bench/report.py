@@ -35,7 +35,7 @@ class Report:
         facts: where, when and with which seeds the runs were made, as sentences.
         failures: one sentence for each run that failed.
         command: the command line that makes the report.
-        runs_dir: folder of the run folders; None where only the CSV files are left.
+        runs_dir: folder of the run folders, for pictures; None for none.
         files: what was written.
     """
 
@@ -89,12 +89,6 @@ class Report:
                 )
         return lines
 
-    def _shown(self, name: str) -> str:
-        """Alternative text of a figure, given by its name."""
-        picture = self.study.pictures.get(name)
-        kind = name if picture is None else picture.kind
-        return _SHOWN.get(kind, name.replace("_", " "))
-
     def page(self, pictures: Sequence[str] = ()) -> str:
         """The Markdown page of a study: its tables, pictures, legend, and how they were made.
 
@@ -121,7 +115,7 @@ class Report:
         for heading, table, text in shown:
             parts += [f"## {' '.join(heading.split())}", table.text, text] if text else []
         parts += ["\n".join(f"- {note}" for note in notes), study.remarks, _references(self)]
-        images = [f"![{self._shown(Path(name).stem)}]({quote(name)})" for name in pictures]
+        images = [f"![{Path(name).stem.replace('_', ' ')}]({quote(name)})" for name in pictures]
         parts += ["## Pictures", *images] if images else []
         parts += ["## What the columns mean" if legend else "", "\n".join(legend)]
         parts += ["## How it was made", f"    {self.command}"]
@@ -129,18 +123,6 @@ class Report:
         if self.failures:
             parts += ["## Runs that failed", "\n".join(f"- {line}" for line in self.failures)]
         return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
-
-
-_SHOWN = {
-    "tasks": "Return over environment steps, for each start and learner",
-    "distance": "Steps to the first success by the distance of the goal",
-    "learning_curves": "Coverage, states in the buffer and J/J* over environment steps, by agent",
-    "coverage_bars": "Steps until every state was seen, by agent",
-    "behaviour": "Episodes of each final policy, and the visits of its run",
-    "visits": "Visits in the replay buffers, by agent",
-    "snapshots": "Visits of the policy at several steps of a run, by agent",
-}
-"""Alternative texts of figures, by their kinds."""
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], *, left: int = 1) -> str:

@@ -71,13 +71,11 @@ def run_study(
     # Everything below reads the folders alone, so a report is the same whoever made the runs.
     measured = list[tuple[Case, int, Mapping[str, float]]]()
     curves = dict[str, list[Any]]()
-    # this metric costs a plan for each run, so only studies that show it pay
-    matched = any("planned_ratio_100" in table.figures for table in study.tables.values())
     sittings: list[dict[str, Any]] = []
     for run in finished:
         # A finished run whose files were damaged since fails alone, like one that never ended.
         try:
-            figures, curve = measure(run, matched=matched)
+            figures, curve = measure(run)
             sittings += read_lines(run.folder / "provenance.jsonl")
         except RoverError as error:
             failures.append(f"{run.name}: {reason_of(error)}")

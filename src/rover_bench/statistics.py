@@ -30,7 +30,7 @@ The interquartile mean leaves out the lowest and the highest quarter of the runs
 """
 
 
-class Interval(NamedTuple):
+class _Interval(NamedTuple):
     """An estimate and the ends of its 95% bootstrap interval, NaN for a single run."""
 
     value: float
@@ -78,14 +78,14 @@ class Aggregate:
         """Sign before a lower bound: "> ", or nothing."""
         return "> " if self.n_censored else ""
 
-    def estimate(self, name: str) -> Interval:
+    def estimate(self, name: str) -> _Interval:
         """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
         statistic, values = STATISTICS[name], self.bounded
         value = float(statistic(values, axis=-1))
         # A single run shows no spread over seeds: no width would look like certainty.
         if len(values) == 1:
-            return Interval(value, math.nan, math.nan)
+            return _Interval(value, math.nan, math.nan)
         # A generator for each: a cell does not change when another column comes to a table.
         rng = np.random.default_rng([0, 6])
         found = stats.bootstrap([values], statistic, method="percentile", random_state=rng)
-        return Interval(value, *map(float, found.confidence_interval))
+        return _Interval(value, *map(float, found.confidence_interval))

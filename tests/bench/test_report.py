@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rover.errors import ArtefactError
 from rover.plots import MeanCurve
-from rover_bench import load_study, redraw
+from rover_bench import load_study
 from rover_bench.files import write_report
 from rover_bench.pictures import coverage_figure
 from rover_bench.report import Report, table_of_runs
@@ -154,28 +153,9 @@ def test_csv_files_have_every_digit(tmp_path):
     assert float(ratio["mean"]) == pytest.approx(1.002)
     assert (ratio["limit"], ratio["runs"], ratio["median"]) == ("", "3", "1.002")
     assert (arrival["not_reached"], arrival["limit"], arrival["iqm_low"]) == ("1", "3000", "")
-    redraw(made.study, tmp_path)
-    assert made.page().startswith((tmp_path / "made.md").read_text())
-    (tmp_path / "runs.csv").write_text("problem,seed\n" + "elsewhere,0\n" * 4)
-    with pytest.raises(ArtefactError, match=r"runs\.csv is not of the study made .*elsewhere"):
-        redraw(made.study, tmp_path)
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileExistsError, match="taken"):
         write_report(made, tmp_path / "taken")
-
-
-def test_cut_files_are_refused_and_nothing_is_written(tmp_path):
-    made = two_problems()
-    write_report(made, tmp_path)
-    whole = (tmp_path / "runs.csv").read_bytes()
-    page = (tmp_path / "made.md").read_bytes()
-    heads = whole.index(b"\n") + 1
-    for end in (heads, heads + 20, len(whole) - 1, whole[:-1].rindex(b"\n") + 1):
-        (tmp_path / "runs.csv").write_bytes(whole[:end])
-        with pytest.raises(ArtefactError, match=r"runs\.csv is damaged: .*write it anew"):
-            redraw(made.study, tmp_path)
-        assert (tmp_path / "made.md").read_bytes() == page
-        assert (tmp_path / "runs.csv").read_bytes() == whole[:end]
 
 
 COMPARED = {
@@ -190,7 +170,7 @@ COMPARED = {
 }
 
 
-def test_bars_are_drawn_of_csv_files_alone(tmp_path):
+def test_bars_are_drawn_of_figures_alone(tmp_path):
     shown = {"bars": {"kind": "coverage_bars", "where": {"map": ["maze"]}}}
     steps = {"rover": [600.0, 650.0, 550.0], "rnd": [2000.0, INF], "apt": []}
     made = report_of(
@@ -198,12 +178,8 @@ def test_bars_are_drawn_of_csv_files_alone(tmp_path):
         {("maze", agent): {"steps_to_full_coverage": values} for agent, values in steps.items()},
     )
     write_report(made, tmp_path)
-    picture = tmp_path / "pictures/bars.png"
-    before = picture.read_bytes()
+    assert (tmp_path / "pictures/bars.png").stat().st_size
     assert "](pictures/bars.png)" in (tmp_path / "made.md").read_text()
-    picture.unlink()
-    redraw(made.study, tmp_path)
-    assert picture.read_bytes() == before
 
 
 def test_a_bar_says_what_it_bounds_and_of_how_many_runs_it_is():

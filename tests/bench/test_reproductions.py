@@ -1,4 +1,4 @@
-"""The propositions on numbers, and runs looked at when their buffers cover the same."""
+"""The propositions on numbers."""
 
 import csv
 import math
@@ -10,10 +10,7 @@ from scipy.linalg import matmul_toeplitz
 from scipy.sparse import csr_array
 
 from experiments.propositions import _riesz_energies, check_propositions
-from rover.coverage.agent import Rover
 from rover.evaluation import policy_occupancy
-from rover.plots import RunFiles
-from rover_bench.measure import _matched_figures
 
 
 @pytest.mark.parametrize(("exponent", "rest"), [(0.5, 1e-2), (0.75, 2e-2), (1.5, 1e-2)])
@@ -49,22 +46,3 @@ def test_the_page_of_propositions_says_what_holds_and_what_does_not(tmp_path):
     assert {line["claim"]: float(line["measured"]) for line in lines}[
         "energy, ballistic, s = 0.5"
     ] == pytest.approx(0.5, abs=1e-3)
-
-
-def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path):
-    options = {"env_kwargs": {"length": 9}, "evaluation_episodes": 2}
-    agent = Rover("rover/Corridor-v0", run_dir=tmp_path / "run", **options).learn(200)
-    problem = agent.measures.evaluator.problem
-    found = _matched_figures(RunFiles.read(tmp_path / "run"), agent.buffer, problem)
-    seen = {int(problem.states_of(agent.buffer.observations.rows[:1])[0])}
-    states, firsts = problem.states_of(agent.buffer.observations.rows), {}
-    for step, successor in enumerate(agent.buffer.successors, 1):
-        seen.add(int(states[successor]))
-        firsts.setdefault(len(seen), step)
-    size = problem.dynamics.n_states
-    assert [found[f"steps_to_{p}"] for p in (50, 90, 100)] == [
-        firsts[math.ceil(p * size / 100)] for p in (50, 90, 100)
-    ]
-    assert 1.0 <= found["planned_ratio_100"] < found["planned_ratio_50"]
-    assert found["own_ratio_100"] >= 1.0 - 1e-6
-    assert found["detour_50"] == found["detour_100"] == 1.0  # there is one way

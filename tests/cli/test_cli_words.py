@@ -47,7 +47,6 @@ MAZE = ("pretrain", "rover/Maze-v0")
         (("compare", "rover/Maze-v0", "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
         # folders
         (("resume", "nowhere"), '"nowhere" does not exist'),
-        (("sweep", ".", "--redraw", "--report-only"), "contradict each other"),
     ],
 )
 def test_wrong_words_are_one_line_with_exit_code_2(refused, words, expected):

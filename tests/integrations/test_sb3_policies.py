@@ -1,7 +1,5 @@
 """PPO and A2C start from a pretrained policy or its features, train them, and come back."""
 
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,9 +55,10 @@ def outputs(policy: Any, env: GridWorld) -> np.ndarray:
         return policy.get_distribution(tensor).distribution.probs.numpy()
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_probabilities_are_at_first_the_pretrained_ones(algorithm, kind):
+@pytest.mark.parametrize(
+    ("kind", "algorithm"), [*((kind, "ppo") for kind in KINDS), ("onehot", "a2c")]
+)
+def test_the_probabilities_are_at_first_the_pretrained_ones(kind, algorithm):
     env, policy = make_env(kind), make_policy(kind)
     before = {k: v.clone() for k, v in policy.state_dict().items()}
     model = make_model(policy, env, algorithm)
@@ -74,7 +73,6 @@ def test_the_probabilities_are_at_first_the_pretrained_ones(algorithm, kind):
     again, evaluated, _ = model.policy.evaluate_actions(tensor, action)
     assert torch.equal(again, value)
     torch.testing.assert_close(evaluated, log_prob)
-    torch.testing.assert_close(model.policy.predict_values(tensor), value)
     model.learn(32)
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
 
@@ -110,30 +108,26 @@ def test_gradients_reach_the_weights_with_the_scale_asked_for():
         found = {name: p.grad for name, p in model.policy.named_parameters()}
         weights = found["features_extractor.policy.weights"]
         torch.testing.assert_close(weights, scale * policy.weights.grad, rtol=1e-5, atol=1e-6)
-        value_layers = [g for name, g in found.items() if "value" in name]
-        assert len(value_layers) == 6
-        assert all(g is not None and bool(g.any()) for g in value_layers)
         assert all(g is None for name, g in found.items() if "encoder" in name)
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-@pytest.mark.parametrize("kind", ["onehot", "pixels"])
-def test_what_learning_changes(kind, freeze):
-    policy_class = rover_policy(make_policy(kind), freeze_encoder=freeze)
-    model = make_model(policy_class, make_env(kind))
+def test_what_learning_changes(freeze):
+    policy_class = rover_policy(make_policy("pixels"), freeze_encoder=freeze)
+    model = make_model(policy_class, make_env("pixels"))
     before = {k: v.clone() for k, v in model.policy.state_dict().items()}
     model.learn(60)
     after = model.policy.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     encoders = {name for name, _ in model.policy.named_parameters() if "encoder" in name}
-    assert len(encoders) > (5 if kind == "pixels" else 3)
+    assert len(encoders) > 5
     assert encoders <= changed if not freeze else not encoders & changed
     assert {"pi_features_extractor.policy.weights", "value_net.weight"} <= changed
     constants = {"basis", "center", "scale", "low", "width"}
     assert not [name for name in changed if name.rpartition(".")[2] in constants]
 
 
-def test_saved_models_come_back_here_and_in_another_process(tmp_path):
+def test_saved_models_come_back(tmp_path):
     env = make_env("onehot")
     path = tmp_path / "policy.safetensors"
     make_policy("onehot").save(path)
@@ -144,23 +138,12 @@ def test_saved_models_come_back_here_and_in_another_process(tmp_path):
     states, again = model.policy.state_dict(), loaded.policy.state_dict()
     assert all(torch.equal(states[name], again[name]) for name in states | again)
     loaded.learn(32)
-    np.save(tmp_path / "observations.npy", env.observations())
-    code = (
-        "import sys, numpy as np\n"
-        "from stable_baselines3 import PPO\n"
-        "model = PPO.load(sys.argv[1] + '/model', device='cpu')\n"
-        "print(model.predict(np.load(sys.argv[1] + '/observations.npy'), deterministic=True)[0])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    expected, _ = model.predict(env.observations(), deterministic=True)
-    assert done.stdout.strip() == str(expected), done.stderr
 
 
-@pytest.mark.parametrize("make", [make_policy, solved])
-@pytest.mark.parametrize("kind", KINDS)
-def test_back_to_a_policy_of_this_package(kind, make, tmp_path):
+@pytest.mark.parametrize(
+    ("make", "kind"), [*((make_policy, kind) for kind in KINDS), (solved, "onehot")]
+)
+def test_back_to_a_policy_of_this_package(make, kind, tmp_path):
     env, policy = make_env(kind), make(kind)
     model, observations = make_model(policy, env), env.observations()
     starts = policy.trainable() if isinstance(policy, ValuePolicy) else policy
@@ -191,52 +174,40 @@ def test_other_spaces_are_refused(env, words):
         make_model(make_policy("onehot"), env)
 
 
-def test_torques_are_chosen_in_their_own_space_by_the_same_probabilities(tmp_path):
+def test_torques_are_chosen_in_their_own_space_by_the_same_probabilities():
     policy = rover.Rover("Pendulum-v1", seed=0, measure_share=0.0).learn(100).policy
     env = gym.make("Pendulum-v1")
     model = PPO(rover_policy(policy), env, n_steps=32, batch_size=32)
     observations = np.stack([env.reset(seed=seed)[0] for seed in range(20)])
     tensor, _ = model.policy.obs_to_tensor(observations)
     with torch.no_grad():
-        probs = model.policy.get_distribution(tensor).distribution.probs.numpy()
         action, _, log_prob = model.policy(tensor)
         assert torch.allclose(model.policy.evaluate_actions(tensor, action)[1], log_prob)
-    np.testing.assert_allclose(probs, policy.probs(observations), atol=1e-5)
+    probs = policy.probs(observations)
     taken = (action.numpy()[:, None] == policy.action_set).all(axis=2).argmax(axis=1)
     np.testing.assert_allclose(log_prob.exp(), probs[np.arange(20), taken], atol=1e-5)
     model.learn(64)
     assert all(env.action_space.contains(model.predict(row)[0]) for row in observations)
-    model.save(tmp_path / "model")
-    again = PPO.load(tmp_path / "model", env=env)
-    loaded, saved = (one.predict(observations, deterministic=True)[0] for one in (again, model))
-    assert np.array_equal(loaded, saved)
     assert np.array_equal(fine_tuned(model).action_set, policy.action_set)
     other = gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), *np.float32([-1.0, 1.0]))
     with pytest.raises(ConfigurationError, match="make it with the actions of pretraining"):
         PPO(rover_policy(policy), other)
 
 
-class CountedFromOne(gym.ActionWrapper):
-    """A grid world whose actions are 1 to 4."""
+@pytest.mark.filterwarnings("ignore:TransformAction may change")
+def test_actions_that_begin_at_one_are_given_as_the_environment_takes_them():
+    taken: list[int] = []
 
-    def __init__(self, env):
-        super().__init__(env)
-        self.action_space, self.taken = gym.spaces.Discrete(4, start=1), []
-
-    def action(self, action):
-        assert 1 <= action <= 4
-        self.taken.append(int(action))
+    def counted_from_one(action: int) -> int:
+        taken.append(int(action))
         return action - 1
 
-
-@pytest.mark.filterwarnings("ignore:CountedFromOne may change")
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
-def test_actions_that_begin_at_one_are_given_as_the_environment_takes_them(algorithm):
-    env = CountedFromOne(make_env("onehot"))
-    policy = rover.Rover(CountedFromOne(make_env("onehot")), seed=0).learn(100).policy
-    model = make_model(policy, env, algorithm).learn(64)
-    assert {1, 4} <= {*env.taken} <= {1, 2, 3, 4}
-    observations = env.unwrapped.observations()
+    inner, numbers = make_env("onehot"), gym.spaces.Discrete(4, start=1)
+    env = gym.wrappers.TransformAction(inner, counted_from_one, numbers)
+    policy = rover.Rover(env, seed=0).learn(100).policy
+    model = make_model(policy, env).learn(64)
+    assert {*taken} == {1, 2, 3, 4}
+    observations = inner.observations()
     actions, _ = fine_tuned(model).predict(observations, deterministic=True)
     np.testing.assert_array_equal(model.predict(observations, deterministic=True)[0], actions)
 
@@ -264,31 +235,26 @@ def test_logits_that_are_not_finite():
         model.predict(np.full((1, 11), np.nan, dtype=np.float32))
 
 
-def with_features(env: GridWorld, policy: Any, *, images: bool = True, **kwargs: Any) -> PPO:
+def with_features(env: GridWorld, policy: Any, *, images: bool = True) -> PPO:
     policy_kwargs = {
         "features_extractor_class": RoverFeatures,
-        "features_extractor_kwargs": {"policy": policy, "scaled_images": images, **kwargs},
+        "features_extractor_kwargs": {"policy": policy, "scaled_images": images},
         "normalize_images": images,
     }
     return PPO("MlpPolicy", env, policy_kwargs=policy_kwargs, seed=0, device="cpu", **PPO_SETTINGS)
 
 
-def features_of(model: PPO, observations: np.ndarray) -> torch.Tensor:
-    tensor, _ = model.policy.obs_to_tensor(observations)
-    with torch.no_grad():
-        features: torch.Tensor = model.policy.extract_features(tensor)
-    return features
-
-
-@pytest.mark.parametrize("images", [True, False])
-@pytest.mark.parametrize("kind", ["onehot", "pixels"])
+@pytest.mark.parametrize(
+    ("kind", "images"), [("onehot", True), ("pixels", True), ("pixels", False)]
+)
 def test_features_are_the_encoders_on_raw_observations(kind, images):
     env, policy = make_env(kind), make_policy(kind)
     model = with_features(env, policy, images=images)
     expected = torch.as_tensor(policy.encoder.features(env.observations()))
     assert model.policy.features_dim == expected.shape[1]
+    tensor, _ = model.policy.obs_to_tensor(env.observations())
     # Bit for bit, also after the initialisation that overwrites other extractors.
-    assert torch.equal(features_of(model, env.observations()), expected)
+    assert torch.equal(model.policy.extract_features(tensor), expected)
 
 
 def test_features_that_are_refused():

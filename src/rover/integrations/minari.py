@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray, farthest_points
-from rover.data import Buffer, check_same_spaces, relabel
-from rover.envs import RewardFunction, Spaces, known_id, make_env, reward_function
+from rover.data import Buffer, check_same_spaces
+from rover.envs import Spaces, known_id, make_env
 from rover.envs.registration import portable_kwargs
 from rover.errors import (
     ArtefactError,
@@ -52,14 +52,12 @@ def export_minari(
     dataset_id: str,
     *,
     env: gym.Env[Any, Any] | None = None,
-    task: gym.Env[Any, Any] | RewardFunction | None = None,
     **about: str | None,
 ) -> Any:
     """Write transitions as a Minari data set.
 
-    Without a task every reward is 0. With a task rewards and terminations are its labels; episodes
-    end where it terminates, and transitions that it would not have made are left out. An unfinished
-    last episode is truncated.
+    Rewards are the buffer's, which :func:`rover.data.relabel` gives it for a task, and else 0. An
+    unfinished last episode is truncated.
 
     Args:
         source: a buffer, the folder of a finished run, or its ``buffer.safetensors``.
@@ -67,8 +65,6 @@ def export_minari(
             under ``$MINARI_DATASETS_PATH``, by default ``~/.minari/datasets``.
         env: the environment of the transitions, whose spaces and spec are stored; by default
             the run folder's.
-        task: a grid world with a goal, stored as the environment for evaluation, or a reward
-            function as :func:`rover.data.relabel` takes it.
         about: ``author``, ``author_email``, ``code_permalink``, ``description`` and
             ``algorithm_name``, as Minari has them; of a run the last two are known.
 
@@ -76,8 +72,8 @@ def export_minari(
         The data set, a ``minari.MinariDataset``.
 
     Raises:
-        ConfigurationError: Minari is not installed; a malformed or taken id; an environment or task
-            that is missing, cannot be made or does not fit the transitions.
+        ConfigurationError: Minari is not installed; a malformed or taken id; no transitions; an
+            environment that is missing, cannot be made or does not fit the transitions.
         ArtefactError: the run folder or buffer file cannot be used.
         StorageError: the disk refused. Nothing is left behind.
     """
@@ -100,16 +96,9 @@ def export_minari(
             "their run"
         )
     check_same_spaces(buffer, env)
-    rewards = reward_function(task) if isinstance(task, gym.Env) else task
-    if rewards is not None:
-        buffer = relabel(buffer, rewards)
     if len(buffer) == 0:
-        raise ConfigurationError(
-            "there is no transition to export: the buffer is empty, or the task leaves none of it"
-        )
-    specs = {"env_spec": _portable_spec(env)}
-    if isinstance(task, gym.Env):
-        specs["eval_env_spec"] = _portable_spec(task)
+        raise ConfigurationError("there is no transition to export: the buffer is empty")
+    spec = _portable_spec(env)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of authors and the like that are missing
@@ -122,7 +111,7 @@ def export_minari(
                 **about,
             )
         # Given the environment, Minari would make it once more.
-        written.storage.update_metadata({name: spec for name, spec in specs.items() if spec})
+        written.storage.update_metadata({"env_spec": spec} if spec else {})
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -198,7 +187,6 @@ def _episodes(buffer: Buffer) -> Iterator[Any]:
 def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
-    Observations and actions are stored as an environment's (:class:`rover.envs.Spaces`).
     Continuous actions that are not of their space's set are the buffer's own: up to 256 different
     ones as they are, more of them rounded to 256, with a warning that says by how much.
 
@@ -254,11 +242,9 @@ def _read(dataset: Any) -> tuple[Buffer, FloatArray]:
         n = len(actions)
         seen = [spaces.read(one, where) for one in _elements(episode.observations)]
         flags = np.array([episode.terminations, episode.truncations], np.bool_)
-        if len(seen) != n + 1 or len(episode.rewards) != n or flags.shape != (2, n):
-            raise ArtefactError(
-                f"{where} is no sequence of transitions: it has {len(seen)} observations, {n} "
-                f"actions, {len(episode.rewards)} rewards and {flags.shape[1]} flags"
-            )
+        if len(seen) != n + 1:
+            text = f"it has {len(seen)} observations and {n} actions"
+            raise ArtefactError(f"{where} is no sequence of transitions: {text}")
         rewards.append(np.asarray(episode.rewards, np.float64))
         if not np.isfinite(rewards[-1]).all():
             raise NonFiniteError(f"{where} has rewards that are NaN or infinite: leave it out")
@@ -308,6 +294,5 @@ def _numbered(spaces: Spaces, taken: NDArray[Any], name: str) -> tuple[Spaces, N
         )
         own = kept
     own_set = own.reshape(-1, *actions.shape[1:]).astype(actions.dtype)
-    return replace(spaces, actions=own_set, n_actions=len(own)), np.asarray(
-        KDTree(own).query(rows)[1]
-    )
+    numbers = np.asarray(KDTree(own).query(rows)[1])
+    return replace(spaces, actions=own_set, n_actions=len(own)), numbers

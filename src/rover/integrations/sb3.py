@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -126,7 +126,6 @@ class RoverFeatures(BaseFeaturesExtractor):
         observation_space: of the environment, as the library's policy sees it.
         policy: a pretrained policy or the path of its file.
         freeze: leave the encoder as it is; False: it is trained with the rest.
-        component: whose encoder, of a mixture.
         scaled_images: False if the policy has ``normalize_images=False``.
 
     Raises:
@@ -139,10 +138,9 @@ class RoverFeatures(BaseFeaturesExtractor):
         policy: PretrainedPolicy | str | Path,
         *,
         freeze: bool = True,
-        component: int = 0,
         scaled_images: bool = True,
     ) -> None:
-        chosen = _read_policy(policy, component)
+        chosen = _read_policy(policy, 0)
         encoders = _encoders_of(chosen)
         if not encoders or encoders[0].config.kind in ("identity", "hashed"):
             raise ConfigurationError(
@@ -230,8 +228,6 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
     options: ClassVar[dict[str, Any]]
     """``freeze_encoder``, ``weight_scale`` and ``temperature``."""
 
-    value_hidden: ClassVar[tuple[int, ...]]
-
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -256,7 +252,7 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
             action_space,
             lr_schedule,
             # No layer on the side of the actor: its features are logits already.
-            net_arch={"pi": [], "vf": list(self.value_hidden)},
+            net_arch={"pi": [], "vf": [64, 64]},
             use_sde=use_sde,
             # The actor's features are its logits, from which a value network could learn little.
             share_features_extractor=False,
@@ -286,18 +282,15 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
         """Make the value network, whose features are others than the actor's."""
         policy, space = self.pretrained, self.observation_space
         self.vf_features_extractor: BaseFeaturesExtractor = FlattenExtractor(space)
-        if isinstance(policy, ValuePolicy):
-            self.vf_features_extractor = _SolvedValues(space, policy, **self.options)
-        else:
-            config = _encoders_of(policy)[0].config
-            is_image = config.observation_dtype == "uint8"
-            if config.kind == "hashed" and is_image:  # whose features say nothing of values
-                self.vf_features_extractor = _Pixels(space)
-            elif config.kind == "scale" or is_image:
-                freeze = self.options["freeze_encoder"]
-                self.vf_features_extractor = RoverFeatures(
-                    space, policy, freeze=freeze, scaled_images=False
-                )
+        config = next((encoder.config for encoder in _encoders_of(policy)), None)
+        is_image = config is not None and config.observation_dtype == "uint8"
+        if config and config.kind == "hashed" and is_image:  # features that say nothing of values
+            self.vf_features_extractor = _Pixels(space)
+        elif config and (config.kind == "scale" or is_image):
+            freeze = self.options["freeze_encoder"]
+            self.vf_features_extractor = RoverFeatures(
+                space, policy, freeze=freeze, scaled_images=False
+            )
         self.features_dim = self.vf_features_extractor.features_dim
         super()._build_mlp_extractor()
 
@@ -339,41 +332,19 @@ class _OfActionSet(CategoricalDistribution):
         return log_probs
 
 
-class _SolvedValues(_PretrainedLogits):
-    """The action values of a solved policy, centred and divided by their spread, as features."""
-
-    def __init__(
-        self, observation_space: spaces.Space[Any], policy: ValuePolicy, **options: Any
-    ) -> None:
-        super().__init__(observation_space, policy, **options)
-        self.requires_grad_(False)
-        assert isinstance(self.policy, ValuePolicy)
-        # Of all landmarks at once, so that the value network sees numbers around 1 from the start.
-        values = self.policy.values_from_regressors(self.policy.landmarks) * self.scale
-        self.center, self.spread = float(values.mean()), max(float(values.std()), 1e-6)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Features (n, A), float32, of preprocessed `observations` (n, …)."""
-        assert isinstance(self.policy, ValuePolicy)
-        points = self.policy.regressors(self.recovery(observations))
-        values = (self.policy.values_from_regressors(points) * self.scale).float()
-        return (values - self.center) / self.spread
-
-
 def rover_policy(
     policy: PretrainedPolicy | str | Path,
     *,
     component: int | None = None,
     freeze_encoder: bool = True,
-    value_hidden: Sequence[int] = (64, 64),
     weight_scale: float = 30.0,
     temperature: float | None = None,
 ) -> type[_RoverActorCriticPolicy]:
     """A policy class for PPO and A2C that starts with a pretrained policy's actions.
 
     ``PPO(rover_policy(policy), env)`` trains the weights of the logits, of a policy that
-    :func:`rover.solve` made its table of values, and a value network on the observation, on an
-    encoder that starts as the policy's (images and physical quantities), or on the planned values.
+    :func:`rover.solve` made its table of values, and a value network on the observation, or on an
+    encoder that starts as the policy's (images and physical quantities).
 
     Args:
         policy: a pretrained or solved policy or the path of its file; it is copied.
@@ -381,7 +352,6 @@ def rover_policy(
             component anew at every step; all of them are then trained.
         freeze_encoder: leave the encoder as it is. The features that a kernel compares with are
             constants in either case.
-        value_hidden: widths of the value network's hidden layers.
         weight_scale: factor of the learning rate of ROVER's own policies and of tables of solved
             ones, whose weights are as large as logits, many times larger than a network's. With 30
             PPO's usual rate, 3e-4, moves the logits of a state by about 0.01 an update.
@@ -395,15 +365,9 @@ def rover_policy(
     for name, number in {"weight_scale": weight_scale, "temperature": temperature}.items():
         if number is not None and not 0.0 < number < math.inf:
             raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
-    content = {
-        "pretrained": _read_policy(policy, component),
-        "options": {
-            "freeze_encoder": freeze_encoder,
-            "weight_scale": weight_scale,
-            "temperature": temperature,
-        },
-        "value_hidden": tuple(value_hidden),
-    }
+    options: dict[str, Any] = {"freeze_encoder": freeze_encoder, "weight_scale": weight_scale}
+    options["temperature"] = temperature
+    content = {"pretrained": _read_policy(policy, component), "options": options}
     # A class, because algorithms ask for one and store it with its content.
     return type("RoverActorCritic", (_RoverActorCriticPolicy,), content)
 
