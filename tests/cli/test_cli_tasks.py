@@ -15,7 +15,6 @@ from rover.policies import load_policy
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:no reward was seen"),
-    pytest.mark.filterwarnings("ignore:the policy of step"),
 ]
 
 QUICK = (

@@ -15,7 +15,6 @@ from rover.storage import is_complete
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
-    pytest.mark.filterwarnings("ignore:the policy of step"),
 ]
 
 MAP = "S....\n.#.#.\n....."

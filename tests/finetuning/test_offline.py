@@ -16,7 +16,6 @@ from rover.storage import read_run_config
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:the policy of step"),
     pytest.mark.filterwarnings("ignore:no reward was seen"),
 ]
 

@@ -27,7 +27,6 @@ from rover.storage import is_complete
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:the policy of step"),
     pytest.mark.filterwarnings("ignore:no reward was seen"),
     pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
 ]

@@ -415,7 +415,6 @@ def _learn(learn: Callable[..., TaskResult], folder: Path) -> None:
         (f"{unit} to the best return{of_run}", "{steps_to_best_return:,}", late),
         (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
         ("mean return over the curve", "{area_under_curve:.1f}"),
-        ("decisions at unseen observations", "{unseen_share:.1%}"),
         ("seconds", "{wall_seconds:.1f}"),
     ]
     say(

@@ -4,18 +4,13 @@ The reward is seen only by interacting, as in fine-tuning; where actions lead is
 Until a reward is met the agent goes, by the shortest ways that the model knows, to what it has not
 visited in this task; then it plans for the rewards that it has seen. Both plans are value
 iterations on one model, which takes in every further transition.
-
-Where the world changes with every episode each one is followed by a policy with its memory, at
-first pretraining's. The rewards that were met are regressed on what was seen, as of
-:func:`rover.solving.solve_in_contexts`, and from the next episode on the policy goes for them, too.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -24,24 +19,15 @@ from torch import nn
 from rover.arrays import BoolArray, FloatArray
 from rover.data import check_same_spaces
 from rover.envs import Environment
-from rover.errors import ArtefactError
-from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
-from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy, load_policy
-from rover.policies.policy import Probs
+from rover.policies import TabulatedPolicy, ValuePolicy
 from rover.solving.experience import Experience
-from rover.solving.returns import warn_of_unseen
-from rover.solving.solve import check_rewards
 from rover.solving.tasks import Tasks
 from rover.solving.values import PlanSettings, planned_policy
 from rover.storage import RunConfig
-from rover.training.run_folder import START_FILE
 from rover.world.neighbours import SPACING
 from rover.world.world import World
-
-# Random numbers of the episodes, besides acting, drawing and evaluating.
-_EPISODE_STREAM = 6
 
 # Distance up to which a point counts as visited in continuous spaces.
 _NEAR = 2.0 * SPACING
@@ -56,71 +42,25 @@ _GROWTH = 0.05
 _UNTRIED = 0.1
 
 
-class _PlanningRun(OnlineRun):
-    """Base of the runs that act by plans and explore in ever fewer episodes.
-
-    A subclass sets ``_plan``, the current plan for the task, a new object each time, by
-    :meth:`_replan`; and ``_details``, which travel with plans.
-    """
+class Adaptation(OnlineRun):
+    """One run of adapting to a task, on the transitions of `experience` and the task's own."""
 
     activity = "adapt"
     config_class = AdaptConfig
     config: AdaptConfig
     _parts = ("_buffer", "_collector")
     _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited", "_n_planned")
-    plan_class: ClassVar[type[ContextPolicy] | type[ValuePolicy]] = ValuePolicy
-    _plan: ContextPolicy | ValuePolicy
-    _details: dict[str, Any]
-    _explores = True
+    _acting: TabulatedPolicy
+    _plan: ValuePolicy  # for the task; a new object each time
+    _explores = True  # whether this episode goes to what is unvisited
     _n_exploited = 0  # episodes that followed the plan for the task
     _n_planned = 0  # transitions of the task that the plan was made from
 
-    @abstractmethod
-    def _replan(self, n: int) -> None:
-        """Plan on the task's first `n` transitions."""
-
-    def _toss(self) -> None:
-        """Choose whether the next episode explores, after one that met a reward or followed it: one
-        in 1 + n after n that exploited, ever fewer and without end, so that a better reward is met
-        sooner or later."""
-        self._n_exploited += 1
-        self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
-
-    def _current_policy(self) -> nn.Module:
-        return self._plan
-
-    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
-        assert isinstance(module, ContextPolicy | ValuePolicy)
-        return module.content()
-
-    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        plan = self.plan_class.from_content(weights)
-        plan.details = self._details
-        return plan
-
-    def _load_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_state(state)
-        # Plans are not stored: the same transitions make them in the same bits.
-        self._replan(self._n_planned)
-
-
-class Adaptation(_PlanningRun):
-    """One run of adapting to a task, on the transitions of `experience` and the task's own."""
-
-    _plan: ValuePolicy
-    _acting: TabulatedPolicy
-    _plain_state = (*_PlanningRun._plain_state, "_n_unseen")
-
     def __init__(
-        self,
-        run_config: RunConfig,
-        experience: Experience,
-        environment: Environment,
-        *,
-        run_dir: str | Path | None = None,
+        self, run_config: RunConfig, experience: Experience, env: Environment, run_dir: Path | None
     ) -> None:
-        super().__init__(run_config, environment, run_dir=run_dir)
-        check_same_spaces(experience.buffer, environment.env)
+        super().__init__(run_config, env, run_dir)
+        check_same_spaces(experience.buffer, env.env)
         self._discount = self.config.learner.discount
         self._details = experience.policy_details(("task",), self._discount)
         old = experience.buffer
@@ -133,13 +73,7 @@ class Adaptation(_PlanningRun):
         table = self._buffer.observations
         self._acting = TabulatedPolicy(table, lambda seen, _: self._plan(seen))
         self._exploring = TabulatedPolicy(table, lambda seen, _: self._exploration(seen))
-        self._n_unseen = 0  # decisions at observations from which no action was known
         self._n_visited = 0  # observations that the plans know
-
-    @classmethod
-    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> Experience:
-        """The experience: of a buffer that is given, or of the run that it came from."""
-        return Experience.of(cls._stored_source(path, run_config) if given is None else given)
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()
@@ -147,20 +81,18 @@ class Adaptation(_PlanningRun):
         return self._measure()
 
     def _choose(self) -> int:
-        observation = self._collector.observation
-        # Where states repeat the plan has an action if the observation was ever left.
-        self._n_unseen += self._is_exact and not (
-            observation < len(self._rows) and bool(self._tried[self._rows[observation]])
-        )
         acting = self._exploring if self._explores else self._acting
-        return acting.sample(observation, self._rng)
+        return acting.sample(self._collector.observation, self._rng)
 
     def _learn(self, *, done: bool) -> None:
         """Plan anew where there is something new to plan for; toss whether an episode explores."""
         n = self.num_timesteps
         first_reward = self.is_rewarded and self._plan is self._exploration
         if done and self.is_rewarded:
-            self._toss()
+            # One in 1 + n episodes explores after n that exploited, ever fewer and without end, so
+            # that a better reward is met sooner or later.
+            self._n_exploited += 1
+            self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
         is_new = len(self._buffer.observations) > self._n_visited
         is_due, since = n % self.config.learner.plan_every == 0, n - self._n_planned
         if self._is_exact:
@@ -173,6 +105,7 @@ class Adaptation(_PlanningRun):
             self._replan(n)
 
     def _replan(self, n: int) -> None:
+        """Plan on the task's first `n` transitions."""
         with self.stopwatch("improve"):
             self._take_in(n)
             points = self._experience.points()
@@ -211,8 +144,6 @@ class Adaptation(_PlanningRun):
                 bool(seen.terminated[row]),
                 bool(seen.truncated[row]),
             )
-        self._tried = np.zeros(len(self._all.observations), np.bool_)
-        self._tried[self._all.inputs] = True
 
     def _unvisited(self, points: FloatArray) -> BoolArray:
         """Mask (N,) of the observations at `points` (N, z) that were not visited in the task."""
@@ -254,102 +185,19 @@ class Adaptation(_PlanningRun):
         rewards[first:], ended[first:] = earned, ends
         return rewards, ended > 0.5
 
-    @property
-    def _unseen_share(self) -> float:
-        """Share of the decisions at observations from which no action was known."""
-        return self._n_unseen / max(1, self.num_timesteps)
+    def _current_policy(self) -> nn.Module:
+        return self._plan
 
-    def _figures(self) -> dict[str, Any]:
-        return {**super()._figures(), "unseen_share": self._unseen_share}
+    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
+        assert isinstance(module, ValuePolicy)
+        return module.content()
 
-    def _conclude(self) -> None:
-        warn_of_unseen(self._unseen_share, self._plan)
-
-
-class ContextAdaptation(_PlanningRun):
-    """One run of adapting to a task in procedurally generated environments, from the policy of
-    pretraining, `start`, which is kept in the run folder."""
-
-    plan_class = ContextPolicy
-    _plan: ContextPolicy
-    _start: ContextPolicy
-
-    def __init__(
-        self,
-        run_config: RunConfig,
-        start: ContextPolicy,
-        environment: Environment,
-        *,
-        run_dir: str | Path | None = None,
-    ) -> None:
-        super().__init__(run_config, environment, run_dir=run_dir)
-        start.check_fits(environment.env)
-        self._start = self._plan = start
-        experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
-        self._details = experience.policy_details(("task",), discount)
-
-    @classmethod
-    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> ContextPolicy:
-        """The policy in the folder."""
-        start = load_policy(path / START_FILE)
-        if not isinstance(start, ContextPolicy):
-            raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
-        return start
-
-    def _begin(self) -> dict[str, Any]:
-        self._collector.start_episode()
-        self._probs = self._episode()
-        return self._measure()
-
-    def _episode(self) -> Probs:
-        """Policy of the current episode, asked for each of its observations in order."""
-        # By the episode's number, so that a resumed run can follow it again from its beginning.
-        seed = self.run_config.seed, _EPISODE_STREAM, self._collector.episode
-        policy = self._start if self._explores else self._plan
-        return policy.sample_component(np.random.default_rng(seed))
-
-    def _choose(self) -> int:
-        seen = self._buffer.observations.rows[[self._collector.observation]]
-        return int(self._probs(seen).argmax())
-
-    def _learn(self, *, done: bool) -> None:
-        """Between episodes plan for what was earned, and toss whether the next one explores."""
-        assert self._buffer.rewards is not None
-        check_rewards(self._buffer.rewards[-1:])
-        if not done:
-            return
-        n = self.num_timesteps
-        if self.is_rewarded:
-            self._toss()
-            if n - self._n_planned >= self.config.learner.plan_every:
-                self._replan(n)
-        self._probs = self._episode()
-
-    def _replan(self, n: int) -> None:
-        if n == 0:
-            return  # no reward was met yet
-        rewards, ends = self._buffer.rewards, self._buffer.terminated[:n].astype(np.float64)
-        assert rewards is not None
-        with self.stopwatch("improve"):
-            self._plan = self._start.with_rewards(
-                self._buffer, rewards[:n], ends, self.config.learner.discount
-            )
-        self._plan.details = self._details
-        self._n_planned = n
-
-    def _returns(self, actor: nn.Module) -> FloatArray:
-        assert isinstance(actor, ContextPolicy)
-        returns, _ = followed_episodes(
-            self._evaluation_env,
-            actor.sample_component,
-            seed=self._evaluation_seed,
-            n_episodes=self._evaluation_episodes,
-        )
-        return returns
+    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
+        plan = ValuePolicy.from_content(weights)
+        plan.details = self._details
+        return plan
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
-        # The memory of the episode follows from what it has shown.
-        self._probs = self._episode()
-        for row in self._buffer.inputs[self._buffer.rows_of(self._collector.episode)]:
-            self._probs(self._buffer.observations.rows[[row]])
+        # Plans are not stored: the same transitions make them in the same bits.
+        self._replan(self._n_planned)

@@ -125,14 +125,8 @@ class _PlanConfig(BaseModel):
 class AdaptConfig(_TaskConfig):
     """Settings of adapting to a task."""
 
-    learners: ClassVar[Mapping[str, type[BaseModel]]] = dict.fromkeys(
-        ("plan", "contexts"), _PlanConfig
-    )
-    # Where the world changes with every episode a reward that is far away is left to exploring: no
-    # way through a new layout is known.
-    presets: ClassVar[_Presets] = {
-        "fast": {"plan": {}, "contexts": {"learner": {"discount": 0.9}}},
-    }
+    learners: ClassVar[Mapping[str, type[BaseModel]]] = {"plan": _PlanConfig}
+    presets: ClassVar[_Presets] = {"fast": {"plan": {}}}
 
     learner: _PlanConfig = Field(description="settings of the plans")
     evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")

@@ -12,25 +12,24 @@ from torch import nn
 
 from rover.data import Buffer
 from rover.envs import Environment, GivenEnv, RewardFunction, known_id
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
-from rover.finetuning.run import TaskResult, TaskRun
+from rover.finetuning.run import TaskResult
 from rover.finetuning.tasks import Task
-from rover.policies import ContextPolicy, Policy
+from rover.policies import ContextPolicy, Policy, load_policy
 from rover.storage import RunConfig, fitting, is_complete
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
-from rover.training.run_folder import resumed_config
+from rover.training.run_folder import START_FILE, load_run_buffer, resumed_config
 from rover.version import __version__
 
-KINDS = {
+# The class of each kind of run, imported by who uses it: fine-tuning does without planning.
+_CLASSES = {
     "finetune": "rover.finetuning.online:Finetuning",
-    "plan": "rover.finetuning.adaptation:Adaptation",
-    "contexts": "rover.finetuning.adaptation:ContextAdaptation",
+    "adapt": "rover.finetuning.adaptation:Adaptation",
     "offline": "rover.finetuning.offline:OfflineTraining",
 }
-"""The class of each kind of run, imported by who uses it: fine-tuning does without planning."""
 
 
 def finetune(
@@ -42,13 +41,8 @@ def finetune(
     preset: str = "fast",
     transfer: str = "policy",
     freeze: Collection[str] | None = None,
-    seed: int = 0,
-    run_dir: str | Path | None = None,
     source: str | None = None,
-    progress_bar: bool = False,
-    log: Sequence[Log] = (),
-    callback: Callback | None = None,
-    **overrides: Any,
+    **options: Any,
 ) -> TaskResult:
     """Learn the task that `env` rewards.
 
@@ -67,14 +61,12 @@ def finetune(
         transfer: ``"policy"``, ``"encoder"`` or ``"both"``: what the actor and the critics begin
             with.
         freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
-        seed: everything random follows from it.
-        run_dir: folder for the run's files, which must not hold any; None leaves none.
         source: where the policy came from, which the run's files will say.
-        progress_bar: draw a progress bar with the greedy return.
-        log: write scalars for these to the run folder.
-        callback: called with each record of the curve, where returning False stops the run; or an
-            object with ``on_step``, called with the run after each step.
-        overrides: single settings of :class:`rover.finetuning.FinetuneConfig`.
+        options: ``seed=0``, which everything random follows from; ``run_dir``, a folder for the
+            run's files, which must not hold any, or None; ``progress_bar=False``; ``log``, what
+            scalars are written for to the run folder; ``callback``, called with each record of the
+            curve, where returning False stops the run, or an object with ``on_step``, called with
+            the run after each step; and settings of :class:`rover.finetuning.FinetuneConfig`.
 
     Raises:
         ConfigurationError: a policy for other observations or actions, or wrong settings.
@@ -82,13 +74,11 @@ def finetune(
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: no reward was seen, in a fifth of the steps or in all; or the last policy
-            earns less than the one that is returned.
+        RoverWarning: no reward was seen.
     """
     if isinstance(policy, ContextPolicy):
         warnings.warn(
-            "the policy has a memory of its episode, and fine-tuning learns a network without one: "
-            "rover.adapt keeps the memory",
+            "the policy has a memory of its episode, and fine-tuning learns a network without one",
             RoverWarning,
             stacklevel=2,
         )
@@ -108,17 +98,7 @@ def finetune(
         "freeze": None if parts is None else tuple(map(str, parts)),
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    return _learn(
-        policy,
-        env,
-        entries,
-        seed=seed,
-        run_dir=run_dir,
-        progress_bar=progress_bar,
-        log=log,
-        callback=callback,
-        **overrides,
-    )
+    return _learn(policy, env, entries, **options)
 
 
 def train_offline(
@@ -157,8 +137,7 @@ def train_offline(
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: the transitions show no reward; or the last policy earns less than the one
-            that is returned.
+        RoverWarning: the transitions show no reward.
     """
     entries = {
         "kind": "offline",
@@ -168,7 +147,7 @@ def train_offline(
         "source": source,
         "total_timesteps": whole_number("updates", updates),
     }
-    return _learn(buffer, env, entries, given={"reward": reward}, **options)
+    return _learn((buffer, reward), env, entries, **options)
 
 
 def adapt(
@@ -182,9 +161,8 @@ def adapt(
 
     Until a reward is met the agent goes to what it has not visited in the task, by the shortest
     ways that the model knows; then it plans for the rewards it has seen, on a model that takes in
-    every further step. Where pretraining found that the world changes with every episode, each one
-    is followed by a policy with its memory, and between two the rewards are regressed on what was
-    seen. The best policy of all that were evaluated is returned, as of :func:`finetune`.
+    every further step. The best policy of all that were evaluated is returned, as of
+    :func:`finetune`.
 
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
@@ -195,29 +173,32 @@ def adapt(
             :func:`finetune`; and single settings of :class:`rover.finetuning.AdaptConfig`.
 
     Raises:
-        ConfigurationError: transitions of other observations or actions, or wrong settings; a
-            reward below 0 in a procedurally generated environment.
+        ConfigurationError: transitions of other observations or actions, or wrong settings; or of
+            a procedurally generated environment, where no two episodes are alike.
         NonFiniteError: a reward that is not finite.
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: no reward was seen; or the last policy earns less than the one that is
-            returned.
+        RoverWarning: no reward was seen.
     """
     from rover.solving.experience import Experience
 
     experience = Experience.of(source)
     policy = experience.policy
-    is_context = isinstance(policy, ContextPolicy)
+    if isinstance(policy, ContextPolicy):
+        raise ConfigurationError(
+            "this world changes with every episode, so that nothing can be planned for the next: "
+            "give the reward as a function of observations to rover.solving.solve_in_contexts"
+        )
     entries = {
         "kind": "adapt",
-        "algorithm": "contexts" if is_context else "plan",
+        "algorithm": "plan",
         "preset": "fast",
         "agent": None if policy is None else policy.details.get("agent"),
         "source": str(source) if isinstance(source, str | Path) else None,
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    return _learn(policy if is_context else experience, env, entries, **options)
+    return _learn(experience, env, entries, **options)
 
 
 @learning_mode()
@@ -228,15 +209,13 @@ def _learn(
     *,
     seed: int = 0,
     run_dir: str | Path | None = None,
-    given: Mapping[str, Any] | None = None,
     progress_bar: bool = False,
     log: Sequence[Log] = (),
     callback: Callback | None = None,
     **overrides: Any,
 ) -> TaskResult:
-    """Make a run that begins with `start`, and finish it; `entries` are of its config.json, `given`
-    are arguments of its class."""
-    run_class, environment = _class_of(entries), _opened(env)
+    """Make a run that begins with `start`, and finish it; `entries` are of its config.json."""
+    run_class, environment = _class_of(entries["kind"]), _opened(env)
     config = run_class.config_class.make(entries["algorithm"], entries["preset"], overrides)
     run_config = RunConfig(
         version=__version__,
@@ -245,7 +224,7 @@ def _learn(
         seed=whole_number("seed", seed, least=0),
         **entries,
     )
-    run = run_class(run_config, start, environment, run_dir=run_dir, **(given or {}))
+    run = run_class(run_config, start, environment, None if run_dir is None else Path(run_dir))
     result: TaskResult = run.learn(progress_bar=progress_bar, log=log, callback=callback)
     return result
 
@@ -287,26 +266,51 @@ def resume_task(
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is None:
         if run_config.task is None:
-            raise TaskRun.not_stored("nothing makes its environment again", path, "env")
+            raise _not_stored("nothing makes its environment again", path, "env")
         env_id = known_id(str(run_config.task.get("env_id")))
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
             env = Task.model_validate({**run_config.task, "env_id": env_id})
     environment = _opened(env)
     if _task_of(environment) != run_config.task:
         raise ConfigurationError(f"the environment given is not {path}'s: {run_config.task}")
-    run_class = _class_of(run_config.model_dump())
-    start = run_class.stored_start(path, run_config, policy if buffer is None else buffer)
-    given = {} if reward is None else {"reward": reward}
-    run = run_class(run_config, start, environment, run_dir=path, **given)
+    start = _stored_start(path, run_config, policy if buffer is None else buffer)
+    if run_config.kind == "offline":
+        start = start, reward
+    run = _class_of(run_config.kind)(run_config, start, environment, path)
     run.restore()
     result: TaskResult = run.learn(**watched)
     return result
 
 
-def _class_of(entries: Mapping[str, Any]) -> Any:
-    """The class of the run that a config.json with these entries describes."""
-    kind = entries["algorithm"] if entries["kind"] == "adapt" else entries["kind"]
-    return pkgutil.resolve_name(KINDS[choose("algorithm", str(kind), tuple(KINDS))])
+def _class_of(kind: str) -> Any:
+    """The class of the runs of a kind."""
+    return pkgutil.resolve_name(_CLASSES[kind])
+
+
+def _stored_start(path: Path, run_config: RunConfig, given: Any) -> Any:
+    """What the run in folder `path` began with: `given`, or read from files."""
+    if run_config.kind == "finetune":
+        if run_config.transfer is None or given is not None:
+            return None if run_config.transfer is None else given
+        if not (path / START_FILE).exists():
+            raise _not_stored("it began with a module of your own", path, "policy")
+        return load_policy(path / START_FILE)
+    source = run_config.source
+    if given is None and (source is None or not Path(source).exists()):
+        raise _not_stored(f"its transitions are not at {source}", path, "buffer")
+    if run_config.kind == "offline":
+        return load_run_buffer(str(source)) if given is None else given
+    from rover.solving.experience import Experience
+
+    return Experience.of(str(source) if given is None else given)
+
+
+def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
+    """The error of a run that cannot be continued without an argument."""
+    return ConfigurationError(
+        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
+        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
+    )
 
 
 def _opened(env: GivenEnv | Task) -> Environment:

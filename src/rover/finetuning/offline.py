@@ -20,11 +20,10 @@ from rover.finetuning.run import TaskRun
 from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.storage import RunConfig
-from rover.training.run_folder import load_run_buffer
 
 
 class OfflineTraining(TaskRun):
-    """One run of a learner on `buffer`, labelled by `reward` or else by the environment's."""
+    """One run of a learner on a buffer, labelled by a reward function or else by the task's."""
 
     activity = "offline"
     config_class = OfflineConfig
@@ -34,13 +33,11 @@ class OfflineTraining(TaskRun):
     def __init__(
         self,
         run_config: RunConfig,
-        buffer: Buffer,
+        start: tuple[Buffer, RewardFunction | None],
         environment: Environment,
-        *,
-        reward: RewardFunction | None = None,
-        run_dir: str | Path | None = None,
+        run_dir: Path | None,
     ) -> None:
-        env = environment.env
+        (buffer, reward), env = start, environment.env
         check_same_spaces(buffer, env)
         check_rewarded(env, by_observations=reward is None)
         super().__init__(run_config, env, env, run_dir)
@@ -61,11 +58,6 @@ class OfflineTraining(TaskRun):
         # One-hot vectors and states are compared, not measured: nothing to centre.
         if not self._observations.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
-
-    @classmethod
-    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> Buffer:
-        """The transitions: those given, or of the run that they came from."""
-        return load_run_buffer(cls._stored_source(path, run_config)) if given is None else given
 
     def _begin(self) -> None:
         return None

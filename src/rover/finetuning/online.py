@@ -35,14 +35,12 @@ from rover.policies import (
     Policy,
     TabulatedPolicy,
     ValuePolicy,
-    load_policy,
 )
 from rover.storage import RunConfig
-from rover.training.run_folder import START_FILE
 
 
 class Finetuning(OnlineRun):
-    """One run of an actor-critic learner on a task, from `policy` or, without one, from scratch."""
+    """One run of an actor-critic learner on a task, from the policy `start` or from scratch."""
 
     activity = "finetune"
     config_class = FinetuneConfig
@@ -55,17 +53,12 @@ class Finetuning(OnlineRun):
     )
 
     def __init__(
-        self,
-        run_config: RunConfig,
-        policy: nn.Module | None,
-        environment: Environment,
-        *,
-        run_dir: str | Path | None = None,
+        self, run_config: RunConfig, start: nn.Module | None, env: Environment, run_dir: Path | None
     ) -> None:
-        super().__init__(run_config, environment, run_dir=run_dir)
+        super().__init__(run_config, env, run_dir)
         config, freeze = self.config, run_config.freeze
         transfer = "policy" if run_config.transfer is None else run_config.transfer
-        actor, encoder = _initialise_from(policy, environment.env, transfer=transfer, freeze=freeze)
+        actor, encoder = _initialise_from(start, env.env, transfer=transfer, freeze=freeze)
         # Tables of logits have a step size of their own; all else of a policy is a network.
         is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
@@ -79,7 +72,7 @@ class Finetuning(OnlineRun):
             actor_learning_rates=tables if is_table else None,
             critic_encoder=encoder,
         )
-        self._start, self._stop_after = policy, config.stop_after
+        self._start, self._stop_after = start, config.stop_after
         self._acting = TabulatedPolicy(
             self._buffer.observations, lambda seen, _: self._learner.actor(seen)
         )
@@ -87,22 +80,11 @@ class Finetuning(OnlineRun):
         self._is_policy_frozen = transfer != "encoder" and "policy" in (freeze or ())
         self._is_centred = self._observations.is_categorical or encoder is not None
         self._is_warming_up = actor is not None
-        self._learns_from = config.seed_steps + config.warmup_steps
         # Component and return of each episode of the warm-up, of a set of several policies.
         self._component_returns: list[tuple[int, float]] = []
         self._draw_component()
         # The curve has the same columns before the first update.
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
-
-    @classmethod
-    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> nn.Module | None:
-        """The policy: none, a module of the user's own that is given again, or the folder's."""
-        if run_config.transfer is None:
-            return None
-        if given is None and not (path / START_FILE).exists():
-            raise cls.not_stored("it began with a module of your own", path, "policy")
-        module: nn.Module = load_policy(path / START_FILE) if given is None else given
-        return module
 
     def _choose(self) -> int:
         config, step = self.config, self.num_timesteps
@@ -133,7 +115,7 @@ class Finetuning(OnlineRun):
                 self._component_returns.append((int(actor.component), self._recent_returns[-1]))
                 self._draw_component()
                 self._acting.forget()
-            if self.is_rewarded and step >= self._learns_from:
+            if self.is_rewarded and step >= config.seed_steps + config.warmup_steps:
                 self._is_warming_up = False
                 if self._component_returns and isinstance(actor, _ComponentActor):
                     actor.component.fill_(_best_component(self._component_returns, self._rng))

@@ -43,12 +43,6 @@ _EVALUATION_STREAM = 5
 # Episodes of an evaluation where episodes of one policy differ.
 _RANDOM_EPISODES = 5
 
-_REMEDY = (
-    "choose a task whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
-    "start from more coverage (a longer pretraining, another agent), or plan for the task on what "
-    "pretraining stored (`rover solve RUN`, rover.solve)"
-)
-
 
 @dataclass(frozen=True)
 class TaskResult:
@@ -107,7 +101,7 @@ class TaskRun(Run):
         run_config: RunConfig,
         env: gym.Env[Any, Any],
         evaluation_env: gym.Env[Any, Any],
-        run_dir: str | Path | None,
+        run_dir: Path | None,
     ) -> None:
         config = self.config_class.make(
             run_config.algorithm, run_config.preset, run_config.settings
@@ -132,28 +126,6 @@ class TaskRun(Run):
         self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
         self._warmup_end = 0  # the last step at which the policy is what learning started from
 
-    @classmethod
-    @abstractmethod
-    def stored_start(cls, path: Path, run_config: RunConfig, given: Any) -> Any:
-        """What the run in folder `path` began with, the third argument of its class: `given`, or
-        read from files. ConfigurationError: it is in none."""
-
-    @staticmethod
-    def not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
-        """The error of a run that cannot be continued without an argument."""
-        return ConfigurationError(
-            f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
-            f"rover.finetuning.resume_task(run_dir, {argument}=...)"
-        )
-
-    @classmethod
-    def _stored_source(cls, path: Path, run_config: RunConfig) -> str:
-        """Where the transitions are that the run in folder `path` began with."""
-        source = run_config.source
-        if source is None or not Path(source).exists():
-            raise cls.not_stored(f"its transitions are not at {source}", path, "buffer")
-        return source
-
     def _package(self, module: nn.Module) -> nn.Module:
         """The policy of a learner's module as it is returned, in evaluation mode: a
         :class:`rover.policies.Policy` where it can be saved, else the user's module."""
@@ -169,25 +141,17 @@ class TaskRun(Run):
     def learn(self, **watched: Any) -> TaskResult:
         """Finish the run, `watched` as by :meth:`finish`; returns what it has learned.
 
-        A RoverWarning says that the last policy earns less than the one that is returned, or that
-        no reward was seen.
+        RoverWarning: no reward was seen.
         """
         self.finish(**watched)
-        last = self.curve[-1]
-        greatest, step, module = self._best
-        if last["greedy_return"] < greatest:
-            start = ", from which learning started" if step == 0 else ""
-            warnings.warn(
-                f"the policy of step {last['step']} has a greedy return of "
-                f"{last['greedy_return']:g}, less than the {greatest:g} of step "
-                f"{step}{start}; the policy of step {step} is returned",
-                RoverWarning,
-                stacklevel=5,
-            )
+        greatest, _, module = self._best
         if not self.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
-                f"from them (what is returned has a greedy return of {greatest:g}); {_REMEDY}",
+                f"from them (what is returned has a greedy return of {greatest:g}); choose a task "
+                "whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
+                "start from more coverage (a longer pretraining, another agent), or plan for the "
+                "task on what pretraining stored (`rover solve RUN`, rover.solve)",
                 RoverWarning,
                 stacklevel=5,
             )
@@ -301,11 +265,7 @@ class OnlineRun(TaskRun):
     _stop_after: int | None = None  # evaluations in a row with the best possible return
 
     def __init__(
-        self,
-        run_config: RunConfig,
-        environment: Environment,
-        *,
-        run_dir: str | Path | None = None,
+        self, run_config: RunConfig, environment: Environment, run_dir: Path | None
     ) -> None:
         env = environment.env
         Spaces.of(env)  # refuses what cannot be learned on
@@ -317,7 +277,6 @@ class OnlineRun(TaskRun):
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
         # Two streams: how often batches are drawn must not change how the agent acts.
         self._rng, self._batch_rng = np.random.default_rng([run_config.seed, 0]).spawn(2)
-        self._learns_from = 0  # the first step at which the policy may change
         self._episode_return = 0.0
         self._recent_returns: list[float] = []
         self._latest: dict[str, float | None] = {}  # figures of the latest update
@@ -348,18 +307,6 @@ class OnlineRun(TaskRun):
         self._episode_return += float(rewards[-1])
         # Until there is anything to prefer a policy can only get worse.
         self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
-        # A fifth of the budget is early enough to stop a run that learns nothing, and choose
-        # another; but many tasks pay at the end of an episode alone.
-        late, n_ended = max(self.total_timesteps // 5, self._learns_from), self._collector.episode
-        is_late = self.num_timesteps == late and n_ended > 0
-        is_late |= self.num_timesteps > late and done and n_ended == 1
-        if is_late and not self.is_rewarded:
-            warnings.warn(
-                f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
-                f"episodes): every step earned {rewards[0]:g}; if it stays so, {_REMEDY}",
-                RoverWarning,
-                stacklevel=2,
-            )
         if done:
             if self.first_success is None and terminated[-1]:
                 # An end that earns more than any step before it: a goal, and not a fall.

@@ -87,14 +87,6 @@ class Task(BaseModel):
     def make_env(self) -> gym.Env[Any, Any]:
         """The environment with the task's goal and reward. ConfigurationError: no such environment,
         a goal that is a wall or outside the map, or cannot be reached in time."""
-        # Made without its goal first: another environment would refuse the word in its own way.
-        without = {k: v for k, v in self.env_kwargs.items() if k not in ("goal", "reward")}
-        has_goal = self.env_kwargs.get("goal") is not None
-        if has_goal and not isinstance(make_env(self.env_id, without).unwrapped, GridWorld):
-            raise ConfigurationError(
-                f"{self.env_id} has no map, so it takes no goal; leave the goal out to learn from "
-                "the environment's own reward"
-            )
         env = make_env(self.env_id, self.env_kwargs)
         grid = env.unwrapped
         if isinstance(grid, GridWorld) and grid.goal_state is not None:
