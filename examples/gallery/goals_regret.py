@@ -12,7 +12,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+from rover.plots import GridMap, MapPanel, draw_panels
 from rover.solving import goal_regret, goal_states
 
 panels = []
@@ -30,7 +30,7 @@ for name in ("rover", "random"):
 # %%
 problem = finite_dynamics(agent.env)
 grid = GridMap(**map_arrays(agent.env, problem.observations))
-figure = plt.figure(figsize=panel_size(grid, rows=2), layout="constrained")
-draw_panels(figure, panels, grid, scale="visits")
+figure = plt.figure(layout="constrained")
+draw_panels(figure, panels, grid, columns=1, scale="visits")
 figure.axes[-1].set_ylabel("1 + regret in steps (log scale)")
 plt.show()

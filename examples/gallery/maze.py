@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import rover
 from rover.envs import finite_dynamics, map_arrays
 from rover.evaluation import policy_occupancy
-from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+from rover.plots import GridMap, MapPanel, draw_panels
 
 agent = rover.Rover("rover/Maze-v0", seed=100).learn(1000)
 
@@ -25,6 +25,6 @@ print(f"J = {occupancy @ occupancy:.5f}, at least {least:.5f} for {len(occupancy
 # %%
 grid = GridMap(**map_arrays(agent.env, problem.observations))
 start = problem.dynamics.start.nonzero()[0]
-figure = plt.figure(figsize=panel_size(grid, colour_bar=False), layout="constrained")
+figure = plt.figure(layout="constrained")
 draw_panels(figure, [MapPanel("the policy", policy_probs=probs, starts=start)], grid)
 plt.show()

@@ -11,7 +11,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+from rover.plots import GridMap, MapPanel, draw_panels
 
 agents = {
     "ROVER": rover.Rover("rover/MiddleRoom-v0", seed=100),
@@ -32,6 +32,6 @@ for name, agent in agents.items():
 
 # %%
 grid = GridMap(**map_arrays(agent.env, problem.observations))
-figure = plt.figure(figsize=panel_size(grid, columns=2), layout="constrained")
+figure = plt.figure(layout="constrained")
 draw_panels(figure, panels, grid, columns=2, scale="visits")
 plt.show()

@@ -11,7 +11,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+from rover.plots import GridMap, MapPanel, draw_panels
 
 agent = rover.Rover("rover/MultiRooms-v0", seed=100).learn(800)
 
@@ -30,6 +30,6 @@ print(f"20 episodes visit {share:.0%} of the states")
 
 # %%
 grid = GridMap(**map_arrays(agent.env, problem.observations))
-figure = plt.figure(figsize=panel_size(grid), layout="constrained")
+figure = plt.figure(layout="constrained")
 draw_panels(figure, [MapPanel("20 episodes of the policy", trajectories=episodes)], grid)
 plt.show()

@@ -13,7 +13,7 @@ import numpy as np
 import rover
 from rover.envs import finite_dynamics, map_arrays
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+from rover.plots import GridMap, MapPanel, draw_panels
 
 env = gymnasium.make("rover/FourRooms-v0")
 agent = rover.Rover(env, seed=100).learn(1500)
@@ -33,6 +33,6 @@ print(f"J* = {optimum.objective:.6f}, certified to {optimum.duality_gap:.1e}")
 
 # %%
 grid = GridMap(**map_arrays(env, problem.observations))
-figure = plt.figure(figsize=panel_size(grid, columns=3), layout="constrained")
+figure = plt.figure(layout="constrained")
 draw_panels(figure, panels, grid, columns=3, scale="occupancy")
 plt.show()

@@ -12,7 +12,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+from rover.plots import GridMap, MapPanel, draw_panels
 
 env = gymnasium.make("rover/TwoRooms-v0", observation="pixels")
 agent = rover.Rover(env, seed=100).learn(600)
@@ -28,9 +28,8 @@ probs = agent.policy.probs(problem.observations)
 occupancy = policy_occupancy(problem.dynamics, probs, discount=0.99)
 
 grid = GridMap(**map_arrays(env, problem.observations))
-width, height = panel_size(grid)
-figure = plt.figure(figsize=(width + 3.0, height), layout="constrained")
-left, right = figure.subfigures(1, 2, width_ratios=[3.0, width])
+figure = plt.figure(figsize=(8.0, 3.8), layout="constrained")
+left, right = figure.subfigures(1, 2, width_ratios=[3, 5])
 axes = left.subplots()
 axes.imshow(np.asarray(problem.observations[0]).squeeze(), cmap="gray")
 axes.set_title("an observation")

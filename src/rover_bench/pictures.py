@@ -12,9 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rover.plots import MapPanel, draw_learning_curves, make_figure
-from rover.plots.curves import measured_keys
-from rover.plots.maps import map_figure
+from rover.plots import MapPanel, learning_curves, make_figure, map_figure
 from rover.plots.pictures import Figures, draw_snapshots
 from rover.plots.runs import Runs
 from rover.plots.style import (
@@ -52,11 +50,9 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
     """
     (first, *_), *_ = runs.values()
     styles, where = assign_styles(runs), f" — {first.environment}"
-    if any(run.records for group in runs.values() for run in group):
-        title = f"Pretraining without a reward: mean over runs{where}"
-        figure = make_figure(max(4.6 * len(measured_keys(runs)), 7.0), 4.2, title)
-        draw_learning_curves(figure, runs)
-        yield "learning_curves", figure
+    title = f"Pretraining without a reward: mean over runs{where}"
+    if curves := learning_curves(runs, title):
+        yield "learning_curves", curves
     if bars:
         yield "coverage_bars", coverage_figure(bars, first.environment)
     if first.grid is None:
@@ -76,7 +72,7 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
         visits.append(MapPanel(f"{label}{n_runs}", values=counts))
     episodes = len(first.arrays["trajectories"])
     title = f"{episodes} episodes of each final policy, and all samples collected{where}"
-    yield "behaviour", map_figure(first.grid, behaviour, title, columns=columns, extra_height=0.6)
+    yield "behaviour", map_figure(first.grid, behaviour, title, columns=columns)
     title = f"Visits in the replay buffers{where}"
     yield "visits", map_figure(first.grid, visits, title, columns=columns)
     # An agent without them was stopped before its first policy.

@@ -14,8 +14,7 @@ from scipy import stats
 
 from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
-from rover.plots import MeanCurve, draw_learning_curves, make_figure
-from rover.plots.curves import measured_keys
+from rover.plots import MeanCurve, learning_curves
 from rover.plots.style import assign_styles
 
 
@@ -60,9 +59,7 @@ def test_windows_average_a_curve_and_leave_its_start():
 
 
 def test_several_runs_have_a_band(run):
-    _, coverage, *_ = draw_learning_curves(
-        make_figure(9, 3), {"rover": [run, run], "scratch": [run]}
-    )
+    _, coverage, *_ = learning_curves({"rover": [run, run], "scratch": [run]}).axes
     mean, single = coverage.lines[:2]
     assert mean.get_xydata().tolist() == [[50 * i, i / 4] for i in range(1, 5)]
     assert len(coverage.collections) == 1  # the band; a single run has none
@@ -71,17 +68,16 @@ def test_several_runs_have_a_band(run):
 
 def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(run):
     unknown = replace(run, records=unknown_records())
-    assert measured_keys({"rover": [unknown, run]}) == [
-        "states_seen",
-        "coverage",
-        "optimality_ratio",
-    ]
-    (panel,) = draw_learning_curves(make_figure(5, 3), {"rover": [unknown]})
+    titles = [axes.get_title() for axes in learning_curves({"rover": [unknown, run]}).axes]
+    assert titles[:2] == ["States in the buffer", "Coverage by the policy"]
+    assert titles[2:] == ["Evenness of the policy's visits"]
+    assert learning_curves({"rover": [replace(unknown, records=[])]}) is None
+    (panel,) = learning_curves({"rover": [unknown]}).axes
     assert panel.lines[0].get_ydata().tolist() == [30, 60, 90, 120]
     lines = [{"step": 50, "cells": 60, "coverage": None}, {"step": 60, "coverage": 0.5}]
     car = replace(run, records=lines, summary={**run.summary, "cells": 211, "uniform_cells": 54})
     assert car.series("coverage")[0].tolist() == [60.0]
-    (cells,) = draw_learning_curves(make_figure(7, 3), {"rover": [car]}, keys=["cells"])
+    (cells,) = learning_curves({"rover": [car]}, keys=["cells"]).axes
     assert cells.lines[0].get_xydata().tolist() == [[50.0, 60.0], [400.0, 211.0]]
     assert cells.lines[1].get_ydata()[0] == 54.0
     assert replace(car, is_complete=False).series("cells")[0].tolist() == [50.0]
@@ -135,9 +131,9 @@ def test_the_eight_colours_are_told_apart_with_any_colour_vision(vision):
 
 def test_reference_lines_have_names_in_the_legend(run):
     summary = {**run.summary, "knn_entropy": -2.5, "uniform_knn_entropy": -2.07}
-    figure = make_figure(5, 3)
     car = replace(run, records=[], summary=summary)
-    (panel,) = draw_learning_curves(figure, {"rover": [car]}, keys=["knn_entropy"])
+    figure = learning_curves({"rover": [car]}, keys=["knn_entropy"])
+    (panel,) = figure.axes
     assert panel.lines[-1].get_ydata()[0] == -2.07
     assert [text.get_text() for text in figure.legends[0].texts] == ["ROVER", "random actions"]
 
@@ -146,9 +142,9 @@ def test_reference_lines_have_names_in_the_legend(run):
 def test_drawing_touches_no_global_state_of_matplotlib():
     program = (
         "import sys, rover; assert 'matplotlib' not in sys.modules; import rover.plots as p;"
-        "import matplotlib as m, numpy as n; before = m.rcParams.copy(); f = p.make_figure(2, 2);"
+        "import matplotlib as m, numpy as n; before = m.rcParams.copy();"
         "grid = p.GridMap(n.array([[0, 0]]), n.ones((2, 2), bool));"
-        "p.draw_panels(f, [p.MapPanel(values=n.ones(1))], grid);"
+        "f = p.map_figure(grid, [p.MapPanel(values=n.ones(1))]);"
         "f.savefig('/dev/null', format='png');"
         "assert 'matplotlib.pyplot' not in sys.modules; assert m.rcParams.copy() == before"
     )

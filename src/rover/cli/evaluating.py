@@ -296,7 +296,7 @@ def solve(
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
     if not isinstance(policy, ContextPolicy):
-        for picture in write_pictures(draw_solution(policy, env, path), folder / "pictures"):
+        for picture in write_pictures(draw_solution(policy, env), folder / "pictures"):
             say(f"picture: {picture}")
     say(f"policy: {file}", f"see:    rover evaluate {shlex.quote(str(file))}")
 

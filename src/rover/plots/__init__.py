@@ -4,26 +4,18 @@
 functions take arrays and a matplotlib figure or axes:
 
     grid = GridMap(cells, free)
-    figure = make_figure(*panel_size(grid, columns=2))
     maps = [MapPanel("ROVER", values=ours), MapPanel("RND", values=theirs)]
-    draw_panels(figure, maps, grid, columns=2, scale="occupancy")
-    figure.savefig("comparison.png", dpi=150)
+    map_figure(grid, maps, columns=2, scale="occupancy").savefig("comparison.png", dpi=150)
 """
 
-from rover.plots.curves import (
-    MeanCurve,
-    TaskPanel,
-    draw_learning_curves,
-    make_task_figure,
-)
-from rover.plots.maps import MapPanel, draw_panels, panel_size
-from rover.plots.pictures import plot_runs, plot_visits, write_pictures
+from rover.plots.curves import MeanCurve, TaskPanel, learning_curves, make_task_figure
+from rover.plots.maps import MapPanel, draw_panels, map_figure
+from rover.plots.pictures import plot_runs, write_pictures
 from rover.plots.runs import GridMap, RunFiles
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
-from rover.plots.visits import PHASE_PLANES, draw_phase_plane, make_planes, planes_of
+from rover.plots.visits import draw_phase_plane
 
 __all__ = [
-    "PHASE_PLANES",
     "AgentStyle",
     "GridMap",
     "MapPanel",
@@ -31,15 +23,12 @@ __all__ = [
     "RunFiles",
     "TaskPanel",
     "add_colour_bar",
-    "draw_learning_curves",
     "draw_panels",
     "draw_phase_plane",
+    "learning_curves",
     "make_figure",
-    "make_planes",
     "make_task_figure",
-    "panel_size",
-    "planes_of",
+    "map_figure",
     "plot_runs",
-    "plot_visits",
     "write_pictures",
 ]

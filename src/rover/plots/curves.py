@@ -23,15 +23,12 @@ from rover.plots.style import (
     BLACK,
     GREY,
     LEGEND,
-    LINE_PATTERNS,
     RANDOM,
     AgentStyle,
-    AnyFigure,
     assign_styles,
     count_axis,
     label_axes,
     make_figure,
-    told_apart,
 )
 
 # Alternatives for each panel: the first that was measured is drawn.
@@ -131,53 +128,48 @@ class MeanCurve:
         return MeanCurve(steps, mean, low, high, self.n_runs)
 
 
-def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
+def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, has_band: bool) -> None:
     """Draw the mean, and its interval as a band if there are several runs."""
-    width, marker = 1.8 if opacity > 0.1 else 1.5, "o" if len(curve.steps) == 1 else None
-    options: dict[str, Any] = {"linewidth": width, "marker": marker, "label": style.label}
-    axes.plot(curve.steps, curve.mean, **style.line, **options)
-    if curve.n_runs > 1 and opacity > 0.0:
-        band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
+    marker = "o" if len(curve.steps) == 1 else None
+    axes.plot(
+        curve.steps, curve.mean, **style.line, linewidth=1.7, marker=marker, label=style.label
+    )
+    if curve.n_runs > 1 and has_band:
+        band: dict[str, Any] = {"color": style.colour, "alpha": 0.18, "linewidth": 0}
         axes.fill_between(curve.steps, curve.low, curve.high, **band)
 
 
-def measured_keys(runs: Runs) -> list[str]:
-    """Keys of the panels that :func:`draw_learning_curves` draws of these runs."""
-    every = [run for group in runs.values() for run in group]
-    shown: list[str] = []
-    for keys in _SHOWN:
-        shown += [key for key in keys if any(len(run.series(key)[0]) for run in every)][:1]
-    return shown
-
-
-def draw_learning_curves(
-    figure: AnyFigure, runs: Runs, *, keys: Sequence[str] | None = None
-) -> list[Axes]:
-    """Draw measurements over environment steps: a panel for each metric, a line per agent.
+def learning_curves(
+    runs: Runs, title: str | None = None, *, keys: Sequence[str] = ()
+) -> Figure | None:
+    """A figure of measurements over environment steps: a panel for each metric, a line per agent;
+    None where nothing was measured.
 
     Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them.
 
     Args:
-        figure: empty.
         runs: agent → its runs, at least one.
-        keys: of metrics.jsonl; None: coverage, states seen and J/J* where the states are known,
+        title: of the figure.
+        keys: of metrics.jsonl; none: coverage, states seen and J/J* where the states are known,
             else the cells and the entropy of what the policy visits, as far as they were measured.
-
-    Returns:
-        The axes, from left to right.
     """
-    keys = measured_keys(runs) if keys is None else keys
     every = [run for group in runs.values() for run in group]
+    shown = list(keys)
+    for alternatives in () if keys else _SHOWN:
+        measured = (key for key in alternatives if any(len(run.series(key)[0]) for run in every))
+        shown += [*measured][:1]
+    if not shown:
+        return None
+    figure = make_figure(max(4.0 * len(shown), 7.0), 3.7, title)
     styles, is_crowded = assign_styles(runs), len(runs) > _FEW_CURVES
-    all_axes: list[Axes] = list(figure.subplots(1, len(keys), squeeze=False).ravel())
-    for axes, key in zip(all_axes, keys, strict=True):
+    all_axes: list[Axes] = list(figure.subplots(1, len(shown), squeeze=False).ravel())
+    for axes, key in zip(all_axes, shown, strict=True):
         for name, group in runs.items():
             pairs = [pair for pair in (run.series(key) for run in group) if len(pair[0])]
             if pairs:
                 n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 and not is_crowded else ""
                 style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
-                opacity = 0.0 if is_crowded else 0.18
-                _draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
+                _draw_curve(axes, MeanCurve.of_runs(pairs), style, has_band=not is_crowded)
         references = [run.series(f"uniform_{key}") for run in every]
         known = [pair for pair in references if len(pair[0])]
         # One net and one set of random actions serve all runs of a comparison.
@@ -185,7 +177,7 @@ def draw_learning_curves(
             axes.plot(*known[0], **RANDOM.line, linewidth=1.2, zorder=1.5, label=RANDOM.label)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
     _add_legend(figure, all_axes, columns=2 * len(all_axes))
-    return all_axes
+    return figure
 
 
 def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
@@ -229,7 +221,7 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
         axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5, label=label)
 
 
-def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
+def _add_legend(figure: Figure, all_axes: Iterable[Axes], *, columns: int) -> None:
     """Each label once, in a free panel or below all, there in `columns`; the best return last."""
     handles: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
@@ -295,8 +287,8 @@ def make_task_figure(
         axes.set_axis_off()
     for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
         for key, curve in panel.curves.items():
-            opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.08
-            _draw_curve(axes, curve, line_styles[key], opacity=opacity)
+            has_band = len(panel.curves) <= _FEW_CURVES
+            _draw_curve(axes, curve, line_styles[key], has_band=has_band)
         if panel.best is not None:
             axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
         axes.set_xlim(left=0)
@@ -310,16 +302,13 @@ def make_task_figure(
 
 
 def _task_styles(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], AgentStyle]:
-    """Style of each start and learner: the start's colour, and the learner's dashes if several."""
+    """Style of each start and learner: the start's colour, and other dashes for each learner."""
     keys = list(dict.fromkeys(keys))
     by_start = assign_styles(start for start, _ in keys)
-    learners = list(dict.fromkeys(learner for _, learner in keys))
-    if len(learners) == 1:
+    if len({learner for _, learner in keys}) == 1:
         return {key: by_start[key[0]] for key in keys}
-    styles = []
-    for start, learner in keys:
-        name, _, variant = learner.partition("-")
-        label = f"{by_start[start].label}, {name.upper()}{f' ({variant})' if variant else ''}"
-        dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
-        styles.append(replace(by_start[start], label=label, dashes=dashes))
-    return dict(zip(keys, told_apart(styles), strict=True))
+    looks = assign_styles(map("-".join, keys))
+    return {
+        (start, learner): replace(look, label=f"{by_start[start].label}, {learner.upper()}")
+        for (start, learner), look in zip(keys, looks.values(), strict=True)
+    }

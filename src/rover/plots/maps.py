@@ -35,7 +35,7 @@ from rover.plots.style import (
     make_figure,
 )
 
-Scale = Literal["visits", "occupancy", "steps", "regret", "value"]
+Scale = Literal["visits", "occupancy", "regret", "value"]
 
 # The walls and the floor of the environments' own pictures.
 WALL_COLOUR: Final = "#404046"
@@ -49,7 +49,6 @@ _FRAME: Final[dict[str, Any]] = {"edgecolor": VERMILLION, "linewidth": 2.0, "zor
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; white: none)",
     "occupancy": "discounted occupancy\n(√ scale; white: 0)",
-    "steps": "steps\n(white: 0)",
     "regret": "steps lost\n(white: no goal)",
     "value": "value\n(white: none)",
 }
@@ -82,32 +81,34 @@ def draw_panels(
     panels: Sequence[MapPanel | None],
     grid: GridMap,
     *,
-    columns: int = 1,
+    columns: int | None = None,
     scale: Scale = "visits",
 ) -> list[Axes]:
     """Maps beside each other, with one colour bar for all values and one for the time of paths.
 
     Args:
-        figure: empty; see :func:`panel_size` for its size.
+        figure: empty, and given the size that the maps need, unless it is part of another one.
         panels: row by row; None leaves a place empty.
         grid: the map that they share.
-        columns: maps in a row.
+        columns: maps in a row; None: all of them, or one of a wide map.
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
             but to 10 at least. Occupancies are on the scale of the square root from zero: a start
-            state that is occupied a hundred times more does not make the others look alike. Steps
-            and regret are on a linear scale from zero, values from the least to the greatest.
+            state that is occupied a hundred times more does not make the others look alike. Regret
+            is on a linear scale from zero, values from the least to the greatest.
 
     Returns:
         The axes of the maps, in order; the last of their images holds the values.
     """
+    columns = columns or (1 if grid.is_wide else len(panels))
     rows = -(-len(panels) // columns)
+    if isinstance(figure, Figure):
+        figure.set_size_inches(*_size(grid, panels, rows, columns))
     valued = [panel.values for panel in panels if panel and panel.values is not None]
     # Of sums over cells, which are what is drawn: states may share one.
     largest = max((float(np.nanmax(grid.place(values))) for values in valued), default=1.0)
     norms: dict[Scale, Normalize] = {
         "visits": LogNorm(1.0, max(10.0, largest)),
         "occupancy": PowerNorm(0.5, 0.0, largest),
-        "steps": Normalize(0.0, max(1.0, largest)),
         "regret": Normalize(0.0, max(1.0, largest)),
         "value": Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest),
     }
@@ -157,38 +158,35 @@ def draw_panels(
 
 
 def map_figure(
-    grid: GridMap | None,
+    grid: GridMap,
     panels: Sequence[MapPanel | None],
     title: str | None = None,
     *,
     columns: int | None = None,
     scale: Scale = "visits",
-    extra_height: float = 0.0,
 ) -> Figure:
-    """A figure of maps of the size that they need, by default in one row, or in one column of wide
-    maps; `extra_height` is in inches."""
-    assert grid is not None
-    columns = columns or (1 if grid.is_wide else len(panels))
-    rows = -(-len(panels) // columns)
-    # arrows need no colour bar
-    has_bar = all(panel is None or panel.policy_probs is None for panel in panels)
-    width, height = panel_size(grid, rows=rows, columns=columns, colour_bar=has_bar)
-    figure = make_figure(width, height + extra_height, title)
+    """A figure of maps, as of :func:`draw_panels`."""
+    figure = make_figure(1.0, 1.0, title)
     draw_panels(figure, panels, grid, columns=columns, scale=scale)
     return figure
 
 
-def panel_size(
-    grid: GridMap, *, rows: int = 1, columns: int = 1, colour_bar: bool = True
+def _size(
+    grid: GridMap, panels: Sequence[MapPanel | None], rows: int, columns: int
 ) -> tuple[float, float]:
-    """Width and height in inches of a figure with rows × columns maps, titles and a colour bar."""
+    """Width and height in inches of a figure with rows × columns maps, titles and colour bars."""
+    shown = [panel for panel in panels if panel is not None]
+    has_values = any(panel.values is not None for panel in shown)
+    has_paths = any(panel.trajectories is not None for panel in shown)
     height, width = grid.free.shape
     # 0.28 inches a cell, but a single map is no smaller than 3 and all together no wider than 11.
     largest = min(6.5 / height, 11.0 / (columns * width), 16.0 / (rows * height))
     cell = min(max(0.28, 3.0 / width), largest)
+    beside = 1.1 if has_values or has_paths else 0.2
+    below = 1.2 if has_values and has_paths else 0.6
     return (
-        max(columns * (cell * width + 0.15) + (1.1 if colour_bar else 0.2), 4.6),
-        max(rows * (cell * height + 0.4) + 0.6, 2.5),
+        max(columns * (cell * width + 0.15) + beside, 4.6),
+        max(rows * (cell * height + 0.4) + below, 2.5),
     )
 
 

@@ -110,16 +110,16 @@ def assign_styles(names: Iterable[str]) -> dict[str, AgentStyle]:
         base, _, variant = name.partition("-")
         if base in _METHODS:
             label = _VARIANT_LABELS.get(variant, f"{{}} ({variant})").format(_METHODS[base].label)
-            styles[name] = AgentStyle(label, _METHODS[base].colour, "dotted")
+            styles[name] = AgentStyle(label, _METHODS[base].colour)
         else:
             used = [style.colour for style in styles.values()]
             colour = min(_COLOURS, key=used.count)  # the first of those that are used least
             styles[name] = AgentStyle(name, colour)
-    distinct = told_apart(styles[name] for name in names)
+    distinct = _told_apart(styles[name] for name in names)
     return dict(zip(names, distinct, strict=True))
 
 
-def told_apart(styles: Iterable[AgentStyle]) -> Iterator[AgentStyle]:
+def _told_apart(styles: Iterable[AgentStyle]) -> Iterator[AgentStyle]:
     """These styles, with other dashes where two would look alike."""
     taken: set[tuple[str, str]] = set()
     for style in styles:

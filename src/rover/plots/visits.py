@@ -1,8 +1,8 @@
-"""Pictures of visits where states lie on no map: in planes, sorted, and as images."""
+"""Pictures of visits: on a map, in planes, sorted, and as images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,24 +13,57 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rover.arrays import FloatArray, IntArray
+from rover.plots.maps import MapPanel, map_figure
+from rover.plots.runs import RunFiles
 from rover.plots.style import (
     BLUE,
     GREY,
     LEGEND,
+    RANDOM,
     SEQUENTIAL,
     VERMILLION,
+    AgentStyle,
     add_colour_bar,
+    count_axis,
     label_axes,
     make_figure,
 )
 
 _CART_POLE: Final = ((0, "cart position", "cart velocity"), (2, "pole angle", "angular velocity"))
-PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
+# Observations that hold a coordinate and, right after it, its velocity: where, and their names.
+_PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "MountainCar-v0": ((0, "position", "velocity"),),
     "CartPole-v0": _CART_POLE,
     "CartPole-v1": _CART_POLE,
 }
-"""Observations that hold a coordinate and, right after it, its velocity: where, and their names."""
+
+_Plane = tuple[list[int], tuple[str, str]]
+"""Two numbers of an observation, and the names of their axes."""
+
+
+def visits_figures(
+    run: RunFiles, title: str, dims: Sequence[int] | None = None
+) -> Iterator[tuple[str, Figure]]:
+    """Visits of a finished run beside random actions: ``visits``, and ``frames`` of images."""
+    arrays = run.arrays
+    if run.grid is not None:
+        panels = []
+        shown = {"Visited": "buffer_visits", "Random actions": "uniform_buffer_visits"}
+        for name, visits in ((name, arrays.get(key)) for name, key in shown.items()):
+            if visits is not None:
+                seen = f"{name}: {np.count_nonzero(visits):,} of {len(visits):,} states"
+                panels.append(MapPanel(seen, values=visits))
+        yield "visits", map_figure(run.grid, panels, title)
+        return
+    is_numbered = "observations" in arrays and arrays["observations"].ndim == 1
+    if "buffer_visits" in arrays or is_numbered or (dims is None and _plane_hides(run)):
+        name = "buffer_visits" if "buffer_visits" in arrays else "visits"
+        lines = {run.style: arrays[name], RANDOM: arrays.get(f"uniform_{name}")}
+        yield "visits", _sorted_lines(lines, title)
+    elif "visits" in arrays:
+        yield "visits", _plane_figure(run, title, dims)
+    if "frames" in arrays:
+        yield "frames", _frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}")
 
 
 def draw_phase_plane(
@@ -39,7 +72,7 @@ def draw_phase_plane(
     *,
     names: Sequence[str],
     rollouts: NDArray[Any] | None = None,
-    values: FloatArray | IntArray | None = None,
+    steps: IntArray | None = None,
 ) -> PathCollection:
     """Visited states in a plane, or roll-outs over them.
 
@@ -49,10 +82,10 @@ def draw_phase_plane(
         names: of the two axes.
         rollouts: (E, T + 1, 2), NaN after the end of an episode; the states below them are grey
             and not coloured.
-        values: (N,) what colours the states; None: their order.
+        steps: (N,) of the first visits, which colour the states; None: their order.
 
     Returns:
-        The points, whose array is their order or value, for a colour bar.
+        The points, whose array is their order or step, for a colour bar.
     """
     scatter = axes.scatter(
         points[:, 0],
@@ -68,10 +101,8 @@ def draw_phase_plane(
     # The states are coloured, or grey below paths, which colours would hide.
     if rollouts is None:
         scatter.set_cmap(SEQUENTIAL)
-        scatter.set_array(np.arange(len(points)) if values is None else values)
+        scatter.set_array(np.arange(len(points)) if steps is None else steps)
         scatter.set_norm(Normalize(0, len(points)))
-        if values is not None:
-            scatter.autoscale()
     else:
         paths = [rollout[np.isfinite(rollout).all(axis=1)] for rollout in rollouts]
         opacity = min(max(5 / len(paths), 0.45), 1.0)  # few paths are seen among many points
@@ -85,64 +116,107 @@ def draw_phase_plane(
     return scatter
 
 
-Plane = tuple[tuple[int, int], tuple[str, str]]
-"""Two numbers of an observation, and the names of their axes."""
-
-
-def planes_of(
-    env_id: str, *, dims: Sequence[int] | None = None, cover: Sequence[int] | None = None
-) -> list[Plane]:
+def _planes_of(run: RunFiles, dims: Sequence[int] | None = None) -> list[_Plane]:
     """The planes in which vectors are drawn: `dims`; else the known pairs of the environment; else
     the first two dimensions that are to be covered, or of all."""
-    if dims is None and env_id in PHASE_PLANES:
-        return [((first, first + 1), (x, y)) for first, x, y in PHASE_PLANES[env_id]]
+    known = _PHASE_PLANES.get(run.config.env_id or "")
+    if dims is None and known is not None:
+        return [([first, first + 1], (x, y)) for first, x, y in known]
     if dims is None:
-        others = [one for one in (0, 1) if one not in (cover or ())]
-        dims = [*(cover or ()), *others]
+        cover = run.config.settings.get("cover")
+        cover = cover if isinstance(cover, list) else []
+        dims = [*cover, *(one for one in (0, 1) if one not in cover)]
     first, second = dims[:2]
-    return [((first, second), (f"observation[{first}]", f"observation[{second}]"))]
+    return [([first, second], (f"observation[{first}]", f"observation[{second}]"))]
 
 
-def make_planes(
-    planes: Sequence[Plane],
-    observations: NDArray[Any],
-    title: str,
-    *,
-    values: tuple[str, FloatArray | IntArray],
-    uniform: tuple[NDArray[Any], IntArray] | None = None,
-    rollouts: NDArray[Any] | None,
-) -> Figure:
-    """A row for each plane: states seen, states of random actions, and roll-outs over them.
+def _plane_hides(run: RunFiles) -> bool:
+    """True of vectors whose plane shows less than a tenth of them, such as boards and flags."""
+    rows = run.arrays.get("observations")
+    if rows is None or "plane" in run.arrays or rows.ndim != 2 or rows.shape[1] < 2:
+        return False
+    planes = _planes_of(run)
+    return all(len(np.unique(rows[:, pair], axis=0)) < 0.1 * len(rows) for pair, _ in planes)
 
-    Args:
-        planes: as of :func:`planes_of`.
-        observations: (N, d) distinct states in the order of their first visit.
-        title: of the figure.
-        values: what colours the states, its name and (N,).
-        uniform: (M, d) states of random actions, and the same values of them (M,).
-        rollouts: (E, T + 1, d), NaN after the end of an episode; None: without them.
-    """
-    name, colours = values
-    columns = 1 + (uniform is not None) + (rollouts is not None)
+
+def _plane_figure(run: RunFiles, title: str, dims: Sequence[int] | None) -> Figure:
+    """Visits of vectors and images, coloured by the step of the first one, and roll-outs: a row
+    for each plane."""
+    arrays, rollouts = run.arrays, None
+    name = "plane" if "plane" in arrays and dims is None else "observations"
+    width = arrays[name].shape[1]
+    if name == "plane":
+        planes: list[_Plane] = [([0, 1], ("slowest feature", "second slowest feature"))]
+    elif width == 1:  # over time
+        planes = [([0, 1], ("step of the first visit", "observation[0]"))]
+    else:
+        planes, rollouts = _planes_of(run, dims), arrays.get("rollouts")
+        if rollouts is not None and rollouts.shape[2] != width:
+            rollouts = None
+    clouds: list[tuple[str, NDArray[Any], IntArray]] = []
+    for heading, whose in (("Visited", ""), ("Random actions: visited", "uniform_")):
+        if f"{whose}{name}" in arrays:
+            steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}{name}"]
+            rows = np.column_stack([steps, rows]) if width == 1 else rows
+            clouds.append((f"{heading} ({len(rows):,})", rows, steps))
+    columns = len(clouds) + (rollouts is not None)
     figure = make_figure(4.3 * columns + 0.9, 0.4 + 3.6 * len(planes), title)
     grid = figure.subplots(len(planes), columns, squeeze=False, sharex="row", sharey="row")
-    norm = Normalize(float(np.min(colours)), float(np.max(colours)))
-    for (dims, names), row in zip(planes, grid, strict=True):
-        places = [*row]
-        pair = list(dims)
-        shown = [("Visited", observations, colours)]
-        if uniform is not None:
-            shown.append(("Random actions: visited", *uniform))
-        for heading, states, own in shown:
-            axes = places.pop(0)
-            points = draw_phase_plane(axes, states[:, pair], names=names, values=own)
-            points.set_norm(norm)
-            y = names[1] if heading == "Visited" else ""
-            label_axes(axes, title=f"{heading} ({len(states):,})", y=y)
+    norm = Normalize(float(np.min(clouds[0][2])), float(np.max(clouds[0][2])))
+    for (pair, names), row in zip(planes, grid, strict=True):
+        for axes, (heading, rows, steps) in zip(row, clouds, strict=False):
+            points = draw_phase_plane(axes, rows[:, pair], names=names, steps=steps)
+            points.set_norm(norm)  # one colour is one step in both
+            label_axes(axes, title=heading)
         if rollouts is not None:
-            paths = rollouts[:, :, pair]
-            axes = places.pop()
-            draw_phase_plane(axes, observations[:, pair], names=names, rollouts=paths)
-            label_axes(axes, title=f"{len(rollouts)} episodes of the policy", y="")
-        add_colour_bar(figure, points, [*row], name)
+            visited = clouds[0][1][:, pair]
+            draw_phase_plane(row[-1], visited, names=names, rollouts=rollouts[:, :, pair])
+            label_axes(row[-1], title=f"{len(rollouts)} episodes of the policy")
+        for axes in row[1:]:
+            axes.set_ylabel("")
+        add_colour_bar(figure, points, [*row], "step of the first visit")
+    return figure
+
+
+def _sorted_lines(lines: Mapping[AgentStyle, FloatArray | None], title: str) -> Figure:
+    """Visits (S,) of states for each style, sorted from the largest on, on a logarithmic scale."""
+    figure = make_figure(7.2, 4.0, title)
+    axes = figure.subplots()
+    for style, values in lines.items():
+        if values is not None:
+            ordered = np.sort(values[values > 0])[::-1]
+            label = f"{style.label}: {len(ordered):,}"
+            options: dict[str, Any] = {"linewidth": 1.8, "drawstyle": "steps-mid", "label": label}
+            axes.plot(np.arange(1, len(ordered) + 1), ordered, **style.line, **options)
+    axes.set_yscale("log")
+    axes.set_xlim(left=0)
+    count_axis(axes.xaxis, 8)
+    x, y = "states, from the most to the least visited", "visits in the data (log scale)"
+    label_axes(axes, x=x, y=y, grid=True)
+    axes.legend(title="visited states", title_fontsize=LEGEND["fontsize"], **LEGEND)
+    return figure
+
+
+def _frames(frames: NDArray[Any], steps: IntArray, title: str) -> Figure:
+    """A strip of images (k, *shape) with the step of each (k,)."""
+    shape = frames.shape[1:]
+    # As torch has them, with the channels in front.
+    is_first = len(shape) == 3 and shape[0] < min(shape[1:]) and shape[2] not in (1, 3, 4)
+    shown = np.moveaxis(frames, 1, -1) if is_first else frames
+    channels = shown.shape[-1] if shown.ndim == 4 else 1
+    if channels > 4 and channels % 3 == 0:
+        shown = shown[..., -3:]  # the latest of a stack of colours
+    elif shown.ndim == 4 and channels not in (3, 4):
+        shown = shown[..., -1]  # the latest of a stack, or the only channel
+    brightest = float(shown.max()) or 1.0
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = make_figure(1.9 * columns + 0.2, 2.15 * rows + 0.4, title)
+    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, image, step in zip(grid, shown, steps, strict=False):
+        # Of symbols, whose numbers are small, as of bytes: the largest is white.
+        axes.imshow(image / brightest, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+        label_axes(axes, title=f"step {step:,}")
     return figure
