@@ -31,7 +31,7 @@ import benchmarks.worlds.pushing  # noqa: F401  (registers the environment)
 import rover
 from benchmarks.common import begin, parser
 from rover import Agent
-from rover.envs import goal_view
+from rover.wrappers import GoalObservation
 
 FIRST_GOAL = 100_000
 """Seed of the first episode that is measured; settings were chosen on episodes from 50 on."""
@@ -46,7 +46,7 @@ def explored(
 ) -> tuple[Agent[Any], float]:
     """An agent after reward-free steps, and the share of them in which the goal's part moves."""
     env = gym.make(f"arenas/{task}-v0")
-    view = goal_view(env)
+    view = GoalObservation.within(env)
     assert view is not None
     options = {} if cover is None else {"cover": tuple(cover)}
     agent = rover.make_agent(name, env, seed=seed, **options)
@@ -61,7 +61,7 @@ def learnt(task: str, steps: int, seed: int) -> Any:
     from stable_baselines3 import SAC, HerReplayBuffer
 
     env = gym.make(f"arenas/{task}-v0")
-    view = goal_view(env)
+    view = GoalObservation.within(env)
     assert view is not None
     options = {"n_sampled_goal": 4, "goal_selection_strategy": "future"}
     model = SAC(
@@ -82,7 +82,7 @@ def measure(
 ) -> float:
     """Print the figures of one seed; success at the end of the episodes."""
     env = gym.make(f"arenas/{task}-v0")
-    view = goal_view(env)
+    view = GoalObservation.within(env)
     assert view is not None
     seeds = [FIRST_GOAL + 1000 * seed + episode for episode in range(n_goals)]
     starts, wanted = [], []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.worlds.small import MAZES, Maze, deep_sea
-from rover.envs import goal_view
+from rover.wrappers import GoalObservation
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [path.relative_to(ROOT) for path in sorted(ROOT.glob("benchmarks/**/[a-z]*.py"))]
@@ -76,7 +76,7 @@ def test_an_arm_of_fetch_is_seen_as_a_vector_and_a_seed_repeats_its_episode(task
     pytest.importorskip("gymnasium_robotics")
     importlib.import_module("benchmarks.worlds.fetch")
     env = gym.make(f"arenas/Fetch{task}-v0")
-    view = goal_view(env)
+    view = GoalObservation.within(env)
     assert view is not None
     assert view.achieved == achieved
     assert view.goal_radius == pytest.approx(0.05)

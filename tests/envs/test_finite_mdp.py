@@ -12,6 +12,7 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
+import rover
 from rover.envs import (
     OBSERVATIONS,
     GridWorld,
@@ -20,8 +21,7 @@ from rover.envs import (
     map_arrays,
     reward_function,
 )
-from rover.envs.finite_mdp import hiding_wrapper
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 
 MAP = "S..#..\n......\n...#.G"
 
@@ -119,23 +119,24 @@ class Mirrored(gym.ActionWrapper):
 
 
 @pytest.mark.parametrize(
-    ("wrap", "hidden_by"),
+    ("wrap", "is_known"),
     [
-        (Named, None),
-        (lambda env: TransformReward(env, lambda reward: -reward), None),
-        (lambda env: Named(TimeLimit(NormalizeReward(env), 30)), None),
-        (lambda env: Stated(Named(env)), None),
-        (lambda env: Named(Counting(env)), "Counting"),
-        (Mirrored, "Mirrored"),
-        (FlattenObservation, "FlattenObservation"),
-        (lambda env: Named(FlattenObservation(env)), "FlattenObservation"),
+        (Named, True),
+        (lambda env: TransformReward(env, lambda reward: -reward), True),
+        (lambda env: Named(TimeLimit(NormalizeReward(env), 30)), True),
+        (lambda env: Stated(Named(env)), True),
+        (lambda env: Named(Counting(env)), False),
+        (Mirrored, False),
+        (lambda env: Named(FlattenObservation(env)), False),
     ],
 )
-def test_dynamics_are_known_through_wrappers_that_change_none(wrap, hidden_by):
-    env = wrap(gym.make("FrozenLake-v1"))
-    assert (finite_dynamics(env) is None) == (hidden_by is not None)
-    assert hiding_wrapper(env) == hidden_by
-    assert hiding_wrapper(wrap(TaxiEnv(fickle_passenger=True))) is None  # nothing to hide
+def test_dynamics_are_known_through_wrappers_that_change_none(wrap, is_known):
+    assert (finite_dynamics(wrap(gym.make("FrozenLake-v1"))) is not None) == is_known
+
+
+def test_a_wrapper_that_hides_known_dynamics_is_named():
+    with pytest.warns(RoverWarning, match="wrapper of <FlattenObs.*leave the wrapper out to have"):
+        rover.Rover(FlattenObservation(gym.make("FrozenLake-v1")), seed=0)
 
 
 def test_observations_of_no_state_and_of_another_dtype():

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from rover.envs import GridWorld, id_and_kwargs, make_env
-from rover.envs.layouts import make_layout
 from rover.errors import ConfigurationError
 
 MAP = "S..\n.#.\n..G"
 
 
-@pytest.mark.parametrize("kind", ["text", "layout", "path", "name of a file"])
+@pytest.mark.parametrize("kind", ["text", "path", "name of a file"])
 def test_a_map_is_part_of_the_keywords(kind, tmp_path):
     path = tmp_path / "map.txt"
     path.write_text(MAP)
-    layout = {"text": MAP, "layout": make_layout(MAP), "path": path}.get(kind, str(path))
+    layout = {"text": MAP, "path": path}.get(kind, str(path))
     env = make_env("rover/Grid-v0", {"layout": layout, "goal": (2, 2), "max_episode_steps": 7})
     path.unlink()
     made_with = id_and_kwargs(env)

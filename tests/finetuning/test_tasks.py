@@ -6,7 +6,6 @@ from transfer_cases import corridor
 
 from rover.baselines import make_agent
 from rover.envs import GOALS, make_env
-from rover.envs.layouts import make_layout
 from rover.errors import ConfigurationError
 from rover.finetuning import Task, finetune, make_task, train_offline
 from rover.finetuning.run import _is_deterministic
@@ -88,7 +87,7 @@ def test_task_of_an_environment_makes_it_again():
     assert Task.of(make_env("FrozenLake-v1", {"is_slippery": False})) == Task(
         env_id="FrozenLake-v1", env_kwargs={"map_name": "4x4", "is_slippery": False}
     )
-    grid = make_env("rover/Grid-v0", {"layout": make_layout("S...G"), "goal": "marked"})
+    grid = make_env("rover/Grid-v0", {"layout": "S...G", "goal": "marked"})
     assert Task.of(grid) == Task(
         env_id="rover/Grid-v0", env_kwargs={"layout": "S...G", "goal": [4, 0]}
     )

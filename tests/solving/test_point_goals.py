@@ -10,7 +10,6 @@ from pushing import Pushing, pushing_buffer
 
 import rover
 from rover.data import Buffer
-from rover.envs import goal_view
 from rover.errors import (
     ConfigurationError,
     NonFiniteError,
@@ -174,7 +173,7 @@ def test_desired_goals_are_taken_as_they_are(buffer):
     env = GoalObservation(Pushing())
     assert env.achieved == (1,)
     assert env.goal_radius == pytest.approx(0.03)
-    assert goal_view(gym.wrappers.TimeLimit(env, 5)) is env
+    assert GoalObservation.within(gym.wrappers.TimeLimit(env, 5)) is env
     observation, _ = env.reset(seed=1)
     assert observation.shape == env.observation_space.shape == (3,)
     policy = rover.solve(buffer, goal=env.desired_goal, env=env)

@@ -8,7 +8,7 @@ from rover.envs.finite_mdp import (
     map_arrays,
     reward_function,
 )
-from rover.envs.goals import GoalObservation, goal_view
+from rover.envs.goals import GoalObservation
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.envs.random_rooms import RandomRooms
@@ -47,7 +47,6 @@ __all__ = [
     "action_set",
     "finite_dynamics",
     "goal_state",
-    "goal_view",
     "horizon_of",
     "id_and_kwargs",
     "import_modules",

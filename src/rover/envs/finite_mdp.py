@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -28,7 +28,7 @@ _TRANSPARENT_WRAPPERS = (
     *(HumanRendering, NormalizeReward, RecordVideo),
 )
 
-GOAL, HOLE = "★", "●"
+_GOAL, _HOLE = "★", "●"
 _UP, _DOWN, _LEFT, _RIGHT = (0, -1), (0, 1), (-1, 0), (1, 0)
 
 _Outcome = tuple[float, int, float, bool]  # probability, next state, reward, done
@@ -54,7 +54,7 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     """
     while isinstance(env, gym.Wrapper) and not hasattr(type(env), "finite_mdp"):
         cls = type(env)
-        # A wrapper that overrides step or reset may do anything, and is not tried out.
+        # A wrapper that overrides step or reset may do anything.
         leaves_steps = (
             cls.step in (gym.Wrapper.step, gym.RewardWrapper.step)
             and cls.reset is gym.Wrapper.reset
@@ -70,29 +70,15 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
         stated: FiniteMDP | None = env.finite_mdp  # type: ignore[attr-defined]
         return stated
     # Duck-typed, so that any environment with Gymnasium's toy_text tables counts.
-    outcomes = getattr(env, "P", None)
-    start = getattr(env, "initial_state_distrib", None)
+    outcomes, start = getattr(env, "P", None), getattr(env, "initial_state_distrib", None)
     space = env.observation_space
-    if not isinstance(outcomes, Mapping) or start is None:
+    is_known = isinstance(outcomes, Mapping) and start is not None
+    is_known &= isinstance(space, gym.spaces.Discrete) and space.start == 0
+    # A fickle passenger changes the destination with a probability that is not in Taxi's P.
+    if not is_known or getattr(env, "fickle_passenger", False):
         return None
-    if not isinstance(space, gym.spaces.Discrete) or int(space.start) != 0:
-        return None
-    # a fickle passenger changes the destination with a probability that is not in Taxi's P
-    if getattr(env, "fickle_passenger", False):
-        return None
+    assert isinstance(outcomes, Mapping)
     return _toy_text_mdp(outcomes, np.asarray(start, dtype=np.float64))
-
-
-def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
-    """The wrapper that hides dynamics which are known of the environment below it, if any."""
-    while isinstance(env, gym.Wrapper):
-        try:
-            if finite_dynamics(env) is None and finite_dynamics(env.env) is not None:
-                return type(env).__name__
-        except ConfigurationError:  # tables that contradict themselves
-            return None
-        env = env.env
-    return None
 
 
 def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
@@ -134,21 +120,12 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
     return FiniteMDP(FiniteDynamics.from_outcomes(moves, first, terminal), kept)
 
 
-class RewardFunction(Protocol):
-    """A task on observations: what each transition earns, and whether the task ends with it."""
-
-    def __call__(
-        self,
-        observations: NDArray[Any],
-        actions: NDArray[np.int64],
-        next_observations: NDArray[Any],
-        /,
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Rewards (n,) float64, finite, and terminations on arrival (n,) bool of n transitions,
-        each a function of its own row alone: from observations (n, *shape) by actions (n,) to next
-        ones."""
-        ...
-
+RewardFunction = Callable[
+    [NDArray[Any], NDArray[np.int64], NDArray[Any]],
+    tuple[NDArray[np.float64], NDArray[np.bool_]],
+]
+"""A task: from observations (n, *shape), actions (n,) and next observations (n, *shape) to rewards
+(n,), finite, and terminations on arrival (n,), each a function of its own row alone."""
 
 GIVE_REWARD = (
     "give --reward MODULE:FUNCTION, in Python reward=, a function of (observations, actions, "
@@ -188,7 +165,7 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     problem = FiniteMDP(world.dynamics(), world.observations())
 
     def rewards(
-        observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
+        observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         # By their bytes, so that observations of another kind are none of its states either.
         states = problem.states_of(next_observations)
@@ -214,7 +191,7 @@ def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
                 sums[state, action, following] = sums.get((state, action, following), 0.0) + row
 
     def rewards(
-        observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
+        observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         keys = list(
             zip(observations.tolist(), actions.tolist(), next_observations.tolist(), strict=True)
@@ -255,17 +232,17 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
         height, width = world.layout.free.shape
         if world.goal_state is not None:
             x, y = cells[world.goal_state]
-            marks = [(x, y, GOAL)]
+            marks = [(x, y, _GOAL)]
     elif isinstance(world, FrozenLakeEnv):
         desc, moves = np.asarray(world.desc).astype(str), (_LEFT, _DOWN, _RIGHT, _UP)
         height, width = desc.shape
         cells = np.stack([observations % width, observations // width], axis=1)
-        signs = {"G": GOAL, "H": HOLE}
+        signs = {"G": _GOAL, "H": _HOLE}
         marks = [(x, y, signs[sign]) for (y, x), sign in np.ndenumerate(desc) if sign in signs]
     elif isinstance(world, CliffWalkingEnv):
         (height, width), moves = world.shape, (_UP, _RIGHT, _DOWN, _LEFT)
         cells = np.stack([observations % width, observations // width], axis=1)
-        marks = [(width - 1, height - 1, GOAL)]
+        marks = [(width - 1, height - 1, _GOAL)]
     else:
         return {}
     # Free is where a state is, whatever the map of the environment calls the rest.

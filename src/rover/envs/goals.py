@@ -70,6 +70,15 @@ class GoalObservation(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCon
         self.goal_radius = self._radius(seen[0]["achieved_goal"])
         self.desired_goal = np.array(seen[1]["desired_goal"])
 
+    @classmethod
+    def within(cls, env: gym.Env[Any, Any] | None) -> GoalObservation | None:
+        """The goal view that an environment is, or wraps; None of others."""
+        while isinstance(env, gym.Wrapper):
+            if isinstance(env, cls):
+                return env
+            env = env.env
+        return None
+
     def _radius(self, goal: NDArray[Any]) -> float:
         """The radius of success, by bisection on the environment's reward."""
         world: Any = self.env.unwrapped
@@ -97,12 +106,3 @@ class GoalObservation(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCon
         if self._is_within:
             return vector
         return np.concatenate([observation["achieved_goal"], vector]).astype(vector.dtype)
-
-
-def goal_view(env: gym.Env[Any, Any] | None) -> GoalObservation | None:
-    """The view of a goal environment that an environment is, or wraps; None of others."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, GoalObservation):
-            return env
-        env = env.env
-    return None

@@ -64,13 +64,11 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - Termination: the agent reaches the goal. Never without a goal.
     - Truncation: ``horizon`` steps were made and the goal was not reached.
 
-    ## Information
-    ``reset`` and ``step`` return ``{"state": int}``, the number of the agent's cell, whatever the
-    observation.
+    Every ``info`` is ``{"state": int}``, the number of the agent's cell, whatever the observation.
 
     ## Arguments
     - ``layout``: a name (``"two_rooms"``, ``"multi_rooms"``, ``"middle_room"``, ``"maze"``,
-      ``"four_rooms"``, ``"corridor"``), a map as text, the path of a text file, or a ``Layout``.
+      ``"four_rooms"``, ``"corridor"``), a map as text, or the path of a text file.
     - ``observation``: ``"state"`` (default), ``"onehot"`` or ``"pixels"``.
     - ``goal``: None (default: reward-free), (x, y), or ``"marked"`` for the map's ``G``.
     - ``start``: None (default: the map's ``S``), (x, y), or ``"random"``.
@@ -94,9 +92,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - ``suggested_discount``: that suits the layout: the paper's, 0.99 for other maps.
     - ``arrival_reward``: (S,) float64, the reward of a step that ends in each state.
     - ``terminal``: (S,) bool, true at the goal.
-
-    ## Version History
-    - v0: Initial version.
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
@@ -106,7 +101,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     def __init__(
         self,
-        layout: Layout | str | Path | None = None,
+        layout: str | Path | None = None,
         *,
         observation: str = "state",
         goal: tuple[int, int] | str | None = None,
@@ -128,10 +123,9 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
             )
         self.layout = make_layout(layout, **layout_options)
         # A named layout brings the horizon and the discount that the paper pairs it with.
-        default_horizon, self.suggested_discount = _DEFAULT_HORIZON, DEFAULT_DISCOUNT
-        if isinstance(layout, str) and layout in LAYOUT_FAMILIES:
-            family = LAYOUT_FAMILIES[layout]
-            default_horizon, self.suggested_discount = family.horizon, family.suggested_discount
+        family = LAYOUT_FAMILIES.get(str(layout))
+        default_horizon = family.horizon if family else _DEFAULT_HORIZON
+        self.suggested_discount = family.suggested_discount if family else DEFAULT_DISCOUNT
         # The goal is no part of what is seen: one policy serves every goal.
         self.observation_map = OBSERVATIONS[observation](self.layout)
         self.goal_state = _goal_state(self.layout, goal)
@@ -165,11 +159,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         x, y = self.layout.cells[self.goal_state].tolist()
         return x, y
 
-    @property
-    def only_start_state(self) -> int | None:
-        """The state that every episode begins in, or None where it is drawn."""
-        return int(self.start_states[0]) if len(self.start_states) == 1 else None
-
     def observations(self) -> NDArray[Any]:
         """(S, *observation shape): the observation of every state."""
         return np.array(list(map(self.observation_map.encode, range(len(self.terminal)))))
@@ -177,9 +166,8 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     @cached_property
     def finite_mdp(self) -> FiniteMDP | None:
         """The exact problem; None of a subclass, which may step differently."""
-        if type(self) is not GridWorld:
-            return None
-        return FiniteMDP(self.dynamics(), self.observations())
+        is_plain = type(self) is GridWorld
+        return FiniteMDP(self.dynamics(), self.observations()) if is_plain else None
 
     def dynamics(self) -> FiniteDynamics:
         """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
@@ -234,24 +222,19 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         """A picture (rows, columns, 3) uint8 of the current state, goal included; None without a
         mode."""
         if self.render_mode is None:
-            gym.logger.warn(
-                "render() was called without a render mode; make the environment with "
-                'render_mode="rgb_array"'
-            )
             return None
-        goal, start = self.goal_state, self.only_start_state
-        return render_rgb(self.layout, self.state, goal_state=goal, start_state=start)
+        return render_rgb(self.layout, self.state, goal_state=self.goal_state)
 
 
-def _as_cell(value: Any, role: str, words: str) -> tuple[int, int]:
-    """``value`` as (x, y), or an error that lists what else may be given."""
+def _state_of(layout: Layout, cell: Any, role: str, words: str) -> int:
+    """State of a free cell (x, y), or an error that lists what else may be given."""
     try:
-        x, y = map(operator.index, value)
+        x, y = map(operator.index, cell)
     except (TypeError, ValueError):
         raise ConfigurationError(
-            f"{role} is {reprlib.repr(value)}; give a cell (x, y) of two whole numbers, {words}"
+            f"{role} is {reprlib.repr(cell)}; give a cell (x, y) of two whole numbers, {words}"
         ) from None
-    return x, y
+    return layout.index((x, y), role=role)
 
 
 def _goal_state(layout: Layout, goal: tuple[int, int] | str | None) -> int | None:
@@ -259,13 +242,13 @@ def _goal_state(layout: Layout, goal: tuple[int, int] | str | None) -> int | Non
     if goal is None:
         return None
     if isinstance(goal, str) and goal == "marked":
-        if layout.marked_goal is None:
+        goal = layout.marked_goal
+        if goal is None:
             raise ConfigurationError(
                 "goal is 'marked', but no cell of the map is marked 'G'; mark one"
             )
-        return layout.index(layout.marked_goal)
     words = "'marked' for the cell the map marks 'G', or None for the reward-free mode"
-    return layout.index(_as_cell(goal, "goal", words), role="goal")
+    return _state_of(layout, goal, "goal", words)
 
 
 def _start_states(
@@ -275,8 +258,8 @@ def _start_states(
     if isinstance(start, str) and start == "random":
         return np.flatnonzero(np.arange(layout.n_states) != goal_state)
     words = "'random' for any free cell, or None for the cell the map marks 'S'"
-    cell = layout.start if start is None else _as_cell(start, "start", words)
-    state = layout.index(cell, role="start")
+    cell = layout.start if start is None else start
+    state = _state_of(layout, cell, "start", words)
     if state == goal_state:
         raise ConfigurationError(
             f"start and goal are both cell {cell}, so there is nothing to do; move one of them"

@@ -8,8 +8,6 @@ left corner. The free cells are the states, numbered in row-major order.
 from __future__ import annotations
 
 import inspect
-import os
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,12 +26,13 @@ _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
 
 LARGEST_NUMBER = 10**6
 """No setting of an environment is larger."""
-MAX_CELLS = 1_000_000
-"""Size of a map: 1,000 × 1,000, which takes about two seconds and 300 MB."""
+_MAX_CELLS = 1_000_000  # 1,000 × 1,000, which take about two seconds and 300 MB
 
 ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)
 """(A, 2) as (dx, dy): up, down, left, right."""
 ACTION_MOVES.flags.writeable = False
+
+_FOLDER = Path(__file__).parent / "layouts"  # maps of the paper's section 4
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class Layout:
         """(height, width) int64: the state of every cell, −1 at walls."""
         grid = np.full(self.free.shape, -1, dtype=np.int64)
         grid[self.free] = np.arange(self.n_states)
-        grid.flags.writeable = False
         return grid
 
     @cached_property
@@ -74,9 +72,7 @@ class Layout:
         padded = np.pad(self.state_grid, 1, constant_values=-1)
         columns, rows = self.cells.T + 1  # in the padded grid
         moved = np.stack([padded[rows + dy, columns + dx] for dx, dy in ACTION_MOVES], axis=1)
-        table = np.where(moved >= 0, moved, np.arange(self.n_states)[:, None])
-        table.flags.writeable = False
-        return table
+        return np.where(moved >= 0, moved, np.arange(self.n_states)[:, None])
 
     def index(self, xy: tuple[int, int], *, role: str = "cell") -> int:
         """State of the free cell ``xy``; `role` begins the message where it is none."""
@@ -99,55 +95,45 @@ class Layout:
         edges: scipy.sparse.csr_array[np.float64] = scipy.sparse.csr_array(
             (ones, self.successor.ravel(), first_edges), shape=(n_states, n_states)
         )
-        lengths = scipy.sparse.csgraph.dijkstra(
-            edges, indices=[from_state], unweighted=True
-        ).ravel()
+        lengths = scipy.sparse.csgraph.dijkstra(edges, indices=[from_state], unweighted=True)[0]
         return np.where(np.isinf(lengths), -1, lengths).astype(np.int64)
 
 
 def _parse_layout(text: str) -> Layout:
-    """Read a map. Common indentation, blank lines around the map and trailing blanks are dropped.
+    """Read a map, whose rows are parted by any white space.
 
     ConfigurationError, which names the cell as (x, y): the map is ragged or larger than 1,000,000
     cells, has an unknown character, not exactly one start, several goal marks, or free cells that
     cannot be reached from the start.
     """
-    _check_size(1, len(text) // 2)  # before anything is made of it; half may be blanks
-    # A byte-order mark, which some editors write, would be an unknown character of the first cell.
-    plain = textwrap.dedent("\n".join(map(str.rstrip, text.lstrip("\ufeff").splitlines())))
-    lines = plain.strip("\n").split("\n")
+    lines = text.split() or [""]
     _check_size(len(lines), max(map(len, lines)))
     _check_characters(lines)
     characters = np.array([list(line) for line in lines], np.str_)  # (height, width) of a letter
-    start = _only_mark(characters, START)
-    free = characters != WALL
+    start, free = _only_mark(characters, START), characters != WALL
     cells = np.argwhere(free)[:, ::-1].astype(np.int64)
     if start is None:
-        example = f", for example ({cells[0][0]}, {cells[0][1]})" if len(cells) else ""
         raise ConfigurationError(
             f"the map of {len(lines)} rows and {len(lines[0])} columns has no start; mark one free "
-            f"cell with '{START}'{example}"
+            f"cell with '{START}'"
         )
-    # A layout is shared by all environments that are made of it.
-    for array in (free, cells):
-        array.flags.writeable = False
-    layout = Layout(
-        text="\n".join(lines),
-        free=free,
-        cells=cells,
-        start=start,
-        marked_goal=_only_mark(characters, GOAL),
-    )
-    _check_reachable(layout)
+    layout = Layout("\n".join(lines), free, cells, start, _only_mark(characters, GOAL))
+    cut_off = np.flatnonzero(layout.distances(layout.index(start)) < 0)
+    if len(cut_off):
+        x, y = cells[cut_off[0]]
+        raise ConfigurationError(
+            f"cell ({x}, {y}) is free but cannot be reached from the start {start}, the first of "
+            f"{len(cut_off)}; open a way to it or make it a wall ('{WALL}')"
+        )
     return layout
 
 
 def _check_size(rows: int, columns: int) -> None:
     """Raise where there are more cells than a map may have."""
-    if rows * columns > MAX_CELLS:
-        size = f"{rows} rows and {columns} columns" if rows > 1 else f"{columns} cells or more"
+    if rows * columns > _MAX_CELLS:
         raise ConfigurationError(
-            f"the map has {size}, but a map can have {MAX_CELLS:,} cells: make it smaller"
+            f"the map has {rows} rows and {columns} columns, but a map can have {_MAX_CELLS:,} "
+            "cells: make it smaller"
         )
 
 
@@ -179,23 +165,12 @@ def _only_mark(characters: NDArray[np.str_], mark: str) -> tuple[int, int] | Non
     return marked[0] if marked else None
 
 
-def _check_reachable(layout: Layout) -> None:
-    """Raise where a free cell cannot be reached from the start."""
-    cut_off = np.flatnonzero(layout.distances(layout.index(layout.start)) < 0)
-    if len(cut_off):
-        x, y = layout.cells[cut_off[0]]
-        raise ConfigurationError(
-            f"cell ({x}, {y}) is free but cannot be reached from the start {layout.start}, the "
-            f"first of {len(cut_off)}; open a way to it or make it a wall ('{WALL}')"
-        )
-
-
 def _two_rooms(room_size: int = 7) -> Layout:
     """Two square rooms side by side, joined by a one-cell door; the start is the upper left corner.
 
     2 room_size² + 1 states, 99 by default (paper, section 4).
     """
-    _check_size(room_size, 2 * room_size + 1)  # before the text is made, which no memory may hold
+    _check_size(room_size, 2 * room_size + 1)  # before the text is made, which may fill the memory
     room = FREE * room_size
     door = min(2, room_size - 1)
     rows = [room + (FREE if y == door else WALL) + room for y in range(room_size)]
@@ -241,18 +216,12 @@ def _corridor(length: int = 21) -> Layout:
 
 def _middle_room() -> Layout:
     """A square room in the middle, joined to one such room at each side; 129 states."""
-    return _packaged("middle_room")
+    return _parse_layout((_FOLDER / "middle_room.txt").read_text(encoding="utf-8"))
 
 
 def _maze() -> Layout:
     """A maze whose marked goal is 37 steps from the start; 108 states."""
-    return _packaged("maze")
-
-
-def _packaged(name: str) -> Layout:
-    """Read a map of the package's own folder (paper, section 4)."""
-    file = Path(__file__).parent / "layouts" / f"{name}.txt"
-    return _parse_layout(file.read_text(encoding="utf-8"))
+    return _parse_layout((_FOLDER / "maze.txt").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -280,47 +249,37 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
 def make_layout(source: Any, **options: int) -> Layout:
     """Make a layout by the name of its family, of a map as text, or of a map's UTF-8 text file.
 
-    A string that is no name is a map if it has several lines, or nothing but map characters; any
-    other is a path.
-
     Args:
-        source: one of :data:`LAYOUT_FAMILIES`, a map, the path of one, or a layout.
+        source: one of :data:`LAYOUT_FAMILIES`, a map, or the path of one. A string is a map if it
+            has several lines, or nothing but map characters.
         options: The family's own keyword arguments, all ≥ 1: ``room_size`` of ``two_rooms``,
             ``rooms`` and ``room_size`` of ``multi_rooms``, ``room_size`` of ``four_rooms``,
             ``length`` of ``corridor``.
 
     Raises:
-        ConfigurationError: An option is unknown or out of range, or something else was given.
-        ConfigurationError: The file is missing, unreadable or not text, or its map cannot be used.
+        ConfigurationError: An option is unknown or out of range, the file cannot be read, or the
+            map cannot be used.
     """
-    # A name before a map: no name of a family is made of the characters of a map only.
-    is_name = isinstance(source, str) and source in LAYOUT_FAMILIES
-    allowed = inspect.signature(LAYOUT_FAMILIES[source].make).parameters if is_name else {}
+    family = LAYOUT_FAMILIES.get(source) if isinstance(source, str) else None
+    allowed = inspect.signature(family.make).parameters if family else {}
     for option in options.keys() - allowed.keys():
-        own = f", and {source} {', '.join(allowed) or 'nothing'}" if is_name else ""
+        own = f", and {source} {', '.join(allowed) or 'nothing'}" if family else ""
         raise ConfigurationError(
             f"unknown keyword {option!r}: a grid world takes layout, observation, goal, start, "
             f"horizon, reward, slip and render_mode{own}"
         )
-    if is_name:
+    if family:
         checked = {k: whole_number(k, v, most=LARGEST_NUMBER) for k, v in options.items()}
-        return LAYOUT_FAMILIES[source].make(**checked)
-    return source if isinstance(source, Layout) else _read_layout(source)
-
-
-def _read_layout(source: Any) -> Layout:
+        return family.make(**checked)
     if isinstance(source, str) and (
         len(source.splitlines()) > 1 or not set(source.strip()) - _MAP_CHARACTERS
     ):
         return _parse_layout(source)
-    # isfile is false, and no error, for names that no file can have.
-    if not (isinstance(source, Path) or (isinstance(source, str) and os.path.isfile(source))):
-        raise ConfigurationError(
-            f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor the "
-            f"path of a file, nor a Layout, nor a name ({', '.join(LAYOUT_FAMILIES)})"
-        )
     try:
-        _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character
-        return _parse_layout(Path(source).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
-        raise ConfigurationError(f"in the map file {str(source)!r}: {error}") from error
+        text = Path(source).read_text(encoding="utf-8-sig")
+    except (TypeError, ValueError, OSError) as error:
+        raise ConfigurationError(
+            f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor a "
+            f"name ({', '.join(LAYOUT_FAMILIES)}), nor a text file that can be read: {error}"
+        ) from error
+    return _parse_layout(text)

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -26,7 +25,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, 
 
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
-from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
+from rover.errors import ConfigurationError, RoverError, nearest, shorten
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 _WRAPPERS = "additional_wrappers"  # among the keywords of an environment, as in its spec
@@ -63,9 +62,7 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     """Name, if it has one, and cell [x, y] of a goal, given by its name, as ``"x,y"`` or as (x, y).
     ConfigurationError: no such name, with the nearest known one, and no cell."""
     named = GOALS.get(env_id.rpartition(":")[2], {})
-    if isinstance(goal, str):
-        if goal in named:
-            return goal, list(named[goal])
+    if isinstance(goal, str) and goal not in named:
         try:
             # A cell is the only other form that a command line can give.
             x, y = map(int, goal.split(","))
@@ -78,7 +75,7 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
                 " (x and y are two whole numbers)"
             ) from None
     else:
-        x, y = goal
+        x, y = named[goal] if isinstance(goal, str) else goal
     return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
 
 
@@ -101,7 +98,7 @@ def horizon_of(env: gym.Env[Any, Any], *, longest: int = 0) -> int:
         if isinstance(steps, int) and math.ceil(steps / repeat) >= max(longest, 1):
             limits.append((steps, repeat))
     for steps, per_decision in limits:
-        if isinstance(steps, int) and not isinstance(steps, bool):
+        if isinstance(steps, int):
             horizon = min(horizon, math.ceil(steps / per_decision))
     return horizon if horizon <= _MAX_HORIZON else _DEFAULT_HORIZON
 
@@ -277,8 +274,10 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec) or spec.id not in registry:
         return None
-    # What only this machine can read, such as the path of a map, is replaced by its content.
-    kwargs, registered = portable_kwargs(env), registry[spec.id]
+    kwargs, registered, world = dict(spec.kwargs), registry[spec.id], env.unwrapped
+    # A file that only this machine has is replaced by its content.
+    if isinstance(world, GridWorld) and kwargs.get("layout") not in (None, *LAYOUT_FAMILIES):
+        kwargs["layout"] = world.layout.text
     # gymnasium.make orders the steps of what an entry point makes, and limits them outside of that.
     n_added, limit = 0, None
     while isinstance(env, gym.Wrapper) and not isinstance(env, OrderEnforcing):
@@ -303,47 +302,14 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
         return None
 
 
-def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
-    """Say before a run that no command makes an environment again which was wrapped in Python.
-
-    Warns:
-        RoverWarning: it was made from an id, and wrapped with arguments that no file can hold.
-    """
-    if env.spec is not None and id_and_kwargs(env) is None:
-        warnings.warn(
-            "no command can evaluate, resume or fine-tune this run, since a wrapper of its "
-            "environment does not record its arguments (gymnasium.utils.RecordConstructorArgs), or "
-            "has some that no file can hold: give a function that makes the environment to "
-            "gymnasium.register in a module of yours, and begin with --import MODULE and its id; "
-            "or go on in Python, with env=",
-            RoverWarning,
-            stacklevel=3,
-        )
-
-
-def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """The keyword arguments of ``env.spec``, with a map as text in place of its file or object."""
-    assert env.spec is not None
-    kwargs, world = dict(env.spec.kwargs), env.unwrapped
-    layout = kwargs.get("layout")
-    named = isinstance(layout, str) and layout in LAYOUT_FAMILIES
-    if isinstance(world, GridWorld) and layout is not None and not named:
-        kwargs["layout"] = world.layout.text
-    return kwargs
-
-
 def _unknown(env_id: str) -> str:
     """The message for an id that is not registered."""
     # Case and namespace are what is misspelt most: "multirooms-v0" for "rover/MultiRooms-v0".
-    ids = {name.lower().rpartition("/")[2]: name for name in registry}  # without the namespace
+    ids = {name.lower().rpartition("/")[2]: name for name in registry}
     ids |= {name.lower(): name for name in registry}
-    close = nearest(env_id.rpartition(":")[2].lower(), ids)
-    if close:
+    hint = "`rover envs` lists rover's own; to use another package's, import it: 'module:Name-v0'"
+    if close := nearest(env_id.rpartition(":")[2].lower(), ids):
         hint = f"did you mean {ids[close]!r}?"
-    else:
-        hint = (
-            "`rover envs` lists rover's own; to use another package's, import it: 'module:Name-v0'"
-        )
     return f"unknown environment {shorten(env_id)}; {hint}"
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -174,13 +173,7 @@ class StoredObservations(
     """An environment whose observations are returned as ROVER stores them.
 
     Agents and policies of ROVER take observations as they are; this is for others that have to see
-    what a policy of ROVER sees, such as Stable-Baselines3.
-
-    Args:
-        env: the environment.
-
-    Raises:
-        UnsupportedSpaceError: observations that cannot be stored, or actions without a set.
+    what a policy of ROVER sees, such as Stable-Baselines3. The errors are those of `Spaces.of`.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -215,10 +208,7 @@ class StoredForm(NamedTuple):
             case spaces.Discrete(n=n, start=start):
                 states = space if start == 0 else spaces.Discrete(int(n))
                 return cls(space, states, partial(_counted_from, int(start)))
-            case spaces.Box() if 0 in space.shape:
-                reason = "it holds no number at all, and an observation needs at least one"
-                raise _unsupported("observation", space, reason)
-            case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES:
+            case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES and 0 not in space.shape:
                 return cls(space, space, partial(_as_they_are, dtype))
             case spaces.Box(shape=(_, _, 1 | 3 | 4), dtype=dtype) if dtype == np.uint8:
                 return cls(space, space, partial(_as_they_are, dtype))
@@ -226,7 +216,7 @@ class StoredForm(NamedTuple):
             pixels = spaces.Box(0, 255, image.shape, np.uint8)
             return cls(space, pixels, partial(_as_images, image))
         leaves = list(_leaves(space))
-        if not leaves or any(not _is_vector(leaf) for leaf in leaves):
+        if not leaves or not all(map(_is_vector, leaves)):
             raise _unsupported("observation", space, _line_for_observations(space))
         flat = spaces.flatten_space(space)
         assert isinstance(flat, spaces.Box)
@@ -265,7 +255,7 @@ def _is_vector(space: gym.Space[Any]) -> bool:
     if not isinstance(space, spaces.Box):
         return isinstance(space, spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
     is_image = _image_of(space) is not None or _has_many_channels(space)
-    return np.dtype(space.dtype).kind in "biuf" and not is_image
+    return np.dtype(space.dtype).kind in "biuf" and 0 not in space.shape and not is_image
 
 
 class _Image(NamedTuple):
@@ -405,21 +395,15 @@ def _unsupported(name: str, space: Any, advice: str) -> UnsupportedSpaceError:
 
 def _line_for_actions(space: gym.Space[Any]) -> str:
     """Advice on a space of actions that is not supported, with the line to paste."""
-    if isinstance(space, spaces.Discrete):
-        return f"it has more than {MAX_ACTIONS} actions; choose among fewer with a wrapper"
-    few = f"choose among at most {MAX_ACTIONS} actions with a wrapper"
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        return few
-    if isinstance(space, spaces.Box):
-        if math.prod(space.shape) <= MOST_NUMBERS and not space.is_bounded():
-            return (
-                "give its numbers bounds, your own in the place of -1 and 1, with "
-                f"{_ACTION}(env, lambda a: a, gymnasium.spaces.Box(-1, 1, {space.shape}))"
-            )
-        return f"{few}, of up to {MOST_NUMBERS} bounded numbers"
+    if isinstance(space, spaces.Box) and space.low.size <= MOST_NUMBERS and not space.is_bounded():
+        return (
+            "give its numbers bounds, your own in the place of -1 and 1, with "
+            f"{_ACTION}(env, lambda a: a, gymnasium.spaces.Box(-1, 1, {space.shape}))"
+        )
     return (
-        f"number a few with {_ACTION}(env, lambda a: CHOICES[a], "
-        "gymnasium.spaces.Discrete(len(CHOICES))), where CHOICES is a list of them"
+        f"choose among at most {MAX_ACTIONS} actions, or of up to {MOST_NUMBERS} bounded numbers, "
+        f"with {_ACTION}(env, lambda a: CHOICES[a], gymnasium.spaces.Discrete(len(CHOICES))), "
+        "where CHOICES is a list of them"
     )
 
 
@@ -430,10 +414,9 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
     usable = [key for key, part in parts.items() if isinstance(part, spaces.Box | spaces.Discrete)]
     if usable:
         key = "image" if "image" in usable else usable[0]
-        minigrid = "minigrid.wrappers.ImgObsWrapper(env) for MiniGrid, or with "
         return (
-            f"take one of its parts with {minigrid if key == 'image' else ''}{_OBSERVATION}"
-            f"(env, lambda seen: seen[{key!r}], env.observation_space[{key!r}])"
+            f"take one of its parts with {_OBSERVATION}(env, lambda seen: seen[{key!r}], "
+            f"env.observation_space[{key!r}])"
         )
     if isinstance(space, spaces.Box) and _has_many_channels(space):
         return (
@@ -449,7 +432,7 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
 
 
 def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
-    """A space of observations in JSON, which :func:`_described_space` reads."""
+    """What the stored form of a space depends on, in JSON, for :func:`_described_space`."""
     match space:
         case spaces.Dict():
             return {"dict": [[name, _description_of(part)] for name, part in space.spaces.items()]}
@@ -462,17 +445,10 @@ def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
         case spaces.MultiDiscrete():
             return {"multidiscrete": [space.nvec.tolist(), space.start.tolist()]}
     assert isinstance(space, spaces.Box)
-    dtype = np.dtype(space.dtype)
-    if dtype.kind == "f" and dtype.itemsize > 8:  # which files do not have
-        dtype = np.dtype(np.float64)
-    bounds = []
-    for bound in (space.low.ravel(), space.high.ravel()):
-        one = bound[:1] if (bound == bound[0]).all() else bound
-        # Infinities are no JSON; the largest number becomes one again in a smaller type.
-        bounds.append(
-            (np.nan_to_num(one.astype(np.float64)) if dtype.kind == "f" else one).tolist()
-        )
-    return {"box": [list(space.shape), str(dtype), *bounds]}
+    # Bounds are what tells images from boards, and all of one image are equal.
+    image = _image_of(space)
+    bounds = [0, 0] if image is None else [image.low, image.high]
+    return {"box": [list(space.shape), str(space.dtype), *bounds]}
 
 
 def _described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
@@ -491,10 +467,6 @@ def _described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
             return spaces.MultiDiscrete(np.array(content[0]), start=np.array(content[1]))
         case "box":
             shape, dtype, low, high = content
-            if not (isinstance(dtype, str) and re.fullmatch(r"bool|u?int\d+|float\d+", dtype)):
-                raise ValueError(f"a box of {shorten(dtype)}")
-            with np.errstate(over="ignore"):
-                bounds = [np.array(bound).astype(dtype) for bound in (low, high)]
-            least, most = (np.broadcast_to(one, math.prod(shape)).reshape(shape) for one in bounds)
-            return spaces.Box(least, most, dtype=np.dtype(dtype).type)
-    raise ValueError(f"a space of the kind {shorten(kind)}")
+            if np.dtype(dtype).kind in "biuf":
+                return spaces.Box(low, high, shape, np.dtype(dtype).type)
+    raise ValueError(f"no space is described by {shorten(description)}")

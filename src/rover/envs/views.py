@@ -8,7 +8,6 @@ array, since a table of all images would fill the memory (21 kB each). Pictures 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,13 +23,11 @@ _MAX_ONE_HOT = 10_000
 WALL_COLOUR = (64, 64, 70)
 FLOOR_COLOUR = (238, 236, 230)
 AGENT_COLOUR = (224, 26, 34)
-# Bluish green and blue of the Okabe–Ito palette: told apart from the red agent, and from each
-# other, with any colour vision; so are the shapes.
+# Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
 _GOAL_COLOUR = (0, 158, 115)
-_START_COLOUR = (0, 114, 178)
 _GRID_LINE_COLOUR = (214, 211, 203)
 _IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
-SMALLEST_CELL, LARGEST_CELL = 5, 48
+_SMALLEST_CELL, _LARGEST_CELL = 5, 48
 
 
 class _ObservationMap(NamedTuple):
@@ -53,14 +50,13 @@ def _one_hot(layout: Layout) -> _ObservationMap:
             f"the map has {n_states} states, too many for one-hot observations ({_MAX_ONE_HOT} at "
             "most); use observation='state', or a smaller map"
         )
-    space = gym.spaces.Box(0.0, 1.0, (n_states,), np.float32)
-    return _ObservationMap(space, partial(_unit_vector, n_states))
 
+    def unit_vector(state: int) -> NDArray[np.float32]:
+        vector = np.zeros(n_states, np.float32)
+        vector[state] = 1.0
+        return vector
 
-def _unit_vector(size: int, place: int) -> NDArray[np.float32]:
-    vector = np.zeros(size, np.float32)
-    vector[place] = 1.0
-    return vector
+    return _ObservationMap(gym.spaces.Box(0.0, 1.0, (n_states,), np.float32), unit_vector)
 
 
 def _pixels(layout: Layout) -> _ObservationMap:
@@ -82,17 +78,14 @@ def _pixels(layout: Layout) -> _ObservationMap:
     floor = background[top:, left:][: cell * height, : cell * width]
     floor[np.kron(layout.free, np.ones((cell, cell), np.bool_))] = FLOOR_COLOUR
     corners = (layout.cells * cell + (left, top)).tolist()
-    space = gym.spaces.Box(0, 255, shape, np.uint8)
-    return _ObservationMap(space, partial(_image, background, corners, cell))
 
+    def image(state: int) -> NDArray[np.uint8]:
+        # The background is copied, not drawn: a step costs what copying an image does.
+        drawn, (x, y) = background.copy(), corners[state]
+        drawn[y : y + cell, x : x + cell] = AGENT_COLOUR
+        return drawn
 
-def _image(
-    background: NDArray[np.uint8], corners: list[list[int]], cell: int, state: int
-) -> NDArray[np.uint8]:
-    # The background is copied, not drawn: a step costs what copying an image does.
-    image, (x, y) = background.copy(), corners[state]
-    image[y : y + cell, x : x + cell] = AGENT_COLOUR
-    return image
+    return _ObservationMap(gym.spaces.Box(0, 255, shape, np.uint8), image)
 
 
 OBSERVATIONS: Mapping[str, Callable[[Layout], _ObservationMap]] = MappingProxyType(
@@ -101,14 +94,12 @@ OBSERVATIONS: Mapping[str, Callable[[Layout], _ObservationMap]] = MappingProxyTy
 """Makes the observation map of a layout, by kind."""
 
 
-def render_rgb(
-    layout: Layout, state: int, *, goal_state: int | None = None, start_state: int | None = None
-) -> NDArray[np.uint8]:
+def render_rgb(layout: Layout, state: int, *, goal_state: int | None = None) -> NDArray[np.uint8]:
     """Draw the map inside a border of wall, (rows, columns, 3) uint8 with 5 to 48 pixels a cell:
-    red agent, green goal, and a blue frame at a start that is not random."""
+    red agent, green goal."""
     # The border adds a cell on each side; a cell is a whole number of pixels, so edges are sharp.
     fitted = _IMAGE_SIDE // (max(layout.free.shape) + 2)
-    cell = min(max(fitted, SMALLEST_CELL), LARGEST_CELL)
+    cell = min(max(fitted, _SMALLEST_CELL), _LARGEST_CELL)
     free = np.kron(np.pad(layout.free, 1), np.ones((cell, cell), dtype=np.bool_))
     image = np.full((*free.shape, 3), WALL_COLOUR, dtype=np.uint8)
     image[free] = FLOOR_COLOUR
@@ -117,16 +108,10 @@ def render_rgb(
         between = free & np.roll(free, 1, axis=axis)
         positions = np.arange(free.shape[axis]) % cell == 0
         image[between & (positions[:, None] if axis == 0 else positions)] = _GRID_LINE_COLOUR
-
-    def square(of_state: int, margin: int) -> NDArray[np.uint8]:
-        x, y = (layout.cells[of_state] + 1) * cell
-        return image[y + margin : y + cell - margin + 1, x + margin : x + cell - margin + 1]
-
-    line = max(1, cell // 12)
-    if start_state is not None:
-        square(start_state, 2 * line)[:] = _START_COLOUR
-        square(start_state, 3 * line)[:] = FLOOR_COLOUR
+    squares = [(state, max(1, cell // 4), AGENT_COLOUR)]
     if goal_state is not None:
-        square(goal_state, line)[:] = _GOAL_COLOUR
-    square(state, max(1, cell // 4))[:] = AGENT_COLOUR
+        squares.insert(0, (goal_state, max(1, cell // 12), _GOAL_COLOUR))
+    for drawn, margin, colour in squares:
+        x, y = (layout.cells[drawn] + 1) * cell
+        image[y + margin : y + cell - margin + 1, x + margin : x + cell - margin + 1] = colour
     return image

@@ -6,7 +6,6 @@ buffer's episodes. https://minari.farama.org
 
 from __future__ import annotations
 
-import copy
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,8 +21,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray, farthest_points
 from rover.data import Buffer, check_same_spaces
-from rover.envs import Spaces, known_id, make_env
-from rover.envs.registration import portable_kwargs
+from rover.envs import Spaces, id_and_kwargs, known_id, make_env
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
@@ -143,21 +141,15 @@ def _free_folder(minari: Any, dataset_id: str) -> Path:
 
 def _portable_spec(env: gym.Env[Any, Any]) -> str | None:
     """The spec of `env` with which others can make it again, as JSON; or None with a warning."""
-    try:
-        if env.spec is None:
-            raise ValueError("it was not made with gymnasium.make")
-        # A copy, for the user's own; a map stands in the place of the file that it was read from.
-        spec = copy.deepcopy(env.spec)
-        spec.kwargs = portable_kwargs(env)
-        return spec.to_json()
-    except (TypeError, ValueError) as error:
-        warnings.warn(
-            f"the environment {env} cannot be described so that others can make it ({error}): "
-            "recover_environment() will not work on the data set",
-            RoverWarning,
-            stacklevel=3,
-        )
-        return None
+    if (made := id_and_kwargs(env)) is not None and (spec := make_env(*made).spec) is not None:
+        return spec.to_json()  # which names no file of this machine
+    warnings.warn(
+        f"the environment {env} cannot be made from an id and arguments that a file can hold: "
+        "recover_environment() will not work on the data set",
+        RoverWarning,
+        stacklevel=3,
+    )
+    return None
 
 
 def _episodes(buffer: Buffer) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray
-from rover.envs import GivenEnv, goal_view
+from rover.envs import GivenEnv, GoalObservation
 from rover.errors import ConfigurationError, RoverWarning
 from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
@@ -136,7 +136,7 @@ def solve(
         sampled = sampled_policy(experience, wanted, discount, is_asked=planner is not None)
         if sampled is not None:
             return sampled
-    stays = goal_view(experience.env) is not None if stay is None else stay
+    stays = GoalObservation.within(experience.env) is not None if stay is None else stay
     points, rows = experience.points(), experience.rows(ridge)
     tasks = goal_tasks(wanted, points, rows, experience.env, stays=stays)
     return planned_policy(experience, tasks, settings)

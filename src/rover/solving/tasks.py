@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
-from rover.data import (
-    Buffer,
-)
-from rover.envs import (
-    GOALS,
-    GridWorld,
-    Spaces,
-    goal_state,
-    goal_view,
-)
+from rover.data import Buffer
+from rover.envs import GOALS, GoalObservation, GridWorld, Spaces, goal_state
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.world.points import Points
 from rover.world.rows import Rows
@@ -122,7 +114,7 @@ def as_point(goal: Goal, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) 
         ConfigurationError: a point that is not one of observation vectors of this shape.
         NonFiniteError: a target that is not finite.
     """
-    view = goal_view(env)
+    view = GoalObservation.within(env)
     if view is not None and isinstance(goal, np.ndarray):
         part = (len(view.achieved),)
         is_part = goal.shape == part != shape

@@ -18,9 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
-from rover.envs import Environment, GivenEnv, Spaces, finite_dynamics, known_id
+from rover.envs import (
+    Environment,
+    GivenEnv,
+    Spaces,
+    finite_dynamics,
+    id_and_kwargs,
+    known_id,
+)
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
-from rover.envs.registration import warn_of_unregistered
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
@@ -322,8 +328,17 @@ class Agent(Run, Generic[ConfigT]):
         )
 
     def _begin(self) -> None:
-        if self.run_dir is not None:
-            warn_of_unregistered(self.env)
+        is_named = self.env.spec is None or id_and_kwargs(self.env) is not None
+        if self.run_dir is not None and not is_named:
+            warnings.warn(
+                "no command can evaluate, resume or fine-tune this run, since a wrapper of its "
+                "environment does not record its arguments (gymnasium.utils."
+                "RecordConstructorArgs), or has some that no file can hold: give a function that "
+                "makes the environment to gymnasium.register in a module of yours, and begin with "
+                "--import MODULE and its id; or go on in Python, with env=",
+                RoverWarning,
+                stacklevel=3,
+            )
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:

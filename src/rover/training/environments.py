@@ -10,7 +10,6 @@ from gymnasium import spaces
 
 from rover.envs import FiniteMDP, Spaces, finite_dynamics, horizon_of
 from rover.envs.dynamics import MAX_EVALUATED_STATES
-from rover.envs.finite_mdp import hiding_wrapper
 from rover.errors import RoverWarning
 from rover.features import Observations
 from rover.training.config import DEFAULT_DISCOUNT
@@ -24,11 +23,10 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
             "the environment has a single action, so every policy is the same one: there is "
             "nothing to learn; give it the actions that can be chosen among"
         )
-    wrapper = hiding_wrapper(env) if problem is None else None
-    if wrapper is not None:
+    if problem is None and finite_dynamics(env.unwrapped) is not None:
         messages.append(
-            f"{wrapper} may change an environment whose dynamics are known: coverage of states "
-            "and J/J* are not reported; leave the wrapper out to have them, or state in its "
+            f"a wrapper of {env} may change an environment whose dynamics are known: coverage of "
+            "states and J/J* are not reported; leave the wrapper out to have them, or state in its "
             "class that nothing changes, finite_mdp = property(lambda self: "
             "rover.envs.finite_dynamics(self.env))"
         )
