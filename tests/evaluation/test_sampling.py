@@ -139,16 +139,3 @@ def test_resampling_needs_both_halves_of_a_mixture():
     assert steps.mean() == pytest.approx(3 + 3 * 2, rel=0.05)
     never = sample_steps_to_full_coverage(CORRIDOR, LEFT, n_repeats=2, **options)
     assert never.tolist() == [-1, -1]
-
-
-@pytest.mark.parametrize(
-    ("layout", "horizon", "max_steps", "expected"),
-    [("S....", 4, 4, 4), ("S....", 3, 99, -1), ("S....", 10, 3, -1), ("S", 1, 5, 0)],
-)
-def test_a_straight_walk_takes_exactly_its_length(layout, horizon, max_steps, expected):
-    dynamics = GridWorld(layout).dynamics()
-    right = np.eye(4)[[3] * dynamics.n_states]
-    options = {"horizon": horizon, "max_steps": max_steps, "n_repeats": 3}
-    rng = np.random.default_rng(0)
-    steps = sample_steps_to_full_coverage(dynamics, right, rng=rng, **options)
-    assert steps.tolist() == [expected] * 3

@@ -103,13 +103,6 @@ def test_each_kind_of_observation_is_counted_in_its_unit():
     assert alone["visited_unit"] is alone["uniform_data_cells"] is None
 
 
-@pytest.mark.slow
-def test_rover_is_told_from_random_actions_where_no_observation_repeats():
-    rover = summary_of("rover", gym.make("MountainCar-v0"), 400)
-    assert rover["observations"] < 1.02 * 401  # as of random actions
-    assert rover["data_cells"] > 1.5 * rover["uniform_visited_most"]
-
-
 def test_a_large_reference_is_shorter_than_the_run(monkeypatch):
     monkeypatch.setattr("rover.evaluation.visits._REFERENCE_BYTES", 5 * 20 * 20 * 3)
     like = Buffer((20, 20, 3), np.uint8, 4)

@@ -4,7 +4,6 @@ from rover.evaluation.cells import CellNet
 from rover.evaluation.finite import (
     FiniteEvaluator,
     compare_finite,
-    covered_shares,
     mean_interval,
     policy_occupancy,
     sample_trajectories,
@@ -21,7 +20,6 @@ __all__ = [
     "Regret",
     "RolloutEvaluator",
     "compare_finite",
-    "covered_shares",
     "greedy_episodes",
     "mean_interval",
     "optimal_occupancy",

@@ -153,12 +153,3 @@ def _farthest_points(
         chosen.append(points[distances.argmax()])
         np.minimum(distances, np.linalg.norm(points - chosen[-1], axis=1), out=distances)
     return np.array(chosen), float(distances.max())
-
-
-def unseen_mass(labels: NDArray[Any]) -> float:
-    """Probability that the next of independent draws is none of the labels (n,) seen, n ≥ 1, in [0,
-    1]: draws seen once over all draws (Good 1953)."""
-    # A draw that was seen once was unseen before it came: the share of such draws says how often
-    # the next is one.
-    counts = np.unique(labels, return_counts=True)[1]
-    return float(np.count_nonzero(counts == 1) / len(labels))

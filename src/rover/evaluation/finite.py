@@ -1,7 +1,6 @@
 """Policies on finite problems: the exact occupancy, sampled episodes, and one evaluator of both.
 
-A policy is evaluated as a table (S, A), so an episode costs a few look-ups per step and twenty
-episodes of three hundred steps a few milliseconds. Nothing here draws from a global generator.
+A policy is evaluated as a table (S, A), so an episode costs a few look-ups per step.
 """
 
 from __future__ import annotations
@@ -138,13 +137,10 @@ def sample_trajectories(
     return np.ascontiguousarray(trajectories.T)
 
 
-def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
-    """Share of the S states that R sets of episodes visit together, (R,) in [0, 1], of trajectories
-    (R, ...) that are ENDED after termination."""
-    flat = trajectories.reshape(len(trajectories), -1)
-    # One column more, which −1 falls into, in place of a mask of ended steps.
-    seen = np.zeros((len(flat), n_states + 1), np.bool_)  # ENDED is the last column
-    seen[np.arange(len(flat))[:, None], flat] = True
+def _covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
+    """Share (R,) of the S states that R sets of episodes visit together: trajectories (R, T)."""
+    seen = np.zeros((len(trajectories), n_states + 1), np.bool_)  # ENDED, −1, is the last column
+    seen[np.arange(len(seen))[:, None], trajectories] = True
     shares: FloatArray = seen[:, :n_states].mean(axis=1)
     return shares
 
@@ -236,10 +232,7 @@ class FiniteEvaluator:
         return float(self.exact_figures(self.uniform_policy)["objective"])
 
     def ratio(self, objective: float) -> float | None:
-        """J / J* of an objective J.
-
-        None of more states than J* is solved for, and of a target that a policy reaches: J* is 0.
-        """
+        """J / J* of an objective J; None of too many states, and of a target that is reached."""
         if self.n_states > MAX_EVALUATED_STATES:
             return None
         return self.objective.ratio(objective, self.optimum.objective)
@@ -262,10 +255,8 @@ class FiniteEvaluator:
     def coverage(
         self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
     ) -> tuple[FloatArray, IntArray]:
-        """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,).
-
-        And the states (R · n_episodes, horizon + 1) of all of them, ENDED after termination.
-        """
+        """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,);
+        and the states (R · n_episodes, horizon + 1) of all of them, ENDED after termination."""
         # All sets in one call: the chain is set up once, and all episodes step together.
         episodes = sample_trajectories(
             self.problem.dynamics,
@@ -274,7 +265,7 @@ class FiniteEvaluator:
             horizon=self.horizon,
             rng=rng,
         )
-        return covered_shares(episodes.reshape(n_repeats, -1), self.n_states), episodes
+        return _covered_shares(episodes.reshape(n_repeats, -1), self.n_states), episodes
 
     def exact_figures(self, policy_probs: FloatArray) -> dict[str, Any]:
         """Figures that need no sampling, for a policy (S, A) or a mixture (K, S, A).
@@ -341,17 +332,13 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
-def _quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
-    """``lower``, ``median`` and ``upper`` of `steps` (n,), and ``n_given_up``, which are −1 there.
-
-    A censored time counts as longer than all others: a quartile that it reaches is None.
-    """
+def _median_steps(steps: IntArray) -> dict[str, float | None]:
+    """``median`` of `steps` (n,), None among censored ones, −1, of which there are
+    ``n_given_up``."""
     # Censored, not dropped: leaving out what was given up would flatter slow policies.
-    ordered = np.where(steps < 0, np.inf, steps)
-    values = np.quantile(ordered, [0.25, 0.5, 0.75], method="inverted_cdf")
-    lower, median, upper = (float(v) if np.isfinite(v) else None for v in values)
+    median = np.quantile(np.where(steps < 0, np.inf, steps), 0.5, method="inverted_cdf")
     n_given_up = int(np.count_nonzero(steps < 0))
-    return {"lower": lower, "median": median, "upper": upper, "n_given_up": n_given_up}
+    return {"median": float(median) if np.isfinite(median) else None, "n_given_up": n_given_up}
 
 
 def compare_finite(
@@ -380,7 +367,7 @@ def compare_finite(
         the share of the states that a set of episodes visits together, in [0, 1], as of
         :func:`mean_interval`; ``p_coverage_95``, the share of the repeats in which it is at least
         95%; ``steps_to_full_coverage``, environment steps of resampling until every state was
-        seen, as of :func:`_quartiles`; and :meth:`FiniteEvaluator.exact_figures`.
+        seen, as of :func:`_median_steps`; and :meth:`FiniteEvaluator.exact_figures`.
     """
     evaluator = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
 
@@ -397,7 +384,7 @@ def compare_finite(
         return {
             "coverage": mean_interval(shares),
             "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
-            "steps_to_full_coverage": _quartiles(steps),
+            "steps_to_full_coverage": _median_steps(steps),
             **evaluator.exact_figures(probs),
         }
 

@@ -7,7 +7,7 @@ not made of (:mod:`rover.evaluation.cells`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -198,13 +198,6 @@ def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, floa
     mean = float(np.mean(numbers)) if numbers else None
     error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else None
     return {name: mean, f"{name}_error": error}
-
-
-def covers_less(figures: Mapping[str, Any], *, n_sets: int) -> bool:
-    """Evidence that a policy visits fewer cells than uniformly random actions do, by the mean cells
-    of `n_sets` ≥ 2 sets of episodes of each (:func:`is_less`)."""
-    means = figures["cells"], figures["uniform_cells"]
-    return is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
 
 
 def is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:

@@ -22,8 +22,8 @@ from rover.data import Buffer
 from rover.envs import Environment
 from rover.errors import RoverWarning
 from rover.evaluation.aliasing import aliasing_of
-from rover.evaluation.cells import MAX_POINTS, CellNet, Projection, unseen_mass
-from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, covers_less, stack_episodes
+from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
+from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, is_less, stack_episodes
 from rover.evaluation.visits import first_steps, novel_moments, slow_planes, tried_pairs
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
@@ -197,12 +197,13 @@ class RolloutMeasures(Measures):
         )
         self._progress.steps["end"] += measured["n_steps"]
         figures = _beside_random(measured, evaluator)
+        means = figures["cells"], figures["uniform_cells"]
+        errors = figures["cells_error"], figures["uniform_cells_error"]
         return Trial(
-            figures["cells"],
-            figures["uniform_cells"],
+            *means,
             "visited cells",
             figures,
-            worse_than_random=covers_less(figures, n_sets=n_sets),
+            worse_than_random=is_less(means, errors, n_sets),
             episodes=evaluator.episodes,
         )
 
@@ -247,7 +248,7 @@ class RolloutMeasures(Measures):
         project = Projection(table.shape, rng)
         net = CellNet(project(self._some_observations()), rng)
         cells = net.cells_of(project(table.rows[rows]), rng)
-        return len(np.unique(cells)), unseen_mass(cells)
+        return len(np.unique(cells)), _unseen_mass(cells)
 
     def conclude(self) -> None:
         """Warn of what the run has not seen, and of observations that hide what matters."""
@@ -292,6 +293,13 @@ class RolloutMeasures(Measures):
             drawn = self._episodes[: self._config.evaluation_episodes]
             arrays["rollouts"] = stack_episodes(drawn, self._rollout_horizon)
         return arrays
+
+
+def _unseen_mass(labels: NDArray[Any]) -> float:
+    """Probability that the next of independent draws is none of the labels (n,) seen, n ≥ 1: draws
+    seen once over all draws (Good 1953)."""
+    counts = np.unique(labels, return_counts=True)[1]
+    return float(np.count_nonzero(counts == 1) / len(labels))
 
 
 def _beside_random(measured: Mapping[str, Any], evaluator: RolloutEvaluator) -> dict[str, Any]:
