@@ -149,19 +149,3 @@ def test_the_reward_of_cic_is_brute_force_over_the_whole_batch():
     np.testing.assert_allclose(
         reward_of(cic, batch).numpy(), np.log1p(nearest.mean(axis=1)), atol=1e-5
     )
-
-
-@pytest.mark.slow
-def test_skills_that_decide_the_transition_are_told():
-    """The skill says where on the ring to be, so up to log 9 nats can be had."""
-    cic = _cic(temperature=0.2)
-    rng = np.random.default_rng(0)
-    angle = np.arange(9) * 2 * np.pi / 9
-    told = (0.5 + 0.5 * np.stack([np.cos(angle), np.sin(angle)], axis=1)).astype(np.float32)
-    information = []
-    for _ in range(120):
-        batch = ring_batch(rng, n=60, skills=np.zeros((60, 2), np.float32))
-        batch.skills.copy_(torch.from_numpy(told[batch.index.numpy()]))
-        information.append(cic.update(batch)[1]["cic_information"])
-    assert np.mean(information[-10:]) > max(0.3, np.mean(information[:5]) + 0.3)
-    assert max(information) <= math.log(60)

@@ -50,19 +50,6 @@ def test_worlds_of_topogym_are_those_published(name, n_cells):
         assert env.n_cells == n_cells
 
 
-def test_the_names_of_topogym_are_those_of_its_roster():
-    benchmarks = pytest.importorskip("topogym.benchmarks")
-    from benchmarks.worlds.topogym import SMALL, WORLDS
-
-    assert len(set(WORLDS)) == 63
-    assert {*SMALL} <= {*WORLDS}
-    families = benchmarks.families("gridworld2d-v1")
-    found = {name: benchmarks.declared_family(name.partition("-")[0]) for name in WORLDS}
-    assert set(found.values()) == set(families)
-    for name, family in found.items():
-        assert int(name.partition("-")[2] or 0) in families[family]["sizes"]
-
-
 def test_every_cell_of_a_maze_is_where_it_lies():
     env = Maze(MAZES["medium"])
     for cell in env.free:

@@ -1,10 +1,9 @@
 """Runs on Ray and as jobs of Slurm, in the bits of local ones."""
 
-import os
 import shutil
 
 import pytest
-from short_runs import assert_bits_of_local_runs, runs_of, short_study, sittings
+from short_runs import assert_bits_of_local_runs, runs_of, short_study
 
 from rover.errors import ConfigurationError
 from rover_bench import executors
@@ -48,18 +47,3 @@ def test_tasks_of_ray_have_the_bits_of_local_runs(tmp_path):
             say=print,
             executor=_RayConfig(address="127.0.0.1:9"),
         )
-
-
-@pytest.mark.skipif("ROVER_TEST_SLURM" not in os.environ, reason="needs a running Slurm")
-def test_a_sweep_on_slurm_has_the_bits_of_local_runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    study = short_study(3, steps=60)
-    runs = runs_of(study, tmp_path / "jobs")
-    config = type(EXECUTORS["slurm"])(minutes=5, gigabytes=1.5)
-    finished, failures = execute(runs, jobs=2, say=print, executor=config)
-    assert (finished, failures) == (list(runs), {})
-    assert [sittings(run) for run in runs] == [1, 1, 1]
-    assert_bits_of_local_runs(runs, study, tmp_path / "local")
-    wrong = type(config)(partition="nowhere")
-    with pytest.raises(ConfigurationError, match="Slurm does not take it"):
-        execute(runs_of(study, tmp_path / "other"), jobs=1, say=print, executor=wrong)

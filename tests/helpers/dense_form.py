@@ -16,9 +16,6 @@ satisfy, enters only through the residual mass 1 − 1ᵀα, so the block form i
 
 An initial state's row has ψ = 0, and so predicts nothing. It serves as the place to which a
 terminal next state restarts: there M_π holds the initial weights.
-
-The cost is that of the paper: K + λI is factored once, and an evaluation solves with it for n right
-sides (2n³ operations), factors an (N+1)×(N+1) matrix (⅔n³), and uses that factor twice.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +23,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rover.errors import ConfigurationError
 from rover.operators.kernels import Kernel, cholesky_factor
 
 
@@ -40,7 +36,7 @@ class DenseEvaluation:
     coefficients: Tensor  # (N+1,) c_π of Theorem 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class DenseReference:
     """The paper's form of raw transitions, repetitions included."""
 
@@ -62,8 +58,7 @@ class DenseReference:
 
     def __post_init__(self) -> None:
         states = torch.cat([self.successors, self.starts])
-        if states.dtype != torch.float64:
-            raise ConfigurationError(f"features must be float64, not {states.dtype}")
+        assert states.dtype == torch.float64
         same_action = self.actions[:, None] == self.actions[None, :]
         matrix = self.kernel(self.inputs, self.inputs) * same_action
         matrix.diagonal().add_(self.ridge)
@@ -72,14 +67,9 @@ class DenseReference:
         gram[:n_rows, :n_rows] = self.kernel(states, states) + sink
         gram[n_rows, :n_rows] = gram[:n_rows, n_rows] = -sink
         gram[n_rows, n_rows] = sink
-        derived = {
-            "states": states,
-            "factor": cholesky_factor(matrix, "K + λI of the paper's form"),
-            "similarity": self.kernel(self.inputs, states),
-            "gram": gram,
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        self.states, self.gram = states, gram
+        self.factor = cholesky_factor(matrix, "K + λI of the paper's form")
+        self.similarity = self.kernel(self.inputs, states)
 
     def evaluate(self, policy_probs: Tensor) -> DenseEvaluation:
         """Theorem 1 for a policy (N, A) π(a | x'_j), the initial states last."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from same_files import assert_same
 
-from rover.storage import read_lines
 from rover_bench import load_study
 from rover_bench.execute import _work
 from rover_bench.study import Run
@@ -39,14 +38,7 @@ def runs_of(study: str, folder: Path) -> tuple[Run, ...]:
     return load_study({"name": "short", **tomllib.loads(study)}).cases()[0].runs(folder)
 
 
-def sittings(run: Run) -> int:
-    """How often the run was begun or taken up again."""
-    file = run.folder / "provenance.jsonl"
-    return len(read_lines(file)) if file.exists() else 0
-
-
 def assert_bits_of_local_runs(runs: Sequence[Run], study: str, folder: Path) -> None:
-    """Whether the runs have the bits of the same ones that are made here without a break."""
     for made, here in zip(runs, runs_of(study, folder), strict=True):
         assert _work(here, {}) is None
         names = ("metrics.jsonl", "summary.json", "policy.safetensors", "buffer.safetensors")
