@@ -61,19 +61,24 @@ class _LearnerConfig(BaseModel):
         return encoder_config(observations, architecture="learner", feature_dim=width)
 
 
-class DDPGConfig(_LearnerConfig):
+class _ActorConfig(_LearnerConfig):
+    """Settings of the learners that have an actor."""
+
+    update_every: PositiveInt = Field(2, description="environment steps between updates")
+    actor_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the actor")
+
+
+class DDPGConfig(_ActorConfig):
     """Settings of :class:`rover.learners.DiscreteDDPG`; the defaults are preset ``fast``."""
 
     PUBLISHED = {**_LARGE, "actor_learning_rate": 1e-4}
 
-    update_every: PositiveInt = Field(2, description="environment steps between updates")
-    actor_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the actor")
     entropy_coefficient: float = Field(
         0.0, ge=0, description="weight of the policy's entropy in the actor's objective"
     )
 
 
-class SACConfig(_LearnerConfig):
+class SACConfig(_ActorConfig):
     """Settings of :class:`rover.learners.DiscreteSAC`; the defaults are preset ``fast``."""
 
     PUBLISHED = {
@@ -83,8 +88,6 @@ class SACConfig(_LearnerConfig):
         "temperature_learning_rate": 1e-5,
     }
 
-    update_every: PositiveInt = Field(2, description="environment steps between updates")
-    actor_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the actor")
     initial_temperature: PositiveFloat = Field(0.1, description="α, the entropy's weight, at first")
     # Usual is 0.98, which keeps the policy nearly uniform.
     target_entropy_ratio: float = Field(
@@ -211,11 +214,9 @@ class _Learner(nn.Module):
         values = torch.stack(tuple(figures.values())).tolist()
         metrics = dict(zip(figures, values, strict=True))
         if not all(map(math.isfinite, values)):
-            listed = ", ".join(f"{name} {value}" for name, value in metrics.items())
             raise NonFiniteError(
-                f"update {self._optimizer.n_updates + 1} of {self.name} has {listed}: check that "
-                "rewards and observations are finite, or lower the learning rates or the scale of "
-                "the rewards"
+                f"update {self._optimizer.n_updates + 1} of {self.name} has {metrics}: check that "
+                "rewards and observations are finite, or lower the learning rates"
             )
         self._optimizer.apply()
         with torch.no_grad():
@@ -246,7 +247,7 @@ class DiscreteDDPG(_Learner):
         self,
         encoder: EncoderConfig,
         *,
-        config: DDPGConfig | SACConfig,
+        config: _ActorConfig,
         actor: nn.Module | None = None,
         actor_learning_rates: Mapping[str, float] | None = None,
         critic_encoder: Encoder | None = None,

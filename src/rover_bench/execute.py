@@ -29,9 +29,9 @@ from rover.finetuning import (
     AdaptConfig,
     FinetuneConfig,
     OfflineConfig,
+    Task,
     adapt,
     finetune,
-    make_task,
     resume_task,
     train_offline,
 )
@@ -302,7 +302,7 @@ def _make_agent(case: Case, **options: Any) -> Agent[Any]:
 
 def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
     case, start = run.case, run.source
-    env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward)
+    env = Task.make(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward)
     common: dict[str, Any] = {
         "seed": run.seed,
         "run_dir": run.folder,

@@ -188,7 +188,7 @@ def custom(module: nn.Module) -> Any:
         (lambda: ActionPredictor(2**15, 2**15, kind="silu", generator=None), "than 268,435,456"),
         (
             lambda: _features(BOX.model_copy(update={"high": (np.inf, 1.0)}), []),
-            "0 .*inf.* an 'mlp'",
+            "bounds .*inf.* an 'mlp'",
         ),
         (
             lambda: _features(ONE_HOT, np.zeros((3, 11))),

@@ -7,7 +7,7 @@ from transfer_cases import corridor
 from rover.baselines import make_agent
 from rover.envs import GOALS, make_env
 from rover.errors import ConfigurationError
-from rover.finetuning import Task, finetune, make_task, train_offline
+from rover.finetuning import Task, finetune, train_offline
 from rover.finetuning.run import _is_deterministic
 from rover.finetuning.tasks import best_return
 
@@ -31,7 +31,7 @@ BEST = {
 def test_best_returns_of_all_named_goals_are_those_of_shortest_paths():
     assert {(env_id, name) for env_id, named in GOALS.items() for name in named} == set(BEST)
     for (env_id, goal), expected in BEST.items():
-        assert best_return(make_task(env_id, goal=goal).make_env()) == expected
+        assert best_return(Task.make(env_id, goal=goal).make_env()) == expected
 
 
 def test_best_return_with_slips_is_the_value_of_the_best_policy():
@@ -46,7 +46,7 @@ def test_best_return_with_slips_is_the_value_of_the_best_policy():
 
 
 def test_the_best_return_is_known_where_dynamics_and_rewards_are():
-    task = make_task("rover/Grid-v0", {"layout": "S...."}, goal="4,0", reward="dense")
+    task = Task.make("rover/Grid-v0", {"layout": "S...."}, goal="4,0", reward="dense")
     assert best_return(task.make_env()) == -(3 + 2 + 1)
     assert best_return(gym.make("FrozenLake-v1")) == pytest.approx(0.744, abs=1e-3)
     scaled = gym.wrappers.TransformReward(task.make_env(), lambda reward: 2.0 * float(reward))
@@ -68,10 +68,10 @@ def test_where_one_episode_is_exact():
 
 def test_task_of_an_environment_makes_it_again():
     for goal in ("room5", "21,4", (21, 4)):
-        task = make_task("rover/MultiRooms-v0", {"observation": "onehot"}, goal=goal)
+        task = Task.make("rover/MultiRooms-v0", {"observation": "onehot"}, goal=goal)
         assert (task.env_kwargs["goal"], task.name) == ([21, 4], "room5")
         assert Task.model_validate_json(task.model_dump_json()) == task
-    task = make_task(
+    task = Task.make(
         "rover/MultiRooms-v0",
         {"observation": "onehot", "rooms": 4},
         goal="room2",
@@ -99,13 +99,13 @@ ROOMS = "rover/MultiRooms-v0"
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_task(ROOMS, goal="rom5"), f"unknown goal 'rom5' of {ROOMS}: .* mean 'room5'"),
+        (lambda: Task.make(ROOMS, goal="rom5"), f"unknown goal 'rom5' of {ROOMS}: .* mean 'room5'"),
         (
-            lambda: make_task(ROOMS, reward="dense"),
+            lambda: Task.make(ROOMS, reward="dense"),
             "is a distance to a goal, and the task has none",
         ),
-        (lambda: make_task(ROOMS, goal="room5", horizon=26), "27 steps away, but .* ends after 26"),
-        (lambda: make_task("FrozenLake-v1", goal="1,1"), "unexpected keyword argument .goal."),
+        (lambda: Task.make(ROOMS, goal="room5", horizon=26), "27 steps away, but .* ends after 26"),
+        (lambda: Task.make("FrozenLake-v1", goal="1,1"), "unexpected keyword argument .goal."),
     ],
 )
 def test_what_is_no_task(make, message):

@@ -12,7 +12,7 @@ from rover import Rover, make_agent, solve
 from rover.data import Buffer, Collector
 from rover.envs import make_env
 from rover.features import encoder_config
-from rover.finetuning import Task, make_task
+from rover.finetuning import Task
 from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork, ValuePolicy
 from rover.training.environments import observations_of
 
@@ -39,19 +39,15 @@ QUICK: Mapping[str, Any] = {
 
 def corridor(observation: str = "onehot", **changes: Any) -> Task:
     kwargs = {"length": LENGTH, "observation": observation}
-    return make_task("rover/Corridor-v0", kwargs, **{"goal": GOAL, "horizon": 30, **changes})
+    return Task.make("rover/Corridor-v0", kwargs, **{"goal": GOAL, "horizon": 30, **changes})
 
 
 @cache
 def coverage_policy(observation: str = "onehot") -> CoveragePolicy:
     """ROVER's policy of the corridor; it is not to be changed."""
     kwargs = {"length": LENGTH, "observation": observation, "horizon": 30}
-    learned = {"representation": "info_nce", "feature_dim": 12, "batch_size": 32}
-    encoder: dict[str, Any] = {
-        "onehot": {**learned, "hidden_sizes": (16,)},
-        "pixels": learned,
-        "state": {},  # these observations are used as they are
-    }[observation]
+    encoder: dict[str, Any] = {"representation": "info_nce", "feature_dim": 12, "batch_size": 32}
+    encoder |= {"hidden_sizes": (16,)} if observation == "onehot" else {}
     agent = Rover("rover/Corridor-v0", env_kwargs=kwargs, seed=0, policy_every=100, **encoder)
     policy = agent.learn(200).policy
     assert isinstance(policy, CoveragePolicy)
@@ -89,9 +85,9 @@ def stop_at(step: int) -> Any:
     return callback
 
 
-def solved_policy(observation: str = "onehot") -> ValuePolicy:
+def solved_policy() -> ValuePolicy:
     """What random actions are enough to plan for in the corridor."""
-    env = corridor(observation).make_env()
+    env = corridor().make_env()
     return solve(make_agent("random", env, seed=0, evaluation_episodes=1).learn(200), env)
 
 

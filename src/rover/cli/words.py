@@ -182,7 +182,7 @@ class Making:
 
 def task_of(path: Path, pairs: Pairs) -> Task:
     """The task that --task describes, on the environment of the pretrained run in `path`."""
-    from rover.finetuning import make_task
+    from rover.finetuning import Task
     from rover.storage import read_run_config
 
     run_config = read_run_config(path, kind="pretrain")
@@ -191,4 +191,4 @@ def task_of(path: Path, pairs: Pairs) -> Task:
     task = {choose("key of --task", key, _TASK_KEYS): value for key, value in pairs}
     if "goal" in task:
         task["goal"] = str(task["goal"])
-    return make_task(env_id, run_config.env_kwargs, **task)
+    return Task.make(env_id, run_config.env_kwargs, **task)

@@ -171,15 +171,9 @@ def tried(module: nn.Module, name: str, shape: tuple[int, ...], dtype: Any) -> A
         with torch.no_grad():
             return module(as_tensor(np.zeros(shape, dtype)))
     except Exception as error:
-        order = ""
-        if len(shape) == 4:
-            order = (
-                ". Images come as (n, height, width, channels), not scaled: begin its forward with "
-                "observations.permute(0, 3, 1, 2).float() / 255"
-            )
         raise ConfigurationError(
             f"{name} failed on observations of shape {shape} and dtype {dtype}, as the environment "
-            f"returns them: {error}{order}"
+            f"returns them (images height by width by channels, not scaled): {error}"
         ) from error
 
 
@@ -366,12 +360,10 @@ class _RawEncoder(Encoder):
         if config.kind == "identity":
             return
         low, high = (np.array(bounds, np.float64) for bounds in (config.low, config.high))
-        unusable = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
-        if unusable.any():
-            i = int(unusable.argmax())
+        if not (np.isfinite(high - low) & (low < high)).all():
             raise ConfigurationError(
-                f"dimension {i} has bounds [{low[i]}, {high[i]}]: a 'scale' encoder needs finite "
-                "low < high; give the range that the data covers, or use an 'mlp' encoder"
+                f"bounds {low} and {high}: a 'scale' encoder needs finite low < high; give the "
+                "range that the data covers, or use an 'mlp' encoder"
             )
         self.register_buffer("low", torch.from_numpy(low))
         self.register_buffer("width", torch.from_numpy(high - low))

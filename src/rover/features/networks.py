@@ -37,7 +37,10 @@ def as_tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype | None = None) ->
     divided by 255, stay as they are.
     """
     if isinstance(array, Tensor):
-        return array if dtype in (None, array.dtype) else _cast(array, dtype)
+        if dtype is None or dtype == array.dtype:
+            return array
+        cast = array.to(dtype)
+        return cast if dtype.is_floating_point or bool((cast == array).all()) else array
     array = np.asarray(array)
     # Policies and encoders are called by users, with whatever an environment of theirs returned.
     if array.dtype.kind not in "biuf":
@@ -47,11 +50,6 @@ def as_tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype | None = None) ->
     # torch would warn of memory that must not be written to.
     tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     return as_tensor(tensor, dtype)
-
-
-def _cast(observations: Tensor, dtype: torch.dtype) -> Tensor:
-    cast = observations.to(dtype)
-    return cast if dtype.is_floating_point or bool((cast == observations).all()) else observations
 
 
 def input_statistics(

@@ -146,12 +146,10 @@ class LaggedSums:
         self._origin: Tensor | None = None  # near the mean, so that nothing cancels
         self._sum = torch.zeros(size, dtype=torch.float64)  # of both ends of the pairs
         self._square = torch.zeros(size, size, dtype=torch.float64)
-        # Of [d, p], of actions [in the lag, before it], and their products.
-        self._change = torch.zeros(2 * size, dtype=torch.float64)
-        self._changes = torch.zeros(2 * size, 2 * size, dtype=torch.float64)
-        self._action = torch.zeros(2 * n_actions, dtype=torch.float64)
-        self._actions = torch.zeros(2 * n_actions, 2 * n_actions, dtype=torch.float64)
-        self._effects = torch.zeros(2 * n_actions, 2 * size, dtype=torch.float64)
+        # Of [d, p, actions in the lag, actions before it], and of their products.
+        width = 2 * (size + n_actions)
+        self._first = torch.zeros(width, dtype=torch.float64)
+        self._second = torch.zeros(width, width, dtype=torch.float64)
 
     def add(self, earlier: Tensor, before: Tensor, after: Tensor, actions: Tensor) -> None:
         """Take in pairs.
@@ -168,43 +166,39 @@ class LaggedSums:
         # these.
         if self._origin is None:
             self._origin = before.mean(dim=0)
-        change = torch.cat([after - before, before - earlier], dim=1)
+        joint = torch.cat([after - before, before - earlier, actions], dim=1)
         before, after = before - self._origin, after - self._origin
         self.n += len(before)
         self._sum += before.sum(dim=0) + after.sum(dim=0)
         # Both ends of a pair count, so that C is the covariance of the images and not of the
         # earlier ones alone.
         self._square += before.T @ before + after.T @ after
-        self._change += change.sum(dim=0)
-        self._changes += change.T @ change
-        self._action += actions.sum(dim=0)
-        self._actions += actions.T @ actions
-        self._effects += actions.T @ change
+        self._first += joint.sum(dim=0)
+        self._second += joint.T @ joint
 
     def covariances(self) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (p,), covariance C (p, p) and mean square change E[d dᵀ] (p, p), of n ≥ 1 pairs."""
         assert self._origin is not None
         mean, p = self._sum / (2 * self.n), len(self._sum)
         square = self._square / (2 * self.n) - torch.outer(mean, mean)
-        return self._origin + mean, square, self._changes[:p, :p] / self.n
+        return self._origin + mean, square, self._second[:p, :p] / self.n
 
     def effects(self) -> tuple[Tensor, Tensor]:
         """Covariance (p, p) of the changes that those before do not foretell, and the part of it
         that is linear in the actions."""
-        change, action, p = self._change / self.n, self._action / self.n, len(self._sum)
-        changes = self._changes / self.n - torch.outer(change, change)
-        actions = self._actions / self.n - torch.outer(action, action)
-        effects = self._effects / self.n - torch.outer(action, change)
-        before = float(changes[p:, p:].trace())
-        lasting = float(changes[:p, p:].trace()) / before if before else 0.0
+        first, p = self._first / self.n, len(self._sum)
+        second = self._second / self.n - torch.outer(first, first)
+        before = float(second[p : 2 * p, p : 2 * p].trace())
+        lasting = float(second[:p, p : 2 * p].trace()) / before if before else 0.0
         lasting = min(max(lasting, 0.0), 1.0)
         own, each = (torch.eye(size, dtype=torch.float64) for size in (p, self.n_actions))
-        of_changes, of_actions = torch.cat([own, -lasting * own]), torch.cat([each, lasting * each])
-        changes = of_changes.T @ changes @ of_changes
-        actions = of_actions.T @ actions @ of_actions
+        of_both: Tensor = torch.block_diag(  # type: ignore[no-untyped-call]
+            torch.cat([own, -lasting * own]), torch.cat([each, lasting * each])
+        )
+        second = of_both.T @ second @ of_both
+        changes, actions, effects = second[:p, :p], second[p:, p:], second[p:, :p]
         # Shares of actions add up to the lag: without a prior their covariance has no inverse.
-        actions += _PRIOR * actions.diagonal().mean() * each
-        effects = of_actions.T @ effects @ of_changes
+        actions = actions + _PRIOR * actions.diagonal().mean() * each
         return changes, effects.T @ torch.linalg.pinv(actions, hermitian=True) @ effects
 
 

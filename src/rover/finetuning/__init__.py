@@ -9,7 +9,7 @@ from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.learn import adapt, finetune, resume_task, train_offline
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import TaskResult
-from rover.finetuning.tasks import Task, check_rewarded, make_task
+from rover.finetuning.tasks import Task, check_rewarded
 
 __all__ = [
     "AdaptConfig",
@@ -21,7 +21,6 @@ __all__ = [
     "adapt",
     "check_rewarded",
     "finetune",
-    "make_task",
     "resume_task",
     "train_offline",
 ]

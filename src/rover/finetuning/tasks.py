@@ -59,6 +59,42 @@ class Task(BaseModel):
     goal_name: str | None = None
 
     @staticmethod
+    def make(
+        env_id: str,
+        env_kwargs: Mapping[str, Any] | None = None,
+        *,
+        goal: str | Cell | None = None,
+        reward: str = "sparse",
+        horizon: int | None = None,
+    ) -> Task:
+        """Check the settings of a task.
+
+        Args:
+            env_id: id of the environment.
+            env_kwargs: its keyword arguments.
+            goal: a name in :data:`rover.envs.GOALS`, (x, y), ``"x,y"``, or None for the reward of
+                the environment itself.
+            reward: ``"sparse"`` (−1 per step, 0 at the goal) or ``"dense"`` (minus the distance).
+            horizon: steps after which an episode is truncated.
+
+        Raises:
+            ConfigurationError: an unknown goal (with the nearest known one), a reward without a
+                goal, or a value out of range.
+        """
+        if goal is None and reward != "sparse":
+            raise ConfigurationError(
+                f"reward={reward!r} is a distance to a goal, and the task has none; give goal=..."
+            )
+        choose("reward", reward, ("sparse", "dense"))
+        settings, name = dict(env_kwargs or {}), None
+        if goal is not None:
+            name, settings["goal"] = resolve_goal(env_id, goal)
+            settings["reward"] = reward
+        if horizon is not None:
+            settings["horizon"] = whole_number("horizon", horizon)
+        return Task(env_id=env_id, env_kwargs=settings, goal_name=name)
+
+    @staticmethod
     def of(given: GivenEnv) -> Task | None:
         """The task that an environment is; None for one that cannot be made again from its id."""
         environment = Environment.of(given)
@@ -98,42 +134,6 @@ class Task(BaseModel):
                     f"ends after {grid.horizon}; choose a nearer cell or a longer horizon"
                 )
         return env
-
-
-def make_task(
-    env_id: str,
-    env_kwargs: Mapping[str, Any] | None = None,
-    *,
-    goal: str | Cell | None = None,
-    reward: str = "sparse",
-    horizon: int | None = None,
-) -> Task:
-    """Check the settings of a task.
-
-    Args:
-        env_id: id of the environment.
-        env_kwargs: its keyword arguments.
-        goal: a name in :data:`rover.envs.GOALS`, (x, y), ``"x,y"``, or None for the environment's
-            own reward.
-        reward: ``"sparse"`` (−1 per step, 0 at the goal) or ``"dense"`` (minus the distance).
-        horizon: steps after which an episode is truncated.
-
-    Raises:
-        ConfigurationError: an unknown goal (with the nearest known one), a goal or reward for an
-            environment without a map, or a value out of range.
-    """
-    if goal is None and reward != "sparse":
-        raise ConfigurationError(
-            f"reward={reward!r} is a distance to a goal, and the task has none; give goal=..."
-        )
-    choose("reward", reward, ("sparse", "dense"))
-    settings, name = dict(env_kwargs or {}), None
-    if goal is not None:
-        name, settings["goal"] = resolve_goal(env_id, goal)
-        settings["reward"] = reward
-    if horizon is not None:
-        settings["horizon"] = whole_number("horizon", horizon)
-    return Task(env_id=env_id, env_kwargs=settings, goal_name=name)
 
 
 def best_return(env: gym.Env[Any, Any]) -> float | None:
