@@ -155,11 +155,11 @@ def test_exact_states_share_the_places_that_they_cover():
 def test_a_net_prices_novelty_by_what_is_covered(cover):
     agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
     model = agent._explorers[-1].model
-    model.novelty_rows()
-    here = model.net.landmarks[:3].copy()
+    model.fit()
+    here = model.rows().landmarks[:3].copy()
     there = here.copy()
     there[:, 1] += 7.0
-    novelty = model.dynamics.novelty
+    novelty = model.novelty
     np.testing.assert_array_equal(novelty(here), novelty(there))
     if cover == (0,):
         there[:, 0] += 7.0

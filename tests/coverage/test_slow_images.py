@@ -154,14 +154,14 @@ def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp
 def test_policies_of_noisy_images_repeat_no_noise_and_explorations_correct_as_before():
     agent = Rover(Disc(), seed=0, n_landmarks=40, **QUICK).learn(200)
     explored = agent._representation.landmarks(40)
-    explored.novelty_rows()
+    explored.fit()
     correction = explored.dynamics._residuals[:, :, :-1].clone()
     assert correction.any()
     planned, _ = agent._plan()
     assert planned.basis is not None
     assert len(planned.basis) <= 40
     assert not explored.dynamics._residuals[:, :, :-1].any()
-    explored.novelty_rows()
+    explored.fit()
     assert explored.dynamics._residuals[:, :, :-1].equal(correction)
 
 

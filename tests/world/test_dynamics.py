@@ -42,8 +42,9 @@ def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, La
             buffer.add_start(there)
         here = there
         if price_every and row > 50 and row % price_every == 0:
-            novelty_rows = grown.novelty_rows()
-            grown.ahead(here, novelty_rows.novelty[:, 0])
+            grown.fit()
+            rows = grown.rows()
+            grown.ahead(here, rows, grown.novelty(rows.landmarks))
     return buffer, grown
 
 
@@ -89,14 +90,14 @@ def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(seed, n_ste
     stored.load_state(buffer.state())
     made = []
     for model in (grown, place_model(stored)):
-        model.forget()
-        novelty_rows = model.novelty_rows()
-        onward, novelty = model.ahead(0, novelty_rows.novelty[:, 0])
+        model.fit()
+        rows = model.rows()
+        onward, novelty = model.ahead(0, rows, model.novelty(rows.landmarks))
         made.append(
             [
-                novelty_rows.novelty,
-                novelty_rows.rows.ahead,
-                novelty_rows.rows.onward.toarray(),
+                model.novelty(rows.ahead),
+                rows.ahead,
+                rows.onward.toarray(),
                 onward,
                 novelty,
             ]

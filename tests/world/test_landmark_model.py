@@ -127,7 +127,7 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
                     one.cells.landmarks,
                     one._tries,
                     one._begins,
-                    one.net.landmarks,
+                    rows.landmarks,
                     rows.onward.toarray(),
                     rows.end,
                     rows.sink,
@@ -138,7 +138,7 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
     for first, second in zip(*made, strict=True):
         np.testing.assert_array_equal(first, second)
     assert len(grown.cells) <= largest
-    assert len(grown.net) <= largest - 4 or largest > 12
+    assert len(rows.landmarks) <= largest - 4 or largest > 12
     assert grown._tries.sum() == n_steps
 
 
@@ -148,20 +148,43 @@ def test_a_net_of_a_policy_is_its_own_and_bounded():
     coarse.fit()
     before = coarse.rows()
     for largest in (25, 10):
-        finer = coarse.finer(largest)
-        rows = finer.rows()
-        assert 10 // 2 < len(finer.net) <= largest
+        rows = coarse.rows(largest)
+        assert 10 // 2 < len(rows.landmarks) <= largest
         mass = rows.onward.sum(axis=1) + rows.end + rows.sink
         np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
-    assert len(coarse.finer(25).net) > len(coarse.net)
-    # The explorer's places and rows are what they were.
+    assert len(coarse.rows(25).landmarks) > len(before.landmarks)
+    # The explorer's landmarks and rows are what they were.
     np.testing.assert_array_equal(coarse.rows().ahead, before.ahead)
 
 
-def test_a_plan_of_many_actions_has_fewer_landmarks():
-    buffer = Buffer((2,), np.float64, 40)
-    assert place_model(buffer)._affordable(600) == 200
-    assert place_model(buffer)._affordable(50) == 50
+def test_landmarks_of_later_rows_go_on_from_earlier_ones_until_there_are_too_many():
+    _, grown = wander(3, 112)
+    grown.fit()
+    before = grown.rows()
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        here = int(grown.buffer.successors[-1])
+        reached = grown.buffer.observations.rows[here] + rng.normal(size=2) * 0.3
+        reached = grown.buffer.observations.intern(reached)
+        grown.buffer.add(here, int(rng.integers(2)), reached, False, False)
+    assert net.units_due(152) == 112, "units are those of before"
+    grown.fit()
+    after = grown.rows()
+    grown._largest = len(before.landmarks) // 2
+    fewer = grown.rows()
+    assert len(after.landmarks) > len(before.landmarks)
+    assert after.continues(before)
+    assert not fewer.continues(before)
+
+
+def test_a_plan_of_many_actions_has_fewer_landmarks(monkeypatch):
+    _, grown = wander(0, 300)
+    grown.fit()
+    assert len(grown.rows(60).landmarks) > 30
+    for fewest, most in ((5, 20), (30, 30)):
+        bounds = model.LANDMARKS._replace(most_predicted=20 * N_ACTIONS, fewest=fewest)
+        monkeypatch.setattr(model, "LANDMARKS", bounds)
+        assert most - 10 < len(grown.rows(60).landmarks) <= most
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -195,8 +218,11 @@ def test_predictions_by_brute_force(seed):
 def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed():
     buffer, grown = wander(0, 150)
     grown.fit()
-    grown.rows()
-    values, place = np.ones(len(grown.net)), buffer.observations.rows[buffer.successors[-1]].copy()
+    rows = grown.rows()
+    values, place = (
+        np.ones(len(rows.landmarks)),
+        buffer.observations.rows[buffer.successors[-1]].copy(),
+    )
     here = int(buffer.successors[-1])
     for action, change, idle in [
         (0, 1e-6, [0]),
@@ -209,24 +235,24 @@ def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed(
         there = buffer.observations.intern(place)
         buffer.add(here, action, there, False, False)
         here = there
-        for worth in grown.ahead(here, values):
+        for worth in grown.ahead(here, rows, values):
             np.testing.assert_array_equal(np.flatnonzero(worth == 0.0), idle)
     there = buffer.observations.intern(place + 1.0)
     buffer.add(here, 2, there, False, True)
     buffer.add_start(there)
-    assert (grown.ahead(there, values)[0] > 0.0).all(), "another episode"
+    assert (grown.ahead(there, rows, values)[0] > 0.0).all(), "another episode"
 
 
 def test_at_the_same_observation_what_was_tried_least_is_next():
     buffer, grown = wander(0, 150)
     grown.fit()
-    grown.rows()
-    values, here = np.ones(len(grown.net)), int(buffer.successors[-1])
+    rows = grown.rows()
+    values, here = np.ones(len(rows.landmarks)), int(buffer.successors[-1])
     far = buffer.observations.intern(buffer.observations.rows[here] + 1.0)
     tries = np.zeros(N_ACTIONS, np.int64)
     rng = np.random.default_rng(0)
     for _ in range(12):
-        onward, novelty = grown.ahead(here, values)
+        onward, novelty = grown.ahead(here, rows, values)
         for worth in (onward, novelty):
             np.testing.assert_array_equal(worth > 0.0, tries == tries.min())
         action = int(rng.choice(np.flatnonzero(onward > 0.0)))
@@ -284,7 +310,7 @@ def test_a_plan_is_worth_what_policy_iteration_says():
     buffer, grown = wander(0, 150)
     explorer = LandmarkExplorer(grown, buffer)
     action = explorer.act(0, np.random.default_rng(0))
-    rows, gamma = grown.novelty_rows().rows, explorer.settings.discount
+    rows, gamma = explorer._rows, explorer.settings.discount
     gamma **= ACTION_REPEAT
     gains = (1.0 - gamma) * grown.dynamics.novelty(rows.ahead).reshape(-1, N_ACTIONS)
     size = len(rows.start)

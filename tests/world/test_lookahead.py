@@ -43,7 +43,8 @@ def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
     unbounded = lookahead.Beam(length=4, width=100_000, most_branches=100_000, cell=1e-6)
     monkeypatch.setattr(lookahead, "BEAM", unbounded)
     buffer, model = rolled(seed, 200)
-    model.novelty_rows()
+    model.fit()
+    model.dynamics.visit(len(model.buffer))
     begin = model.point(int(buffer.successors[-1]))
     sequence = way_of(model, begin)
     every = {
@@ -55,7 +56,8 @@ def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
 
 def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
     buffer, model = rolled(5, 300)
-    model.novelty_rows()
+    model.fit()
+    model.dynamics.visit(len(model.buffer))
     begin = model.point(int(buffer.successors[-1]))
     sequence = way_of(model, begin)
     worth, points = worth_of(model, begin, sequence.actions)
@@ -67,7 +69,8 @@ def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
 
 def test_points_that_a_way_has_passed_count_as_visited():
     _, model = rolled(1, 200)
-    model.novelty_rows()
+    model.fit()
+    model.dynamics.visit(len(model.buffer))
     novelty, points = model.dynamics.novelty, np.array([[0.5, 0.1], [9.0, 9.0]])
     far = points[:, None] + 1e3
     np.testing.assert_array_equal(novelty(points, far), novelty(points))
@@ -77,7 +80,8 @@ def test_points_that_a_way_has_passed_count_as_visited():
 
 def test_no_way_begins_with_an_action_that_has_just_changed_nothing():
     buffer, model = rolled(2, 200)
-    model.novelty_rows()
+    model.fit()
+    model.dynamics.visit(len(model.buffer))
     begin = model.point(int(buffer.successors[-1]))
     free = way_of(model, begin).actions[0]
     others = [action for action in range(3) if action != free]

@@ -31,9 +31,10 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
 from rover.world.counts import Counts
-from rover.world.dynamics import ACTION_REPEAT, MISSED
+from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
 from rover.world.lookahead import ActionSequence
 from rover.world.model import LandmarkModel
+from rover.world.rows import Rows
 from rover.world.sampled import ContactSearch
 from rover.world.values import Values, exploration_values
 from rover.world.world import World
@@ -208,7 +209,8 @@ class LandmarkExplorer:
     def forget_plan(self) -> None:
         """Plan anew before the next action: nothing that is not in the buffer is kept."""
         self._plan: Values | None = None
-        self._n_planned = 0
+        self._rows: Rows | None = None
+        self._n_planned = self._n_fitted = 0
         self._begin_episode()
 
     def _begin_episode(self) -> None:
@@ -230,14 +232,14 @@ class LandmarkExplorer:
             action = self._contacts.act(observation, rng)
             if action is not None:
                 return action
-        plan, most = self._current_plan(), self.settings.most_planned
+        (plan, rows), most = self._current_plan(), self.settings.most_planned
         if self._search or (self._search is None and len(self.model.kept) > most):
-            self._look_ahead(observation, plan)
+            self._look_ahead(observation, plan, rows)
             return self._path.pop()
-        onward, novelty = self.model.ahead(observation, plan.states)
+        onward, novelty = self.model.ahead(observation, rows, plan.states)
         return _drawn_best((1.0 - self._discount) * novelty + self._discount * onward, rng)
 
-    def _look_ahead(self, observation: int, plan: Values) -> None:
+    def _look_ahead(self, observation: int, plan: Values, rows: Rows) -> None:
         """Search for an action sequence where there is none, or its first action led elsewhere."""
         point, settings = self.model.point(observation), self.settings
         if len(self._path) == ACTION_REPEAT and self._sequence is not None:
@@ -247,21 +249,28 @@ class LandmarkExplorer:
                 self._path.clear()
         if not self._path:
             self._sequence = self.model.most_novel_sequence(
-                observation, plan.states, self._discount
+                observation, rows, plan.states, self._discount
             )
             actions = self._sequence.actions[settings.followed - 1 :: -1]
             self._path = np.repeat(actions, ACTION_REPEAT).tolist()
             if self._sequence.alive < settings.safe:  # averted step by step, not three at a time
                 del self._path[:-1]
 
-    def _current_plan(self) -> Values:
-        """The plan, made anew when due, from the last one's values where its landmarks go on."""
-        settings, latest = self.settings, self._plan
-        n_new = len(self._buffer) - self._n_planned
-        if latest is None or n_new >= max(settings.every, settings.renewed * self._n_planned):
-            rows, novelty, continues = self.model.novelty_rows()
+    def _current_plan(self) -> tuple[Values, Rows]:
+        """The plan and its rows, made anew when due, from the last one's values where its landmarks
+        go on; rows are a fiftieth of the data old at most, novelty is up to date."""
+        settings, latest, rows, n = self.settings, self._plan, self._rows, len(self._buffer)
+        is_due = n - self._n_planned >= max(settings.every, settings.renewed * self._n_planned)
+        if rows is None or latest is None or is_due:
+            if rows is None or n >= self._n_fitted * (1.0 + STALE):
+                self.model.fit()
+                self._rows, self._n_fitted, before = self.model.rows(), n, rows
+                rows = self._rows
+                if before is not None and not rows.continues(before):
+                    latest = None
+            novelty = self.model.novelty(rows.ahead).reshape(len(rows.start), -1)
             begin = np.zeros(len(novelty))
-            if continues and latest is not None:
+            if latest is not None:
                 begin[: len(latest.states)] = latest.states
             self._plan = latest = exploration_values(
                 (1.0 - self._discount) * novelty,
@@ -272,8 +281,8 @@ class LandmarkExplorer:
                 tolerance=settings.tolerance,
                 sweeps=settings.sweeps,
             )
-            self._n_planned = len(self._buffer)
-        return latest
+            self._n_planned = n
+        return latest, rows
 
 
 def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:

@@ -31,7 +31,7 @@ from rover.operators import (
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
-from rover.world.net import MOST_ROWS
+from rover.world.net import MOST_ROWS, nearest
 from rover.world.rows import Rows
 
 _FEW_NEW = 0.03
@@ -115,33 +115,32 @@ def state_planning_model(
 
 
 def landmark_planning_model(
-    landmarks: LandmarkModel, encoder: Encoder, cover: Cover, *, most: int
+    model: LandmarkModel, encoder: Encoder, cover: Cover, *, most: int
 ) -> tuple[PlanningModel, Encoder]:
     """The planning model of landmarks, and the encoder in their units.
 
     Args:
-        landmarks: the model, which is fitted to all transitions.
+        model: of all transitions, to which it is fitted.
         encoder: of the features that landmarks lie in.
         cover: the target distribution.
         most: landmarks; more where the dynamics model explains almost all motion.
     """
-    landmarks.forget()
-    landmarks.fit(repeats_noise=False)
-    if landmarks.dynamics.unexplained <= MOST_UNEXPLAINED:
+    model.fit(repeats_noise=False)
+    if model.dynamics.unexplained <= MOST_UNEXPLAINED:
         most = round(_FINER * most)
-    model = landmarks.finer(most)
-    rows, net = model.rows(), model.net
-    groups, target = model.coverage_groups(net.landmarks), None
+    rows = model.rows(most)
+    assert rows.landmarks is not None
+    groups, target = model.coverage_groups(rows.landmarks), None
     if cover.has_target:
         some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
-        owner = net.nearest(model.points(some), 1)[1][:, 0]
+        owner = nearest(rows.tree, model.points(some), 1)[1][:, 0]
         target = cover.target(groups, some, owner)
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]
     units = np.full(encoder.feature_dim, np.inf)  # of noise
     units[kept] = model.scale[seen]
-    basis = torch.zeros(len(net), encoder.feature_dim, dtype=torch.float64)
-    basis[:, kept] = torch.from_numpy(net.landmarks[:, seen])
+    basis = torch.zeros(len(rows.landmarks), encoder.feature_dim, dtype=torch.float64)
+    basis[:, kept] = torch.from_numpy(rows.landmarks[:, seen])
     planned = replace(
         _on_rows(rows, basis, groups, target),
         n_pairs=model.n_pairs,

@@ -84,10 +84,8 @@ class Representation:
         return {}
 
     def renew(self) -> dict[str, float]:
-        """Make the features, and rows of landmarks, anew before a policy; returns metrics."""
+        """Make the features anew before a policy; returns metrics."""
         self.forget()
-        if self._model is not None:
-            self._model.forget()
         return {}
 
     def forget(self) -> None:

@@ -12,7 +12,6 @@ episode leads to where episodes begin. Each row sums to one, so that every plan 
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,8 +21,7 @@ import numpy as np
 from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.operators.kernels import interpolation_weights
-from rover.world.dynamics import STALE, DynamicsModel
+from rover.world.dynamics import DynamicsModel
 from rover.world.lookahead import ActionSequence, most_novel_sequence
 from rover.world.net import (
     COVERAGE_LAG,
@@ -32,39 +30,27 @@ from rover.world.net import (
     GROWTH,
     MOST_ROWS,
     Net,
-    neighbourhood,
+    between,
     sparse_rows,
     time_units,
     units_due,
 )
 from rover.world.regression import USUAL_FIT, Fit, terminations_due
-from rover.world.rows import NoveltyRows, Rows
+from rover.world.rows import Rows
 
 
 class Landmarks(NamedTuple):
-    """Settings of cells and landmarks.
+    """Settings of cells and landmarks."""
 
-    Attributes:
-        radius: of the landmarks of plans, at first, and 3/2 of the radius of cells.
-        most_cells: more make the radius grow.
-        most: landmarks of a plan that is made every few steps; more make the radius grow.
-        most_predicted, fewest: ends of actions that a plan is made of, at most, but for so few
-            landmarks.
-        sink: λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass.
-        near: landmarks that a point between them is interpolated from.
-        fine_growth: of the radius of landmarks which are made anew each time.
-        unmoved: share of a usual change below which a state stays what it was.
-    """
-
-    radius: float = 0.3
-    most_cells: int = 2000
-    most: int = 600
-    most_predicted: int = 8000
+    radius: float = 0.3  # of the landmarks of plans, at first, and 3/2 of the radius of cells
+    most_cells: int = 2000  # more make the radius grow
+    most: int = 600  # landmarks of a plan that is made every few steps
+    most_predicted: int = 8000  # ends of actions of a plan, but for so few landmarks:
     fewest: int = 100
-    sink: float = 1e-4
-    near: int = 4
-    fine_growth: float = 1.1
-    unmoved: float = 0.1
+    sink: float = 1e-4  # λ: it has λ / (1 + λ) of each step, so that rounding creates no mass
+    near: int = 4  # landmarks that a point between them is interpolated from
+    fine_growth: float = 1.1  # of the radius of landmarks that are chosen for a single plan
+    unmoved: float = 0.1  # share of a usual change below which a state stays what it was
 
 
 LANDMARKS = Landmarks()
@@ -82,7 +68,7 @@ class LandmarkModel:
         points: from observations of the buffer (n,), and the number of its first transitions that
             features may be learned from, to features (n, d), and which columns are to be covered;
             None: all.
-        largest: most landmarks of a plan.
+        largest: most landmarks of an exploration plan.
         fit: settings of displacements.
 
     Attributes:
@@ -91,7 +77,6 @@ class LandmarkModel:
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to coverage's; 0 for dimensions not covered.
         cells: the net of cells.
-        net: the net of landmarks, made of the cells.
         dynamics: the dynamics model, and what is novel.
     """
 
@@ -99,7 +84,6 @@ class LandmarkModel:
     scale: FloatArray
     cells: Net
     dynamics: DynamicsModel
-    _net_priced: Net | None = None
 
     def __init__(
         self,
@@ -109,16 +93,9 @@ class LandmarkModel:
         largest: int = LANDMARKS.most,
         fit: Fit = USUAL_FIT,
     ) -> None:
-        self.buffer = buffer
-        self._largest = self._affordable(largest)
+        self.buffer, self._largest = buffer, largest
         self._points_of, self._fit = points, fit
-        self._units_from = self._n = 0
-        self.forget()
-
-    def forget(self) -> None:
-        """Make rows anew for the next plan: nothing that is not in the buffer is kept."""
-        self._rows: Rows | None = None
-        self._n_fitted = 0
+        self._units_from = 0
 
     @property
     def is_ready(self) -> bool:
@@ -130,8 +107,24 @@ class LandmarkModel:
         """Number of pairs of a cell and an action that were tried."""
         return int(np.count_nonzero(self._tries))
 
-    def _take_in(self) -> None:
-        """Add the transitions that are new to the sums."""
+    def points(self, observations: IntArray) -> FloatArray:
+        """Observations of the buffer (n,) as points (n, k), in units of the model."""
+        features, _ = self._points_of(observations, self._units_from)
+        return np.asarray(features[:, self.kept] / self.scale)
+
+    def point(self, observation: int) -> FloatArray:
+        """An observation of the buffer, by its index, as a point (k,)."""
+        return np.asarray(self.points(np.array([observation]))[0])
+
+    def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Points, actions and changes of transitions."""
+        buffer = self.buffer
+        begins, ends = self.points(buffer.inputs[rows]), self.points(buffer.successors[rows])
+        return begins, buffer.actions[rows], ends - begins
+
+    def fit(self, *, repeats_noise: bool = True) -> None:
+        """Take in all transitions, and correct the dynamics model by the means of the cells, as of
+        :meth:`~rover.world.dynamics.DynamicsModel.correct`."""
         n = len(self.buffer)
         due = units_due(n)
         if due != self._units_from:
@@ -142,32 +135,11 @@ class LandmarkModel:
         self._see_ends(n)
         while self._n < n and not self._add(slice(self._n, n)):
             self._begin(self.cells.radius * GROWTH)
-
-    def _see_ends(self, n: int) -> None:
-        """Learn where the first n transitions end episodes, by a sample that stays bounded."""
-        terminated = self.buffer.terminated[:n]
-        ends = np.flatnonzero(terminated)
-        due = terminations_due(len(ends))
-        if due == self._n_ends:
-            return
-        ends = ends[:due]
-        others = np.flatnonzero(~terminated[: ends[-1]])
-        rows, weights = [], []
-        for kind, most in ((ends, 2 * SAMPLE), (others, 8 * SAMPLE)):
-            some = evenly_spaced(len(kind), most)
-            rows.append(kind[some])
-            weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
-        sample = np.concatenate(rows)
-        arrivals = self.points(self.buffer.successors[sample])
-        self.dynamics.end(
-            arrivals, self.buffer.actions[sample], terminated[sample], np.concatenate(weights)
-        )
-        self._n_ends = due
-
-    def points(self, observations: IntArray) -> FloatArray:
-        """Observations of the buffer (n,) as points (n, k), in units of the model."""
-        features, _ = self._points_of(observations, self._units_from)
-        return np.asarray(features[:, self.kept] / self.scale)
+        m = len(self.cells)
+        counts = self._tries[:m]
+        tried = np.maximum(counts, 1.0)[:, :, None]
+        begins, changes = self._begins[:m] / tried, self._changes[:m] / tried
+        self.dynamics.correct(begins, counts, changes, repeats_noise=repeats_noise)
 
     def _take_units(self, n_rows: int) -> None:
         """Choose the features that count, their units and the dynamics model, by the first
@@ -203,21 +175,32 @@ class LandmarkModel:
             fit=self._fit,
         )
 
-    def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Points, actions and changes of transitions."""
-        buffer = self.buffer
-        begins, ends = self.points(buffer.inputs[rows]), self.points(buffer.successors[rows])
-        return begins, buffer.actions[rows], ends - begins
+    def _see_ends(self, n: int) -> None:
+        """Learn where the first n transitions end episodes, by a sample that stays bounded."""
+        terminated = self.buffer.terminated[:n]
+        ends = np.flatnonzero(terminated)
+        due = terminations_due(len(ends))
+        if due == self._n_ends:
+            return
+        self._n_ends, ends = due, ends[:due]
+        others = np.flatnonzero(~terminated[: ends[-1]])
+        rows, weights = [], []
+        for kind, most in ((ends, 2 * SAMPLE), (others, 8 * SAMPLE)):
+            some = evenly_spaced(len(kind), most)
+            rows.append(kind[some])
+            weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
+        sample = np.concatenate(rows)
+        arrivals = self.points(self.buffer.successors[sample])
+        self.dynamics.end(
+            arrivals, self.buffer.actions[sample], terminated[sample], np.concatenate(weights)
+        )
 
     def _begin(self, radius: float) -> None:
         """Empty sums at cells of a radius."""
-        d, n_actions = len(self.kept), self.buffer.n_actions
-        self.cells, self._n = Net(np.empty((0, d)), radius, LANDMARKS.most_cells), 0
-        self.net = Net(np.empty((0, d)), max(LANDMARKS.radius, radius), self._largest)
-        self._in_net = 0
-        self._tries = np.zeros((LANDMARKS.most_cells, n_actions))
-        self._begins = np.zeros((LANDMARKS.most_cells, n_actions, d))
-        self._changes = np.zeros((LANDMARKS.most_cells, n_actions, d))
+        d, most = len(self.kept), LANDMARKS.most_cells
+        self.cells, self._n = Net(np.empty((0, d)), radius, most), 0
+        self._tries = np.zeros((most, self.buffer.n_actions))
+        self._begins, self._changes = np.zeros((2, *self._tries.shape, d))
 
     def _add(self, rows: slice) -> bool:
         """Add transitions to the sums, unless that makes too many cells."""
@@ -234,99 +217,86 @@ class LandmarkModel:
         self._n = rows.stop
         return True
 
-    def fit(self, *, repeats_noise: bool = True) -> None:
-        """Take in all transitions, and correct the dynamics model by the means of the cells, as of
-        :meth:`~rover.world.dynamics.DynamicsModel.correct`."""
-        self._take_in()
-        m = len(self.cells)
-        counts = self._tries[:m]
-        tried = np.maximum(counts, 1.0)
-        self.dynamics.correct(
-            self._begins[:m] / tried[:, :, None],
-            counts,
-            self._changes[:m] / tried[:, :, None],
-            repeats_noise=repeats_noise,
-        )
+    def rows(self, most: int | None = None) -> Rows:
+        """Rows of repeated actions on landmarks, by the latest :meth:`fit`.
 
-    def rows(self) -> Rows:
-        """Rows of the landmarks of a plan, of repeated actions, by the sums of the latest
-        :meth:`fit`."""
-        cells = self.cells.landmarks
-        if self.net.add(cells[self._in_net :]) is None:
-            self.net = Net.over(cells, self.net.radius, largest=self._largest)
-        self._in_net = len(cells)
+        Args:
+            most: landmarks that are chosen among the cells; None: as few as for exploration, where
+                those of later plans go on from these if they can.
+        """
+        cells = self.cells
+        largest, growth = (self._largest, GROWTH) if most is None else (most, LANDMARKS.fine_growth)
+        affordable = max(LANDMARKS.fewest, LANDMARKS.most_predicted // self.buffer.n_actions)
+        radius, largest = max(LANDMARKS.radius, cells.radius), min(largest, affordable)
+        net = Net.over(cells.landmarks, radius, largest=largest, growth=growth)
         begins, times = self.buffer.starts()
-        owner = self.net.nearest(self.points(begins), 1)[1][:, 0]
-        start = np.bincount(owner, times / times.sum(), minlength=len(self.net))
-        self._start = start.astype(np.float64)
-        ahead, weights, index, end = self._reached(self.net.landmarks)
+        owner = net.nearest(self.points(begins), 1)[1][:, 0]
+        start = np.bincount(owner, times / times.sum(), minlength=len(net)).astype(np.float64)
+        ends, terminates = self.dynamics.ends(net.landmarks)
+        ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
+        index, weights = between(net.tree, ahead, LANDMARKS.near, exact=True)
         kept = 1.0 / (1.0 + LANDMARKS.sink)
         alive = weights * (1.0 - end)[:, None]
-        onward = sparse_rows(index, kept * alive, len(self.net))
-        ended = sparse_rows(index, kept * end[:, None] * weights, len(self.net))
+        ended = sparse_rows(index, kept * end[:, None] * weights, len(net))
         ended.eliminate_zeros()
         return Rows(
-            onward=onward,
+            onward=sparse_rows(index, kept * alive, len(net)),
             ended=ended,
             sink=np.full(len(ahead), 1.0 - kept),
-            start=self._start,
+            start=start,
             ahead=ahead,
+            landmarks=net.landmarks,
         )
 
-    def _affordable(self, largest: int) -> int:
-        """Most landmarks of a plan, fewer where actions are many."""
-        affordable = LANDMARKS.most_predicted // self.buffer.n_actions
-        return min(largest, max(LANDMARKS.fewest, affordable))
+    def novelty(self, points: FloatArray) -> FloatArray:
+        """Novelty (n,) of points (n, k), by all arrivals."""
+        self.dynamics.visit(len(self.buffer))
+        return self.dynamics.novelty(points)
 
-    def finer(self, largest: int) -> LandmarkModel:
-        """The same model on a net of its own, of at most so many landmarks, for rows that are asked
-        for seldom; of it nothing is to be fitted."""
-        model = copy.copy(self)
-        radius = max(LANDMARKS.radius, self.cells.radius)
-        largest, growth = self._affordable(largest), LANDMARKS.fine_growth
-        model.net = Net.over(self.cells.landmarks, radius, largest=largest, growth=growth)
-        model._in_net = len(self.cells)
-        return model
-
-    def _reached(self, points: FloatArray) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
-        """Predicted ends (n·A, k) of actions that are repeated at points (n, k), their weights on
-        landmarks (n·A, q), which landmarks these are, and the probability that the episode ends."""
-        ends, terminates = self.dynamics.ends(points)
-        ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
-        weights, index = self.on_landmarks(ahead)
-        return ahead, weights, index, end
-
-    def novelty_rows(self) -> NoveltyRows:
-        """Rows at most a fiftieth of the data old, and their novelty up to date."""
-        n, net = len(self.buffer), self._net_priced
-        continues = self._rows is not None
-        if self._rows is None or n >= self._n_fitted * (1.0 + STALE):
-            self.fit()
-            self._rows = self.rows()
-            self._n_fitted = n
-            continues &= net is self.net
-        self._net_priced = self.net
-        self.dynamics.visit(n)
-        novelty = self.dynamics.novelty(self._rows.ahead)
-        return NoveltyRows(self._rows, novelty.reshape(len(self.net), -1), continues)
-
-    def ahead(self, observation: int, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Expectation of the values (m,) of landmarks, and novelty, both (A,), after each action.
+    def ahead(
+        self, observation: int, rows: Rows, values: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Expectation of the values (m,) of landmarks of rows, and novelty, both (A,), after each
+        action.
 
         Each action is simulated from the observation's own point, between landmarks, for as many
         steps as a plan repeats it: after single steps the ends are closer than landmarks, and
         values hardly differ. An action that has just changed nothing has value 0: at a wall that is
         not in the plan yet it would be repeated until the plan is made anew.
         """
-        points = self.points(np.array([observation]))
-        ahead, weights, index, end = self._reached(points)
-        self.dynamics.visit(len(self.buffer))
+        ends, terminates = self.dynamics.ends(self.point(observation)[None])
+        ahead, end = ends[0], terminates[0]
+        index, weights = between(rows.tree, ahead, LANDMARKS.near, exact=True)
         alive = weights * (1.0 - end)[:, None]
-        onward = (alive * values[index]).sum(axis=1) + end * float(self._start @ values)
-        novelty = self.dynamics.novelty(ahead)
-        idle = self._idle(observation)
+        onward = (alive * values[index]).sum(axis=1) + end * float(rows.start @ values)
+        novelty, idle = self.novelty(ahead), self._idle(observation)
         onward[idle] = novelty[idle] = 0.0
         return onward, novelty
+
+    def most_novel_sequence(
+        self, observation: int, rows: Rows, values: FloatArray, discount: float
+    ) -> ActionSequence:
+        """The action sequence with the largest value from an observation.
+
+        Args:
+            observation: of the buffer, by its index.
+            rows, values: as of :meth:`ahead`.
+            discount: γ of a repeated action.
+        """
+
+        def at(points: FloatArray) -> FloatArray:
+            index, weights = between(rows.tree, points, LANDMARKS.near, exact=True)
+            return np.asarray((weights * values[index]).sum(axis=1))
+
+        self.dynamics.visit(len(self.buffer))
+        return most_novel_sequence(
+            self.dynamics,
+            self.point(observation),
+            at,
+            discount=discount,
+            after_end=float(rows.start @ values),
+            idle=self._idle(observation),
+        )
 
     def _idle(self, observation: int) -> list[int]:
         """Actions without new information at an observation, never all of them.
@@ -351,36 +321,6 @@ class LandmarkModel:
             row = int(buffer.previous[row])
         return [int(action) for action in np.flatnonzero(times > times.min())]
 
-    def point(self, observation: int) -> FloatArray:
-        """An observation of the buffer, by its index, as a point (k,)."""
-        return np.asarray(self.points(np.array([observation]))[0])
-
-    def most_novel_sequence(
-        self, observation: int, values: FloatArray, discount: float
-    ) -> ActionSequence:
-        """The action sequence with the largest value from an observation, by values (m,) of
-        landmarks.
-
-        Args:
-            observation: of the buffer, by its index.
-            values: as of :meth:`ahead`.
-            discount: γ of a repeated action.
-        """
-
-        def at(points: FloatArray) -> FloatArray:
-            weights, index = self.on_landmarks(points)
-            return np.asarray((weights * values[index]).sum(axis=1))
-
-        self.dynamics.visit(len(self.buffer))
-        return most_novel_sequence(
-            self.dynamics,
-            self.point(observation),
-            at,
-            discount=discount,
-            after_end=float(self._start @ values),
-            idle=self._idle(observation),
-        )
-
     def coverage_groups(self, points: FloatArray) -> IntArray:
         """Number (m,) of what each of the points of a net (m, k) is to cover."""
         if self.to_slow.all():
@@ -388,8 +328,3 @@ class LandmarkModel:
         owner = Net(points[:0], DENSITY_WIDTH).add(points * self.to_slow)
         assert owner is not None  # a net without a limit takes them all
         return owner
-
-    def on_landmarks(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
-        """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the landmarks near them (n, q)."""
-        index, distance, offset = neighbourhood(self.net.tree, points, LANDMARKS.near)
-        return interpolation_weights(distance, offset, exact=True), index

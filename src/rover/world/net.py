@@ -205,10 +205,13 @@ def neighbourhood(
     return index, distance / reach, offset
 
 
-def between(tree: KDTree, points: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
-    """The landmarks (n, k) of a tree that points (n, d) lie between, and their weights (n, k)."""
+def between(
+    tree: KDTree, points: FloatArray, k: int, *, exact: bool = False
+) -> tuple[IntArray, FloatArray]:
+    """The landmarks (n, k) of a tree that points (n, d) lie between, and their weights (n, k), as
+    of :func:`~rover.operators.kernels.interpolation_weights`."""
     index, distance, offset = neighbourhood(tree, points, k)
-    return index, interpolation_weights(distance, offset)
+    return index, interpolation_weights(distance, offset, exact=exact)
 
 
 def sparse_rows(index: IntArray, weights: FloatArray, size: int) -> csr_array:

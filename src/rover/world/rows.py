@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array, hstack, vstack
+from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.operators import SparseOperator
@@ -32,7 +33,7 @@ class Rows:
         sink: (n·A,) probability of leaving the data.
         start: (m,) where episodes begin, sum 1.
         ahead: (n·A, d) the predicted points, in units of the model; (n·A, 0) of states.
-        landmarks: (m, d) points of the landmarks, where tasks are planned on them.
+        landmarks: (m, d) points of the landmarks; None of states that nobody reads between.
         passed: (2, T, n·A) of actions that are repeated for T steps, transitions nearest to where
             each step begins, with its action, and to where it ends, with any, −1 of steps that are
             not taken; None: a single step.
@@ -86,6 +87,18 @@ class Rows:
     def end(self) -> FloatArray:
         """Probability (n·A,) that the episode ends."""
         return np.asarray(self.ended.sum(axis=1), np.float64)
+
+    @cached_property
+    def tree(self) -> KDTree:
+        """The landmarks, for queries of the nearest."""
+        assert self.landmarks is not None
+        return KDTree(self.landmarks)
+
+    def continues(self, before: Rows) -> bool:
+        """True if the first landmarks are those of other rows."""
+        assert self.landmarks is not None
+        assert before.landmarks is not None
+        return np.array_equal(self.landmarks[: len(before.landmarks)], before.landmarks)
 
     def expected(self, values: FloatArray, n_actions: int) -> FloatArray:
         """Expectation (n, A) of values (m,) after each action; the sink is worth nothing."""
@@ -141,17 +154,3 @@ class Rows:
             np.repeat([0.0, 1.0], [n_landmarks * n_actions, len(twins) * n_actions]),
             np.append(covered, covered[twins]),
         )
-
-
-class NoveltyRows(NamedTuple):
-    """Rows and novelty that an exploration plan is made of.
-
-    Attributes:
-        rows: of all landmarks.
-        novelty: (m, A) in [0, 1], what the data says too little of.
-        continues: whether the first landmarks are the previous plan's.
-    """
-
-    rows: Rows
-    novelty: FloatArray
-    continues: bool
