@@ -222,20 +222,21 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
 
 
 def _add_legend(figure: Figure, all_axes: Iterable[Axes], *, columns: int) -> None:
-    """Each label once, in a free panel or below all, there in `columns`; the best return last."""
+    """Each label once, below all panels in `columns`; the best return last."""
     handles: dict[str, Artist] = {}
-    free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if _BEST.label in handles:
         # Reinserted, because dictionaries keep the order in which keys came.
         handles[_BEST.label] = handles.pop(_BEST.label)
-    place: dict[str, Any] = {"handles": list(handles.values()), "labels": list(handles), **LEGEND}
-    if free:
-        free[0].legend(loc="center", **place)
-    else:
-        figure.legend(loc="outside lower center", ncols=min(len(handles), columns), **place)
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=min(len(handles), columns),
+        **LEGEND,
+    )
 
 
 # --- the returns of tasks ------------------------------------------------------------------------
@@ -265,8 +266,7 @@ def make_task_figure(
 ) -> Figure:
     """One panel per task: mean greedy return over steps with its 95% interval.
 
-    A start has its colour; where several learners are drawn, each has its dashes. The legend stands
-    in a free panel if there is one, else below.
+    A start has its colour; where several learners are drawn, each has its dashes.
 
     Args:
         panels: by task, at least one, each with a curve.
@@ -279,12 +279,11 @@ def make_task_figure(
     rows = math.ceil(len(panels) / columns)
     line_styles = _task_styles([key for panel in panels for key in panel.curves])
     legend_rows = math.ceil((len(line_styles) + 1) / (2 * columns))
-    # A legend below takes height that panels would lose; in a free panel it takes none.
-    below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
-    figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below, title)
+    height = 3.0 * rows + 0.55 + 0.2 * legend_rows
+    figure = make_figure(max(5.2, 3.9 * columns), height, title)
     grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axes in grid[len(panels) :]:
-        axes.set_axis_off()
+        axes.remove()
     for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
         for key, curve in panel.curves.items():
             has_band = len(panel.curves) <= _FEW_CURVES
@@ -297,7 +296,7 @@ def make_task_figure(
         under = x if index + columns >= len(panels) else None
         beside = y if index % columns == 0 else None
         label_axes(axes, title=panel.title, x=under, y=beside, grid=True)
-    _add_legend(figure, grid, columns=2 * columns)
+    _add_legend(figure, grid[: len(panels)], columns=2 * columns)
     return figure
 
 
