@@ -6,6 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from rover.envs import RandomRooms, finite_dynamics, make_env
+from rover.errors import ConfigurationError
 from rover.evaluation import optimal_occupancy, policy_occupancy
 
 SMALL = {"rooms": 3, "room_size": 2, "contexts": 4}
@@ -13,7 +14,7 @@ SMALL = {"rooms": 3, "room_size": 2, "contexts": 4}
 
 @pytest.mark.parametrize("observation", ["map", "view"])
 def test_it_follows_gymnasium_and_its_stated_dynamics(observation):
-    env = RandomRooms(colours=3, observation=observation, **SMALL)
+    env = RandomRooms(observation=observation, **SMALL)
     check_env(env, skip_render_check=True)
     rng, contexts = np.random.default_rng(0), set()
     for episode in range(12):
@@ -58,5 +59,7 @@ def test_the_objective_over_contexts_is_that_of_all_of_them_together():
 
 
 def test_a_family_follows_from_its_seed():
+    with pytest.raises(ConfigurationError, match="there are 4 places of the doors; ask for fewer"):
+        RandomRooms(**SMALL | {"contexts": 5})
     first, again, other = (RandomRooms(family=seed) for seed in (1, 1, 2))
     assert first.layouts == again.layouts != other.layouts

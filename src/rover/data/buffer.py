@@ -112,11 +112,6 @@ class Buffer:
         truncated: (n,) bool, whether it was the last before a time limit.
         rewards: (n,) float64, or None in a buffer without rewards.
         skills: (n, k) float32, the skill that was followed, or None in a buffer without skills.
-        is_end: (n,) bool, whether the transition was the last of its episode: terminated or
-            truncated.
-        episodes: (n,) int64, number of the episode that each transition is of, from 0.
-        previous, following: (n,) int64, row of the transition before, or after, within its episode;
-            −1 of none.
     """
 
     inputs: IntArray
@@ -191,10 +186,10 @@ class Buffer:
         whole = buffers[0].emptied()
         parts: list[dict[str, NDArray[Any]]] = []
         for number, buffer in enumerate(buffers):
-            table = buffer.observations
-            kind = table.shape, table.dtype, buffer.n_actions
-            wanted = whole.observations.shape, whole.observations.dtype, whole.n_actions
-            if kind != wanted or buffer.action_details != whole.action_details:
+            table, wanted = buffer.observations, whole.observations
+            fits = (table.shape, table.dtype) == (wanted.shape, wanted.dtype)
+            fits &= buffer.n_actions == whole.n_actions
+            if not fits or buffer.action_details != whole.action_details:
                 raise ConfigurationError(
                     f"source {number} holds observations of shape {table.shape}, dtype "
                     f"{table.dtype}, and {buffer.n_actions} actions, others than source 0: merge "
@@ -242,12 +237,9 @@ class Buffer:
             for name, column in self._columns.items():
                 shape = (2 * row or _FIRST_CAPACITY, *column.shape[1:])
                 self._columns[name] = np.resize(column, shape)
-        # In the order of the columns, which zip below relies on.
-        values: list[Any] = [observation, action, successor, terminated, truncated]
-        if self.rewards is not None:
-            values.append(reward)
-        if self.skills is not None:
-            values.append(skill)
+        # In the order of the columns.
+        optional = [x for x in (reward, skill) if x is not None]
+        values = [observation, action, successor, terminated, truncated, *optional]
         for column, value in zip(self._columns.values(), values, strict=True):
             column[row] = value
         self._length += 1
@@ -260,12 +252,12 @@ class Buffer:
 
     @property
     def is_end(self) -> BoolArray:
-        """Mask (n,) of the transitions that were the last of their episode."""
+        """Mask (n,) of the transitions that ended their episode: terminated or truncated."""
         return self._derived("is_end")
 
     @property
     def episodes(self) -> IntArray:
-        """Number (n,) of the episode that each transition is of."""
+        """Number (n,) of the episode that each transition is of, from 0."""
         return self._derived("episodes")
 
     @property
@@ -326,25 +318,6 @@ class Buffer:
     def longest_episode(self) -> int:
         """Steps of the longest episode, be it finished or not; 0 of an empty buffer."""
         return int(np.bincount(self.episodes).max(initial=0))
-
-    def check_episodes(self) -> None:
-        """Check that each transition begins where the one before it led, or its episode began.
-
-        Raises:
-            ConfigurationError: it does not, as in a buffer that was filled by hand.
-        """
-        begins, starts = self.successors[self.previous], self.episode_starts
-        # Behind the last finished episode the next one may have begun, without a step yet.
-        n_more = len(starts) - self.n_episodes
-        is_counted = n_more in (0, int(self.is_end[-1:].all()))
-        if is_counted:
-            begins = np.where(self.previous < 0, starts[self.episodes], begins)
-        if not is_counted or not np.array_equal(begins, self.inputs):
-            raise ConfigurationError(
-                f"the buffer's {len(self)} rows and {len(starts)} recorded starts do not make "
-                f"{self.n_episodes} episodes: record each start with add_start(), and the steps of "
-                "one environment in order"
-            )
 
     def taken(self, actions: IntArray) -> NDArray[Any]:
         """Actions (n,) as the environment takes them: (n, *action shape) of its set."""
@@ -436,9 +409,8 @@ class Buffer:
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one file, atomically."""
-        content = {"n_actions": self.n_actions, "columns": self.state()}
-        if self.action_set is not None:
-            content["action_set"] = self.action_set
+        own = {} if self.action_set is None else {"action_set": self.action_set}
+        content = {"n_actions": self.n_actions, "columns": self.state(), **own}
         write_tensors(Path(path), content, kind="buffer")
 
     @classmethod

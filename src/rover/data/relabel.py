@@ -7,15 +7,13 @@ in a grid world, however long the run.
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rover.arrays import BoolArray, FloatArray, blocks, distinct_rows
 from rover.data.buffer import Buffer
 from rover.envs import RewardFunction
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, shorten
 
 # Observations are gathered for so many transitions at a time: images fill memory quickly.
 _TRANSITIONS_AT_ONCE = 1024
@@ -91,10 +89,10 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
     for part in blocks(len(first), _TRANSITIONS_AT_ONCE):
         returned = reward(table[inputs[part]], actions[part], table[successors[part]])
         arrays = [np.asarray(one) for one in returned] if isinstance(returned, tuple) else []
-        # Shapes too: a single number would be spread over all transitions without a word.
-        shapes, kinds = [a.shape for a in arrays], [a.dtype.kind for a in arrays]
+        # A single number would be spread over all transitions without a word.
+        shapes, kinds = [a.shape for a in arrays], "".join(a.dtype.kind for a in arrays)
         n = len(inputs[part])
-        if shapes != [(n,), (n,)] or kinds[0] not in "biuf" or kinds[1] != "b":
+        if shapes != [(n,), (n,)] or kinds not in ("bb", "ib", "ub", "fb"):
             got = ", ".join(f"{a.dtype} {a.shape}" for a in arrays) or type(returned).__name__
             raise ConfigurationError(
                 f"the reward function returned {got} for {n} transitions; it must return a tuple "
@@ -103,14 +101,9 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
         rewards[part], terminated[part] = arrays
     if not np.isfinite(rewards).all():
         row = np.isfinite(rewards).argmin()
+        begun, reached = (shorten(table[x[row]]) for x in (inputs, successors))
         raise NonFiniteError(
-            f"the reward function returned {rewards[row]} for action {actions[row]} from "
-            f"{_short(table[inputs[row]])} to {_short(table[successors[row]])}; rewards must be "
-            "finite"
+            f"the reward function returned {rewards[row]} for action {actions[row]} from {begun} "
+            f"to {reached}; rewards must be finite"
         )
     return rewards[index], terminated[index]
-
-
-def _short(observation: NDArray[Any]) -> str:
-    """An observation for a message, its middle left out where it is long."""
-    return np.array2string(observation, threshold=8, edgeitems=2, separator=", ").replace("\n", "")

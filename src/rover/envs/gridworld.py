@@ -43,35 +43,22 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right. With ``slip`` > 0 an action is replaced, with
     that probability, by one drawn uniformly from all four.
 
-    ## Observation Space
-    The goal is never part of an observation.
-    - ``observation="state"``: ``Discrete(S)``, the number of the agent's cell in row-major order.
-    - ``observation="onehot"``: ``Box(0, 1, (S,), float32)``.
-    - ``observation="pixels"``: ``Box(0, 255, (84, 84, 3), uint8)``, the agent as a red square.
-
-    ## Rewards
+    ## Rewards and Episode End
     - ``reward="sparse"``: −1 per step, and 0 on the step that reaches the goal. The best return of
       a goal at distance d is therefore −(d − 1); a failure's is −horizon.
     - ``reward="dense"``: minus the Manhattan distance to the goal after the step.
     - Without a goal (the reward-free mode): 0.
 
-    ## Starting State
-    The cell that the map marks ``S``; or ``start``; or, with ``start="random"``, a cell drawn
-    uniformly from the free ones but the goal. ``reset(options={"start": ...})`` sets it for one
-    episode.
-
-    ## Episode End
-    - Termination: the agent reaches the goal. Never without a goal.
-    - Truncation: ``horizon`` steps were made and the goal was not reached.
-
-    Every ``info`` is ``{"state": int}``, the number of the agent's cell, whatever the observation.
+    The goal terminates the episode; ``horizon`` steps truncate it.
 
     ## Arguments
     - ``layout``: a name (``"two_rooms"``, ``"multi_rooms"``, ``"middle_room"``, ``"maze"``,
       ``"four_rooms"``, ``"corridor"``), a map as text, or the path of a text file.
-    - ``observation``: ``"state"`` (default), ``"onehot"`` or ``"pixels"``.
+    - ``observation``: ``"state"`` (default), the number of the agent's cell in row-major order;
+      ``"onehot"``, float32; or ``"pixels"``, (84, 84, 3) uint8. None shows the goal.
     - ``goal``: None (default: reward-free), (x, y), or ``"marked"`` for the map's ``G``.
-    - ``start``: None (default: the map's ``S``), (x, y), or ``"random"``.
+    - ``start``: None (default: the map's ``S``), (x, y), or ``"random"``, drawn uniformly from the
+      free cells but the goal. ``reset(options={"start": ...})`` sets it for one episode.
     - ``horizon``: steps to truncation; by default the named layout's, else 100.
     - ``reward``: ``"sparse"`` (default) or ``"dense"``.
     - ``slip``: probability of a random action, 0 by default.
@@ -79,16 +66,14 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - Any other keyword goes to the named layout, such as ``rooms`` and ``room_size`` to
       ``"multi_rooms"``.
 
-    Raises ``ConfigurationError`` for a setting that is unknown, out of range or contradicts
-    another, and for a map, goal or start that cannot be used, naming the cell.
+    ``ConfigurationError``, which names the cell: a setting is unknown, out of range or contradicts
+    another; or the map, goal or start cannot be used.
 
     ## Attributes
-    - ``layout``: the map.
-    - ``observation_map``: from states to what the agent sees.
-    - ``state``: number of the agent's cell.
+    - ``layout``, ``observation_map``: the map, and from its states to what the agent sees.
+    - ``state``: number of the agent's cell, which is every ``info["state"]``.
     - ``goal_state``: where an episode terminates, or None in the reward-free mode.
     - ``start_states``: (n,) int64; an episode begins in one of them, drawn uniformly.
-    - ``horizon``, ``reward``, ``slip``, ``render_mode``: as of the arguments.
     - ``suggested_discount``: that suits the layout: the paper's, 0.99 for other maps.
     - ``arrival_reward``: (S,) float64, the reward of a step that ends in each state.
     - ``terminal``: (S,) bool, true at the goal.

@@ -23,24 +23,23 @@ from rover.errors import ConfigurationError, choose, whole_number
 
 _OBSERVATIONS = ("map", "view")
 _VIEW = 2  # cells that are seen in each direction
-_OPEN, _AGENT, _FIRST_WALL = 0, 1, 2
+_OPEN, _AGENT, _WALL = 0, 1, 2
 
 
 class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
     """A row of rooms with one door between two, which every episode draws anew, with the start.
 
     ## Description
-    A context is where the doors are, where the episode begins, and the colour of the walls, which
-    nothing depends on. There are finitely many, all equally likely, numbered from 0. The objective
-    is the coverage of an episode, J = E_c ‖μ_c(π)‖². The states of all contexts make one finite
-    problem, with a separate part for each context, so that its ‖μ‖² is J / contexts.
+    A context is where the doors are and where the episode begins. There are finitely many, all
+    equally likely, numbered from 0. The objective is the coverage of an episode, J = E_c ‖μ_c(π)‖².
+    The states of all contexts make one finite problem, with a separate part for each context, so
+    that its ‖μ‖² is J / contexts.
 
     ## Action Space
     ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right; into a wall it stays.
 
     ## Observation Space
-    ``Box(0, 255, uint8)``, a vector of cells in row-major order: 0 open, 1 the agent, 2 and more
-    walls of so many colours.
+    ``Box(0, 255, uint8)``, a vector of cells in row-major order: 0 open, 1 the agent, 2 walls.
     - ``observation="map"``: all cells, which tell the context. J* is over all policies.
     - ``observation="view"``: the 5 × 5 cells around the agent, which stands in their middle and is
       not shown. States look alike, and no exact figures are given: J* of :attr:`mdp` is a bound,
@@ -54,9 +53,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
 
     ## Arguments
     - ``rooms`` ≥ 1, ``room_size`` ≥ 1: of the map; 4 and 4 by default.
-    - ``contexts``: how many, at most as many as there are places of the doors times ``colours``;
-      16 by default.
-    - ``colours`` from 1 to 250: of walls; 1 by default.
+    - ``contexts``: how many, at most as many as there are places of the doors; 16 by default.
     - ``family``: seed of what is drawn for the contexts, 0 by default.
     - ``horizon``: steps of an episode, 100 by default.
     - ``observation``: as above.
@@ -81,7 +78,6 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         rooms: int = 4,
         room_size: int = 4,
         contexts: int = 16,
-        colours: int = 1,
         family: int = 0,
         horizon: int = 100,
         observation: str = "map",
@@ -91,13 +87,11 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         n_rooms = whole_number("rooms", rooms, most=LARGEST_NUMBER)
         size = whole_number("room_size", room_size, most=LARGEST_NUMBER)
         n_contexts = whole_number("contexts", contexts, most=LARGEST_NUMBER)
-        n_colours = whole_number("colours", colours, most=LARGEST_NUMBER)
-        # Each context differs from all others in its doors or in its colour.
-        most = size ** (n_rooms - 1) * n_colours
-        if n_contexts > most or n_colours > 250:
+        most = size ** (n_rooms - 1)  # each context differs from all others in its doors
+        if n_contexts > most:
             raise ConfigurationError(
-                f"contexts={n_contexts} with colours={n_colours}, but there are {most} places of "
-                "the doors times colours, and at most 250 colours; ask for fewer, or for more rooms"
+                f"contexts={n_contexts}, but there are {most} places of the doors; ask for fewer, "
+                "or for more rooms"
             )
         self.horizon = whole_number("horizon", horizon, most=LARGEST_NUMBER)
         self.render_mode = render_mode
@@ -107,22 +101,16 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         drawn: dict[tuple[int, ...], Layout] = {}
         while len(drawn) < n_contexts:
             doors = rng.integers(size, size=n_rooms - 1)
-            key = (*doors.tolist(), int(rng.integers(n_colours)))
-            if key not in drawn:
+            if (key := tuple(doors.tolist())) not in drawn:
                 drawn[key] = _rooms(doors, size, rng)
         self.layouts = tuple(drawn.values())
-        self._colours = [key[-1] for key in drawn]
         self.context_of = np.repeat(
             np.arange(n_contexts), [layout.n_states for layout in self.layouts]
         )
         self._first = np.searchsorted(self.context_of, np.arange(n_contexts)).tolist()
         # The states of context c are numbered from its first one on.
-        successor = np.concatenate(
-            [
-                layout.successor + first
-                for layout, first in zip(self.layouts, self._first, strict=True)
-            ]
-        )
+        each = zip(self.layouts, self._first, strict=True)
+        successor = np.concatenate([layout.successor + first for layout, first in each])
         self._successor = successor.tolist()
         self.mdp = self._problem(successor)
         shape = self.mdp.observations.shape[1:]
@@ -141,12 +129,10 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         rows = []
         for number, layout in enumerate(self.layouts):
             start[self._first[number] + layout.index(layout.start)] = 1.0 / len(self.layouts)
-            walls = np.uint8(_FIRST_WALL + self._colours[number])
-            grid = np.where(layout.free, np.uint8(_OPEN), walls)
+            grid = np.where(layout.free, _OPEN, _WALL).astype(np.uint8)
             for x, y in layout.cells:
                 if self._observation == "view":
-                    # Beyond the map is wall, in the colour of this context.
-                    around = np.pad(grid, _VIEW, constant_values=walls)
+                    around = np.pad(grid, _VIEW, constant_values=_WALL)  # beyond the map
                     seen = around[y : y + 2 * _VIEW + 1, x : x + 2 * _VIEW + 1]
                 else:
                     seen = grid.copy()

@@ -1,19 +1,10 @@
 """Observations and actions of environments, and the arrays and numbers that they are stored as.
 
-Observations become integers (Discrete), vectors or uint8 images (Box), in this order:
-
-- Discrete states are counted from 0.
-- Vectors of uint8, int64, float32 and float64, and uint8 images (height, width, 1, 3 or 4), are
-  stored as they are.
-- Grey images (height, width) get a channel, images with their channels first have them last, the
-  frames of a stack (frames, height, width, 1, 3 or 4) become channels, and float images of bounded
-  numbers become bytes. Images have sides of at least eight pixels; more than four channels are at
-  most 16, and at most a quarter of a side.
-- All other numbers are one vector, as of :func:`gymnasium.spaces.flatten`, with Discrete parts
-  one-hot. Images beside other parts are refused.
-
-Actions are numbers 0 to A − 1, which stand for the elements of :func:`action_set` where the
-environment takes something else.
+Observations become integers (Discrete), vectors or uint8 images (Box). Grey images get a channel,
+images with their channels first have them last, the frames of a stack become channels, and float
+images of bounded numbers become bytes. All other numbers are one vector, as of
+:func:`gymnasium.spaces.flatten`. Actions are numbers 0 to A − 1, which stand for the elements of
+:func:`action_set` where the environment takes something else.
 """
 
 from __future__ import annotations
@@ -94,20 +85,12 @@ class Spaces:
                 at most 65,536; the message has the line that wraps the environment, where there is
                 one.
         """
-        kind = None
-        if inspect.isclass(env):
-            kind = f"the class {env.__name__}, and an agent steps an instance"
-        elif isinstance(getattr(env, "num_envs", None), int):  # Gymnasium's, Stable-Baselines3's
-            kind = (
-                f"a vector environment of {env.num_envs}, and an agent steps a single one (to "
-                "collect in parallel, make several runs and plan on them together: "
-                "rover.solve([run, run]))"
-            )
-        elif not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
-            kind = f"a {type(env).__name__}, which is no environment"
-        if kind is not None:
+        is_env = hasattr(env, "action_space") and hasattr(env, "observation_space")
+        if inspect.isclass(env) or not is_env or isinstance(getattr(env, "num_envs", None), int):
             raise ConfigurationError(
-                f"this is {kind}: give a gymnasium.Env, as gymnasium.make returns it"
+                f"{shorten(env)} is no single environment: give a gymnasium.Env, as gymnasium.make "
+                "returns it; to collect in several at once, make several runs and plan on them "
+                "together: rover.solve([run, run])"
             )
         observed, acted = env.observation_space, env.action_space
         form, actions = StoredForm.of(observed), action_set(acted)
@@ -261,10 +244,8 @@ def _is_vector(space: gym.Space[Any]) -> bool:
 class _Image(NamedTuple):
     """Form of an array that is an image.
 
-    Attributes:
-        shape: (height, width, channels) that it is stored in.
-        axes: of the array, in the order in which they are stored.
-        low, high: of its numbers.
+    Stored in `shape` (height, width, channels), with the axes of the array in the order `axes`;
+    its numbers are from `low` to `high`.
     """
 
     shape: tuple[int, int, int]
