@@ -8,7 +8,7 @@ import torch
 from law_cases import CASES, KINDS, Case, make_case, relative_error
 from torch import Tensor
 
-from rover.operators import exact_support, fit_transition_model, nystrom_support, objective_gradient
+from rover.operators import exact_support, nystrom_support, objective_gradient
 from rover.transitions import merge_transitions
 
 TOLERANCE = 1e-8
@@ -177,13 +177,6 @@ def test_names_of_the_actions_are_only_names(case):
     names = np.array([2, 0, 1])
     renamed = replace(case, actions=names[case.actions])
     assert relative_error(renamed.model().transition[names], case.fitted[0].transition) < TOLERANCE
-
-
-def test_gram_of_the_table_gives_what_the_kernel_gives(case):
-    gram = case.kernel(case.features, case.features)
-    settings = {"n_actions": case.n_actions, "ridge": case.ridge, "gram": gram}
-    given = fit_transition_model(case.features, case.support, case.kernel, **settings)
-    assert relative_error(given.transition, case.fitted[0].transition) < TOLERANCE
 
 
 def test_anchors_without_mass_change_nothing(case):

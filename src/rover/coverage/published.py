@@ -75,7 +75,6 @@ def kernel_planning_model(
         kernel,
         n_actions=buffer.n_actions,
         ridge=config.ridge * growth,
-        gram=kernel(features, features) if len(features) <= config.max_exact_states else None,
     )
     # 4. What is to be covered: whole observations, or a part of them.
     similarity, everything = cover.gram(support.anchors), np.arange(len(support.anchors))

@@ -1,13 +1,6 @@
 """Estimate: kernels, the transition operator, its resolvent and the occupancy objective."""
 
-from rover.operators.kernels import (
-    Dirac,
-    Gaussian,
-    Interpolation,
-    Kernel,
-    Linear,
-    make_kernel,
-)
+from rover.operators.kernels import Dirac, Gaussian, Interpolation, Kernel, Linear, make_kernel
 from rover.operators.mirror_descent import (
     MirrorDescentResult,
     StepRule,
@@ -24,11 +17,7 @@ from rover.operators.occupancy import (
     solve_occupancy,
 )
 from rover.operators.sparse import SparseOperator
-from rover.operators.support import (
-    Support,
-    exact_support,
-    nystrom_support,
-)
+from rover.operators.support import Support, exact_support, nystrom_support
 from rover.operators.transition import TransitionModel, fit_transition_model
 
 __all__ = [

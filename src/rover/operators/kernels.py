@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, Singu
 Array = TypeVar("Array", Tensor, NDArray[np.float64])
 
 
-@runtime_checkable
 class Kernel(Protocol):
     """A positive-definite k(x, y) for rows of features: one of those below, or the user's own.
 
@@ -35,15 +34,12 @@ class Kernel(Protocol):
     @property
     def name(self) -> str:
         """Name of the kernel in messages and files, a key of :data:`KERNELS` or the user's own."""
-        ...
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Gram matrix (n, m) of features `x` (n, z) and `y` (m, z)."""
-        ...
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k(x, x) (n,) for each row of features `x` (n, z)."""
-        ...
 
 
 # Twice the digits of float64 below 1: no sum of kernel values can feel it.

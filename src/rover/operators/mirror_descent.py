@@ -26,11 +26,8 @@ _LARGEST_STEP = 1e12
 
 @dataclass(frozen=True)
 class StepRule:
-    """Rule by which the step size η moves.
-
-    After an accepted step it is multiplied by `growth`, after a rejected one by `shrink`, and each
-    iteration may be tried at most 1 + `max_backtracks` times. By default every step has the same
-    size and none is rejected (paper, algorithm 1).
+    """Rule by which the step size η moves; by default it does not, and no step is rejected (paper,
+    algorithm 1).
 
     Attributes:
         initial: η of the first step, > 0.

@@ -31,7 +31,6 @@ class _Resolvent(Protocol):
 
     def solve(self, right: Tensor, *, transposed: bool = False) -> Tensor:
         """(I − γ P_π)⁻¹ b for b (s,), or (I − γ P_π)⁻ᵀ b."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,24 +54,19 @@ class TransitionOperator(Protocol):
     @property
     def n_states(self) -> int:
         """Number of anchors s."""
-        ...
 
     @property
     def n_actions(self) -> int:
         """Number of actions A."""
-        ...
 
     def resolvent(self, policy_probs: Tensor, discount: float) -> _Resolvent:
         """Factor I − γ P_π for `policy_probs` (s, A)."""
-        ...
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
-        ...
 
     def apply_gram(self, weights: Tensor) -> Tensor:
         """K `weights`: (s,) → (s,)."""
-        ...
 
 
 class DenseOperator:
@@ -81,9 +75,6 @@ class DenseOperator:
     Args:
         transition: (A, s, s), columns as in :class:`~rover.operators.transition.TransitionModel`.
         gram: (s, s) kernel matrix of the anchors.
-
-    Attributes:
-        transition, gram: as given.
     """
 
     def __init__(self, transition: Tensor, gram: Tensor) -> None:

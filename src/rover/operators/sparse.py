@@ -118,13 +118,8 @@ class SparseOperator:
         *,
         terminal: BoolArray | None = None,
     ) -> SparseOperator:
-        """The transition operator of known finite dynamics: nothing goes to the sink.
-
-        Args:
-            transition: A matrices (S, S); row x of the a-th is P(· | x, a) and sums to 1.
-            start: (S,) initial distribution, sums to 1.
-            terminal: (S,) terminal states, whose rows are not used; None for none.
-        """
+        """The operator of known dynamics, of which nothing goes to the sink: A matrices (S, S)
+        P_a(y | x) in row x, the initial distribution (S,), and the terminal states (S,)."""
         n_states, n_actions = len(start), len(transition)
         ends = np.zeros(n_states) if terminal is None else terminal.astype(np.float64)
         end = np.repeat(ends, n_actions)
@@ -169,10 +164,7 @@ class SparseOperator:
 
     def resolvent(self, policy_probs: Tensor, discount: float) -> _SparseResolvent:
         """I − γ P_π for `policy_probs` (s, A), by sparse LU factors or by iteration.
-
-        Raises:
-            SingularSolveError: exactly singular.
-        """
+        SingularSolveError: exactly singular."""
         # The pattern never changes: a new policy is a new vector of values on it.
         values = self._constant - discount * (self._by_policy @ policy_probs.numpy().reshape(-1))
         size = len(self._order)
@@ -196,11 +188,7 @@ class SparseOperator:
 
 
 def _factor(matrix: csc_array) -> SuperLU:
-    """Sparse LU factors of I − γ P_π in elimination order.
-
-    Raises:
-        SingularSolveError: exactly singular.
-    """
+    """Sparse LU factors of I − γ P_π in elimination order. SingularSolveError: exactly singular."""
     try:
         # In the order found once and without pivots: the columns are diagonally dominant.
         return splu(

@@ -109,7 +109,6 @@ def fit_transition_model(
     *,
     n_actions: int,
     ridge: float,
-    gram: Tensor | None = None,
 ) -> TransitionModel:
     """Fit one ridge regression per action and tabulate it on the anchors.
 
@@ -123,7 +122,6 @@ def fit_transition_model(
         kernel: the kernel on features.
         n_actions: A.
         ridge: λ > 0, on counts: a pair seen c times is shrunk by c / (c + λ) if it stands alone.
-        gram: (N, N) kernel matrix of the whole table if the caller has it; saves evaluating it.
 
     Raises:
         NonFiniteError, SingularSolveError: from the factorisations.
@@ -135,7 +133,7 @@ def fit_transition_model(
         return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=False)
     if not support.exact:
         return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=True)
-    return _fit_dual(features, support, kernel, n_actions, ridge, gram)
+    return _fit_dual(features, support, kernel, n_actions, ridge)
 
 
 def _fit_dual(
@@ -144,25 +142,14 @@ def _fit_dual(
     kernel: Kernel,
     n_actions: int,
     ridge: float,
-    gram: Tensor | None,
 ) -> TransitionModel:
     """(K_a + λ diag(1/c)) α = k_a(y): r_a × r_a per action."""
     # Inputs repeat under several actions: similarities are of distinct ones, and rows are gathered.
     anchor_features = features[torch.from_numpy(support.anchors)]
     basis_indices, basis_rows = np.unique(support.pair_inputs, return_inverse=True)
     basis = features[torch.from_numpy(basis_indices)]
-    device = features.device
-    if gram is None:
-        anchor_gram = kernel(anchor_features, anchor_features)
-        cross = kernel(basis, anchor_features)
-        basis_gram = kernel(basis, basis)
-    else:
-        at_anchors = torch.from_numpy(support.anchors).to(device)
-        at_basis = torch.from_numpy(basis_indices).to(device)
-        anchor_gram = gram[at_anchors][:, at_anchors]
-        from_basis = gram[at_basis]
-        cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
-    row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
+    cross, basis_gram = kernel(basis, anchor_features), kernel(basis, basis)
+    row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(features.device)
     # λ is on counts: twice as many tries of a pair halve what it is shrunk by.
     shrinkage = ridge / support.pair_counts
 
@@ -181,14 +168,9 @@ def _fit_dual(
         return _ActionRegression(rows, factor, weighted=None)
 
     tabulated = _tabulate(support, n_actions, regress)
+    gram = kernel(anchor_features, anchor_features)
     return TransitionModel(
-        support,
-        kernel,
-        anchor_features,
-        basis,
-        anchor_gram,
-        *tabulated,
-        basis_rows=row_of_pair,
+        support, kernel, anchor_features, basis, gram, *tabulated, basis_rows=row_of_pair
     )
 
 
