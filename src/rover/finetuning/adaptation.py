@@ -49,12 +49,7 @@ class Adaptation(OnlineRun):
     config_class = AdaptConfig
     config: AdaptConfig
     _parts = ("_buffer", "_collector")
-    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited", "_n_planned")
-    _acting: TabulatedPolicy
     _plan: ValuePolicy  # for the task; a new object each time
-    _explores = True  # whether this episode goes to what is unvisited
-    _n_exploited = 0  # episodes that followed the plan for the task
-    _n_planned = 0  # transitions of the task that the plan was made from
 
     def __init__(
         self, run_config: RunConfig, experience: Experience, env: Environment, run_dir: Path | None
@@ -81,20 +76,22 @@ class Adaptation(OnlineRun):
         return self._measure()
 
     def _choose(self) -> int:
-        acting = self._exploring if self._explores else self._acting
+        acting = self._exploring if self._progress.explores else self._acting
         return acting.sample(self._collector.observation, self._rng)
 
     def _learn(self, *, done: bool) -> None:
         """Plan anew where there is something new to plan for; toss whether an episode explores."""
         n = self.num_timesteps
-        first_reward = self.is_rewarded and self._plan is self._exploration
-        if done and self.is_rewarded:
+        first_reward = self._progress.is_rewarded and self._plan is self._exploration
+        if done and self._progress.is_rewarded:
             # One in 1 + n episodes explores after n that exploited, ever fewer and without end, so
             # that a better reward is met sooner or later.
-            self._n_exploited += 1
-            self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
+            self._progress.n_exploited += 1
+            self._progress.explores = bool(
+                self._rng.random() < 1.0 / (1.0 + self._progress.n_exploited)
+            )
         is_new = len(self._buffer.observations) > self._n_visited
-        is_due, since = n % self.config.learner.plan_every == 0, n - self._n_planned
+        is_due, since = n % self.config.learner.plan_every == 0, n - self._progress.n_planned
         if self._is_exact:
             # A plan takes as long as there are states, so that a step has its share of one.
             is_new = is_new and since >= len(self._all.observations) / _STATES_A_STEP
@@ -118,9 +115,9 @@ class Adaptation(OnlineRun):
             self._exploration = self._plan = self._planned(
                 *aims, _UNTRIED if arrivals.any() else 1.0
             )
-            if self.is_rewarded:
+            if self._progress.is_rewarded:
                 self._plan = self._planned(*self._reward_model(points.rows, n))
-        self._n_planned = n
+        self._progress.n_planned = n
         self._n_visited = len(self._buffer.observations)
         self._acting.forget()
         self._exploring.forget()
@@ -200,4 +197,4 @@ class Adaptation(OnlineRun):
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
         # Plans are not stored: the same transitions make them in the same bits.
-        self._replan(self._n_planned)
+        self._replan(self._progress.n_planned)

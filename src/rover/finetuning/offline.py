@@ -46,7 +46,7 @@ class OfflineTraining(TaskRun):
         rewards = self._buffer.rewards
         assert rewards is not None
         differ = bool((rewards != rewards[0]).any())
-        self.is_rewarded = differ or bool(self._buffer.terminated.any())
+        self._progress.is_rewarded = differ or bool(self._buffer.terminated.any())
         self._batch_rng = np.random.default_rng([run_config.seed, 1])
         learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(

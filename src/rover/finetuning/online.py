@@ -46,11 +46,6 @@ class Finetuning(OnlineRun):
     config_class = FinetuneConfig
     config: FinetuneConfig
     _learner: DiscreteDDPG | DiscreteSAC
-    _acting: TabulatedPolicy
-    _plain_state = (
-        *OnlineRun._plain_state,
-        *("_is_centred", "_is_warming_up", "_warmup_end", "_component_returns"),
-    )
 
     def __init__(
         self, run_config: RunConfig, start: nn.Module | None, env: Environment, run_dir: Path | None
@@ -78,22 +73,20 @@ class Finetuning(OnlineRun):
         )
         self._is_from_scratch = actor is None
         self._is_policy_frozen = transfer != "encoder" and "policy" in (freeze or ())
-        self._is_centred = self._observations.is_categorical or encoder is not None
-        self._is_warming_up = actor is not None
-        # Component and return of each episode of the warm-up, of a set of several policies.
-        self._component_returns: list[tuple[int, float]] = []
+        self._progress.is_centred = self._observations.is_categorical or encoder is not None
+        self._progress.is_warming_up = actor is not None
         self._draw_component()
         # The curve has the same columns before the first update.
-        self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
+        self._progress.latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
     def _choose(self) -> int:
         config, step = self.config, self.num_timesteps
         if self._is_from_scratch and step < config.seed_steps:
             return int(self._rng.integers(self._buffer.n_actions))
         # A transferred policy explores by itself until it begins to learn.
-        if not self._is_warming_up:
+        if not self._progress.is_warming_up:
             # From the end of the warm-up on, since until then the transferred policy acted alone.
-            decayed = min(1.0, (step - self._warmup_end) / config.exploration_steps)
+            decayed = min(1.0, (step - self._progress.warmup_end) / config.exploration_steps)
             start, end = config.exploration_start, config.exploration_end
             if self._rng.random() < start + decayed * (end - start):
                 return int(self._rng.integers(self._buffer.n_actions))
@@ -107,32 +100,34 @@ class Finetuning(OnlineRun):
 
     def _learn(self, *, done: bool) -> None:
         """End the warm-up and update when due."""
-        config, actor, step = self.config, self._learner.actor, self.num_timesteps
-        if self._is_warming_up:
-            self._warmup_end = step
+        config, progress = self.config, self._progress
+        actor, step = self._learner.actor, self.num_timesteps
+        if progress.is_warming_up:
+            progress.warmup_end = step
             # Each episode of the warm-up tries one policy of a set; the best of them learns.
             if done and isinstance(actor, _ComponentActor):
-                self._component_returns.append((int(actor.component), self._recent_returns[-1]))
+                played = int(actor.component), progress.recent_returns[-1]
+                progress.component_returns.append(played)
                 self._draw_component()
                 self._acting.forget()
-            if self.is_rewarded and step >= config.seed_steps + config.warmup_steps:
-                self._is_warming_up = False
-                if self._component_returns and isinstance(actor, _ComponentActor):
-                    actor.component.fill_(_best_component(self._component_returns, self._rng))
+            if progress.is_rewarded and step >= config.seed_steps + config.warmup_steps:
+                progress.is_warming_up = False
+                if progress.component_returns and isinstance(actor, _ComponentActor):
+                    actor.component.fill_(_best_component(progress.component_returns, self._rng))
                 self._acting.forget()
         if step <= config.seed_steps or step % config.learner.update_every != 0:
             return
         # Critics learn during the warm-up, so that the first step of the actor has values to climb;
         # not on the step that ends it, which was made by the policy as it was.
-        train_actor = step > self._warmup_end and not self._is_policy_frozen
+        train_actor = step > progress.warmup_end and not self._is_policy_frozen
         with self.stopwatch("improve"):
-            if not self._is_centred:
+            if not progress.is_centred:
                 # Once, so that what the networks have learned is not moved under them.
                 self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
-                self._is_centred = True
+                progress.is_centred = True
             batch, unit = self._draw()
             metrics = self._learner.update(*batch, train_actor=train_actor)
-        self._latest = {
+        progress.latest = {
             "critic_loss": metrics["critic_loss"],
             # Back in the task's units: the learner's rewards were divided by it.
             "q_mean": unit * metrics["q_mean"],

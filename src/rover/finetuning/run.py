@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,6 @@ from scipy.integrate import trapezoid
 from scipy.sparse import vstack
 from torch import Tensor, nn
 
-from rover.arrays import FloatArray
 from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
 from rover.envs import Environment, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
@@ -73,6 +72,38 @@ class TaskResult:
         )
 
 
+@dataclass
+class _Progress:
+    """What the next step depends on, besides networks, data and the best policy.
+
+    Attributes:
+        curve: a record of each evaluation.
+        is_rewarded: True once there is anything to prefer a policy for.
+        first_success: the step at which an episode first reached the goal.
+        episode_return: of the current episode, in the task's own units.
+        recent_returns: of the episodes since the latest evaluation.
+        latest: figures of the latest update.
+        is_centred, is_warming_up: of fine-tuning, whose warm-up so far ended at `warmup_end`.
+        component_returns: component of a set of policies and its return, by episodes of a warm-up.
+        explores: of adapting, True if this episode goes to what is unvisited.
+        n_exploited, n_planned: episodes that followed the plan; transitions that it was made from.
+    """
+
+    curve: list[Mapping[str, Any]] = field(default_factory=list)
+    is_rewarded: bool = False
+    first_success: int | None = None
+    episode_return: float = 0.0
+    recent_returns: list[float] = field(default_factory=list)
+    latest: dict[str, float | None] = field(default_factory=dict)
+    is_centred: bool = False
+    is_warming_up: bool = False
+    warmup_end: int = 0
+    component_returns: list[tuple[int, float]] = field(default_factory=list)
+    explores: bool = True
+    n_exploited: int = 0
+    n_planned: int = 0
+
+
 class TaskRun(Run):
     """Base of the runs that learn a task, online and offline.
 
@@ -87,8 +118,7 @@ class TaskRun(Run):
     can_be_extended = False
     config_class: ClassVar[Any]
 
-    # Attributes that a state holds as they are, and those with a ``state`` and a ``load_state``.
-    _plain_state: ClassVar[tuple[str, ...]] = ("curve", "first_success", "is_rewarded")
+    # Attributes with a ``state`` and a ``load_state``.
     _parts: ClassVar[tuple[str, ...]] = ("_learner",)
 
     _buffer: Buffer
@@ -112,9 +142,7 @@ class TaskRun(Run):
         self.config = config
         self.run_config = run_config
         self.total_timesteps = run_config.total_timesteps
-        self.curve: list[Mapping[str, Any]] = []
-        self.first_success: int | None = None  # step at which an episode first reached the goal
-        self.is_rewarded = False  # whether there is anything yet to prefer a policy for
+        self._progress = _Progress()
         self._spaces, self._observations = Spaces.of(env), observations_of(env)
         self._best_return = best_return(env)
         self._evaluation_env = evaluation_env
@@ -124,7 +152,6 @@ class TaskRun(Run):
         self._evaluation_seed = int(stream.generate_state(1)[0])
         # Mean return, step and copy of the best policy so far; the first evaluation is of step 0.
         self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
-        self._warmup_end = 0  # the last step at which the policy is what learning started from
 
     def _package(self, module: nn.Module) -> nn.Module:
         """The policy of a learner's module as it is returned, in evaluation mode: a
@@ -145,7 +172,7 @@ class TaskRun(Run):
         """
         self.finish(**watched)
         greatest, _, module = self._best
-        if not self.is_rewarded:
+        if not self._progress.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
                 f"from them (what is returned has a greedy return of {greatest:g}); choose a task "
@@ -157,7 +184,7 @@ class TaskRun(Run):
             )
         actor = self._package(module)
         policy = actor if isinstance(actor, Policy) else None
-        return TaskResult(actor, policy, tuple(self.curve), self.summary())
+        return TaskResult(actor, policy, tuple(self._progress.curve), self.summary())
 
     def describe(self, total_timesteps: int) -> RunConfig:
         """Contents of config.json for a run of `total_timesteps` steps or updates."""
@@ -184,13 +211,19 @@ class TaskRun(Run):
         """Add a record to the curve, and keep the policy if it is the best."""
         with self.stopwatch("evaluate"):
             module = self._current_policy()
-            greedy = float(self._returns(self._package(module)).mean())
+            returns, _ = greedy_episodes(
+                self._evaluation_env,
+                self._package(module),
+                seed=self._evaluation_seed,
+                n_episodes=self._evaluation_episodes,
+            )
+            greedy = float(returns.mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
-            self.curve.append(record)
+            self._progress.curve.append(record)
             greatest, step, _ = self._best
             # Every evaluation plays the same episodes, so that equal returns are no accident.
             # A learned policy replaces the start where both earn the same: learning was asked for.
-            replaces_start = step <= self._warmup_end < self.num_timesteps
+            replaces_start = step <= self._progress.warmup_end < self.num_timesteps
             if greedy > greatest or (greedy == greatest and replaces_start):
                 self._best = greedy, self.num_timesteps, module
         return record
@@ -200,29 +233,21 @@ class TaskRun(Run):
         module: nn.Module = self._learner.policy_module()
         return module
 
-    def _returns(self, actor: nn.Module) -> FloatArray:
-        """Returns (n,) of the evaluation's episodes by a policy as it would be returned."""
-        returns, _ = greedy_episodes(
-            self._evaluation_env,
-            actor,
-            seed=self._evaluation_seed,
-            n_episodes=self._evaluation_episodes,
-        )
-        return returns
-
     def _figures(self) -> dict[str, Any]:
-        figures = _curve_summary(self.curve, self._best_return, self.first_success)
-        if "episode" in self.curve[-1]:  # of a run that plays any
-            figures["episodes"] = self.curve[-1]["episode"] + 1
+        figures = _curve_summary(
+            self._progress.curve, self._best_return, self._progress.first_success
+        )
+        if "episode" in self._progress.curve[-1]:  # of a run that plays any
+            figures["episodes"] = self._progress.curve[-1]["episode"] + 1
         figures["policy_step"], figures["policy_return"] = self._best[1], self._best[0]
-        figures["reward_seen"] = self.is_rewarded
+        figures["reward_seen"] = self._progress.is_rewarded
         return figures
 
     def _state(self) -> dict[str, Any]:
         greatest, step, module = self._best
         return {
             "best": [greatest, step, self._stored(module)],
-            "progress": {name: getattr(self, name) for name in self._plain_state},
+            "progress": dict(vars(self._progress)),
             "parts": {name: getattr(self, name).state() for name in self._parts},
         }
 
@@ -231,8 +256,7 @@ class TaskRun(Run):
             getattr(self, name).load_state(state["parts"][name])
         greatest, step, weights = state["best"]
         self._best = float(greatest), int(step), self._restored(weights)
-        for name in self._plain_state:
-            setattr(self, name, state["progress"][name])
+        self._progress = _Progress(**state["progress"])
 
     def _stored(self, module: nn.Module) -> Mapping[str, Any]:
         """Content of a checkpoint for a policy of the learner's."""
@@ -254,14 +278,13 @@ class TaskRun(Run):
 class OnlineRun(TaskRun):
     """Base of the runs that learn a task by interacting with it.
 
-    A subclass chooses the actions (:meth:`_choose`), learns from each transition (:meth:`_learn`),
-    and sets ``_acting``, if it acts by a policy without a memory.
+    A subclass chooses the actions (:meth:`_choose`), by its policy ``_acting`` on observations that
+    repeat, and learns from each transition (:meth:`_learn`).
     """
 
-    _plain_state = (*TaskRun._plain_state, "_episode_return", "_recent_returns", "_latest")
     # The buffer first, which the collector replays the unfinished episode of.
     _parts: ClassVar[tuple[str, ...]] = ("_buffer", "_collector", "_learner")
-    _acting: TabulatedPolicy | None = None
+    _acting: TabulatedPolicy
     _stop_after: int | None = None  # evaluations in a row with the best possible return
 
     def __init__(
@@ -277,9 +300,6 @@ class OnlineRun(TaskRun):
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
         # Two streams: how often batches are drawn must not change how the agent acts.
         self._rng, self._batch_rng = np.random.default_rng([run_config.seed, 0]).spawn(2)
-        self._episode_return = 0.0
-        self._recent_returns: list[float] = []
-        self._latest: dict[str, float | None] = {}  # figures of the latest update
 
     def _prepare_folder(self, folder: Path) -> None:
         if isinstance(self._start, Policy):
@@ -301,19 +321,20 @@ class OnlineRun(TaskRun):
         with self.stopwatch("collect"):
             done = self._collector.step(self._choose())
         self.num_timesteps += 1
+        progress = self._progress
         rewards, terminated = self._buffer.rewards, self._buffer.terminated
         assert rewards is not None
         # In the task's own units, which a curve of returns is read in.
-        self._episode_return += float(rewards[-1])
+        progress.episode_return += float(rewards[-1])
         # Until there is anything to prefer a policy can only get worse.
-        self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
+        progress.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
         if done:
-            if self.first_success is None and terminated[-1]:
+            if progress.first_success is None and terminated[-1]:
                 # An end that earns more than any step before it: a goal, and not a fall.
                 before = rewards[~terminated].max(initial=-np.inf)
-                self.first_success = self.num_timesteps if rewards[-1] > before else None
-            self._recent_returns.append(self._episode_return)
-            self._episode_return = 0.0
+                progress.first_success = self.num_timesteps if rewards[-1] > before else None
+            progress.recent_returns.append(progress.episode_return)
+            progress.episode_return = 0.0
         self._learn(done=done)
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
@@ -324,21 +345,24 @@ class OnlineRun(TaskRun):
         if n is None or best is None:
             return False
         # Evaluations of the policy that learning started from do not count.
-        learned = [one["greedy_return"] for one in self.curve if one["step"] > self._warmup_end]
+        learned = [
+            one["greedy_return"]
+            for one in self._progress.curve
+            if one["step"] > self._progress.warmup_end
+        ]
         return len(learned) >= n and min(learned[-n:]) >= best - _TOLERANCE
 
     def _measure(self) -> dict[str, Any]:
-        if self._acting is not None:
-            # A run that goes on from here has nothing tabulated, and rounding depends on what was.
-            self._acting.forget()
+        # A run that goes on from here has nothing tabulated, and rounding depends on what was.
+        self._acting.forget()
         self._collector.lend()
-        recent, self._recent_returns = self._recent_returns, []
+        recent, self._progress.recent_returns = self._progress.recent_returns, []
         return self._evaluate(
             {
                 "episode": self._collector.episode,
                 "training_return": float(np.mean(recent)) if recent else None,
                 "observations": len(self._buffer.observations),
-                **self._latest,
+                **self._progress.latest,
             }
         )
 
