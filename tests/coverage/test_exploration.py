@@ -14,8 +14,7 @@ from rover.coverage.explore import StateExplorer
 from rover.coverage.improve import estimated_starts
 from rover.data import Buffer
 from rover.world.counts import Counts
-from rover.world.rows import Rows
-from rover.world.values import exploration_values
+from rover.world.rows import Rows, exploration_values
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3

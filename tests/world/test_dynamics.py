@@ -9,7 +9,7 @@ from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
 from rover.world.dynamics import (
     _PRIOR,
-    _WIDTH,
+    _REACH,
     ACTION_REPEAT,
     DynamicsModel,
     Invariants,
@@ -152,7 +152,7 @@ def test_noise_is_not_corrected(noise):
     errors = ends - begins - model.smooth(begins, actions)
     missed = 0.0
     for row in rows:
-        near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / _WIDTH**2)
+        near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / _REACH**2)
         near *= (actions == actions[row]) & (rows != row)
         corrected = near @ errors / (near.sum() + _PRIOR)
         missed += ((errors[row] - corrected) ** 2).sum()

@@ -27,7 +27,7 @@ from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
 from rover.world.counts import Counts
-from rover.world.values import exploration_values
+from rover.world.rows import exploration_values
 
 # exp of it is zero, and zero times it is not NaN, as it would be with −∞.
 _LOG_OF_ZERO = -1e3

@@ -27,7 +27,7 @@ from scipy.linalg.blas import sger
 
 from rover.arrays import FloatArray, IntArray
 from rover.contexts.codes import Array32, ObservationCodes
-from rover.world.values import iterate
+from rover.world.rows import iterate
 
 TIE = 1e-9
 """Value up to which two actions are equal."""

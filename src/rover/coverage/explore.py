@@ -34,9 +34,8 @@ from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
 from rover.world.lookahead import ActionSequence
 from rover.world.model import LandmarkModel
-from rover.world.rows import Rows
+from rover.world.rows import Rows, Values, exploration_values
 from rover.world.sampled import ContactSearch
-from rover.world.values import Values, exploration_values
 from rover.world.world import World
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rover.arrays import FloatArray, IntArray, blocks, evenly_spaced, rows_before
 from rover.data import Buffer
@@ -22,26 +19,6 @@ from rover.features.slow import (
     speed_weights,
 )
 from rover.world.net import FIRST_UNITS, units_due
-
-
-class _Marks(NamedTuple):
-    """Settings by which marks that stay within an episode are found.
-
-    Attributes:
-        shortest: steps of an episode whose usual picture is compared; in fewer it shows whatever
-            moves in them.
-        episodes, pictures: most episodes, and pictures of each.
-        least: share of the median pixel; where most differences stay, those that do not count in
-            full.
-    """
-
-    shortest: int = 2 * LAG
-    episodes: int = 32
-    pictures: int = 32
-    least: float = 1e-3
-
-
-MARKS = _Marks()
 
 
 def _frames_of(buffer: Buffer) -> tuple[int, bool]:
@@ -76,9 +53,7 @@ class ImageFeatures:
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._size = len(bending(*buffer.observations.shape))
-        self._known = torch.empty(0, self._size, dtype=torch.float32)
-        self._shares = torch.full(buffer.observations.shape, 255, dtype=torch.uint8)
-        self._n = self._n_known = self._n_seen = self._n_points = 0
+        self._n = self._n_points = 0
 
     def encoder(self) -> Encoder:
         """A copy of the encoder of the features that are due, whose units are its own."""
@@ -105,11 +80,9 @@ class ImageFeatures:
         if self._n < due:
             self._n = due
             self._frames, self._newest_first = _frames_of(self._buffer)
-            self._background, before = self._usual_picture(), self._shares
+            self._background = self._usual_picture()
             self._shares = self._shares_within_episodes()
-            self._n_known = 0  # centroids depend on the background
-            if int(torch.minimum(before, self._shares).min()) < 255:
-                self._n_seen = 0  # and so do pictures in which shares count
+            self._known, self._n_known = torch.empty(0, self._size, dtype=torch.float32), 0
             height, width, channels = self._buffer.observations.shape
             energy = bending(height, width, channels // self._frames)
             found = slow_features(self._lagged_sums(), energy)
@@ -132,26 +105,27 @@ class ImageFeatures:
         """Shares (height, width, channels) uint8, of 255, of the differences of pixels that arise
         within episodes, relative to the median pixel; of the newest frame for all.
 
-        The others are the same at all times of an episode: differences of its usual picture.
+        The others are the same at all times of an episode: differences of its usual picture. Of
+        few steps that shows whatever moves in them.
         """
         buffer, n = self._buffer, self._n
-        long = np.flatnonzero(np.bincount(buffer.episodes[:n]) >= MARKS.shortest)
+        long = np.flatnonzero(np.bincount(buffer.episodes[:n]) >= 2 * LAG)
         shape = buffer.observations.shape
         if len(long) < 2:
             return torch.full(shape, 255, dtype=torch.uint8)
         channels = self._frame(0, shape[2])
         usual = self._background[..., channels].float()
         within, whole = torch.zeros_like(usual), torch.zeros_like(usual)
-        for one in long[evenly_spaced(len(long), MARKS.episodes)]:
+        for one in long[evenly_spaced(len(long), 32)]:
             rows = buffer.rows_of(one)
             rows = rows[rows < n]
-            inputs = buffer.inputs[rows[evenly_spaced(len(rows), MARKS.pictures)]]
+            inputs = buffer.inputs[rows[evenly_spaced(len(rows), 32)]]
             images = torch.from_numpy(buffer.observations.rows[inputs])
             newest = images[..., channels].float()
             within += (newest - newest.median(dim=0).values).abs_().sum(dim=0)
             whole += (newest - usual).abs_().sum(dim=0)
         share = within / whole.clamp(min=1.0)
-        usually = share[whole > 0].median().clamp(min=MARKS.least) if bool(whole.any()) else 1.0
+        usually = share[whole > 0].median().clamp(min=1e-3) if bool(whole.any()) else 1.0
         share = torch.where(whole > 0, share / usually, 1.0)
         shares = (255.0 * share.clamp(0.0, 1.0)).round().to(torch.uint8)
         return shares.repeat(1, 1, self._frames)
@@ -204,25 +178,21 @@ class ImageFeatures:
         return speed_weights(before[:, :-1] - before[:, 1:], next_after - after)
 
     def _coefficients(self, observations: IntArray) -> torch.Tensor:
-        """Coefficients (n, p) float64 of observations (n,), whose cosines are computed once for
-        shares of pixels, and centroids once for a background."""
+        """Coefficients (n, p) float64 of observations (n,), computed once between two fits."""
         rows = self._buffer.observations.rows
         n, channels = len(rows), rows.shape[3]
         if len(self._known) < n:
             grown = torch.empty(2 * n, self._size, dtype=torch.float32)
-            grown[: self._n_seen] = self._known[: self._n_seen]
+            grown[: self._n_known] = self._known[: self._n_known]
             self._known = grown
         # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
         each = self._known.view(len(self._known), channels, -1)
-        for part in blocks(n - self._n_seen):
-            fresh = self._seen(rows[self._n_seen : n][part])
-            each[self._n_seen : n][part][:, :, :-2] = cosine_coefficients(fresh)
         for part in blocks(n - self._n_known):
-            fresh = self._seen(rows[self._n_known : n][part])
-            each[self._n_known : n][part][:, :, -2:] = centroids(fresh, self._background)
-        self._n_seen = self._n_known = n
+            images = as_tensor(rows[self._n_known : n][part])
+            # Without most of what stays within episodes.
+            fresh = seen(images, self._background, self._shares)
+            coefficients = each[self._n_known : n][part]
+            coefficients[:, :, :-2] = cosine_coefficients(fresh)
+            coefficients[:, :, -2:] = centroids(fresh, self._background)
+        self._n_known = n
         return self._known[torch.from_numpy(observations)].double()
-
-    def _seen(self, rows: NDArray[np.uint8]) -> torch.Tensor:
-        """Images (n, height, width, channels) without most of what stays within episodes."""
-        return seen(as_tensor(rows), self._background, self._shares)

@@ -35,7 +35,7 @@ from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamic
 from rover.world.neighbours import NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
 from rover.world.points import MAX_SOLVED_LANDMARKS
-from rover.world.values import iterate
+from rover.world.rows import iterate
 
 
 class _Refinement(NamedTuple):

@@ -15,8 +15,7 @@ from rover.solving.experience import Experience
 from rover.solving.tasks import Tasks
 from rover.world.neighbours import NEIGHBOURS
 from rover.world.points import Points
-from rover.world.rows import Rows
-from rover.world.values import iterate
+from rover.world.rows import Rows, iterate
 
 _TOLERANCE = 1e-9
 _AT_ONCE = 64  # tasks that are solved together

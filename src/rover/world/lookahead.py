@@ -24,19 +24,12 @@ from rover.world.dynamics import ACTION_REPEAT, DynamicsModel
 
 
 class Beam(NamedTuple):
-    """Settings of the beam search.
+    """Settings of the beam search."""
 
-    Attributes:
-        length: actions of a sequence.
-        width: retained sequences of one length.
-        most_branches: actions times dimensions, at least eight, beyond which the beam is narrower.
-        cell: side of the cells, with one sequence each.
-    """
-
-    length: int = 8
-    width: int = 32
-    most_branches: int = 72
-    cell: float = 0.7
+    length: int = 8  # actions of a sequence
+    width: int = 32  # retained sequences of one length
+    most_branches: int = 72  # actions times dimensions, beyond which the beam is narrower
+    cell: float = 0.7  # side of the cells, with one sequence each
 
 
 BEAM = Beam()

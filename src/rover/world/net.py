@@ -18,9 +18,6 @@ from torch import Tensor
 from rover.arrays import FloatArray, IntArray, blocks, rows_before
 from rover.operators.kernels import interpolation_weights
 
-_MODEL_LAG = 5
-"""Steps whose change is the unit of distance of the transition model."""
-
 COVERAGE_LAG = 40
 """Steps whose change is the unit of distance of coverage: slow features, not fast ones."""
 
@@ -34,9 +31,7 @@ MOST_ROWS = 20_000
 """Transitions after which units stay; where more are costly, sums are over this many latest
 ones."""
 
-_NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
-_FEW_DIMENSIONS = 16  # up to which a tree finds neighbours sooner than products do
 GROWTH = 1.25
 """Factor of the radius of a net of too many landmarks."""
 
@@ -67,11 +62,11 @@ def _autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
 
 
 def time_units(
-    points: FloatArray, ends: FloatArray, previous: IntArray, lag: int = _MODEL_LAG
+    points: FloatArray, ends: FloatArray, previous: IntArray, lag: int = 5
 ) -> FloatArray:
     """The unit of distance of each feature: what it changes in `lag` steps, (d,); inf for noise.
 
-    Noise is what is hardly correlated with itself one step later; where everything is noise,
+    Noise is what is hardly correlated, by 0.2, with itself one step later; where everything is,
     nothing is taken for it.
 
     Args:
@@ -82,7 +77,7 @@ def time_units(
     """
     range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
     units = np.maximum(_lag_scale(points, ends, previous, lag), _SMALLEST_SCALE * range_of)
-    is_noise = _autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))
+    is_noise = _autocorrelation(points, ends) <= max(0.2, 3.0 / np.sqrt(len(points)))
     return np.asarray(np.where(is_noise & ~is_noise.all(), np.inf, units))
 
 
@@ -176,7 +171,7 @@ class Net:
 def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
     """Distances and indices, both (n, k), of the k landmarks of a tree that are nearest to
     points."""
-    if tree.m <= _FEW_DIMENSIONS:
+    if tree.m <= 16:
         distance, index = tree.query(points, k=range(1, k + 1))
         return np.asarray(distance), np.asarray(index)
     # Where a tree has to look at almost every landmark, a matrix product does so sooner.
