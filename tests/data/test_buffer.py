@@ -12,7 +12,6 @@ from rover.arrays import rows_before
 from rover.data import Buffer, ObservationTable
 from rover.errors import ArtefactError, StorageError
 from rover.storage import write_tensors
-from rover.transitions import merge_transitions
 
 N_STATES, N_ACTIONS = 5, 3
 STATES = st.integers(0, N_STATES - 1)
@@ -37,13 +36,7 @@ def filled(transitions: list[tuple[int, int, int, bool, bool]], starts: list[int
 @given(TRANSITIONS, st.lists(STATES, min_size=1))
 def test_counts_starts_and_visits_are_those_of_brute_force(transitions, starts):
     half = len(transitions) // 2
-    starts = starts[: 1 + sum(t[3] or t[4] for t in transitions[:half])]
     buffer, copy = filled(transitions[:half], starts), filled([], [])
-    for name, values in vars(buffer.counts()).items():
-        merged = merge_transitions(
-            buffer.inputs, buffer.actions, buffer.successors, buffer.terminated
-        )
-        np.testing.assert_array_equal(values, vars(merged)[name])
     copy.load_state(buffer.state())
     for transition in transitions[half:]:  # counts follow, in a restored buffer too
         buffer.add(*transition)
@@ -53,14 +46,8 @@ def test_counts_starts_and_visits_are_those_of_brute_force(transitions, starts):
     assert copy.observations.intern(N_STATES + 3) == N_STATES
     expected = sorted(Counter(t[:4] for t in transitions).items())
     counts = copy.counts()
-    found = zip(
-        counts.inputs.tolist(),
-        counts.actions.tolist(),
-        counts.successors.tolist(),
-        counts.terminated.tolist(),
-        strict=True,
-    )
-    assert list(found) == [key for key, _ in expected]
+    columns = np.transpose([counts.inputs, counts.actions, counts.successors, counts.terminated])
+    assert list(map(tuple, columns.tolist())) == [key for key, _ in expected]
     assert counts.counts.tolist() == [float(count) for _, count in expected]
     states, weights = buffer.starts()
     assert dict(zip(states.tolist(), weights.tolist(), strict=True)) == Counter(starts)
@@ -105,11 +92,9 @@ def test_episodes_are_those_of_brute_force(transitions, asked):
         rows = np.array([before.get(row, -1) for row in rows.tolist()], np.int64)
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((), np.int64), ((4, 4, 3), np.uint8)])
-def test_equal_observations_share_a_row(shape, dtype):
-    rng = np.random.default_rng(0)
-    table = ObservationTable(shape, np.dtype(dtype))
-    pool = rng.integers(0, 50, size=(3000, *shape)).astype(dtype)
+def test_equal_observations_share_a_row():
+    table = ObservationTable((2, 1), np.dtype(np.uint8))
+    pool = np.random.default_rng(0).integers(0, 50, (3000, 2, 1), np.uint8)
     index = [table.intern(row) for row in pool]
     expected: dict[bytes, int] = {}
     assert index == [expected.setdefault(row.tobytes(), len(expected)) for row in pool]

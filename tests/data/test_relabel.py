@@ -16,22 +16,8 @@ N_STATES, N_ACTIONS = 5, 3
 STATES = st.integers(0, N_STATES - 1)
 
 
-class Step(NamedTuple):
-    """An action, where it led, how the episode went on (. T C), and where the next one begins."""
-
-    action: int
-    successor: int
-    end: str
-    next_start: int
-
-
-STEPS = st.builds(Step, st.integers(0, N_ACTIONS - 1), STATES, st.sampled_from("...TC"), STATES)
-WALKS = st.lists(STEPS, min_size=1, max_size=40)
-Walk = list[Step]
-
-
 class Row(NamedTuple):
-    """One transition between states."""
+    """One transition between states, and how the episode went on: . T C."""
 
     state: int
     action: int
@@ -39,38 +25,31 @@ class Row(NamedTuple):
     end: str
 
 
-def rows_of(walk: Walk, start: int = 0) -> list[Row]:
-    rows, state = [], start
-    for step in walk:
-        rows.append(Row(state, step.action, step.successor, step.end))
-        state = step.successor if step.end == "." else step.next_start
-    return rows
+# An action, where it led, how the episode went on, and where the next one begins.
+STEPS = st.tuples(st.integers(0, N_ACTIONS - 1), STATES, st.sampled_from("...TC"), STATES)
+WALKS = st.lists(STEPS, min_size=1, max_size=40)
 
 
-def walked(walk: Walk, start: int = 0) -> Buffer:
-    """The buffer of a walk over vectors (state, −state), numbered in the order of first sight."""
-    buffer = Buffer((2,), np.float32, N_ACTIONS)
+def walked(walk: list[tuple[int, int, str, int]]) -> tuple[Buffer, list[Row]]:
+    """The buffer of a walk from 0 over vectors (state, −state), and its rows."""
+    buffer, rows, state = Buffer((2,), np.float32, N_ACTIONS), [], 0
 
     def intern(state: int) -> int:
         return buffer.observations.intern(np.array([state, -state], np.float32))
 
-    buffer.add_start(intern(start))
-    for step, row in zip(walk, rows_of(walk, start), strict=True):
-        here, there = intern(row.state), intern(row.successor)
-        buffer.add(here, row.action, there, row.end == "T", row.end == "C")
-        if row.end != ".":
-            buffer.add_start(intern(step.next_start))
-    return buffer
-
-
-def states_of(buffer: Buffer) -> list[int]:
-    """The state of each row of the table of observations."""
-    return [int(state) for state in buffer.observations.rows[:, 0]]
+    buffer.add_start(intern(state))
+    for action, successor, end, next_start in walk:
+        rows.append(Row(state, action, successor, end))
+        buffer.add(intern(state), action, intern(successor), end == "T", end == "C")
+        state = successor if end == "." else next_start
+        if end != ".":
+            buffer.add_start(intern(state))
+    return buffer, rows
 
 
 TABLE = (N_STATES, N_ACTIONS, N_STATES)
 # 0 → 1 → 2 → 1, then from 0 again
-SHORT: Walk = [Step(0, 1, ".", 0), Step(1, 2, ".", 0), Step(2, 1, "C", 0), Step(0, 0, ".", 0)]
+SHORT, _ = walked([(0, 1, ".", 0), (1, 2, ".", 0), (2, 1, "C", 0), (0, 0, ".", 0)])
 
 
 def at_state(goal: int):
@@ -81,12 +60,6 @@ def at_state(goal: int):
         return np.where(there, 0.0, -1.0), there
 
     return reward
-
-
-def quietly(buffer, reward):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "none of the .* transitions reaches")
-        return relabel(buffer, reward)
 
 
 @settings(max_examples=40)
@@ -100,14 +73,15 @@ def test_a_task_is_that_of_a_loop_and_each_triple_is_asked_for_once(walk, reward
         asked.extend(zip(*(place.tolist() for place in places), strict=True))
         return rewards[places], ends[places]
 
-    task = quietly(walked(walk), reward)
-    rows = rows_of(walk)
+    buffer, rows = walked(walk)
+    with warnings.catch_warnings(action="ignore"):
+        task = relabel(buffer, reward)
     triples = [row[:3] for row in rows]
     assert len(asked) == len(set(asked))
     assert set(asked) == set(triples)
     over = {successor for x, a, successor in triples if ends[x, a, successor]}
     kept = [number for number, row in enumerate(rows) if row.state not in over]
-    states = states_of(task)
+    states = task.observations.rows[:, 0].astype(int).tolist()
     assert [states[x] for x in task.inputs] == [rows[i].state for i in kept]
     assert task.actions.tolist() == [rows[i].action for i in kept]
     assert [states[x] for x in task.successors] == [rows[i].successor for i in kept]
@@ -122,10 +96,10 @@ def test_a_task_is_that_of_a_loop_and_each_triple_is_asked_for_once(walk, reward
 
 def test_a_goal_that_was_never_reached_is_told():
     with pytest.warns(RoverWarning, match="none of the 4 transitions reaches.*is -1 and"):
-        task = relabel(walked(SHORT), at_state(4))
+        task = relabel(SHORT, at_state(4))
     assert not task.terminated.any()
     assert len(task) == 4
-    assert relabel(walked([Step(0, 1, "C", 0)]), at_state(1)).terminated.all()  # no warning
+    assert relabel(walked([(0, 1, "C", 0)])[0], at_state(1)).terminated.all()  # no warning
 
 
 @pytest.mark.parametrize(
@@ -142,4 +116,4 @@ def test_a_goal_that_was_never_reached_is_told():
 )
 def test_what_a_reward_function_must_not_return(returned, words):
     with pytest.raises((ConfigurationError, NonFiniteError), match=words):
-        relabel(walked(SHORT), lambda *_: returned)
+        relabel(SHORT, lambda *_: returned)

@@ -11,8 +11,8 @@ from gymnasium import spaces
 import rover
 from rover.cli import main
 from rover.data import Buffer, Collector, RunningEpisode
-from rover.envs import Spaces, action_set, horizon_of
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.envs import Spaces, horizon_of
+from rover.errors import ConfigurationError, NonFiniteError
 
 
 class Arena(gym.Env[Any, Any]):
@@ -61,7 +61,6 @@ def test_an_environment_may_change_the_action_that_it_is_given():
     agents = [rover.Rover(env, seed=0).learn(300) for env in (plain, changing)]
     np.testing.assert_array_equal(plain.taken, changing.taken)
     np.testing.assert_array_equal(*(agent.buffer.observations.rows for agent in agents))
-    assert len(np.unique(changing.taken, axis=0)) <= len(action_set(changing.action_space))
 
 
 @pytest.mark.parametrize(
@@ -69,17 +68,10 @@ def test_an_environment_may_change_the_action_that_it_is_given():
 )
 def test_actions_have_the_type_of_their_space(space):
     env = Arena(actions=space)
-    episode = RunningEpisode(env, seed=0)
-    original = env.step
-
-    def step(action):
-        assert action.dtype == space.dtype
-        assert action.shape == space.shape
-        assert np.size(action.item()) == 1
-        return original(np.resize(action, 2))
-
-    env.step = step
-    episode.step(1)
+    env.step = lambda action: taken.append(action) or (np.zeros(2), 0.0, False, False, {})
+    taken: list[Any] = []
+    RunningEpisode(env, seed=0).step(1)
+    assert (taken[0].dtype, taken[0].shape) == (space.dtype, space.shape)
 
 
 def test_functions_of_the_user_may_change_what_they_are_given():
@@ -124,11 +116,7 @@ def test_a_policy_takes_the_observation_that_its_environment_returned(returned, 
     assert solved.value([seen]).shape == solved.value(np.asarray([seen], np.float32)).shape
 
 
-@pytest.mark.filterwarnings("ignore:Gymnasium.s checker")
 def test_a_reward_may_be_an_array_of_one_number_and_none_is_read_in_pretraining():
-    # Gymnasium's checker is stricter on types than agents are.
-    with pytest.warns(RoverWarning, match="Gymnasium's checker .* not within the observation spac"):
-        rover.check_env(Arena(reward=np.array([1.0])))
     buffer = Buffer.of(Spaces.of(Arena()), rewards=True)
     collector = Collector(Arena(reward=np.array([[2.5]])), buffer, seed=0)
     collector.start_episode()
@@ -221,14 +209,9 @@ def test_a_command_says_in_one_line_what_an_environment_raised(monkeypatch, caps
     assert "RuntimeError: the simulator lost its connection; raised by the environment in" in line
 
 
-class Many:
-    """A vector environment of Stable-Baselines3's kind."""
-
-    num_envs = 4
-    observation_space, action_space = Arena.observation_space, spaces.Discrete(2)
-
-
 def test_vector_environments_are_named():
+    env = Arena()
+    env.num_envs = 4  # as Stable-Baselines3's
     for door in (rover.Rover, rover.check_env):
         with pytest.raises(ConfigurationError, match="is no single environment: give a gym"):
-            door(Many())
+            door(env)
