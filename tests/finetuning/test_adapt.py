@@ -69,13 +69,9 @@ def test_no_reward_is_said():
 
 def test_what_cannot_be_adapted():
     agent, task = walked(grid(), 50), grid(goal=(4, 2))
+    other = grid(goal=(4, 2), observation="onehot")
     for source, env, settings, words in (
-        (
-            agent,
-            grid(goal=(4, 2), observation="onehot"),
-            {},
-            "with the observations of pretraining",
-        ),
+        (agent, other, {}, "with the observations of pretraining"),
         (agent.policy, task, {}, "does not show where"),
         (agent, task, {"learner": {"batch_size": 3}}, "learner"),
     ):

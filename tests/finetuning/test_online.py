@@ -181,11 +181,7 @@ def test_any_environment_with_a_reward_and_discrete_actions():
     [
         (None, {"freeze": ["encoder"]}, "there is no encoder to freeze"),
         (coverage_policy, {"freeze": ["head"]}, "unknown part to freeze 'head'; choose one of"),
-        (
-            coverage_policy,
-            {"freeze": ["policy"], "transfer": "encoder"},
-            "the policy is a new one",
-        ),
+        (coverage_policy, {"freeze": ["policy"], "transfer": "encoder"}, "policy is a new one"),
         (coverage_policy, {"env": "FrozenLake-v1"}, r"shape \(9,\) with 4 actions, and this"),
         (lambda: nn.Linear(9, 3), {}, r"returned \(1, 3\).*logits of shape \(n, 4\)"),
         (lambda: nn.Linear(9, 4), {"transfer": "encoder"}, "has no encoder to transfer or"),

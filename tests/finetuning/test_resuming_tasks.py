@@ -87,10 +87,6 @@ def test_what_cannot_be_resumed(tmp_path):
         resume_task(whole)
     with pytest.raises(ArtefactError, match=r"it has no config\.json"):
         resume_task(tmp_path)
-    with pytest.raises(Stopped):
-        offline(tmp_path / "offline", callback=stop_at(50))
-    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
-        resume_task(tmp_path / "offline")
 
 
 def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path):

@@ -11,6 +11,7 @@ from rover.finetuning import Task, finetune, train_offline
 from rover.finetuning.run import _is_deterministic
 from rover.finetuning.tasks import best_return
 
+ROOMS = "rover/MultiRooms-v0"
 # What the paper's tables read for a goal at distance d: −(d − 1).
 BEST = {
     ("rover/TwoRooms-v0", "room1"): -11.0,
@@ -71,13 +72,8 @@ def test_task_of_an_environment_makes_it_again():
         task = Task.make("rover/MultiRooms-v0", {"observation": "onehot"}, goal=goal)
         assert (task.env_kwargs["goal"], task.name) == ([21, 4], "room5")
         assert Task.model_validate_json(task.model_dump_json()) == task
-    task = Task.make(
-        "rover/MultiRooms-v0",
-        {"observation": "onehot", "rooms": 4},
-        goal="room2",
-        reward="dense",
-        horizon=77,
-    )
+    kwargs = {"observation": "onehot", "rooms": 4}
+    task = Task.make(ROOMS, kwargs, goal="room2", reward="dense", horizon=77)
     env = task.make_env()
     found = Task.of(env)
     assert found is not None
@@ -93,17 +89,11 @@ def test_task_of_an_environment_makes_it_again():
     )
 
 
-ROOMS = "rover/MultiRooms-v0"
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Task.make(ROOMS, goal="rom5"), f"unknown goal 'rom5' of {ROOMS}: .* mean 'room5'"),
-        (
-            lambda: Task.make(ROOMS, reward="dense"),
-            "is a distance to a goal, and the task has none",
-        ),
+        (lambda: Task.make(ROOMS, reward="dense"), "distance to a goal, and the task has none"),
         (lambda: Task.make(ROOMS, goal="room5", horizon=26), "27 steps away, but .* ends after 26"),
         (lambda: Task.make("FrozenLake-v1", goal="1,1"), "unexpected keyword argument .goal."),
     ],
