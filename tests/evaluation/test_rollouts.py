@@ -17,7 +17,6 @@ from rover.evaluation import CellNet, RolloutEvaluator, record_rollouts
 from rover.evaluation.aliasing import _compare, _Test
 from rover.evaluation.cells import Projection
 from rover.evaluation.rollouts import is_less
-from rover.training.rollout_measures import _unseen_mass
 
 
 def always(probs: list[float]) -> Any:
@@ -156,17 +155,6 @@ def test_images_are_told_apart_by_what_is_drawn_in_them():
     assert count(net, many) > 3 * count(net, again)
     repeated = net.entropy(again, np.random.default_rng(0))
     assert repeated is None  # 49 places in 600 visits have no density
-
-
-@given(st.integers(0, 1000), st.integers(1, 30))
-@settings(max_examples=20)
-def test_the_unseen_mass_is_unbiased(seed, n):
-    """Its mean over sets of n draws is the mass unseen after n − 1 (Good 1953)."""
-    rng = np.random.default_rng(seed)
-    p = rng.dirichlet(np.ones(12))
-    estimates = [_unseen_mass(rng.choice(12, n, p=p)) for _ in range(400)]
-    expected = float(p @ (1.0 - p) ** (n - 1))
-    assert np.mean(estimates) == pytest.approx(expected, abs=6.0 * np.std(estimates) / 20 + 1e-9)
 
 
 @given(st.integers(1, 400), st.integers(1, 100))

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import rover
 from rover.data import Buffer, RunningEpisode
-from rover.errors import ConfigurationError, ReplayMismatchError, RoverWarning
+from rover.errors import ConfigurationError, ReplayMismatchError
 
 
 class Corridor(gym.Env[Any, Any]):
@@ -145,14 +145,6 @@ def test_a_task_learns_the_same_in_an_instance_as_beside_another_one(learn):
         return rover.adapt(agent, env, **how)
 
     assert learned(Remote()).curve == learned(Corridor).curve
-
-
-def test_pictures_that_have_turned_black_are_warned_of():
-    Drawn.is_black = False
-    agent = rover.Rover(Drawn(), seed=0, measure_share=0.0).learn(100)
-    Drawn()  # another instance, which is freed at once
-    with pytest.warns(RoverWarning, match=r"of a single colour.* gc\.collect"):
-        agent.learn(200)
 
 
 def test_an_instance_that_its_seed_does_not_repeat_is_evaluated_and_not_learned_in_further():

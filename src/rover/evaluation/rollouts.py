@@ -80,9 +80,6 @@ class RolloutEvaluator:
         max_steps: environment steps after which a set of episodes ends with its current one, if
             that is not its first; None: never.
         n_sets: sets of episodes of a measurement, ≥ 1, whose figures are averaged.
-        net_of: (n, *shape) observations that the net is made of, n ≥ 1; None: visits of random
-            actions, which are rolled out for it. With it no set exceeds `max_steps`: its last
-            episode is broken off.
         rng: draws the episodes of random actions: a set for the net, and those for their figures.
 
     Attributes:
@@ -102,29 +99,22 @@ class RolloutEvaluator:
         n_episodes: int,
         max_steps: int | None = None,
         n_sets: int = 1,
-        net_of: NDArray[Any] | None = None,
         rng: np.random.Generator,
     ) -> None:
         self._env, self._horizon = env, horizon
         self._n_episodes, self._n_sets = n_episodes, n_sets
         self._max_steps = math.inf if max_steps is None else max_steps
-        self._is_broken_off = net_of is not None
 
         def uniform(_: np.random.Generator) -> Probs:
             return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
 
         self.project = Projection(Spaces.of(env).shape, rng)
-        self.reference_steps = 0
-        if net_of is None:
-            # Visits that the net is made of lie in it by construction: the reference takes others.
-            episodes = self._roll_out_set(uniform, rng)
-            visits = self._visits(episodes)
-            self.reference_steps = len(visits) - len(episodes)
-        else:
-            visits = self.project(net_of)
+        # Visits that the net is made of lie in it by construction: the reference takes others.
+        episodes = self._roll_out_set(uniform, rng)
+        visits = self._visits(episodes)
         self.net = CellNet(visits, rng)
         self.uniform = self.measure(uniform, rng)
-        self.reference_steps += self.uniform["n_steps"]
+        self.reference_steps = len(visits) - len(episodes) + self.uniform["n_steps"]
 
     def measure(
         self,
@@ -173,19 +163,14 @@ class RolloutEvaluator:
         self, sample_component: SampleComponent, rng: np.random.Generator
     ) -> list[Episode]:
         """A set of episodes, at most as many as `n_episodes` and about `max_steps` steps."""
-        most, n_steps = self._max_steps, 0
         episodes: list[Episode] = []
-        while len(episodes) < self._n_episodes:
-            horizon = self._horizon
-            # Sets that are paid for to the step end within an episode, all others with one.
-            if self._is_broken_off:
-                horizon = int(min(horizon, most - n_steps))
-            episodes.append(_roll_out(self._env, sample_component, horizon=horizon, rng=rng))
+        n_steps = 0
+        # Ends after an episode and not within it: half of one would be counted as a short one.
+        while len(episodes) < _MIN_EPISODES or (
+            n_steps < self._max_steps and len(episodes) < self._n_episodes
+        ):
+            episodes.append(_roll_out(self._env, sample_component, horizon=self._horizon, rng=rng))
             n_steps += len(episodes[-1][0]) - 1
-            fewest = 1 if self._is_broken_off else _MIN_EPISODES
-            # After an episode and not within it: half of one would be counted as a short one.
-            if n_steps >= most and len(episodes) >= fewest:
-                break
         return episodes
 
     def _visits(self, episodes: Sequence[Episode]) -> NDArray[Any]:

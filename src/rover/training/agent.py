@@ -43,7 +43,7 @@ from rover.training.config import (
     merge_settings,
     validate_settings,
 )
-from rover.training.environments import discount_of, warn_of_limits
+from rover.training.environments import discount_of
 from rover.training.exact_measures import ExactMeasures
 from rover.training.measures import Measures
 from rover.training.monitor import Log
@@ -145,7 +145,6 @@ class Agent(Run, Generic[ConfigT]):
         else:
             objective = self._objective(problem)
             self.measures = ExactMeasures(*run, problem, objective=objective, seed=self.seed)
-        warn_of_limits(self.env, problem)
         self._final: FinalPolicy | None = None
         # The skill (k,) that is followed now, of agents that have any.
         self._skill: NDArray[np.float32] | None = None
@@ -377,7 +376,6 @@ class Agent(Run, Generic[ConfigT]):
             self._choose()
             self.measures.measure_data(self._collector)
         self._sign_policy()
-        self.measures.conclude()
 
     def _choose(self) -> None:
         """Measure the last policy; return the best one measured instead where that is better.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.envs import Environment, FiniteMDP, horizon_of, map_arrays
+from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.visits import first_steps
@@ -27,9 +29,8 @@ from rover.training.measures import (
 # Known states up to which every update is measured exactly, and not at evaluation points alone.
 _ALWAYS_MEASURED = 500
 
-MAX_SNAPSHOTS, _RECORDED_SNAPSHOTS = 12, 4
-"""Snapshots on the way, and in the files of a finished run."""
-_RECORDED_TRAJECTORIES = 50
+# In the files of a finished run.
+_RECORDED_SNAPSHOTS, _RECORDED_TRAJECTORIES = 4, 50
 
 
 class ExactMeasures(Measures):
@@ -56,6 +57,7 @@ class ExactMeasures(Measures):
             n_episodes=config.evaluation_episodes,
             objective=objective,
         )
+        _warn_of_unreachable(problem, self.evaluator.horizon)
         _ = self.evaluator.optimum  # a solver that fails says so before the first step
         self._largest_objective = self.evaluator.uniform_objective * (1.0 + ROUNDING)
         self._observations = problem.observations
@@ -85,12 +87,10 @@ class ExactMeasures(Measures):
     def _measure(self, policy: Policy, step: int, *, is_point: bool) -> tuple[dict[str, Any], int]:
         tables, progress = policy.tables(self._observations), self._progress
         figures, episodes = self.evaluator.report(tables, self._rng(EVALUATION_STREAM, step))
-        number = progress.snapshots[-1][0] + 1 if progress.snapshots else 0
-        snapshot = number, step, episodes.astype(np.int16)
-        progress.snapshots = _thinned([*progress.snapshots, snapshot])
         if progress.target_reached is None and figures["coverage"] >= TARGET_COVERAGE:
             progress.target_reached = step
         if is_point:
+            progress.snapshots.append((step, episodes.astype(np.int16)))
             progress.evaluated = self.evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
         return figures, 0
 
@@ -108,13 +108,6 @@ class ExactMeasures(Measures):
             figures | exact,
             worse_than_random=objective > self._largest_objective,
         )
-
-    def _starts(self) -> tuple[int, float]:
-        begun = np.unique(self._states[self._buffer.episode_starts])
-        begun = begun[begun >= 0]
-        # Exact, where the roll-outs' form estimates it from starts that were seen once.
-        seen_mass = float(self.evaluator.problem.dynamics.start[begun].sum())
-        return len(begun), max(0.0, 1.0 - seen_mass)
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
         """Arrays over the S true states, the map where there is one, and the snapshots."""
@@ -148,7 +141,7 @@ class ExactMeasures(Measures):
                 states[states >= 0], buffer.visits()[states >= 0], minlength=n_states
             ).astype(np.int64)
         if self._progress.snapshots:
-            _, steps, episodes = zip(*self._progress.snapshots, strict=True)
+            steps, episodes = zip(*self._progress.snapshots, strict=True)
             # The steps nearest to an even grid: pictures show a run at equal distances.
             wanted = np.linspace(steps[0], steps[-1], _RECORDED_SNAPSHOTS)
             chosen = np.unique(np.abs(np.subtract.outer(wanted, steps)).argmin(axis=1))
@@ -157,12 +150,16 @@ class ExactMeasures(Measures):
         return arrays
 
 
-def _thinned(snapshots: list[tuple[int, Any, Any]]) -> list[tuple[int, Any, Any]]:
-    """At most twelve snapshots, spread evenly over all updates so far, and the latest.
-
-    Which ones follows from the number of updates, and not from how long the run is going to be.
-    """
-    latest, stride = snapshots[-1][0], 1
-    while latest // stride >= MAX_SNAPSHOTS:
-        stride *= 2
-    return [one for one in snapshots if one[0] % stride == 0 or one[0] == latest]
+def _warn_of_unreachable(problem: FiniteMDP, horizon: int) -> None:
+    """Warn of states that no policy reaches: full coverage would be read as a failure."""
+    steps = problem.dynamics.steps_to_states()
+    n_missed, longest = int(((steps > horizon) | (steps < 0)).sum()), steps.max()
+    if n_missed:
+        warnings.warn(
+            f"{n_missed} of {len(steps)} states cannot be reached within an episode of {horizon} "
+            f"steps: the farthest takes {longest}, or lies behind a state that ends the episode. "
+            "Coverage cannot be full; allow longer episodes (horizon of a grid world, "
+            "max_episode_steps of others), other starts, or leave the goal out",
+            RoverWarning,
+            stacklevel=4,
+        )

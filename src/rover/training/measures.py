@@ -36,9 +36,6 @@ from rover.world.model_selection import repeats
 
 # Least ratio of the steps of two evaluation points.
 _EVALUATION_GROWTH = 1.5
-# Probability of starts that were not seen above which a run warns, and episodes from which it is
-# estimated.
-_LARGEST_UNSEEN_START_MASS, _FEWEST_EPISODES = 0.3, 10
 # Steps from which observations that are all the same are warned of.
 _FEWEST_STEPS = 20
 
@@ -104,7 +101,11 @@ class _Progress:
         next_point: the first step that may be an evaluation point.
         evaluated: the costlier figures, of the last evaluation point or of the run's end.
         left_out: what was not measured, and why.
-        snapshots: update, step and sampled episodes (E, H + 1), of known states alone.
+        worse_than_random: of the returned policy; None: not measured.
+        aliased: the outcome of the test of aliased observations; None: not made.
+        data_figures: of the transitions.
+        snapshots: step and sampled episodes (E, H + 1) of each evaluation point, where states are
+            known.
         target_reached: the first step with 95% coverage.
     """
 
@@ -116,7 +117,7 @@ class _Progress:
     worse_than_random: bool | None = None
     aliased: bool | None = None
     data_figures: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(DATA_FIGURES))
-    snapshots: list[tuple[int, int, NDArray[np.int16]]] = field(default_factory=list)
+    snapshots: list[tuple[int, NDArray[np.int16]]] = field(default_factory=list)
     target_reached: int | None = None
 
 
@@ -150,7 +151,6 @@ class Measures(ABC):
         self._buffer, self._config, self._seed = buffer, config, seed
         self.within_episodes = False
         self._progress = _Progress()
-        self._not_judged: str | None = None  # the reason why no policy can be rolled out
         self._episodes: Sequence[NDArray[Any]] = ()
         self._data_arrays: dict[str, NDArray[Any]] = {}
         self._references: list[Collector] = []
@@ -191,14 +191,6 @@ class Measures(ABC):
                 RoverWarning,
                 stacklevel=2,
             )
-        if step >= _FEWEST_STEPS and _have_no_picture(self._buffer):
-            warnings.warn(
-                f"the latest {_FEWEST_STEPS} pictures are all the same, of a single colour. "
-                "MuJoCo's are black once another instance has been freed: call gc.collect() after "
-                "the last use of that one and before this one is made, or keep both",
-                RoverWarning,
-                stacklevel=2,
-            )
         figures: dict[str, Any] = {}
         if self.is_due(step):
             is_point = step >= self._progress.next_point
@@ -230,7 +222,7 @@ class Measures(ABC):
 
     def begin_end(self) -> None:
         """Forget what was measured at an earlier end of the run, which goes on since."""
-        self._progress.steps["end"], self._progress.left_out = 0, self._not_judged
+        self._progress.steps["end"], self._progress.left_out = 0, None
         self._progress.worse_than_random, self._episodes = None, ()
 
     def try_out(self, policy: Policy, step: int) -> Trial | None:
@@ -252,11 +244,7 @@ class Measures(ABC):
         # Half for random actions: both are measured on the same contexts, as many of each.
         limit = self._allowed(step, at_the_end=True) // 2
         if limit < horizon:
-            self._progress.left_out = (
-                f"the policy was not measured: {max(0, limit):,} steps of roll-outs for it and for "
-                f"random actions each are fewer than an episode's {horizon:,}. Run more steps, or "
-                f"set measure_share={math.ceil(100 * 2 * horizon / step) / 100:g}"
-            )
+            self._leave_out(step, needed=2 * horizon)
             return None
 
         def measured(component: SampleComponent) -> dict[str, Any]:
@@ -288,6 +276,18 @@ class Measures(ABC):
         # The other half of the share remains for the final policy.
         return math.floor(share / 2.0 * step) - progress.steps["points"]
 
+    def _leave_out(self, step: int, *, needed: int) -> None:
+        """Note that the final policy is not measured, whose roll-outs would need so many steps."""
+        share, reason = self._config.measure_share, "measure_share=0"
+        if share > 0.0:
+            allowed = max(0, self._allowed(step, at_the_end=True))
+            reason = (
+                f"its roll-outs need {needed:,} steps, and the evaluation budget ({share:.0%} of "
+                f"the run) has {allowed:,}. Run {needed / share:,.0f} steps, or set "
+                f"measure_share={math.ceil(100 * needed / step) / 100:g}"
+            )
+        self._progress.left_out = f"the policy was not measured: {reason}"
+
     def accept(self, trial: Trial) -> None:
         """Report the figures of the final policy."""
         self._progress.evaluated, self._episodes = trial.figures, trial.episodes
@@ -306,10 +306,6 @@ class Measures(ABC):
         """Steps after which all states were in the buffer; None: not yet, or unknown."""
         return None
 
-    @abstractmethod
-    def _starts(self) -> tuple[int, float | None]:
-        """Different initial states that were seen, and the probability of all others."""
-
     def measure_data(self, run: Collector) -> None:
         """Measure the transitions of the run beside as many of random actions."""
         buffer, self._references = self._buffer, []
@@ -326,27 +322,9 @@ class Measures(ABC):
             states_of=None if self.evaluator is None else self.evaluator.problem.states_of,
         )
 
-    def conclude(self) -> None:
-        """Warn of what the run has not seen, and of observations that hide what matters."""
-        (count, mass), n_episodes = self._starts(), len(self._buffer.episode_starts)
-        # What is priced by all episodes was planned for starts that were never seen.
-        if mass is None or mass <= _LARGEST_UNSEEN_START_MASS or self.within_episodes:
-            return
-        if self.evaluator is not None or n_episodes >= _FEWEST_EPISODES:
-            estimated = "" if self.evaluator is not None else "about "
-            warnings.warn(
-                f"{n_episodes} episodes began in {count} different states, and "
-                f"{estimated}{mass:.0%} of further episodes will begin in others, for which the "
-                "policy was not planned: run more steps, or give the environment fewer starts or "
-                "shorter episodes",
-                RoverWarning,
-                stacklevel=2,
-            )
-
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good policy and data are."""
-        evaluator, (starts_seen, unseen_start_mass) = self.evaluator, self._starts()
-        progress = self._progress
+        evaluator, progress = self.evaluator, self._progress
         return {
             "states_seen": self._states_seen(),
             "observations": len(self._buffer.observations),
@@ -357,8 +335,6 @@ class Measures(ABC):
             **dict.fromkeys(_EVALUATED),
             **progress.evaluated,
             **({} if evaluator is None else evaluator.references),
-            "starts_seen": starts_seen,
-            "unseen_start_mass": unseen_start_mass,
             "worse_than_random": progress.worse_than_random,
             "aliased_observations": progress.aliased,
             "measured_steps": sum(progress.steps.values()),
@@ -376,10 +352,3 @@ class Measures(ABC):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._progress = _Progress(**state)
-
-
-def _have_no_picture(buffer: Buffer) -> bool:
-    """True if the latest observations are one image of a single colour."""
-    latest = np.unique(buffer.successors[-_FEWEST_STEPS:])
-    rows = buffer.observations.rows
-    return rows.ndim == 4 and len(latest) == 1 and np.ptp(rows[latest[0]]) == 0
