@@ -28,7 +28,6 @@ def _expected_warnings():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the features of")
         warnings.filterwarnings("ignore", ".*(not positive definite|planning again)")
-        warnings.filterwarnings("ignore", ".*of further episodes will begin in others")
         yield
 
 

@@ -23,7 +23,6 @@ from rover.integrations.minari import export_minari, load_minari
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*of further episodes will begin in others"),
 ]
 
 minari = pytest.importorskip("minari")
