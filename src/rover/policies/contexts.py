@@ -16,7 +16,6 @@ from rover.arrays import FloatArray
 from rover.contexts.codes import ObservationCodes
 from rover.contexts.explorer import ContextExplorer
 from rover.contexts.memory import (
-    GRAPH,
     OPTIMISM,
     ActionRegressions,
     EpisodeMemory,
@@ -44,8 +43,6 @@ class ContextPolicy(Policy):
         model: exploration values of observations.
         kept: κ of ``rover.contexts.memory``.
         observation_shape: shape of one observation.
-        discount: γ of plans.
-        temperature: > 0, in units of values.
         has_memory: follow the plan of the episode.
     """
 
@@ -57,23 +54,17 @@ class ContextPolicy(Policy):
         kept: FloatArray,
         *,
         observation_shape: tuple[int, ...],
-        discount: float = GRAPH.discount,
-        temperature: float = _TEMPERATURE,
         has_memory: bool = True,
     ) -> None:
         super().__init__(model.weights.shape[1], observation_shape)
         self._model, self._kept = model, kept
-        self.discount, self.temperature, self.has_memory = discount, temperature, has_memory
+        self.has_memory = has_memory
         self._memory: EpisodeMemory | None = None
 
     @classmethod
     def of(cls, explorer: ContextExplorer, shape: tuple[int, ...]) -> Self | None:
-        """The policy of an explorer's regression as it is now; None before the first one.
-
-        Args:
-            explorer: the explorer.
-            shape: of one observation.
-        """
+        """The policy of an explorer's regression as it is now, for observations (*shape); None
+        before the first one."""
         if explorer.model is None:
             return None
         model = copy.deepcopy(explorer.model)  # which later tries change
@@ -83,7 +74,7 @@ class ContextPolicy(Policy):
         """Logits (n, A) of raw observations (n, *shape), without a memory."""
         features = self._model.codes(self._checked(observations).numpy())
         values = self._model.values(self._model.means(features), self._model.sinks(features))
-        return torch.from_numpy(values / self.temperature)
+        return torch.from_numpy(values / _TEMPERATURE)
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
         """A batch of observations (n, *shape) in the dtype of the codes, if it is one."""
@@ -160,7 +151,7 @@ class ContextPolicy(Policy):
         return probs
 
     def _begin(self) -> EpisodeMemory:
-        return EpisodeMemory(self.n_actions, self._model, discount=self.discount)
+        return EpisodeMemory(self.n_actions, self._model)
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
@@ -171,8 +162,6 @@ class ContextPolicy(Policy):
             "observation_shape": list(self.observation_shape),
             "ridge": model.ridge,
             "optimism": model.optimism,
-            "discount": self.discount,
-            "temperature": self.temperature,
             "has_memory": self.has_memory,
             "block_side": codes.side,
             "tables": {name: torch.from_numpy(table) for name, table in tables.items()},
@@ -183,8 +172,7 @@ class ContextPolicy(Policy):
         """Read what :meth:`content` returned."""
         stored = content["tables"]
         shape = tuple(int(length) for length in content["observation_shape"])
-        side = int(content.get("block_side", 0))
-        discount, temperature = float(content["discount"]), float(content["temperature"])
+        side = int(content["block_side"])
         tables = {name: table.numpy() for name, table in stored.items()}
         ridge, optimism = float(content["ridge"]), float(content["optimism"])
         codes = ObservationCodes(**{name: tables[name] for name in _OF_CODES}, side=side)
@@ -192,7 +180,5 @@ class ContextPolicy(Policy):
             ExplorationValueModel(codes, tables["inverses"], tables["weights"], ridge, optimism),
             tables["kept"],
             observation_shape=shape,
-            discount=discount,
-            temperature=temperature,
             has_memory=bool(content["has_memory"]),
         )

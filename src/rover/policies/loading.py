@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from rover.envs.spaces import StoredForm
 from rover.errors import ArtefactError, ConfigurationError
 from rover.operators import Kernel
 from rover.policies.contexts import ContextPolicy
@@ -83,9 +82,6 @@ def load_policy(
         own_parts = {"encoder": encoder, "kernel": kernel}
         policy = _TYPES[stored["type"]].from_content(stored, **own_parts)
         policy.details = dict(stored["details"])
-        seen = policy.details.get("observation_space")
-        if seen is not None and StoredForm.described(seen).space.shape != policy.observation_shape:
-            raise ArtefactError("its observation space has another shape than its observations")
         actions = policy.action_set
         if actions is not None and not (
             len(actions) == policy.n_actions and np.isfinite(actions).all()

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 import gymnasium as gym
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -106,12 +105,8 @@ class Policy(nn.Module, ABC):
         """Logits (n, A) of raw observations (n, *shape); of several components their mean's."""
         if self.n_components == 1:
             return self.component_logits(observations, 0)
-        log_probs = torch.stack(
-            [
-                F.log_softmax(self.component_logits(observations, k), dim=1)
-                for k in range(self.n_components)
-            ]
-        )
+        logits = [self.component_logits(observations, k) for k in range(self.n_components)]
+        log_probs = torch.stack(logits).log_softmax(dim=2)
         # The logarithm of the mean of probabilities, without leaving logarithms: log Σ_k p_k / K.
         return log_probs.logsumexp(dim=0) - math.log(self.n_components)
 
@@ -132,7 +127,8 @@ class Policy(nn.Module, ABC):
         if batch.ndim == 0 or tuple(batch.shape[1:]) != self.observation_shape:
             raise ConfigurationError(
                 f"observations of shape {tuple(batch.shape)} do not fit a policy for batches of "
-                f"(n, {', '.join(map(str, self.observation_shape))})"
+                f"(n, {', '.join(map(str, self.observation_shape))}): make the environment as it "
+                "was pretrained on, with no VecTransposeImage"
             )
         return batch
 
@@ -262,12 +258,8 @@ class Policy(nn.Module, ABC):
             self._begin_episode(rng, deterministic) if one is None or is_new else one
             for one, is_new in zip(state or (None,) * len(batch), begins, strict=True)
         )
-        actions = np.stack(
-            [
-                self._next_action(one, seen, rng, deterministic)
-                for one, seen in zip(followed, batch, strict=True)
-            ]
-        )
+        pairs = zip(followed, batch, strict=True)
+        actions = np.stack([self._next_action(*pair, rng, deterministic) for pair in pairs])
         return (actions[0] if is_one else actions), followed
 
     def _begin_episode(self, rng: np.random.Generator, deterministic: bool) -> Any:
@@ -290,19 +282,11 @@ class Policy(nn.Module, ABC):
         """Observations of one or several environments as they are stored, (n, *shape), and whether
         they are of a single one."""
         observed = self._observed
-        if observed is None:
-            batch = np.asarray(observation)
-            is_one = batch.shape == self.observation_shape
-            batch = batch[None] if is_one else batch
-        else:
-            batch, is_one = observed.batch(observation)
-        if batch.shape[1:] != self.observation_shape:
-            raise ConfigurationError(
-                f"observations of shape {batch.shape[1:]} do not fit a policy for "
-                f"{self.observation_shape}: make the environment as it was pretrained on, with no "
-                "VecTransposeImage"
-            )
-        return batch, is_one
+        if observed is not None:
+            return observed.batch(observation)
+        batch = np.asarray(observation)
+        is_one = batch.shape == self.observation_shape
+        return (batch[None] if is_one else batch), is_one
 
     def __repr__(self) -> str:
         """Kind, sizes and origin of the policy."""
