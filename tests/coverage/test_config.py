@@ -66,6 +66,7 @@ def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word():
         ("states", {"bandwidth": 0.1, "kernel": "linear"}, "no meaning for the linear kernel"),
         ("states", {"kind": "landmarks"}, "kind='landmarks' is for vectors and images"),
         ("states", {"plan_window": 9}, "plan_transitions and plan_window are of kernels"),
+        ("short", {"cover": (0,), "kernel": "linear"}, "cover is of states and landmarks"),
         ("long", {"hidden_sizes": (8,)}, "hidden_sizes=.* is of an encoder, and none is learned"),
         ("image", {"representation": "identity", "kernel": "linear"}, "does not suit images"),
     ],
@@ -141,7 +142,6 @@ def test_draws_by_episodes_are_of_finished_ones_each_alike():
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,),
     "feature_dim": 6,
-    "predictor_width": 5,
     "batch_size": 16,
     "encoder_every": 20,
     "mirror_steps": 3,

@@ -87,7 +87,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
     model = kernel_planning_model(
         SimpleNamespace(features=lambda: features, kernel=chosen),
         agent._cover,
-        config.model_copy(update={"max_exact_states": 1500, "ridge": 1e-4}),
+        config.model_copy(update={"ridge": 1e-4}),
         buffer,
         np.random.default_rng(0),
     )

@@ -22,8 +22,6 @@ _SMALL_VECTOR, _PHYSICAL_VECTOR, _SMALL_UNIT_VECTOR = 64, 128, 8
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded: bounded
 ones, ones with an unbounded element, and ones whose elements all lie in [0, 1], as one-hot ones."""
 
-RepresentationName = Literal["identity", "info_nce", "byol", "self_predictive", "custom"]
-
 
 class RoverConfig(AgentConfig):
     """Settings of ROVER; the defaults are preset ``default``.
@@ -34,12 +32,10 @@ class RoverConfig(AgentConfig):
     """
 
     # represent
-    representation: Literal["identity", "info_nce", "byol", "self_predictive", "custom"] | None = (
-        Field(
-            None,
-            description="the loss that trains an encoder; identity: none is learned; None: "
-            "identity, or info_nce of images and long vectors with a kernel or an encoder",
-        )
+    representation: Literal["identity", "info_nce", "byol", "custom"] | None = Field(
+        None,
+        description="the loss that trains an encoder; identity: none is learned; None: "
+        "identity, or info_nce of images and long vectors with a kernel or an encoder",
     )
     feature_dim: int | None = Field(
         None, ge=1, description="width z of a learned representation; None: 200"
@@ -50,32 +46,24 @@ class RoverConfig(AgentConfig):
     encoder: Literal["default", "paper", "custom"] = Field(
         "default", description="architecture of the encoder"
     )
-    initial_gain: float = Field(
-        2.0**0.5, gt=0, description="factor of the encoder's initial orthonormal weights"
-    )
     normalization: Literal["l2", "l1"] | None = Field(
         None, description="normalisation of learned features; None: l2, encoder=paper: l1"
     )
     predictor: Literal["linear", "two_layer", "silu"] = Field(
-        "linear", description="next-feature predictor: one matrix, two, or two with SiLU between"
-    )
-    predictor_width: int | None = Field(
-        None, ge=1, description="width between the two matrices; None: 1024"
-    )
-    decay_predictor: bool = Field(
-        True, description="whether weight decay and cosine decay hold for the predictor too"
+        "linear",
+        description="next-feature predictor: one matrix, two, or two with SiLU between, which no "
+        "decay holds for",
     )
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW step size")
-    weight_decay: float = Field(1e-5, ge=0, description="AdamW weight decay")
     cosine_updates: int | None = Field(
         None, ge=1, description="cosine decay of the learning rate to 10% over so many updates"
     )
     batch_size: int = Field(1024, ge=2, description="transitions per encoder update")
-    batch_weights: Literal["counts", "distinct", "episodes"] = Field(
-        "counts",
-        description="draw by how often a transition was seen, each distinct one alike, or each "
-        "finished episode alike",
+    draw: Literal["transitions", "episodes"] = Field(
+        "transitions",
+        description="encoders and kernels: sample each transition alike, or each finished episode "
+        "alike",
     )
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
     encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
@@ -92,33 +80,20 @@ class RoverConfig(AgentConfig):
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
-    outcome_ridge: float = Field(
-        0.01,
-        ge=0,
-        description="states: λ per unit of observed outcome variance, if that is more than ridge",
+    n_anchors: int = Field(
+        200,
+        ge=2,
+        description="kernels: most Nyström anchors, of more than 1,500 distinct next states, or "
+        "more than so many physical quantities",
     )
-    max_exact_states: int | None = Field(
-        None,
-        ge=1,
-        description="kernels: more distinct next states than this are compressed by Nyström",
-    )
-    n_anchors: int = Field(200, ge=2, description="most Nyström anchors")
     n_landmarks: int = Field(
         800,
         ge=2,
         description="most landmarks of a policy, on small vectors and on slow features; 2.5 times "
         "as many where the dynamics model explains the motion",
     )
-    anchor_spacing: float = Field(
-        0.05, ge=0, lt=2, description="squared kernel distance below which no anchor is added"
-    )
-    projection_ridge: float = Field(1e-6, gt=0, description="ridge of the projection on anchors")
     plan_transitions: int | None = Field(
         None, ge=1, description="kernels: fit on so many sampled transitions; None: on all of them"
-    )
-    plan_draw: Literal["uniform", "episodes"] = Field(
-        "uniform",
-        description="kernels: sample each transition alike, or each finished episode alike",
     )
     plan_window: int | None = Field(
         None, ge=1, description="kernels: fit on the latest so many transitions only; None: on all"
@@ -134,12 +109,10 @@ class RoverConfig(AgentConfig):
         "growing", description="step sizes of mirror descent"
     )
     step_size: float = Field(10.0, gt=0, description="η of the first step")
-    mirror_steps: int = Field(150, ge=1, description="mirror-descent steps of the policy")
-    discovery_steps: int | None = Field(
-        40,
+    mirror_steps: int = Field(
+        150,
         ge=1,
-        description="mirror-descent steps while an exploration plan collects and more than 3% of "
-        "the known pairs of state and action are new since the last policy; None: all mirror_steps",
+        description="mirror-descent steps of the policy; 40 while much is new to exploration plans",
     )
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
@@ -199,7 +172,6 @@ class RoverConfig(AgentConfig):
 
 PAPER: Mapping[str, Any] = {
     "encoder": "paper",
-    "initial_gain": 1.0,
     "predictor": "two_layer",
     "temperature": 1.0,
     "cosine_updates": 100_000,
@@ -213,7 +185,6 @@ PAPER: Mapping[str, Any] = {
     "sink_warmup": 50_000,
     "step_rule": "backtracking",
     "mirror_steps": 250,
-    "discovery_steps": None,
     "mirror_tolerance": 0.0,
     "warm_start": False,
     "policy_every": 1500,
@@ -232,9 +203,7 @@ docs/deviations.md lists the differences.
 CODE_2026_06: Mapping[str, Any] = {
     **PAPER,
     "predictor": "silu",
-    "decay_predictor": False,
-    "batch_weights": "episodes",
-    "plan_draw": "episodes",
+    "draw": "episodes",
     "exploration_epsilon": 0.0,
     "policy_epsilon": 0.15,
 }
@@ -356,11 +325,6 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if config.ridge is None:
         counted = not has_kernel  # of states, and not of their neighbours
         filled["ridge"] = 1e-6 if counted else (1e-5 if learns else 1e-2)
-    if config.max_exact_states is None:
-        # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
-        filled["max_exact_states"] = config.n_anchors if is_small and not learns else 1500
-    if config.predictor != "linear" and config.predictor_width is None:
-        filled["predictor_width"] = 1024
     if config.kind == "landmarks" and is_discrete:
         raise ConfigurationError("kind='landmarks' is for vectors and images: leave it out")
     if config.target is not None:
@@ -370,7 +334,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
                 "own to cover: leave one of them out"
             )
         filled["contexts"] = False
-    _check_cover(config, space)
+    _check_cover(config, space, has_kernel=has_kernel)
     return config.model_copy(update=filled)
 
 
@@ -396,7 +360,7 @@ def _refuse_encoder_settings(
     if (has_kernel and is_image) or config.encoder == "custom":
         raise ConfigurationError(
             "representation='identity' does not suit images with a kernel, nor an encoder of your "
-            "own: choose info_nce, byol or self_predictive"
+            "own: choose info_nce or byol"
         )
     for name in ("feature_dim", "hidden_sizes", "normalization"):
         if (value := getattr(config, name)) is not None:
@@ -406,13 +370,18 @@ def _refuse_encoder_settings(
             )
 
 
-def _check_cover(config: RoverConfig, space: spaces.Space[Any]) -> None:
-    """Refuse dimensions that the observations do not have.
+def _check_cover(config: RoverConfig, space: spaces.Space[Any], *, has_kernel: bool) -> None:
+    """Refuse dimensions that the observations do not have, and a part of them with a kernel.
 
     Raises:
-        ConfigurationError: there is one.
+        ConfigurationError: it is so.
     """
     cover = config.cover
+    if cover is not None and has_kernel:
+        raise ConfigurationError(
+            "cover is of states and landmarks, and a kernel covers its features: leave out cover, "
+            "or kernel, bandwidth, encoder and representation"
+        )
     if cover is None or cover == "custom":
         return
     shape = space.shape or ()

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.arrays import FloatArray, IntArray
-from rover.coverage.config import DEFAULT_BANDWIDTH, RoverConfig
+from rover.coverage.config import RoverConfig
 from rover.data import Buffer
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
-from rover.operators import Gaussian, Objective
+from rover.operators import Objective
 from rover.operators.kernels import require_finite
-from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
-from rover.world.world import World
+
+_Function = Callable[[NDArray[Any]], Any]
 
 _OF_ALL = {
     "cover": "coverage, J and J/J* are of all states alike, whatever cover and target say",
@@ -29,18 +29,14 @@ _OF_ALL = {
 }
 """Warnings of settings whose exact figures are of something else."""
 
-NOISE_WIDTH = 1e6
-"""Width of noise as a multiple of its range: no two values differ."""
-
 
 class Cover:
     """The part of a buffer's observations that is to be covered, and its target distribution.
 
     Args:
-        world: of the buffer.
+        buffer: with the observations.
         part: dimensions of vector observations; a function from observations (n, *shape) to the
             part of each, (n, k); None: all.
-        bandwidth: of the Gaussian that compares parts where states are not exact.
         target: from observations (n, *shape) to their weights (n,) ≥ 0, relative to one another.
             The target distribution of parts is in proportion to the mean weights of their
             observations. None: as even as possible.
@@ -54,14 +50,11 @@ class Cover:
 
     def __init__(
         self,
-        world: World,
-        part: tuple[int, ...] | Callable[[NDArray[Any]], Any] | None,
-        bandwidth: float | None,
-        target: Callable[[NDArray[Any]], Any] | None = None,
+        buffer: Buffer,
+        part: tuple[int, ...] | _Function | None,
+        target: _Function | None = None,
     ) -> None:
-        self._world, self._buffer = world, world.buffer
-        self._part = part
-        self._bandwidth = bandwidth or DEFAULT_BANDWIDTH
+        self._buffer, self._part = buffer, part
         self._target, self.has_target = target, target is not None
         self.forget()
 
@@ -69,7 +62,7 @@ class Cover:
         """Forget the parts, so that the next are computed in one go."""
         self._parts, self._weights = np.zeros((0, 0)), np.zeros(0)
 
-    def parts(self) -> FloatArray:
+    def _known_parts(self) -> FloatArray:
         """The part of every observation in the buffer, (N, k), unscaled."""
         known, rows = len(self._parts), self._buffer.observations.rows
         if known < len(rows):
@@ -92,7 +85,7 @@ class Cover:
         """Group (N,) of every observation, where states are exact: equal for equal parts."""
         if self._part is None:
             return np.arange(len(self._buffer.observations))
-        return np.unique(self.parts(), axis=0, return_inverse=True)[1].reshape(-1)
+        return np.unique(self._known_parts(), axis=0, return_inverse=True)[1].reshape(-1)
 
     def target(self, groups: IntArray, observations: IntArray, anchors: IntArray) -> Tensor | None:
         """Target distribution (s,) over anchors, all of a group on its first; None: no target.
@@ -123,15 +116,6 @@ class Cover:
         target[first] = means / means.sum()
         return torch.from_numpy(target)
 
-    def gram(self, observations: IntArray) -> Tensor | None:
-        """Similarity (n, n) of the parts of observations (n,); None: of their features."""
-        if self._part is None:
-            return None
-        values = self.parts()
-        low, width = feature_units(self._buffer, values, repeats=self._world.kind != "landmarks")
-        chosen = torch.from_numpy((values - low) / width)[torch.from_numpy(observations)]
-        return Gaussian(self._bandwidth)(chosen, chosen)
-
     def columns(
         self, features: FloatArray, observations: IntArray, *, are_dimensions: bool
     ) -> tuple[FloatArray, IntArray | None]:
@@ -147,14 +131,12 @@ class Cover:
             return features, None
         if are_dimensions and not callable(self._part):
             return features, np.array(self._part)
-        parts = self.parts()[observations]  # predicted with the features
+        parts = self._known_parts()[observations]  # predicted with the features
         width = features.shape[1]
         return np.hstack([features, parts]), np.arange(width, width + parts.shape[1])
 
 
-def _target_weights(
-    target: Callable[[NDArray[Any]], Any], observations: NDArray[Any]
-) -> FloatArray:
+def _target_weights(target: _Function, observations: NDArray[Any]) -> FloatArray:
     """Weights (n,) of observations (n, *shape) by a target.
 
     Raises:
@@ -176,7 +158,7 @@ def _target_weights(
 
 def target_function(
     config: RoverConfig, env: gym.Env[Any, Any], objects: Mapping[str, Any]
-) -> Callable[[NDArray[Any]], Any] | None:
+) -> _Function | None:
     """The weights of observations in the target distribution, as a function of them.
 
     Raises:
@@ -187,7 +169,7 @@ def target_function(
     if target is None or target == "custom":
         return objects.get("target")
     weights, problem = np.append(target, 0.0), finite_dynamics(env)
-    state_of: Callable[[NDArray[Any]], Any]
+    state_of: _Function
     if problem is not None:
         n_states, state_of = problem.dynamics.n_states, problem.states_of
     elif isinstance(space, gym.spaces.Discrete):
@@ -205,9 +187,7 @@ def target_function(
     return lambda rows: weights[state_of(rows)]
 
 
-def objective_of(
-    config: RoverConfig, problem: FiniteMDP, target: Callable[[NDArray[Any]], Any] | None
-) -> Objective:
+def objective_of(config: RoverConfig, problem: FiniteMDP, target: _Function | None) -> Objective:
     """J of policies in a finite problem, by the weights of its observations.
 
     Raises:
@@ -222,21 +202,3 @@ def objective_of(
     if not weights.any():
         raise ConfigurationError("target is 0 at every state of the environment")
     return Objective(np.asarray(weights / weights.sum()))
-
-
-def feature_units(
-    buffer: Buffer, values: FloatArray, *, repeats: bool
-) -> tuple[FloatArray, FloatArray]:
-    """The least value and the unit of each column of `values` (N, d), one row an observation.
-
-    The unit is the range while states repeat, else such that the default bandwidth is the change of
-    the column in the time of coverage.
-    """
-    low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
-    if repeats or len(buffer) < FIRST_UNITS:
-        return low, width
-    units = DENSITY_WIDTH * time_units(
-        values[buffer.inputs], values[buffer.successors], buffer.previous, COVERAGE_LAG
-    )
-    # Noise is too wide for any two values to differ.
-    return low, np.minimum(units / DEFAULT_BANDWIDTH, NOISE_WIDTH * width)

@@ -34,8 +34,12 @@ from rover.world.model import LandmarkModel
 from rover.world.net import MOST_ROWS, nearest
 from rover.world.rows import Rows
 
-_FEW_NEW = 0.03
-"""Share of new pairs up to which a policy is planned to the end."""
+_FEW_NEW, _DISCOVERY_STEPS = 0.03, 40
+"""Share of new pairs up to which a policy is planned to the end, and most steps of one that data of
+exploration plans soon replaces."""
+
+_OUTCOME_RIDGE = 0.01
+"""λ of states for each unit of the variance of outcomes."""
 
 _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
@@ -67,9 +71,9 @@ class PlanningModel:
         coefficients: (q, A) extension of Σ_i v_i P_a[i, x] to every x, of values v (s,).
         target: (s,) occupancy that is wanted; None: as even as possible.
         n_pairs: number of distinct pairs (x, a) that it was made of.
-        outcome_variance: of their outcomes, 0 of landmarks.
-        on_landmarks: whether the anchors are landmarks, which are never the same twice.
-        action_repeat: steps for which a row repeats its action.
+        varies: whether their outcomes vary.
+        on_landmarks: whether the anchors are landmarks, which are never the same twice, and each
+            row repeats its action.
         is_comparable: whether it was made as the last one was.
     """
 
@@ -80,9 +84,8 @@ class PlanningModel:
     coefficients: Callable[[Tensor], Tensor]
     target: Tensor | None
     n_pairs: int = 0
-    outcome_variance: float = 0.0
+    varies: bool = False
     on_landmarks: bool = False
-    action_repeat: int = 1
     is_comparable: bool = True
 
 
@@ -100,18 +103,13 @@ def state_planning_model(
     """
     assert config.ridge is not None
     # λ / (n + λ) of what n tries leave open
-    ridge = max(config.ridge, config.outcome_ridge * counts.outcome_variance)
+    ridge = max(config.ridge, _OUTCOME_RIDGE * counts.outcome_variance)
     states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
-    rows, groups = counts.rows(ridge=ridge), cover.groups()
+    groups = cover.groups()
     start = np.bincount(states, weights, minlength=len(groups)).astype(np.float64)
-    rows = replace(rows, start=start)
-    everything = np.arange(len(groups))
+    rows, everything = replace(counts.rows(ridge=ridge), start=start), np.arange(len(groups))
     model = _on_rows(rows, basis, groups, cover.target(groups, everything, everything))
-    return replace(
-        model,
-        n_pairs=counts.n_pairs,
-        outcome_variance=counts.outcome_variance,
-    )
+    return replace(model, n_pairs=counts.n_pairs, varies=counts.outcome_variance > 0.0)
 
 
 def landmark_planning_model(
@@ -141,12 +139,8 @@ def landmark_planning_model(
     units[kept] = model.scale[seen]
     basis = torch.zeros(len(rows.landmarks), encoder.feature_dim, dtype=torch.float64)
     basis[:, kept] = torch.from_numpy(rows.landmarks[:, seen])
-    planned = replace(
-        _on_rows(rows, basis, groups, target),
-        n_pairs=model.n_pairs,
-        on_landmarks=True,
-        action_repeat=ACTION_REPEAT,
-    )
+    planned = _on_rows(rows, basis, groups, target)
+    planned = replace(planned, n_pairs=model.n_pairs, on_landmarks=True)
     return planned, encoder.in_units(units)
 
 
@@ -203,6 +197,11 @@ class WarmStart:
     dual: Tensor
     step_size: float
 
+    def fits(self, model: PlanningModel) -> bool:
+        """True if a descent on a model may go on from here."""
+        is_same = self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
+        return is_same and model.is_comparable and not model.on_landmarks
+
 
 class Improvement(NamedTuple):
     """A policy that mirror descent has planned.
@@ -240,26 +239,18 @@ def improve(
         SingularSolveError: the model creates mass.
     """
     assert config.discount is not None
-    discount = config.discount**model.action_repeat
+    discount = config.discount ** (ACTION_REPEAT if model.on_landmarks else 1)
     dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
-    continues = config.warm_start and model.is_comparable and not model.on_landmarks
-    if (
-        continues
-        and warm is not None
-        and warm.pairs == model.n_pairs
-        and np.array_equal(warm.anchors, model.anchors)
-    ):
-        dual = warm.dual
-        if model.outcome_variance > 0.0:
-            dual = _KEPT * dual
-        else:
+    if config.warm_start and warm is not None and warm.fits(model):
+        dual = _KEPT * warm.dual if model.varies else warm.dual
+        if not model.varies:
             rule = replace(rule, initial=warm.step_size)
     n_new = model.n_pairs - (0 if warm is None else warm.pairs)
     n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
     if model.on_landmarks:
         n_steps, tolerance = _LANDMARK_STEPS, max(tolerance, _LANDMARK_TOLERANCE)
     elif is_exploring and n_new > _FEW_NEW * model.n_pairs:
-        n_steps = min(config.discovery_steps or n_steps, n_steps)
+        n_steps = min(_DISCOVERY_STEPS, n_steps)
     warmup = min(1.0, step / config.sink_warmup) if config.sink_warmup else 1.0
     descent = mirror_descend(
         model.operator,

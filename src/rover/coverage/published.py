@@ -1,8 +1,8 @@
 """Estimate as the paper does (its Algorithm 2), with a kernel on features, for presets and users.
 
 Kernel ridge regression of the next feature on the pair of feature and action. With more distinct
-next states than ``max_exact_states`` they are projected on Nyström anchors. A model that creates
-mass, whose policies have no occupancy, is fitted again with a larger ridge.
+next states than 1,500 they are projected on Nyström anchors. A model that creates mass, whose
+policies have no occupancy, is fitted again with a larger ridge.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ import numpy as np
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover
 from rover.coverage.improve import PlanningModel, estimated_starts
-from rover.coverage.represent import Representation
+from rover.coverage.represent import Representation, Scaled
 from rover.data import Buffer, draw_transitions
 from rover.errors import RoverWarning, SingularSolveError
 from rover.operators import DenseOperator, exact_support, fit_transition_model, nystrom_support
 
 _RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
 """Times the ridge of the tries of a plan."""
+
+_MOST_EXACT = 1500
+"""Distinct next states that are anchors themselves. Physical quantities hardly ever repeat, and
+their neighbours are alike: of them Nyström's anchors suffice."""
+
+_SPACING, _PROJECTION_RIDGE = 0.05, 1e-6
+"""Squared kernel distance below which no Nyström anchor is added, and ridge of the projection."""
 
 PlanT = TypeVar("PlanT")
 
@@ -40,23 +47,23 @@ def kernel_planning_model(
 
     Args:
         representation: features of the observations, and the kernel.
-        cover: the part of observations that is to be covered.
+        cover: the target distribution.
         config: which transitions are used, and when and how next states are compressed.
         buffer: the transitions.
         rng: draws the transitions, if not all are used.
         growth: times the ridge of the configuration.
     """
     assert config.ridge is not None
-    assert config.max_exact_states is not None
     # 1. Transitions (x, a, x'), equal ones merged into counts.
     rows = None
     if config.plan_transitions is not None or config.plan_window is not None:
-        limits = config.plan_transitions, config.plan_draw
+        limits = config.plan_transitions, config.draw
         rows = draw_transitions(buffer, *limits, rng, window=config.plan_window)
     counts, starts = buffer.counts(rows), estimated_starts(buffer, unseen=config.unseen_starts)
     # 2. The anchors: distinct next states, or Nyström's choice of them.
     features, kernel = representation.features(), representation.kernel
-    if len(np.unique(counts.successors)) <= config.max_exact_states:
+    most = config.n_anchors if isinstance(representation, Scaled) else _MOST_EXACT
+    if len(np.unique(counts.successors)) <= most:
         support = exact_support(counts, *starts, device=features.device)
     else:
         support = nystrom_support(
@@ -65,8 +72,8 @@ def kernel_planning_model(
             *starts,
             kernel,
             n_anchors=config.n_anchors,
-            min_distance=config.anchor_spacing,
-            projection_ridge=config.projection_ridge,
+            min_distance=_SPACING,
+            projection_ridge=_PROJECTION_RIDGE,
         )
     # 3. One ridge regression for each action.
     model = fit_transition_model(
@@ -76,18 +83,16 @@ def kernel_planning_model(
         n_actions=buffer.n_actions,
         ridge=config.ridge * growth,
     )
-    # 4. What is to be covered: whole observations, or a part of them.
-    similarity, everything = cover.gram(support.anchors), np.arange(len(support.anchors))
-    groups = cover.groups()[support.anchors]
+    everything = np.arange(len(support.anchors))
     return PlanningModel(
-        operator=DenseOperator(model.transition, model.gram if similarity is None else similarity),
+        operator=DenseOperator(model.transition, model.gram),
         start=support.start,
         anchors=2 * support.anchors + support.terminal,
         basis=model.basis,
         coefficients=model.coefficients,
-        target=cover.target(groups, support.anchors, everything),
+        target=cover.target(support.anchors, support.anchors, everything),
         n_pairs=counts.n_pairs,
-        outcome_variance=counts.outcome_variance,
+        varies=counts.outcome_variance > 0.0,
         is_comparable=growth == 1.0,
     )
 

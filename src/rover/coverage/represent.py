@@ -14,37 +14,52 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.arrays import FloatArray, IntArray
-from rover.coverage.config import UNBOUNDED, RoverConfig, is_physical
-from rover.coverage.cover import Cover, feature_units
+from rover.coverage.config import DEFAULT_BANDWIDTH, UNBOUNDED, RoverConfig, is_physical
+from rover.coverage.cover import Cover
 from rover.coverage.images import ImageFeatures
-from rover.coverage.trainer import RepresentationTrainer
 from rover.data import draw_transitions
+from rover.errors import ConfigurationError
 from rover.features import (
+    ActionPredictor,
+    AdamW,
     Encoder,
     EncoderConfig,
     RepresentationLoss,
+    as_tensor,
     check_collapse,
     copied_tensors,
     custom_encoder,
     encoder_config,
+    info_nce_loss,
     input_statistics,
     make_encoder,
     restore_tensors,
+    self_predictive_loss,
     state_encoder,
 )
 from rover.operators import Dirac, Interpolation, Kernel, make_kernel
 from rover.transitions import TransitionCounts
 from rover.world.model import LANDMARKS, LandmarkModel
-from rover.world.net import FIRST_UNITS
+from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.world.regression import SEARCHED_FIT, USUAL_FIT
 from rover.world.world import World
 
 _EXPLORED_IN_IMAGES = 200
 """Most landmarks of exploration plans in features of images: 600 explore PointMaze Medium no sooner
 (895 decisions for 869, seeds 1 to 16), at 1.3 times the time."""
+
+_NOISE_WIDTH = 1e6
+"""Width of noise as a multiple of its range: no two values differ."""
+
+_WEIGHT_DECAY, _FINAL_RATE = 1e-5, 0.1
+"""Of AdamW, and the share of the learning rate that a cosine decay ends with."""
+
+_TARGET_DECAY = 0.99
+"""Share of the old weights that BYOL's target encoder keeps at each update."""
 
 
 class Representation:
@@ -176,13 +191,16 @@ class Scaled(Representation):
 
     def train(self) -> dict[str, float]:
         """Take the units from the data."""
-        rows = self._buffer.observations.rows
-        if len(self._buffer) < FIRST_UNITS or self.plans_on == "landmarks":
+        buffer, at = self._buffer, self._unbounded
+        if len(buffer) < FIRST_UNITS or self.plans_on == "landmarks":
             return {}
-        repeats = self._world.kind != "landmarks"
-        values = rows.reshape(len(rows), -1).astype(np.float64)
-        low, width = feature_units(self._buffer, values, repeats=repeats)
-        at = self._unbounded if repeats else np.arange(len(low))
+        values = buffer.observations.rows.astype(np.float64)
+        low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
+        if self._world.kind == "landmarks":  # with a kernel
+            at = np.arange(len(low))
+            points, ends = values[buffer.inputs], values[buffer.successors]
+            units = DENSITY_WIDTH * time_units(points, ends, buffer.previous, COVERAGE_LAG)
+            width = np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * width)
         buffers = dict(self.encoder.named_buffers())
         buffers["low"][at] = torch.from_numpy(low[at])
         buffers["width"][at] = torch.from_numpy(width[at])
@@ -210,13 +228,17 @@ class Slow(Representation):
 
 
 class Learned(Representation):
-    """Features of an encoder that is trained in place.
+    """Features of an encoder that is trained in place, with a predictor of next features.
 
     Args:
-        loss: what trains it; None: the one that the configuration names.
+        loss: of the user's own; None: the one that the configuration names, with targets from the
+            encoder itself ("info_nce") or from a moving average of it ("byol").
         config: resolved settings.
-        generator: initial weights.
+        generator: initial weights of the predictor.
         rng: draws the batches.
+
+    Raises:
+        ConfigurationError: the encoder has no weights that learn.
     """
 
     learns = True
@@ -233,10 +255,32 @@ class Learned(Representation):
         generator: torch.Generator,
         rng: np.random.Generator,
     ) -> None:
-        self._config, self._rng = config, rng
-        n_actions = world.buffer.n_actions
-        self._trainer = RepresentationTrainer(
-            encoder, config, loss, n_actions=n_actions, generator=generator
+        if not encoder.is_trainable:
+            raise ConfigurationError(
+                f"a {encoder.config.kind!r} encoder has no weights to train: use it as it is, or "
+                "choose an encoder with weights that require gradients ('mlp', 'conv')"
+            )
+        self._config, self._rng, self._own_loss = config, rng, loss
+        n_actions, width = world.buffer.n_actions, encoder.feature_dim
+        self._predictor = ActionPredictor(
+            width, n_actions, kind=config.predictor, generator=generator
+        )
+        modules = nn.ModuleDict({"encoder": encoder, "predictor": self._predictor})
+        self._target: Encoder | None = None
+        if config.representation == "byol":
+            self._target = modules["target_encoder"] = encoder.frozen()
+        if isinstance(loss, nn.Module):
+            modules["objective"] = loss
+        rates = {}
+        if config.predictor == "silu":  # Adam at a constant rate, as in the published code
+            names = (name for name, _ in self._predictor.named_parameters())
+            rates = {f"predictor.{name}": config.learning_rate for name in names}
+        self._optimizer = AdamW(
+            "the encoder",
+            modules,
+            config.learning_rate,
+            weight_decay=_WEIGHT_DECAY,
+            learning_rates=rates,
         )
         super().__init__(world, cover, encoder, kernel)
 
@@ -256,25 +300,84 @@ class Learned(Representation):
             used, index = np.unique(
                 np.concatenate([counts.inputs[rows], counts.successors[rows]]), return_inverse=True
             )
-            loss = self._trainer.update(
-                observations[used],
-                index[: len(rows)],
-                counts.actions[rows],
-                index[len(rows) :],
-                drawn[rows],
-            )
+            inputs, successors = index[: len(rows)], index[len(rows) :]
+            batch = observations[used], inputs, counts.actions[rows], successors, drawn[rows]
+            loss = self.update(*batch)
         return {"encoder_loss": loss}
+
+    def update(
+        self,
+        observations: NDArray[Any],
+        inputs: IntArray,
+        actions: IntArray,
+        successors: IntArray,
+        counts: NDArray[Any],
+    ) -> float:
+        """Take one step on a merged batch, in which every distinct observation is encoded once.
+
+        Args:
+            observations: (m, *shape), distinct.
+            inputs, successors: (n,) rows of `observations`.
+            actions: (n,).
+            counts: (n,), positive, how many equal transitions each row stands for.
+
+        Returns:
+            The loss before the step.
+
+        Raises:
+            NonFiniteError: the loss or its gradient is not finite; no weight was changed.
+        """
+        states, config = as_tensor(observations), self._config
+        rows = {
+            "input_index": torch.as_tensor(inputs),
+            "actions": torch.as_tensor(actions),
+            "next_index": torch.as_tensor(successors),
+            "counts": torch.as_tensor(counts).float(),
+        }
+        loss = self._loss(states, self.encoder(states), rows)
+        if config.cosine_updates is not None:
+            progress = min(1.0, self._optimizer.n_updates / config.cosine_updates)
+            falling = 0.5 * (1.0 + math.cos(math.pi * progress))
+            rate = config.learning_rate * (_FINAL_RATE + (1 - _FINAL_RATE) * falling)
+            self._optimizer.param_groups[0]["lr"] = rate
+        value = self._optimizer.descend(loss)
+        if self._target is not None:
+            with torch.no_grad():
+                pairs = zip(self._target.parameters(), self.encoder.parameters(), strict=True)
+                for target, online in pairs:
+                    target.lerp_(online, 1.0 - _TARGET_DECAY)
+        return value
+
+    def _loss(self, states: Tensor, features: Tensor, rows: dict[str, Tensor]) -> Tensor:
+        """The loss of features (m, z) and the rows (n,) of a merged batch."""
+        config, successors, counts = self._config, rows["next_index"], rows["counts"]
+        predicted = self._predictor(features, rows["input_index"], rows["actions"])  # (n, z)
+        if self._own_loss is not None:
+            loss = self._own_loss(predicted, features, **rows)
+            if not (isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad):
+                raise ConfigurationError(
+                    "a loss of your own must return a scalar tensor that depends on the encoder "
+                    f"(see RepresentationLoss), not {loss!r}"
+                )
+            return loss
+        if self._target is None:
+            targets, temperature = features.detach(), config.temperature
+            return info_nce_loss(predicted, targets, successors, counts, temperature=temperature)
+        with torch.no_grad():
+            # The reference image or vector is a fact about the data, not something learned.
+            for target, online in zip(self._target.buffers(), self.encoder.buffers(), strict=True):
+                target.copy_(online)
+            targets = self._target(states).index_select(0, successors)
+        return self_predictive_loss(predicted, targets, counts, normalized=True)
 
     def _draw_batch(self) -> tuple[TransitionCounts, IntArray]:
         """Distinct transitions, and how often each of them is in a batch."""
-        config, buffer = self._config, self._buffer
-        if config.batch_weights == "episodes":
-            rows = draw_transitions(buffer, config.batch_size, "episodes", self._rng)
-            batch = buffer.counts(rows)
+        buffer, size = self._buffer, self._config.batch_size
+        if self._config.draw == "episodes":
+            batch = buffer.counts(draw_transitions(buffer, size, "episodes", self._rng))
             return batch, batch.counts.astype(np.int64)
         counts = buffer.counts()
-        weights = counts.counts if config.batch_weights == "counts" else np.ones(len(counts))
-        return counts, self._rng.multinomial(config.batch_size, weights / weights.sum())
+        return counts, self._rng.multinomial(size, counts.counts / counts.counts.sum())
 
     def renew(self) -> dict[str, float]:
         """Compute the features in one go; how far they have come apart."""
@@ -284,7 +387,7 @@ class Learned(Representation):
         return check_collapse(self.features().numpy())
 
     def _tensors(self) -> dict[str, Tensor]:
-        return self._trainer.tensors()
+        return self._optimizer.tensors()
 
 
 def make_representation(
@@ -321,9 +424,7 @@ def make_representation(
         return Scaled(world, cover, space, kernel)
     module: nn.Module | None = objects.get("encoder")
     encoder = (
-        make_encoder(_network_config(config, space), generator, gain=config.initial_gain)
-        if module is None
-        else custom_encoder(module, space)
+        _network(config, space, generator) if module is None else custom_encoder(module, space)
     )
     loss = objects.get("representation")
     return Learned(world, cover, encoder, kernel, loss, config, generator=generator, rng=rng)
@@ -342,7 +443,7 @@ def suited(latest: Representation, world: World, cover: Cover, space: Any) -> Re
     return latest if type(latest) is wanted else wanted(world, cover, space)
 
 
-def _network_config(config: RoverConfig, space: gym.Space[Any]) -> EncoderConfig:
+def _network(config: RoverConfig, space: gym.Space[Any], generator: torch.Generator) -> Encoder:
     """The encoder that a configuration trains on a space.
 
     Raises:
@@ -350,13 +451,15 @@ def _network_config(config: RoverConfig, space: gym.Space[Any]) -> EncoderConfig
             for this kind of encoder.
     """
     assert config.encoder != "custom"
-    return encoder_config(
+    network = encoder_config(
         space,
         architecture=config.encoder,
         feature_dim=config.feature_dim,
         hidden_sizes=config.hidden_sizes,
         normalization=config.normalization,
     )
+    gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
+    return make_encoder(network, generator, gain=gain)
 
 
 def _scale_config(space: gym.Space[Any]) -> EncoderConfig:

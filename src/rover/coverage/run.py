@@ -58,7 +58,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._schedule = Schedule.of(config)
         target = target_function(config, self.env, self._objects)
         part = self._objects.get("cover", config.cover)
-        self._cover = Cover(self.world, part, config.bandwidth, target)
+        self._cover = Cover(self.buffer, part, target)
         self._representation = make_representation(
             self.world,
             self._cover,

@@ -83,7 +83,7 @@ class Batch:
 def draw_transitions(
     buffer: Buffer,
     n: int | None,
-    draw: Literal["uniform", "episodes"],
+    draw: Literal["transitions", "episodes"],
     rng: np.random.Generator,
     *,
     window: int | None = None,
@@ -91,14 +91,14 @@ def draw_transitions(
     """Rows (n,) of a buffer of N ≥ 1 transitions, or all of the `window` of latest ones if `n` is
     None.
 
-    `draw` is "uniform", each transition alike; or "episodes", first an episode, of the finished
+    `draw` is "transitions", each of them alike; or "episodes", first an episode, of the finished
     ones while there are any, and then one of its transitions.
     """
     size = len(buffer)
     first = 0 if window is None else max(0, size - window)
     if n is None:
         return np.arange(first, size)
-    if draw == "uniform":
+    if draw == "transitions":
         return rng.integers(first, size, size=n)
     order = first + np.argsort(buffer.episodes[first:], kind="stable")  # episode by episode
     begins = np.flatnonzero(np.diff(buffer.episodes[order], prepend=-1))
