@@ -268,9 +268,9 @@ class Collector:
             if self.observation != place or is_over:
                 raise ReplayMismatchError(
                     f"the environment did not repeat itself: step {number} of episode "
-                    f"{self.episode} differs from what was recorded, although the episode was "
-                    "reset with the same seed and given the same actions. A run can only be "
-                    "resumed in an environment that is deterministic given its seed, set as it was "
-                    "(in Python: env=); and only such an instance can be evaluated in and then "
-                    "learned in further: else give an id, or a function that makes the environment"
+                    f"{self.episode} differs from what was recorded, although seed and actions "
+                    "are the same. A run can only be resumed in an environment that is "
+                    "deterministic given its seed, set as it was (in Python: env=); only such an "
+                    "instance can be evaluated in and then learned in further: else give an id, or "
+                    "a function that makes the environment"
                 )

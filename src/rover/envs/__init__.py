@@ -10,7 +10,6 @@ from rover.envs.finite_mdp import (
 )
 from rover.envs.goals import GoalObservation
 from rover.envs.gridworld import GridWorld
-from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.envs.random_rooms import RandomRooms
 from rover.envs.registration import (
     ENVIRONMENTS,
@@ -31,7 +30,6 @@ from rover.envs.views import OBSERVATIONS
 __all__ = [
     "ENVIRONMENTS",
     "GOALS",
-    "LAYOUT_FAMILIES",
     "OBSERVATIONS",
     "DiscreteActions",
     "Environment",

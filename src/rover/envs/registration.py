@@ -85,21 +85,18 @@ def horizon_of(env: gym.Env[Any, Any], *, longest: int = 0) -> int:
     Attributes ``horizon`` and ``max_steps`` are names that an environment may use for something
     else: one that is less than the `longest` episode that was recorded is no limit.
     """
-    # Steps that end an episode, and how many of them a decision takes.
-    limits: list[tuple[Any, int]] = [(env.spec and env.spec.max_episode_steps, 1)]
-    repeat, horizon = 1, _MAX_HORIZON + 1
+    limits = [env.spec and env.spec.max_episode_steps]
+    repeat = 1
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
         # A limit below a wrapper that repeats actions counts steps, and a horizon counts decisions.
-        limits.append((getattr(env, "_max_episode_steps", None), repeat))
+        steps = getattr(env, "_max_episode_steps", None)
+        limits.append(steps and math.ceil(steps / repeat))
         repeat *= env.num_repeats if isinstance(env, RepeatAction) else 1
         env = env.env
-    for name in ("horizon", "max_steps"):
-        steps = getattr(env, name, None)
-        if isinstance(steps, int) and math.ceil(steps / repeat) >= max(longest, 1):
-            limits.append((steps, repeat))
-    for steps, per_decision in limits:
-        if isinstance(steps, int):
-            horizon = min(horizon, math.ceil(steps / per_decision))
+    named = [getattr(env, name, None) for name in ("horizon", "max_steps")]
+    decisions = [math.ceil(steps / repeat) for steps in named if isinstance(steps, int)]
+    limits += [steps for steps in decisions if steps >= max(longest, 1)]
+    horizon = min([steps for steps in limits if steps], default=_MAX_HORIZON + 1)
     return horizon if horizon <= _MAX_HORIZON else _DEFAULT_HORIZON
 
 
@@ -162,8 +159,8 @@ class Environment(NamedTuple):
             ) from error
         if other.unwrapped is self.env.unwrapped:
             raise ConfigurationError(
-                "the function that makes the environment returned the same instance twice, which "
-                "would be evaluated in the middle of its episodes: make a new one in each call"
+                "the function that makes the environment returned the same instance twice: make a "
+                "new one in each call"
             )
         return other
 
