@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from rover.arrays import BoolArray, FloatArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.solving.tasks import Tasks
-from rover.solving.values import PlanSettings, _optimal_tables, policy_values
+from rover.solving.values import PlanSettings, _optimal_tables, _policy_values
 from rover.world.points import state_points
 from rover.world.rows import Rows
 
@@ -60,53 +61,49 @@ def dense_oracle(buffer: Buffer, rows: Rows, reward: FloatArray, sink: float) ->
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60), st.integers(1, 4))
-@settings(max_examples=40)
+@examples(max_examples=40)
 def test_values_are_those_of_policy_iteration(seed, n_states, n, n_rewards):
     rng = np.random.default_rng(seed)
     buffer, rows = random_rows(rng, n_states, n)
     rewards = rng.normal(size=(n, n_rewards))
-    sink = rng.normal(size=n_rewards)
+    sink = float(rng.normal())
     tasks = tasks_of(rewards, buffer.terminated)
-    options = {"discount": DISCOUNT, "sink_value": sink, "by_arrival": SINGLE[:, :n_rewards]}
-    solved = _optimal_tables(rows, tasks, **options)["action_values"]
+    settings = PlanSettings(DISCOUNT, sink_value=sink)
+    solved = _optimal_tables(rows, tasks, settings, SINGLE[:, :n_rewards])["action_values"]
     for k in range(n_rewards):
-        oracle = dense_oracle(buffer, rows, rewards[:, k], sink[k])
+        oracle = dense_oracle(buffer, rows, rewards[:, k], sink)
         np.testing.assert_allclose(solved[k], oracle, atol=1e-6)
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60))
-@settings(max_examples=25)
+@examples(max_examples=25)
 def test_goals_are_rewards_for_arriving_that_end_or_go_on(seed, n_states, n):
     """Goals are columns of the rows; as rewards of transitions each needs rows of its own."""
     rng = np.random.default_rng(seed)
     buffer, rows = random_rows(rng, n_states, n)
     goals, stays = rng.random((n_states, 2)) < 0.4, bool(rng.random() < 0.5)
-    arrived, sink = goals[buffer.successors], rng.normal(size=2)
+    arrived = goals[buffer.successors]
+    settings = PlanSettings(DISCOUNT, sink_value=float(rng.normal()))
     ends = buffer.terminated[:, None] | (arrived & (not stays))
     tasks = Tasks(arrived.astype(float), ends, ("", ""), goals, None, stays)
-    options = {"discount": DISCOUNT, "by_arrival": SINGLE[:, :2]}
-    found = _optimal_tables(rows, tasks, sink_value=sink, **options)["action_values"]
+    found = _optimal_tables(rows, tasks, settings, SINGLE[:, :2])["action_values"]
     for k in range(2):
         own = state_points(buffer).rows_of(1.0, ends[:, k])
         task = Tasks(arrived[:, [k]].astype(float), ends[:, [k]], ("",))
-        options["by_arrival"] = SINGLE[:, :1]
-        alone = _optimal_tables(own, task, sink_value=sink[[k]], **options)["action_values"]
+        alone = _optimal_tables(own, task, settings, SINGLE[:, :1])["action_values"]
         np.testing.assert_allclose(found[k], alone[0], atol=1e-7)
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 60))
-@settings(max_examples=40)
+@examples(max_examples=40)
 def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
     rng = np.random.default_rng(seed)
     buffer, rows = random_rows(rng, n_states, n)
-    rewards, sink = rng.normal(size=(n, 2)), rng.normal(size=2)
+    rewards, sink = rng.normal(size=(n, 2)), float(rng.normal())
     probs = rng.dirichlet(np.ones(N_ACTIONS), size=n_states)
     tasks = tasks_of(rewards, buffer.terminated)
-    settings = [PlanSettings(DISCOUNT, sink_value=float(worth)) for worth in sink]
-    found = [
-        policy_values(rows, probs, tasks, one, by_arrival=SINGLE[:, :2])[k]
-        for k, one in enumerate(settings)
-    ]
+    settings = PlanSettings(DISCOUNT, sink_value=sink)
+    found = _policy_values(rows, probs, tasks, settings, SINGLE[:, :2])
     mean = rows.shares @ rewards
     values = np.zeros((n_states, 2))
     for _ in range(400):
@@ -120,6 +117,5 @@ def test_values_that_do_not_converge_are_warned_of():
     loop = Buffer((), np.int64, 1)
     loop.add(loop.observations.intern(np.int64(0)), 0, 0, False, False)
     rows, tasks = state_points(loop).rows_of(0.0), tasks_of(np.ones((1, 1)), loop.terminated)
-    options = {"discount": 1 - 1e-6, "sink_value": np.zeros(1), "by_arrival": SINGLE[:, :1]}
     with pytest.warns(RoverWarning, match="smaller discount"):
-        _optimal_tables(rows, tasks, **options)
+        _optimal_tables(rows, tasks, PlanSettings(1 - 1e-6, sink_value=0.0), SINGLE[:, :1])

@@ -52,14 +52,17 @@ def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
 def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
     """The states (K,) of a finite environment that a policy's tasks are to arrive at.
     ConfigurationError: as of :func:`goal_regret`."""
-    if isinstance(env.unwrapped, GridWorld):
-        return np.array([goal_state(name, env)[1] for name in policy.tasks])
     landmarks = policy.landmarks_of(_finite_problem(env).observations)
     equal = (policy.goals.numpy()[:, None] == landmarks) & (landmarks >= 0)
-    if not equal.any(axis=1).all():
-        name = policy.tasks[int(equal.any(axis=1).argmin())] or "reward"
-        raise ConfigurationError(f"the task {name} is to arrive at no single state of the dynamics")
-    return np.asarray(equal.argmax(axis=1), np.int64)
+    states = equal.argmax(axis=1)
+    for task in np.flatnonzero(~equal.any(axis=1)):
+        name = policy.tasks[task]
+        if not isinstance(env.unwrapped, GridWorld):
+            raise ConfigurationError(
+                f"the task {name or 'reward'} is to arrive at no single state of the dynamics"
+            )
+        states[task] = goal_state(name, env)[1]
+    return np.asarray(states, np.int64)
 
 
 def reward_regret(

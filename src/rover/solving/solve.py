@@ -5,30 +5,34 @@ Values of any reward on a model of outcomes are found by value iteration, many r
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.spatial import KDTree
+import torch
 
 from rover.arrays import FloatArray
 from rover.envs import GivenEnv, GoalObservation
 from rover.errors import ConfigurationError, RoverWarning
-from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
+from rover.policies import ContextPolicy, PointGoals, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.refine import refined_policy
-from rover.solving.rewards import Reward, reward_task
-from rover.solving.sampled import sampled_policy
-from rover.solving.tasks import Goal, Tasks, goal_tasks
-from rover.solving.values import PlanSettings, planned_policy, policy_values, read_by_arrival
+from rover.solving.tasks import GOAL_RADIUS, Goal, Reward, as_point, goal_tasks, reward_task
+from rover.solving.values import PlanSettings, planned_policy
+from rover.world.gated import FEWEST_MOVES, GatedSums
+from rover.world.model_selection import has_metric
+from rover.world.net import FIRST_UNITS, time_units
 from rover.world.points import state_points
+from rover.world.sampled import Controls, Sampling
 
-Planner = Literal["landmarks", "sampled"]
+_Planner = Literal["landmarks", "sampled"]
 
-DISCOUNT, RIDGE = PlanSettings().discount, PlanSettings().ridge
+_USUAL = PlanSettings()
+
+_MOST_DIMENSIONS = 6
+"""Dimensions up to which goals are planned for on landmarks: Acrobot's six swing up on them, of
+FetchReach's ten no goal is kept (docs/decisions/continuous.md#d47)."""
 
 
 def solve(
@@ -37,12 +41,12 @@ def solve(
     *,
     goal: Goal | None = None,
     goals: str | Sequence[Goal] | None = None,
-    discount: float = DISCOUNT,
+    discount: float = _USUAL.discount,
     temperature: float = 0.0,
     sink_value: float | None = None,
-    ridge: float = RIDGE,
+    ridge: float = _USUAL.ridge,
     stay: bool | None = None,
-    planner: Planner | None = None,
+    planner: _Planner | None = None,
     env: GivenEnv | None = None,
 ) -> ValuePolicy | SampledPolicy:
     """Plan for a reward on the transitions of pretraining, without further steps.
@@ -110,9 +114,8 @@ def solve(
     """
     if sum(given is not None for given in (reward, goal, goals)) != 1:
         raise ConfigurationError("give one of reward=, goal= and goals=: what is wanted")
-    if not (math.isfinite(ridge) and ridge >= 0.0):
-        raise ConfigurationError(f"ridge must be at least 0, not {ridge!r}")
-    _check_discount(discount)
+    settings = PlanSettings(discount, ridge, sink_value, temperature)
+    settings.check()
     experience = Experience.of(source, env)
     if isinstance(experience.policy, ContextPolicy):
         warnings.warn(
@@ -122,70 +125,26 @@ def solve(
             RoverWarning,
             stacklevel=2,
         )
-    if sink_value is not None and not math.isfinite(sink_value):
-        raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
     if planner not in (None, "landmarks", "sampled"):
         raise ConfigurationError(f"planner must be 'landmarks' or 'sampled', not {planner!r}")
     if planner == "sampled" and reward is not None:
         raise ConfigurationError("planner='sampled' is for goals: give goal= or goals=")
-    settings = PlanSettings(discount, ridge, sink_value, temperature)
     if reward is not None:
         return refined_policy(experience, reward_task(experience, reward), settings)
     wanted = [goal] if goal is not None else goals or ()
     if planner != "landmarks":
-        sampled = sampled_policy(experience, wanted, discount, is_asked=planner is not None)
+        sampled = _sampled_policy(experience, wanted, discount, is_asked=planner is not None)
         if sampled is not None:
             return sampled
+    if planner == "sampled":
+        raise ConfigurationError(
+            "planner='sampled' is for goals that are points or observations, in at least "
+            f"{FIRST_UNITS} transitions between vectors of floats that are no names of states"
+        )
     stays = GoalObservation.within(experience.env) is not None if stay is None else stay
     points, rows = experience.points(), experience.rows(ridge)
     tasks = goal_tasks(wanted, points, rows, experience.env, stays=stays)
     return planned_policy(experience, tasks, settings)
-
-
-def expected_values(
-    source: Source,
-    rewards: Sequence[Reward] | NDArray[Any],
-    *,
-    discount: float = DISCOUNT,
-    env: GivenEnv | None = None,
-) -> FloatArray:
-    """Expected discounted return (K,) of pretraining's policy under K rewards, without sampling.
-
-    From where the data's episodes began, by one factorisation of I − γ P_π for all rewards; with
-    no horizon, and the environment's own terminations.
-
-    Args:
-        source: an agent or a run folder.
-        rewards: each as of :func:`solve`; or an array (K, n).
-        discount: γ in (0, 1).
-        env: as of :func:`solve`.
-
-    Raises:
-        ConfigurationError: a source without a policy, or a constant reward.
-    """
-    _check_discount(discount)
-    experience = Experience.of(source, env)
-    if experience.policy is None:
-        raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
-    given = [reward_task(experience, one) for one in rewards]
-    ends = np.repeat(experience.buffer.terminated[:, None], len(given), axis=1)
-    table = np.concatenate([one.rewards for one in given], axis=1)
-    tasks = Tasks(table, ends, tuple(one.names[0] for one in given))
-    points, rows = experience.points(), experience.rows(0.0)
-    seen = experience.buffer.observations.rows
-    if not points.exact:
-        # The policy takes observations and not points: each landmark acts as the nearest
-        # observation.
-        assert rows.landmarks is not None
-        seen = seen[KDTree(points.rows).query(rows.landmarks)[1]]
-    values = policy_values(
-        rows,
-        experience.policy.tables(seen).mean(axis=0),
-        tasks,
-        PlanSettings(discount),
-        by_arrival=read_by_arrival(points, tasks),
-    )
-    return np.asarray(values @ rows.start)
 
 
 def solve_in_contexts(
@@ -215,7 +174,7 @@ def solve_in_contexts(
     """
     if (reward is None) == (goal is None):
         raise ConfigurationError("give one of reward= and goal=: what is wanted")
-    _check_discount(discount)
+    PlanSettings(discount).check()
     experience = Experience.of(source, env)
     policy, buffer = experience.policy, experience.buffer
     if not isinstance(policy, ContextPolicy):
@@ -228,7 +187,11 @@ def solve_in_contexts(
     else:
         assert goal is not None
         tasks = goal_tasks([goal], state_points(buffer), None, experience.env)
-    check_rewards(tasks.rewards)
+    if tasks.rewards.min() < 0.0:
+        raise ConfigurationError(
+            "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
+            "rewards of at least 0, such as 1 for what is wanted"
+        )
     solved = policy.with_rewards(
         buffer, tasks.rewards[:, 0], tasks.ends[:, 0].astype(np.float64), discount
     )
@@ -236,16 +199,65 @@ def solve_in_contexts(
     return solved
 
 
-def check_rewards(rewards: FloatArray) -> None:
-    """Refuse rewards below 0 with a ConfigurationError."""
-    if rewards.min() < 0.0:
-        raise ConfigurationError(
-            "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
-            "rewards of at least 0, such as 1 for what is wanted"
-        )
+def _sampled_policy(
+    experience: Experience, goals: str | Sequence[Goal], discount: float, *, is_asked: bool
+) -> SampledPolicy | None:
+    """The policy of goals that samples its plans; None where landmarks do, unless it is asked for,
+    and of goals that are no points."""
+    buffer = experience.buffer
+    table, shape = buffer.observations.rows, buffer.observations.shape
+    if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
+        return None
+    if not has_metric(table) or (experience.world.kind == "states" and not is_asked):
+        return None
+    begins, ends = table[buffer.inputs], table[buffer.successors]
+    units = time_units(begins.astype(np.float64), ends.astype(np.float64), buffer.previous)
+    points = [_as_numbers(goal, experience, units) for goal in goals]
+    known = [point for point in points if point is not None]
+    if not known or len(known) < len(points):
+        return None
+    targets, factors = (np.stack(part) for part in zip(*known, strict=True))
+    covered = np.flatnonzero(factors.any(axis=0))
+
+    def taken_in() -> GatedSums:
+        sums = GatedSums(buffer, covered)
+        sums.extend(len(buffer))
+        return sums
+
+    sums = experience.world.part((GatedSums, *covered.tolist()), taken_in)
+    is_small = np.isfinite(units).sum() <= _MOST_DIMENSIONS and sums.n_moving < FEWEST_MOVES
+    # On a grid each coordinate is still in most steps: there is no hand that is not.
+    is_pushed = sums.n_moving >= FEWEST_MOVES and len(sums.units.still) < len(units)
+    if not is_asked and (is_small or (experience.world.repeats and not is_pushed)):
+        return None
+    actions, scale, is_continuous = buffer.action_set, np.ones(buffer.controls.shape[1]), False
+    if actions is not None and actions.dtype.kind == "f":
+        is_continuous = True
+        scale = np.abs(actions.reshape(len(actions), -1).astype(np.float64)).max(axis=0)
+    return SampledPolicy(
+        sums.model(),
+        PointGoals(torch.from_numpy(targets).float(), torch.from_numpy(factors).float()),
+        Controls.among(buffer.controls, is_continuous=is_continuous),
+        torch.from_numpy(scale),
+        sampling=Sampling(discount=discount),
+        observation_shape=shape,
+        details=experience.policy_details([f"goal {k}" for k in range(len(known))], discount),
+    ).requires_grad_(False)
 
 
-def _check_discount(discount: float) -> None:
-    """Refuse a discount outside (0, 1) with a ConfigurationError."""
-    if not 0.0 < discount < 1.0:
-        raise ConfigurationError(f"discount must be in (0, 1), not {discount!r}")
+def _as_numbers(
+    goal: Goal, experience: Experience, units: FloatArray
+) -> tuple[FloatArray, FloatArray] | None:
+    """Target and factors (d,) of a goal that is a point or an observation; None of others."""
+    shape = experience.buffer.observations.shape
+    point = as_point(goal, experience.env, shape)
+    target, factors = np.zeros(shape), np.zeros(shape)
+    if point is not None:
+        columns = list(point.columns)
+        target[columns], factors[columns] = point.target, 1.0 / point.radius
+        return target, factors
+    if not isinstance(goal, np.ndarray) or goal.shape != shape:
+        return None
+    # An observation is reached within the radius that it has on landmarks.
+    target[:] = goal
+    return target, np.where(np.isfinite(units), 1.0 / (GOAL_RADIUS * units), 0.0)

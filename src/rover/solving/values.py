@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
+from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, blocks
+from rover.envs import GivenEnv
+from rover.errors import ConfigurationError
 from rover.policies import ValuePolicy
-from rover.solving.experience import Experience
-from rover.solving.tasks import Tasks
+from rover.solving.experience import Experience, Source
+from rover.solving.tasks import Reward, Tasks, reward_task
 from rover.world.neighbours import NEIGHBOURS
 from rover.world.points import Points
 from rover.world.rows import Rows, iterate
@@ -29,6 +35,15 @@ class PlanSettings(NamedTuple):
     sink_value: float | None = None
     temperature: float = 0.0
 
+    def check(self) -> None:
+        """Refuse what is out of range with a ConfigurationError."""
+        if not 0.0 < self.discount < 1.0:
+            raise ConfigurationError(f"discount must be in (0, 1), not {self.discount!r}")
+        if not (math.isfinite(self.ridge) and self.ridge >= 0.0):
+            raise ConfigurationError(f"ridge must be at least 0, not {self.ridge!r}")
+        if self.sink_value is not None and not math.isfinite(self.sink_value):
+            raise ConfigurationError(f"sink_value must be finite, not {self.sink_value!r}")
+
     def sink_values(self, rewards: FloatArray) -> FloatArray:
         """The value of the sink (K,) under rewards (n, K): by default the least they can add up to.
 
@@ -44,12 +59,10 @@ def planned_policy(experience: Experience, tasks: Tasks, settings: PlanSettings)
     points = experience.points()
     # Goals are what rows lead to; other tasks end with transitions.
     ends = tasks.ends[:, 0] if tasks.goals is None else None
-    rows, sink = experience.rows(settings.ridge, ends), settings.sink_values(tasks.rewards)
-    by_arrival = read_by_arrival(points, tasks)
-    tables = _optimal_tables(
-        rows, tasks, discount=settings.discount, sink_value=sink, by_arrival=by_arrival
+    rows, by_arrival = experience.rows(settings.ridge, ends), _by_arrival(points, tasks)
+    return policy_of(
+        _optimal_tables(rows, tasks, settings, by_arrival), experience, tasks, settings
     )
-    return policy_of(tables, experience, tasks, settings)
 
 
 def policy_of(
@@ -74,7 +87,49 @@ def policy_of(
     ).requires_grad_(False)
 
 
-def read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
+def expected_values(
+    source: Source,
+    rewards: Sequence[Reward] | NDArray[Any],
+    *,
+    discount: float = PlanSettings().discount,
+    env: GivenEnv | None = None,
+) -> FloatArray:
+    """Expected discounted return (K,) of pretraining's policy under K rewards, without sampling.
+
+    From where the data's episodes began, by one factorisation of I − γ P_π for all rewards; with
+    no horizon, and the environment's own terminations.
+
+    Args:
+        source: an agent or a run folder.
+        rewards: each as of :func:`solve`; or an array (K, n).
+        discount: γ in (0, 1).
+        env: as of :func:`solve`.
+
+    Raises:
+        ConfigurationError: a source without a policy, or a constant reward.
+    """
+    settings = PlanSettings(discount)
+    settings.check()
+    experience = Experience.of(source, env)
+    if experience.policy is None:
+        raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
+    given = [reward_task(experience, one) for one in rewards]
+    ends = np.repeat(experience.buffer.terminated[:, None], len(given), axis=1)
+    table = np.concatenate([one.rewards for one in given], axis=1)
+    tasks = Tasks(table, ends, tuple(one.names[0] for one in given))
+    points, rows = experience.points(), experience.rows(0.0)
+    seen = experience.buffer.observations.rows
+    if not points.exact:
+        # The policy takes observations and not points: each landmark acts as the nearest
+        # observation.
+        assert rows.landmarks is not None
+        seen = seen[KDTree(points.rows).query(rows.landmarks)[1]]
+    probs = experience.policy.tables(seen).mean(axis=0)
+    values = _policy_values(rows, probs, tasks, settings, _by_arrival(points, tasks))
+    return np.asarray(values @ rows.start)
+
+
+def _by_arrival(points: Points, tasks: Tasks) -> BoolArray:
     """Mask (2, K): whether the rewards, and the ends, of tasks are read where steps end, rather
     than where they begin and from the action."""
     shape = 2, len(tasks.names)
@@ -85,12 +140,7 @@ def read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
 
 
 def _optimal_tables(
-    rows: Rows,
-    tasks: Tasks,
-    *,
-    discount: float,
-    sink_value: FloatArray,
-    by_arrival: BoolArray,
+    rows: Rows, tasks: Tasks, settings: PlanSettings, by_arrival: BoolArray
 ) -> dict[str, FloatArray]:
     """Tables of a :class:`~rover.policies.ValuePolicy` by value iteration, by name.
 
@@ -103,15 +153,14 @@ def _optimal_tables(
     Args:
         rows: what actions lead to.
         tasks: K of them.
-        discount: γ in (0, 1).
-        sink_value: (K,) v_sink.
-        by_arrival: (2, K) as of :func:`read_by_arrival`.
+        settings: discount, and value of the sink.
+        by_arrival: (2, K) as of :func:`_by_arrival`.
     """
     assert rows.landmarks is not None
     size = len(rows.landmarks), len(rows.sink) // len(rows.landmarks)
     parts = [
-        _solve(rows, tasks, part, discount, sink_value, by_arrival)
-        for part in blocks(len(sink_value), _AT_ONCE)
+        _solve(rows, tasks, settings, by_arrival, part)
+        for part in blocks(len(tasks.names), _AT_ONCE)
     ]
     tables = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if rows.uniform is not None:
@@ -121,18 +170,13 @@ def _optimal_tables(
 
 
 def _solve(
-    rows: Rows,
-    tasks: Tasks,
-    part: slice,
-    discount: float,
-    sink_value: FloatArray,
-    by_arrival: BoolArray,
+    rows: Rows, tasks: Tasks, settings: PlanSettings, by_arrival: BoolArray, part: slice
 ) -> dict[str, FloatArray]:
     """Tables of tasks that are solved together."""
     rewards, ends = tasks.rewards[:, part], tasks.ends[:, part].astype(np.float64)
-    inside = (1.0 - rows.sink)[:, None]
+    discount, inside = settings.discount, (1.0 - rows.sink)[:, None]
     # The sink is worth its value at once, whatever the discount: nothing follows it.
-    lost = rows.sink[:, None] * sink_value[part]
+    lost = rows.sink[:, None] * settings.sink_values(rewards)
     if rows.passed is None and tasks.goals is not None:
         goals = tasks.goals[:, part].astype(np.float64)
         earned, remaining = (rows.onward + rows.ended) @ goals, np.full((1, 1), discount)
@@ -166,8 +210,8 @@ def _solve(
     }
 
 
-def policy_values(
-    rows: Rows, probs: FloatArray, tasks: Tasks, settings: PlanSettings, *, by_arrival: BoolArray
+def _policy_values(
+    rows: Rows, probs: FloatArray, tasks: Tasks, settings: PlanSettings, by_arrival: BoolArray
 ) -> FloatArray:
     """Values (K, m) of one policy, from one factorisation of I − γ P_π for all tasks.
 
@@ -176,7 +220,7 @@ def policy_values(
         probs: (m, A) of the policy, at the landmarks.
         tasks: K of them, which end where the environment terminates.
         settings: discount, and value of the sink.
-        by_arrival: (2, K) as of :func:`read_by_arrival`.
+        by_arrival: (2, K) as of :func:`_by_arrival`.
     """
     ends = tasks.ends.astype(np.float64)
     earned, remaining = rows.priced(tasks.rewards, ends, settings.discount, by_arrival=by_arrival)

@@ -105,6 +105,12 @@ class Points:
             return _with_nearest(self.rows, rows)
         return rows
 
+    def of(self, observations: NDArray[Any]) -> FloatArray:
+        """Points (n, z) of observations (n, *shape)."""
+        flat = observations.reshape(len(observations), -1)
+        features = flat if self.encoder is None else self.encoder.features(observations)
+        return np.asarray(features.astype(np.float64) @ self.projection)
+
     def observations(self, points: FloatArray) -> NDArray[Any]:
         """Observations (n, *shape) at points (n, z) of no encoder; noise is the first one's."""
         like = self.buffer.observations.rows[0]
