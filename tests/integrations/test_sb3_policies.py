@@ -194,7 +194,7 @@ def test_torques_are_chosen_in_their_own_space_by_the_same_probabilities():
         PPO(rover_policy(policy), other)
 
 
-@pytest.mark.filterwarnings("ignore:TransformAction may change")
+@pytest.mark.filterwarnings("ignore:a wrapper of")
 def test_actions_that_begin_at_one_are_given_as_the_environment_takes_them():
     taken: list[int] = []
 
@@ -218,6 +218,10 @@ def test_actions_that_begin_at_one_are_given_as_the_environment_takes_them():
         (lambda: rover_policy(make_policy("onehot"), weight_scale=0.0), "weight_scale must be pos"),
         (lambda: rover_policy(torch.nn.Linear(2, 2)), "a Linear has no network or table"),
         (lambda: rover_policy("nowhere.safetensors"), "nowhere"),
+        (
+            lambda: with_features(make_env("state"), make_policy("state")),
+            "exact states and solved ones have none",
+        ),
         (
             lambda: fine_tuned(make_model("MlpPolicy", make_env("onehot"))),
             "no pretrained actor: make",
@@ -255,8 +259,3 @@ def test_features_are_the_encoders_on_raw_observations(kind, images):
     tensor, _ = model.policy.obs_to_tensor(env.observations())
     # Bit for bit, also after the initialisation that overwrites other extractors.
     assert torch.equal(model.policy.extract_features(tensor), expected)
-
-
-def test_features_that_are_refused():
-    with pytest.raises(ConfigurationError, match="exact states and solved ones have none"):
-        with_features(make_env("state"), make_policy("state"))
