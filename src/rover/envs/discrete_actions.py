@@ -23,7 +23,6 @@ _STRENGTHS = 5  # of a single number
 _LARGEST_SET, _PER_NUMBER = 32, 3  # elements of a set, or so many for each number and one
 _MOST_COUNTED = 8  # numbers up to which all corners are counted
 
-_MOST_DIMENSIONS = 3  # numbers of an action; the grid of four is too large a set to explore
 _MOST_ACTIONS = 1000
 
 
@@ -34,7 +33,7 @@ class DiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstruc
     environment's own space.
 
     Args:
-        env: an environment with bounded ``Box`` actions of up to three numbers.
+        env: an environment with bounded ``Box`` actions.
         levels: evenly spaced values of each number, ≥ 2, the ends included: the strongest actions
             are what most control problems need, and Gymnasium's ``DiscretizeAction`` lacks them.
 
@@ -42,8 +41,8 @@ class DiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstruc
         actions: (A, *action shape), the finite set, the last number changing fastest.
 
     Raises:
-        UnsupportedSpaceError: the actions are no ``Box``, of more than three numbers, or unbounded.
-        ConfigurationError: `levels` out of range.
+        UnsupportedSpaceError: the actions are no ``Box``, or unbounded.
+        ConfigurationError: `levels` out of range, or more than 1,000 actions.
 
     Example:
         >>> env = DiscreteActions(gym.make("Pendulum-v1"), levels=5)
@@ -55,20 +54,17 @@ class DiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstruc
         gym.utils.RecordConstructorArgs.__init__(self, levels=levels)
         gym.ActionWrapper.__init__(self, env)
         space = env.action_space
-        if not isinstance(space, spaces.Box) or not (
-            space.is_bounded() and 1 <= space.low.size <= _MOST_DIMENSIONS
-        ):
+        if not (isinstance(space, spaces.Box) and space.low.size and space.is_bounded()):
             raise UnsupportedSpaceError(
-                f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, "
-                f"and this environment has {abridge(space)}: leave it out where actions are "
-                "Discrete; else write a wrapper that chooses among a few, or gives bounds "
-                "(gymnasium.wrappers.TransformAction)"
+                f"DiscreteActions is for bounded Box actions, and this environment has "
+                f"{abridge(space)}: leave it out where actions are Discrete; else write a wrapper "
+                "that chooses among a few, or gives bounds (gymnasium.wrappers.TransformAction)"
             )
         count, size = whole_number("levels", levels, least=2, most=LARGEST_NUMBER), space.low.size
         if count**size > _MOST_ACTIONS:
             raise ConfigurationError(
-                f"levels={count} makes {count**size:,} actions of {size} numbers, but at most "
-                f"{_MOST_ACTIONS:,} can be explored: give fewer levels"
+                f"levels={count} makes more than the {_MOST_ACTIONS:,} actions that can be "
+                f"explored, of {size} numbers each: give fewer levels"
             )
         low, high = (end.astype(np.float64).ravel() for end in (space.low, space.high))
         grid = itertools.product(*np.linspace(low, high, count, axis=1))
