@@ -35,9 +35,7 @@ def state_buffer(n_states: int, moves: list[tuple[int, int, int, bool]]) -> Buff
 
 
 def explorer_of(buffer: Buffer) -> StateExplorer:
-    explorer = StateExplorer(Counts(buffer), buffer)
-    explorer.settings = explorer.settings._replace(discount=0.95)
-    return explorer
+    return StateExplorer(Counts(buffer), buffer, discount=0.95)
 
 
 def distances(table: NDArray[np.int64], begin: int) -> dict[int, int]:

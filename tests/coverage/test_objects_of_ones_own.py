@@ -154,7 +154,7 @@ def test_exact_states_share_the_places_that_they_cover():
 @pytest.mark.parametrize("cover", [(0,), lambda rows: rows[:, :1]])
 def test_a_net_prices_novelty_by_what_is_covered(cover):
     agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
-    model = agent._explorers[-1].model
+    model = agent._explorer.model
     model.fit()
     here = model.rows().landmarks[:3].copy()
     there = here.copy()

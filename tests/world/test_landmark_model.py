@@ -16,7 +16,6 @@ from rover.coverage.explore import LandmarkExplorer
 from rover.data import Buffer
 from rover.operators import Objective, growing_steps, mirror_descend
 from rover.world import model, net
-from rover.world.dynamics import ACTION_REPEAT
 from rover.world.model import LandmarkModel
 from rover.world.net import Net, _lag_scale
 
@@ -310,8 +309,7 @@ def test_a_plan_is_worth_what_policy_iteration_says():
     buffer, grown = wander(0, 150)
     explorer = LandmarkExplorer(grown, buffer)
     action = explorer.act(0, np.random.default_rng(0))
-    rows, gamma = explorer._rows, explorer.settings.discount
-    gamma **= ACTION_REPEAT
+    rows, gamma = explorer._rows, explorer._discount
     gains = (1.0 - gamma) * grown.dynamics.novelty(rows.ahead).reshape(-1, N_ACTIONS)
     size = len(rows.start)
     moves = (rows.onward.toarray() + np.outer(rows.end, rows.start)).reshape(size, N_ACTIONS, size)

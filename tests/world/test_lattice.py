@@ -68,7 +68,7 @@ def test_every_pair_is_tried_and_counts_are_those_of_the_world(kind):
     rows = agent.buffer.observations.rows.astype(int)
     n_cells = 144 - (kind == "teleport")  # nobody ever stands where it takes one away
     assert len(rows) == n_cells
-    counts = agent._explorers[-1].model
+    counts = agent._explorer.model
     assert isinstance(counts, Counts)
     if kind == "slips":
         return
@@ -136,7 +136,7 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
     n_found = 0
     for steps in range(60, 240, 20):
         agent = explored(kind, steps)
-        counts = agent._explorers[-1].model
+        counts = agent._explorer.model
         foretold, begin = counts._foretold, steps % len(agent.buffer.observations)
         if not foretold.new:
             continue
@@ -169,16 +169,16 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
 
 def test_policies_do_not_depend_on_what_is_foretold():
     agent = explored("walls", 150)
-    assert agent._explorers[-1].model._foretold.new
+    assert agent._explorer.model._foretold.new
     before = agent._plan()[0].probs(agent.buffer.observations.rows)
-    agent._explorers[-1].model._foretold = Foretold(agent.buffer)
+    agent._explorer.model._foretold = Foretold(agent.buffer)
     after = agent._plan()[0].probs(agent.buffer.observations.rows)
     np.testing.assert_array_equal(before, after)
 
 
 def test_solved_plans_go_round_walls_that_were_not_tried_from_this_side():
     agent = explored("walls", 250)
-    counts, rows = agent._explorers[-1].model, agent.buffer.observations.rows
+    counts, rows = agent._explorer.model, agent.buffer.observations.rows
     assert min(counts.tries) == 0
     for wanted in range(5, len(rows), 40):
         policy, steps = solve(agent, goal=rows[wanted]), np.full(len(rows), np.inf)
@@ -247,7 +247,7 @@ def test_boards_are_exact_states_without_an_encoder(kind):
     assert World(agent.buffer).kind == "states"
     assert not agent._representation.learns
     assert agent.policy.encoder.config.kind in ("scale", "hashed")
-    assert isinstance(agent._explorers[-1].model, Counts)
+    assert isinstance(agent._explorer.model, Counts)
 
 
 def test_foretold_pairs_are_settled_by_one_try_each():

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.explore import LandmarkExplorer, explorers_of
+from rover.coverage.explore import LandmarkExplorer, explorer_of
 from rover.coverage.improve import (
     Improvement,
     PlanningModel,
@@ -63,18 +63,22 @@ class Rover(CoverageRun):
 
     def _act(self, observation: int) -> int:
         with self.stopwatch("collect"):
-            for explorer in self._explorers:
-                action = explorer.act(observation, self._rng)
+            share, rng = self.config.exploration_epsilon, self._rng
+            is_seed = self.num_timesteps < self.config.seed_steps
+            if is_seed or (share > 0.0 and rng.random() < share):
+                return int(rng.integers(self.buffer.n_actions))
+            if self._explorer is not None:
+                action = self._explorer.act(observation, rng)
                 if action is not None:
                     return action
-        if self._explores:
+        if self._explorer is not None:
             self._renew_policy()
-        return self._tabulated.sample(observation, self._rng)
+        return self._tabulated.sample(observation, rng)
 
     def _observe(self, row: int, *, done: bool) -> None:
-        with self.stopwatch("collect"):
-            for explorer in self._explorers:
-                explorer.observe(row, done=done)
+        if self._explorer is not None:
+            with self.stopwatch("collect"):
+                self._explorer.observe(row, done=done)
 
     def _update(self) -> Mapping[str, Any] | None:
         step = self.num_timesteps
@@ -88,8 +92,8 @@ class Rover(CoverageRun):
         # Only a policy that is followed or measured is worth planning.
         if not self._explores or self.measures.is_due(step):
             figures |= self._plan_and_follow()
-        for explorer in self._explorers:
-            explorer.forget_plan()
+        if self._explorer is not None:
+            self._explorer.forget_plan()
         return figures | self.world.figures()
 
     # represent
@@ -103,16 +107,17 @@ class Rover(CoverageRun):
                 figures |= self._representation.train()
             if not schedule.looks(step):
                 return None
-            on_landmarks = any(isinstance(one, LandmarkExplorer) for one in self._explorers)
+            on_landmarks = isinstance(self._explorer, LandmarkExplorer)
             is_due = schedule.is_due(step, on_landmarks=on_landmarks)
             self._suit()
             return figures | self._representation.renew() if is_due else None
 
     def _suit(self) -> None:
-        """Choose the representation and the explorers for the kind of world that the data shows."""
+        """Choose the representation and the explorer for the kind of world that the data shows."""
         world, space = self.world, self.spaces.observation
         self._representation = seen = suited(self._representation, world, self._cover, space)
-        self._explorers = explorers_of(self._explorers, world, seen, self.config)
+        if self._explores:
+            self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
     # estimate
 

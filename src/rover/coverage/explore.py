@@ -19,8 +19,7 @@ the way back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -38,53 +37,22 @@ from rover.world.rows import Rows, Values, exploration_values
 from rover.world.sampled import ContactSearch
 from rover.world.world import World
 
+_STATE_DISCOUNT, _LANDMARK_DISCOUNT = 0.99, 0.98
+"""γ of a step."""
 
-class _StateExploration(NamedTuple):
-    """Settings of exploration on exact states.
+_LEAST_NOVELTY = 0.01
+"""Value below which a plan over states leads to nothing novel."""
 
-    Attributes:
-        discount: γ of a step.
-        least_novelty: value below which a plan leads to nothing novel.
-        tolerance, sweeps: of value iteration.
-    """
-
-    discount: float = 0.99
-    least_novelty: float = 0.01
-    tolerance: float = 1e-4
-    sweeps: int = 1000
-
-
-class _LandmarkExploration(NamedTuple):
-    """Settings of exploration on landmarks.
-
-    Attributes:
-        discount: γ of a step.
-        every: steps after which a plan is made anew.
-        renewed: share of new transitions after which it is, where that is more, so that its cost
-            does not grow.
-        most_planned: dimensions up to which values between landmarks separate actions: in two,
-            lookahead reaches MountainCar's flag later; in four, it explores a maze in a third fewer
-            steps.
-        followed: actions of a sequence that are followed before the next search.
-        safe: probability that the episode goes on below which a single step is.
-        tolerance, sweeps: of value iteration, begun with the values of the last plan.
-    """
-
-    discount: float = 0.98
-    every: int = 20
-    renewed: float = 0.01
-    most_planned: int = 3
-    followed: int = 2
-    safe: float = 0.9
-    tolerance: float = 1e-5
-    sweeps: int = 150
+_MOST_PLANNED = 3
+"""Dimensions up to which values between landmarks separate actions: in two, lookahead reaches
+MountainCar's flag later; in four, it explores a maze in a third fewer steps."""
 
 
 class Explorer(Protocol):
-    """Chooses actions; several are asked one after the other."""
+    """Chooses actions by what is novel."""
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
-        """The next action at an observation, by its index; None: ask the next explorer."""
+        """The next action at an observation, by its index; None: nothing novel can be reached."""
         ...
 
     def observe(self, row: int, *, done: bool) -> None:
@@ -96,37 +64,17 @@ class Explorer(Protocol):
         ...
 
 
-class _RandomExplorer:
-    """Uniform actions in the first steps, and a share of them later."""
-
-    def __init__(self, buffer: Buffer, *, first: int, share: float) -> None:
-        self._buffer, self._first, self._share = buffer, first, share
-
-    def act(self, observation: int, rng: np.random.Generator) -> int | None:
-        """A uniform action, where one is due."""
-        if len(self._buffer) < self._first or (self._share > 0.0 and rng.random() < self._share):
-            return int(rng.integers(self._buffer.n_actions))
-        return None
-
-    def observe(self, row: int, *, done: bool) -> None:
-        """Do nothing."""
-
-    def forget_plan(self) -> None:
-        """Do nothing."""
-
-
 class StateExplorer:
     """Plans over exact states to what is novel. Only what contradicts a plan makes it anew.
 
     Args:
         model: counts of the buffer's transitions.
         buffer: the transitions.
+        discount: γ.
     """
 
-    settings = _StateExploration()
-
-    def __init__(self, model: Counts, buffer: Buffer) -> None:
-        self.model, self._buffer = model, buffer
+    def __init__(self, model: Counts, buffer: Buffer, *, discount: float = _STATE_DISCOUNT) -> None:
+        self.model, self._buffer, self._discount = model, buffer, discount
         self.forget_plan()
 
     def forget_plan(self) -> None:
@@ -162,21 +110,13 @@ class StateExplorer:
         if self._path:
             return self._path.pop()
         # Only the draw of a start can lead to what no path leads to, and by chance a second try.
-        settings = self.settings
         if self._plan is None:
-            self._novelty = self.model.novelty()
+            self._novelty, rows = self.model.novelty(), self.model.rows()
             self._plan = exploration_values(
-                self._novelty,
-                self.model.rows(),
-                discount=settings.discount,
-                once=True,
-                tolerance=settings.tolerance,
-                sweeps=settings.sweeps,
+                self._novelty, rows, discount=self._discount, once=True, tolerance=1e-4
             )
         values = self._plan.actions[observation]
-        if float(values.max()) < settings.least_novelty:
-            return None
-        return _drawn_best(values, rng)
+        return _drawn_best(values, rng) if values.max() >= _LEAST_NOVELTY else None
 
 
 class LandmarkExplorer:
@@ -190,8 +130,6 @@ class LandmarkExplorer:
         contacts: searches for contacts, which go before; None: none are looked for.
     """
 
-    settings = _LandmarkExploration()
-
     def __init__(
         self,
         model: LandmarkModel,
@@ -202,7 +140,7 @@ class LandmarkExplorer:
     ) -> None:
         self.model, self._buffer = model, buffer
         self._search, self._contacts = search, contacts
-        self._discount = self.settings.discount**ACTION_REPEAT  # of a plan's step
+        self._discount = _LANDMARK_DISCOUNT**ACTION_REPEAT  # of a plan's step
         self.forget_plan()
 
     def forget_plan(self) -> None:
@@ -231,8 +169,8 @@ class LandmarkExplorer:
             action = self._contacts.act(observation, rng)
             if action is not None:
                 return action
-        (plan, rows), most = self._current_plan(), self.settings.most_planned
-        if self._search or (self._search is None and len(self.model.kept) > most):
+        plan, rows = self._current_plan()
+        if self._search or (self._search is None and len(self.model.kept) > _MOST_PLANNED):
             self._look_ahead(observation, plan, rows)
             return self._path.pop()
         onward, novelty = self.model.ahead(observation, rows, plan.states)
@@ -240,7 +178,7 @@ class LandmarkExplorer:
 
     def _look_ahead(self, observation: int, plan: Values, rows: Rows) -> None:
         """Search for an action sequence where there is none, or its first action led elsewhere."""
-        point, settings = self.model.point(observation), self.settings
+        point = self.model.point(observation)
         if len(self._path) == ACTION_REPEAT and self._sequence is not None:
             # Points of other features, or in other units, are missed as well.
             expected = self._sequence.points[0]
@@ -250,16 +188,16 @@ class LandmarkExplorer:
             self._sequence = self.model.most_novel_sequence(
                 observation, rows, plan.states, self._discount
             )
-            actions = self._sequence.actions[settings.followed - 1 :: -1]
-            self._path = np.repeat(actions, ACTION_REPEAT).tolist()
-            if self._sequence.alive < settings.safe:  # averted step by step, not three at a time
+            # Two actions are followed, in reverse: the last is popped first.
+            self._path = np.repeat(self._sequence.actions[1::-1], ACTION_REPEAT).tolist()
+            if self._sequence.alive < 0.9:  # an end is averted step by step, not three at a time
                 del self._path[:-1]
 
     def _current_plan(self) -> tuple[Values, Rows]:
         """The plan and its rows, made anew when due, from the last one's values where its landmarks
         go on; rows are a fiftieth of the data old at most, novelty is up to date."""
-        settings, latest, rows, n = self.settings, self._plan, self._rows, len(self._buffer)
-        is_due = n - self._n_planned >= max(settings.every, settings.renewed * self._n_planned)
+        latest, rows, n = self._plan, self._rows, len(self._buffer)
+        is_due = n - self._n_planned >= max(20, 0.01 * self._n_planned)  # so that costs do not grow
         if rows is None or latest is None or is_due:
             if rows is None or n >= self._n_fitted * (1.0 + STALE):
                 self.model.fit()
@@ -277,8 +215,8 @@ class LandmarkExplorer:
                 discount=self._discount,
                 once=False,
                 values=begin,
-                tolerance=settings.tolerance,
-                sweeps=settings.sweeps,
+                tolerance=1e-5,
+                sweeps=150,
             )
             self._n_planned = n
         return latest, rows
@@ -289,49 +227,35 @@ def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
     return int(rng.choice(np.flatnonzero(values >= values.max() * (1.0 - TIE))))
 
 
-def explorers_of(
-    latest: Sequence[Explorer], world: World, representation: Representation, config: RoverConfig
-) -> list[Explorer]:
-    """The explorers of a world of this kind, the latest ones where they still fit.
+def explorer_of(
+    latest: Explorer | None, world: World, seen: Representation, config: RoverConfig
+) -> Explorer:
+    """The explorer of a world of this kind: the latest one, if it still is.
 
     Args:
-        latest: explorers so far.
+        latest: the explorer so far; None before the first.
         world: of the buffer.
-        representation: the points that landmarks lie in.
+        seen: the points that landmarks lie in.
         config: resolved settings.
     """
-    buffer, first, share = world.buffer, config.seed_steps, config.exploration_epsilon
-    chance: list[Explorer] = []
-    if first or share:
-        chance = [_RandomExplorer(buffer, first=first, share=share)]
-    if config.collect != "plan":
-        return chance
-    explorer = latest[-1] if latest else None
+    buffer = world.buffer
     if world.kind == "contexts":
-        if not isinstance(explorer, ContextExplorer):
-            explorer = ContextExplorer(buffer)
-    elif world.kind == "states":
+        return latest if isinstance(latest, ContextExplorer) else ContextExplorer(buffer)
+    if world.kind == "states":
         counts = world.counts
-        if isinstance(explorer, StateExplorer):
-            explorer.forget_plan()
-        else:
-            explorer = StateExplorer(counts, buffer)
-    else:
-        model = representation.landmarks(config.n_landmarks)
-        if not (isinstance(explorer, LandmarkExplorer) and explorer.model is model):
-            search = config.search
-            if search is None and isinstance(representation, Slow):
-                search = False  # which finds nothing sooner in images, at twice the time
-            contacts = _contact_search(buffer, representation, config)
-            explorer = LandmarkExplorer(model, buffer, search=search, contacts=contacts)
-    return [*chance, explorer]
-
-
-def _contact_search(
-    buffer: Buffer, representation: Representation, config: RoverConfig
-) -> ContactSearch | None:
-    """The search for contacts of still features of vectors, by default all; None of others."""
-    is_plain = not representation.learns and buffer.observations.rows.ndim == 2
-    if not is_plain or config.cover == "custom":
-        return None
-    return ContactSearch(buffer, None if config.cover is None else np.array(config.cover))
+        if not isinstance(latest, StateExplorer):
+            return StateExplorer(counts, buffer)
+        latest.forget_plan()
+        return latest
+    model = seen.landmarks(config.n_landmarks)
+    if isinstance(latest, LandmarkExplorer) and latest.model is model:
+        return latest
+    search, contacts = config.search, None
+    if search is None and isinstance(seen, Slow):
+        search = False  # which finds nothing sooner in images, at twice the time
+    # Contacts are of still features of vectors, by default all.
+    is_plain = not seen.learns and buffer.observations.rows.ndim == 2
+    if is_plain and config.cover != "custom":
+        covered = None if config.cover is None else np.array(config.cover)
+        contacts = ContactSearch(buffer, covered)
+    return LandmarkExplorer(model, buffer, search=search, contacts=contacts)

@@ -14,7 +14,7 @@ import torch
 from rover.contexts.explorer import ContextExplorer, changes_with_episodes, check_size
 from rover.coverage.config import RoverConfig, Schedule, own_objects, resolve
 from rover.coverage.cover import Cover, objective_of, target_function
-from rover.coverage.explore import Explorer, StateExplorer
+from rover.coverage.explore import Explorer
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import make_representation
 from rover.envs import FiniteMDP, Spaces
@@ -68,7 +68,7 @@ class CoverageRun(Agent[RoverConfig]):
             generator=generator,
             rng=self._batch_rng,
         )
-        self._explorers: list[Explorer] = []
+        self._explorer: Explorer | None = None
         self._suit()
         self._warm_start: WarmStart | None = None
         self._planned_at = 0
@@ -119,7 +119,7 @@ class CoverageRun(Agent[RoverConfig]):
         if self._planned_at >= self.measures.latest.get("step", 0) or self._has_contexts:
             return
         warm, known = self._warm_start, None
-        if isinstance(self._explorers[-1], StateExplorer) and self.world.counts.is_certain:
+        if self.world.kind == "states" and self.world.counts.is_certain:
             known = self.world.counts.n_pairs
         if warm is None or warm.pairs != known:
             self._plan_and_follow()
@@ -152,7 +152,7 @@ class CoverageRun(Agent[RoverConfig]):
         self.measures.within_episodes = True
         if not self._schedule.is_due(self.num_timesteps):
             return None
-        explorer = self._explorers[-1]
+        explorer = self._explorer
         assert isinstance(explorer, ContextExplorer)
         policy = ContextPolicy.of(explorer, self.buffer.observations.shape)
         if policy is None:
@@ -230,7 +230,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         if state["contexts"]:
             self.world.chosen = "contexts"
-        self._explorers = []  # those made so far know nothing of the buffer that was read
+        self._explorer = None  # which knows nothing of the buffer that was read
         self._suit()
         self._representation.load_state(state["representation"])
         warm, best, final = state["warm_start"], state["best"], state["final"]
@@ -241,7 +241,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._follow(self._uniform if state["policy"] is None else self._read(state["policy"]))
         if self._has_contexts:
             self.measures.within_episodes = True
-            explorer = cast(ContextExplorer, self._explorers[-1])
+            explorer = cast(ContextExplorer, self._explorer)
             shape = self.buffer.observations.shape
             self._policy = ContextPolicy.of(explorer, shape) or self._policy
 
