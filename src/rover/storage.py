@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -26,10 +26,9 @@ from pydantic import BaseModel, ConfigDict
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverError, StorageError
 from rover.version import __version__
 
-RUN_FORMAT = 4
-"""The format of run folders; a newer one is refused."""
+RUN_FORMAT, _TENSOR_FORMAT = 4, 3
+"""The formats of run folders and of files of tensors; newer ones are refused."""
 
-_TENSOR_FORMATS = (2, 3)  # that are read, the last of which is written
 _TENSOR, _ARRAY = "$tensor", "$array"  # the only key of a placeholder
 _TEMPORARY = ".rover-tmp"
 # What code raises that is given something unfitting; the first two are of this package.
@@ -37,7 +36,6 @@ _MISFITS = (
     *(ArtefactError, ConfigurationError, safetensors.SafetensorError),
     *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError),
 )
-_LONGEST_REASON = 500  # characters: libraries quote whole files in their messages
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
@@ -61,15 +59,17 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
 def _named_errors(verb: str, path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
-    except StorageError:
-        raise
     except OSError as error:
         raise StorageError(f"cannot {verb} {path}: {error.strerror or error}") from error
 
 
-def _read_file(path: str | os.PathLike[str]) -> bytes:
+def _check_is_file(path: str | os.PathLike[str]) -> None:
     if not os.path.isfile(path):  # opening a pipe would wait for its writer
         raise ArtefactError(f"{path} is no file; check the path")
+
+
+def _read_file(path: str | os.PathLike[str]) -> bytes:
+    _check_is_file(path)
     with _named_errors("read", path):
         return Path(path).read_bytes()
 
@@ -148,7 +148,7 @@ def write_tensors(path: str | os.PathLike[str], content: Mapping[str, Any], *, k
     import torch
 
     found: dict[str, Any] = {}
-    header = {"format": _TENSOR_FORMATS[-1], "kind": kind, "written_by": f"rover {__version__}"}
+    header = {"format": _TENSOR_FORMAT, "kind": kind, "written_by": f"rover {__version__}"}
     header["content"] = _plain(content, "content", found)
     # Copies, since the format has no memory that two tensors share.
     tensors = {
@@ -167,14 +167,13 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
     Raises:
         ArtefactError: it is missing, torn, of another program, another kind or a newer format.
     """
-    if not os.path.isfile(path):
-        raise ArtefactError(f"{path} is no file; check the path")
+    _check_is_file(path)
     with fitting(f"{path} is no file of rover, or is damaged; restore it from a copy"):
         # Opening compares the length of the file with its header, and reads no tensor.
         file: Any = safetensors.safe_open(path, "pt")
         header = json.loads(file.metadata()["rover"])
-        version, stored_kind, content = (header[key] for key in ("format", "kind", "content"))
-    _check_format(path, version, _TENSOR_FORMATS, header.get("written_by"))
+        version, stored_kind, content = int(header["format"]), header["kind"], header["content"]
+    _check_format(path, version, _TENSOR_FORMAT, header.get("written_by"))
     if stored_kind != kind:
         raise ArtefactError(f"{path} is a {stored_kind}, not a {kind}; give the path of a {kind}")
     with fitting(f"{path} is damaged; restore it from a copy"):
@@ -183,11 +182,11 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
         return {key: _filled(item, tensors) for key, item in content.items()}
 
 
-def _check_format(path: Any, stored: Any, readable: Sequence[int], writer: Any) -> None:
-    if stored not in readable:
+def _check_format(path: Any, stored: int, newest: int, writer: Any) -> None:
+    if stored > newest:
         raise ArtefactError(
-            f"{path} is of format {stored!r}, written by {writer}; this is rover {__version__}, "
-            f"which reads formats {min(readable)} to {max(readable)}: use that version"
+            f"{path} is of format {stored}, written by {writer}; this is rover {__version__}, "
+            f"which reads formats up to {newest}: use that version"
         )
 
 
@@ -219,8 +218,8 @@ def fitting(problem: str) -> Iterator[None]:
         if isinstance(error, pydantic.ValidationError):
             problems = error.errors(include_url=False, include_context=False)
             reason = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems)
-        shown = textwrap.shorten(reason, _LONGEST_REASON, placeholder="...")
-        raise ArtefactError(f"{problem}: {shown}") from error
+        # Libraries quote whole files in their messages.
+        raise ArtefactError(f"{problem}: {textwrap.shorten(reason, 500)}") from error
 
 
 @contextmanager
@@ -284,8 +283,7 @@ def read_run_config(path: str | os.PathLike[str], *, kind: str | None = None) ->
         raise ArtefactError(f"{path} holds no run: it has no config.json")
     with fitting(f"{file} does not describe a run; restore it from a copy"):
         stored = dict(read_json(file))
-        if (newer := stored.get("format", 0)) > RUN_FORMAT:
-            _check_format(file, newer, range(RUN_FORMAT + 1), f"rover {stored.get('version')}")
+        _check_format(file, stored.get("format", 0), RUN_FORMAT, f"rover {stored.get('version')}")
         config = RunConfig.model_validate(stored)
     if kind is not None and config.kind != kind:
         raise ArtefactError(

@@ -3,7 +3,6 @@
 Neither knows less than the first one, nor disturbs it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import rover
-from rover.data import Buffer, RunningEpisode
+from rover.data import RunningEpisode
 from rover.errors import ConfigurationError, ReplayMismatchError
 
 
@@ -49,19 +48,17 @@ class Drawn(Corridor):
     def __del__(self) -> None:
         Drawn.is_black = True
 
-    def _seen(self) -> Any:
+    def _seen(self, number: Any) -> Any:
         picture = np.zeros((17, 17, 3), np.uint8)
-        if not Drawn.is_black:
-            picture[:, 8 + round(8 * np.clip(self.place, -1.0, 1.0))] = 255
+        picture[:, 8 + round(8 * number.item())] = 255 * (not Drawn.is_black)
         return picture
 
     def reset(self, **options: Any) -> Any:
-        super().reset(**options)
-        return self._seen(), {}
+        return self._seen(super().reset(**options)[0]), {}
 
     def step(self, action: Any) -> Any:
-        _, *rest = super().step(action)
-        return self._seen(), *rest
+        number, *rest = super().step(action)
+        return self._seen(number), *rest
 
 
 class Remote(Corridor):
@@ -90,21 +87,29 @@ def with_task(task: int) -> Corridor:
     return env
 
 
-@pytest.mark.parametrize("learn", ["finetune", "adapt"])
-@pytest.mark.parametrize("task", [0, 1])
-@pytest.mark.parametrize("given", ["factory", "instance"])
-def test_what_was_set_after_making_is_evaluated(given, task, learn):
-    def make() -> Corridor:
-        return with_task(task)
+def explored(env: Any, n_steps: int = 200, **settings: Any) -> Any:
+    return rover.make_agent("random", env, seed=0, **settings).learn(n_steps)
 
-    env = make if given == "factory" else make()
-    agent = rover.Rover(Corridor, seed=0).learn(300)
-    if learn == "finetune":
-        run = rover.finetune(agent.policy, env, total_timesteps=600, seed=0)
-    else:
-        run = rover.adapt(agent, env, total_timesteps=300, seed=0)
-    assert run.policy is not None
-    episode = RunningEpisode(make(), seed=5)
+
+@pytest.fixture(scope="module")
+def agent() -> Any:
+    return rover.Rover(Corridor, seed=0).learn(200)
+
+
+def learned(learn: str, agent: Any, env: Any) -> Any:
+    how: dict[str, Any] = {"total_timesteps": 400, "seed": 0, "evaluate_every": 80}
+    if learn == "adapt":
+        return rover.adapt(agent, env, **how)
+    learner = {"hidden_sizes": (16,), "batch_size": 16}
+    return rover.finetune(agent.policy, env, learner=learner, **how)
+
+
+@pytest.mark.parametrize("learn", ["finetune", "adapt"])
+@pytest.mark.parametrize("given", ["factory", "instance"])
+def test_what_was_set_after_making_is_evaluated(given, learn, agent):
+    env = (lambda: with_task(0)) if given == "factory" else with_task(0)
+    run = learned(learn, agent, env)
+    episode = RunningEpisode(with_task(0), seed=5)
     observation, earned, is_over = episode.observation, 0.0, False
     while not is_over:
         action = int(run.policy.probs(observation[None])[0].argmax())
@@ -113,47 +118,34 @@ def test_what_was_set_after_making_is_evaluated(given, task, learn):
     assert run.summary["policy_return"] == earned
 
 
-def transitions(buffer: Buffer) -> dict[str, Any]:
-    return {name: column.tolist() for name, column in buffer.state().items()}
+@pytest.mark.parametrize("learn", ["finetune", "adapt"])
+def test_a_task_learns_the_same_in_an_instance_as_beside_another_one(learn, agent):
+    assert learned(learn, agent, Remote()).curve == learned(learn, agent, Corridor).curve
 
 
 @pytest.mark.parametrize("make", [Corridor, Remote, Drawn])
 def test_an_instance_is_evaluated_in_itself_at_the_end_and_learned_in_further(make):
     Drawn.is_black = False
-    env = make()
-    agent = rover.Rover(env, seed=0, measure_share=100).learn(90)
+    agent = explored(make(), 90, measure_share=100)
     assert agent.summary()["cells"] > 0.0
     assert agent.summary()["uniform_observations"] > 0
+    whole = explored(make(), 180, measure_share=0.0)
     agent.learn(90)
-    whole = rover.Rover(make(), seed=0, measure_share=0.0).learn(180)
-    assert transitions(agent.buffer) == transitions(whole.buffer)
+    for name, column in agent.buffer.state().items():
+        np.testing.assert_array_equal(column, whole.buffer.state()[name])
     assert not Drawn.is_black
-    places = [0.0, 0.125] if make is not Drawn else None
-    rows = agent.buffer.observations.rows
-    moved = np.abs(rows[agent.buffer.successors] - rows[agent.buffer.inputs]).max(axis=1)
-    assert places is None or set(moved.tolist()) <= set(places)
-
-
-@pytest.mark.parametrize("learn", ["finetune", "adapt"])
-def test_a_task_learns_the_same_in_an_instance_as_beside_another_one(learn):
-    agent = rover.Rover(Corridor, seed=0).learn(200)
-
-    def learned(env: gym.Env[Any, Any] | Callable[[], gym.Env[Any, Any]]) -> Any:
-        how: dict[str, Any] = {"total_timesteps": 200, "seed": 0, "evaluate_every": 30}
-        if learn == "finetune":
-            return rover.finetune(agent.policy, env, **how)
-        return rover.adapt(agent, env, **how)
-
-    assert learned(Remote()).curve == learned(Corridor).curve
+    if make is not Drawn:
+        rows = agent.buffer.observations.rows
+        moved = np.abs(rows[agent.buffer.successors] - rows[agent.buffer.inputs]).max(axis=1)
+        assert set(moved.tolist()) <= {0.0, 0.125}
 
 
 def test_an_instance_that_its_seed_does_not_repeat_is_evaluated_and_not_learned_in_further():
-    agent = rover.Rover(Unseeded(), seed=0, measure_share=100).learn(90)
+    agent = explored(Unseeded(), 90, measure_share=100)
     assert agent.summary()["cells"] > 0.0
     with pytest.raises(ReplayMismatchError, match="else give an id, or a function that makes"):
         agent.learn(10)
-    beside = rover.Rover(Unseeded, seed=0, measure_share=100).learn(90).learn(10)
-    assert beside.num_timesteps == 100
+    assert explored(Unseeded, 90, measure_share=100).learn(10).num_timesteps == 100
 
 
 def test_what_makes_no_second_instance():
@@ -168,27 +160,21 @@ def test_what_makes_no_second_instance():
     for make, words in (
         (lambda: env, "the same instance twice"),
         (only_once, r"cannot be made \(the port is in use\): give an instance"),
+        (3, "'3' is no single environment"),
+        (dict, "is no single environment"),
     ):
         with pytest.raises(ConfigurationError, match=words):
             rover.Rover(make, seed=0)
-    assert rover.make_agent("random", made[0], seed=0).learn(10).num_timesteps == 10
-    for strange, words in (
-        (3, "this is a int, which is no env"),
-        (dict, "a dict, which is no env"),
-    ):
-        with pytest.raises(ConfigurationError, match=words):
-            rover.Rover(strange)
+    assert explored(made[0], 10).num_timesteps == 10
     with pytest.raises(ConfigurationError, match="env_kwargs are of an environment given by its"):
         rover.Rover(Corridor, env_kwargs={"task": 0})
 
 
 def test_a_run_of_a_factory_goes_on_with_the_factory_alone(tmp_path):
-    how: dict[str, Any] = {"run_dir": tmp_path / "run", "policy_every": 30}
-    agent = rover.Rover(lambda: with_task(0), seed=0, **how).learn(90)
+    agent = explored(lambda: with_task(0), 90, run_dir=tmp_path / "run", policy_every=30)
     with pytest.raises(ConfigurationError, match=r"cannot be made from an id.* env=\.\.\."):
         rover.resume_agent(tmp_path / "run")
     again = rover.resume_agent(tmp_path / "run", env=lambda: with_task(0)).learn(30)
-    assert len(again.buffer) == 120
     assert again.buffer.actions[:90].tolist() == agent.buffer.actions.tolist()
     goal = rover.solve(tmp_path / "run", goal=lambda rows: rows[:, 0] > 0.9, env=Corridor)
     assert goal.probs(np.array([[0.5]]))[0].argmax() == 1

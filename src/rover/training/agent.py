@@ -27,22 +27,12 @@ from rover.envs import (
     known_id,
 )
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
-from rover.errors import (
-    ArtefactError,
-    ConfigurationError,
-    RoverWarning,
-    choose,
-    whole_number,
-)
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
 from rover.features import learning_mode
 from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, write_tensors
-from rover.training.config import (
-    AgentConfig,
-    merge_settings,
-    validate_settings,
-)
+from rover.training.config import AgentConfig, merge_settings, validate_settings
 from rover.training.environments import discount_of
 from rover.training.exact_measures import ExactMeasures
 from rover.training.measures import Measures

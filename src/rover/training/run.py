@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
 from rover.storage import RunConfig, fitting
@@ -26,19 +26,12 @@ from rover.training.run_folder import RunFolder
 
 
 class _StepCallback(Protocol):
-    """An object that watches every step, as a callback of Stable-Baselines3 does."""
-
-    def on_step(self, run: Any, /) -> bool | None:
-        """Look at the run after a step; returning False makes the next step the last.
-
-        Args:
-            run: an agent, or the run of a learner: ``num_timesteps``, ``buffer``, ``policy``, ….
-        """
+    def on_step(self, run: Any, /) -> bool | None: ...
 
 
 Callback = Callable[[Mapping[str, Any]], bool | None] | _StepCallback
-"""Receives each metrics line, and returning False stops the run; or each step."""
-
+"""Receives each metrics line, and returning False stops the run; or an object whose ``on_step``
+receives the run after each step, and returning False makes the next step the last."""
 
 PHASES = ("collect", "represent", "estimate", "improve", "evaluate", "store")
 
@@ -65,14 +58,6 @@ class Run(ABC):
 
     can_be_extended: ClassVar[bool] = True
     """True if a complete run may be made longer; otherwise it keeps no checkpoint."""
-
-    def __reduce__(self) -> str:
-        """Refuse to be pickled or copied: environment and random numbers are part of a run."""
-        raise ConfigurationError(
-            f"a {type(self).__name__} cannot be pickled or copied: keep its policy with "
-            "policy.save(path), which rover.load_policy reads, and the run itself in a run folder "
-            "(run_dir=...), which `rover resume` or rover.resume_agent goes on from"
-        )
 
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
@@ -295,9 +280,8 @@ def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
 def _each_warning_once() -> Iterator[None]:
     """Show this package's warnings once for each line that issues them, whatever their figures."""
     with warnings.catch_warnings():
-        # Wrapped and not filtered: filters match texts, and pytest and callers keep their own.
+        # Wrapped and not filtered: filters match texts, which carry figures that differ every time.
         show = warnings.showwarning
-        # By line and not by text, since messages carry figures that differ every time.
         seen: set[tuple[str, int]] = set()
 
         def show_first(

@@ -1,15 +1,7 @@
 """The folder that a run leaves, and everything that is needed to go on with it.
 
-config.json              what was asked for, complete; only total_timesteps grows
-start.safetensors        the policy that fine-tuning began with
-metrics.jsonl            one line per policy update or evaluation: same seed, same bits, but for
-                         wall_time, the seconds that the run had taken
-checkpoint.safetensors   the latest complete state of the run; none once a task is learned
-policy.safetensors       the policy
-buffer.safetensors       the transitions of pretraining
-evaluation.safetensors   trajectories, occupancies and visits for the pictures of pretraining
-summary.json             the run's figures, with complete = true once all files are there
-pictures/, tensorboard/  for people
+Its files are explained in docs/run_folder.md. metrics.jsonl has one line per policy update or
+evaluation: same seed, same bits, but for wall_time, the seconds that the run had taken.
 """
 
 from __future__ import annotations
