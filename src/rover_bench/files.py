@@ -97,7 +97,7 @@ def _curves(report: Report) -> pd.DataFrame:
 
 
 def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Draw all pictures, those of run folders as far as the report has them; their files."""
+    """Draw all pictures, from run folders where the report has them; their files."""
     paths: list[Path] = []
     draws = {
         "tasks": _task_curves,

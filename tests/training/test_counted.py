@@ -10,7 +10,7 @@ from rover.data import Buffer
 from rover.envs import FiniteDynamics
 from rover.errors import RoverWarning
 from rover.evaluation import policy_occupancy
-from rover.evaluation.visits import tried_pairs
+from rover.evaluation.visits import _tried_pairs
 from rover.policies import CoveragePolicy
 from rover.training.agent import FinalPolicy
 from rover.training.counted import CountedObjective
@@ -40,7 +40,7 @@ def test_bounds_hold_for_every_outcome_of_untried_pairs(seed):
     objective = CountedObjective(buffer, discount=DISCOUNT)
     least, greatest = objective.bounds(None)
     starts = 1.0 + tried.sum(axis=1)
-    assert tried_pairs(buffer) == (tried.sum(), tried.any(axis=1).sum() * 3)
+    assert _tried_pairs(buffer) == (tried.sum(), tried.any(axis=1).sum() * 3)
     for _ in range(5):
         true = np.where(tried, successor, rng.integers(N_STATES, size=successor.shape))
         dynamics = FiniteDynamics.from_table(true, starts / starts.sum(), np.zeros(N_STATES, bool))

@@ -60,14 +60,7 @@ def agent_summaries() -> dict[str, str]:
 
 
 def agent_class(name: str) -> type[Agent[Any]]:
-    """The class of an agent; its ``presets`` and ``config_class`` say how it can be set up.
-
-    Args:
-        name: one of :func:`agent_names`; nothing else is ever imported.
-
-    Raises:
-        ConfigurationError: there is no such agent; the message names the nearest one.
-    """
+    """The class of an agent, one of :func:`agent_names`. ConfigurationError: there is none."""
     # Before anything is imported: the name may come from a file.
     choose("agent", name, agent_names())
     if name in _AGENTS:
@@ -76,11 +69,8 @@ def agent_class(name: str) -> type[Agent[Any]]:
 
 
 def preset_of(name: str, preset: str | None = None) -> str:
-    """`preset` if the agent `name` has it; its first one for None.
-
-    Raises:
-        ConfigurationError: unknown agent or preset.
-    """
+    """`preset` if the agent `name` has it; its first one for None. ConfigurationError: it has no
+    such preset."""
     presets = tuple(agent_class(name).presets)
     return choose(f"preset of {name}", preset or presets[0], presets)
 

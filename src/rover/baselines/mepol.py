@@ -96,11 +96,7 @@ class _Mepol(Agent[_MepolConfig]):
 
     @classmethod
     def resolve(cls, config: _MepolConfig, env: gym.Env[Any, Any]) -> _MepolConfig:
-        """Fill in the discount and the horizon.
-
-        Raises:
-            ConfigurationError: batches with fewer states than neighbours.
-        """
+        """Fill in discount and horizon. ConfigurationError: batches with too few neighbours."""
         horizon = horizon_of(env) if config.horizon is None else config.horizon
         # Here and not after the first batch, which may take minutes.
         if config.n_neighbors >= config.n_trajectories * horizon:

@@ -116,10 +116,7 @@ class _Rmax(Agent[_RmaxConfig]):
         return self._plan
 
     def _package(self, values: FloatArray) -> CoveragePolicy:
-        """The policy of these action values (S, A), by exact comparison with known states.
-
-        An observation that equals none of them has logits 0, which is the uniform policy.
-        """
+        """The policy of action values (S, A) of known states, uniform at all others."""
         logits = torch.from_numpy(np.where(_optimal(values), 0.0, _LOG_OF_ZERO))
         basis = self._encoder.features(self.buffer.observations.rows[: len(values)])
         return CoveragePolicy(self._encoder, Dirac(), torch.from_numpy(basis), logits)
@@ -131,10 +128,7 @@ class _Rmax(Agent[_RmaxConfig]):
 
 
 def _optimistic_values(counts: Counts, n_actions: int, *, discount: float) -> FloatArray:
-    """Optimal action values (S, A) in [0, 1] of the optimistic model.
-
-    E[γ^T] until an unknown pair is tried; 0 where none can be reached.
-    """
+    """Optimal action values (S, A) in [0, 1] of the optimistic model; 0 where none is reached."""
     # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.
     rows = counts.rows()
     is_certain = not counts.varies() and np.count_nonzero(rows.start) <= 1

@@ -68,8 +68,7 @@ def expected_returns(
     with the greatest action in place of π where no policies are given.
 
     Args:
-        dynamics: the finite problem over S states.
-        tasks: rewards and ends.
+        dynamics, tasks: the finite problem over S states, and rewards and ends.
         horizon: steps after which an episode is truncated.
         policies: (K, S, A) the stationary policy of each task; None: the best that there is.
         discount: γ in (0, 1].

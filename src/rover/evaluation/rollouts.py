@@ -126,8 +126,7 @@ class RolloutEvaluator:
         """Roll a policy out and measure it.
 
         Args:
-            sample_component: draws the stationary policy that an episode follows: a function of
-                observations (n, *shape) to action probabilities (n, A).
+            sample_component: draws the stationary policy that an episode follows.
             rng: draws the actions, the seeds of the resets and the subsets of the visits.
             n_sets: sets of episodes; None: as many as for random actions.
 

@@ -1,8 +1,7 @@
 """Coverage by data: what the transitions of a run visited, beside as many of random actions.
 
 Counted are true states where they are known, distinct observations where observations repeat, and
-else cells of a net over what random actions visit (:class:`~rover.evaluation.CellNet`). None of it
-needs a further step of the run; the random actions are rolled out once.
+else cells of a net over what random actions visit (:class:`~rover.evaluation.CellNet`).
 """
 
 from __future__ import annotations
@@ -128,10 +127,10 @@ def data_coverage(
         median = np.sort(np.array(came[1:], np.float64))[len(references) // 2]
         figures["uniform_first_arrival"] = None if np.isnan(median) else int(median)
     if unit in ("states", "observations"):
-        pairs = [tried_pairs(one, n_steps) for one in buffers]
+        pairs = [_tried_pairs(one, n_steps) for one in buffers]
         figures["pairs_tried"], figures["pairs_known"] = pairs[0]
         # Over the latest quarter: early steps nearly always try something new.
-        earlier, _ = tried_pairs(run.buffer, n_steps - n_steps // 4)
+        earlier, _ = _tried_pairs(run.buffer, n_steps - n_steps // 4)
         figures["new_pairs"] = (pairs[0][0] - earlier) / max(1, n_steps // 4)
         if references:
             tried, known = np.mean(pairs[1:], axis=0).tolist()
@@ -173,7 +172,7 @@ def _labels(tables: Sequence[NDArray[Any]], *, repeats: bool) -> tuple[Unit | No
     return "cells", labels
 
 
-def tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
+def _tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
     """State-action pairs that were tried in the first `n_steps` transitions, or all, and all pairs
     of the observations that were left."""
     inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
