@@ -9,11 +9,14 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from same_files import assert_same
 
 import rover
 from rover.cli import main
 from rover.envs import registration
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
+from rover.evaluation.returns import followed_episodes
+from rover.finetuning.adaptation import ContextAdaptation
 from rover.policies import ContextPolicy, load_policy
 
 WORLDS = """
@@ -44,6 +47,9 @@ class Field(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 3, (25,), np.uint8)
     action_space = gymnasium.spaces.Discrete(4)
 
+    def __init__(self, cost=0.0):
+        self.cost = cost
+
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.map = np.full((13, 13), WALL, np.uint8)
@@ -62,9 +68,10 @@ class Field(gymnasium.Env):
         if self.map[tuple(ahead)] != WALL:
             self.place = ahead
         found = self.map[tuple(self.place)] == GOAL
-        return self.seen(), float(found), bool(found), False, {}
+        return self.seen(), float(found) - self.cost, bool(found), False, {}
 
-gymnasium.register("worlds/Field-v0", Field, max_episode_steps=40)
+for name, cost in (("Field", 0.0), ("Costly", 1.0)):
+    gymnasium.register(f"worlds/{name}-v0", Field, max_episode_steps=40, kwargs={"cost": cost})
 """
 IMPORT = ("--import", "own_worlds")
 
@@ -125,5 +132,38 @@ def test_goals_and_rewards_are_planned_for_in_layouts_never_seen(
         rover.solve(run, sys.modules["own_worlds"].at_a_flower)  # as of states
 
 
-def test_a_task_that_must_be_found_is_refused(run: Path, refused: Any) -> None:
-    assert "solve_in_contexts" in refused("adapt", str(run), *IMPORT, "--steps", "60")
+def test_a_task_is_adapted_to_and_a_stopped_run_ends_in_the_same_bits(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Evaluations, and the checkpoints after them, lie in the middle of episodes.
+    settings = ["checkpoint_every=210", "evaluate_every=210", "evaluation_episodes=20"]
+    words = ["adapt", str(run), *IMPORT, "--steps", "1260", "--seed", "3"]
+    words += [word for setting in settings for word in ("--set", setting)]
+    assert main([*words, "--run-dir", "whole"]) == 0
+    policies = [load_policy(folder / "policy.safetensors") for folder in (run, Path("whole"))]
+    assert isinstance(policies[1], ContextPolicy)
+    assert policies[1].details["tasks"] == ["task"]
+    before, after = (
+        followed_episodes(
+            gym.make("worlds/Field-v0"), policy.sample_component, seed=99, n_episodes=100
+        )[0].mean()
+        for policy in policies
+    )
+    assert after > before + 0.1
+    with pytest.raises(ConfigurationError, match="rewards below 0"):
+        rover.adapt(run, gym.make("worlds/Costly-v0"), total_timesteps=50)
+
+    evaluate = ContextAdaptation._returns
+
+    def stop(self: ContextAdaptation, policy: Any) -> Any:
+        if self.num_timesteps == 840:
+            raise KeyboardInterrupt
+        return evaluate(self, policy)
+
+    monkeypatch.setattr(ContextAdaptation, "_returns", stop)
+    assert main([*words, "--run-dir", "stopped"]) == 130
+    monkeypatch.setattr(ContextAdaptation, "_returns", evaluate)
+    capsys.readouterr()
+    assert main(["resume", "stopped", *IMPORT]) == 0
+    whole, stopped = Path("whole"), Path("stopped")
+    assert_same(whole, stopped, "config.json", "metrics.jsonl", "policy.safetensors")

@@ -4,6 +4,10 @@ The reward is seen only by interacting, as in fine-tuning; where actions lead is
 Until a reward is met the agent goes, by the shortest ways that the model knows, to what it has not
 visited in this task; then it plans for the rewards that it has seen. Both plans are value
 iterations on one model, which takes in every further transition.
+
+Where the world changes with every episode each one is followed by a policy with its memory, at
+first pretraining's. The rewards that were met are regressed on what was seen, as of
+:func:`rover.solving.solve_in_contexts`, and from the next episode on the policy goes for them, too.
 """
 
 from __future__ import annotations
@@ -19,15 +23,21 @@ from torch import nn
 from rover.arrays import BoolArray, FloatArray
 from rover.data import check_same_spaces
 from rover.envs import Environment
+from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
-from rover.policies import TabulatedPolicy, ValuePolicy
+from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
+from rover.policies.policy import Probs
 from rover.solving.experience import Experience
+from rover.solving.solve import check_rewards
 from rover.solving.tasks import Tasks
 from rover.solving.values import PlanSettings, planned_policy
 from rover.storage import RunConfig
 from rover.world.neighbours import SPACING
 from rover.world.world import World
+
+# Random numbers of the episodes, besides acting, drawing and evaluating.
+_EPISODE_STREAM = 6
 
 # Distance up to which a point counts as visited in continuous spaces.
 _NEAR = 2.0 * SPACING
@@ -84,12 +94,7 @@ class Adaptation(OnlineRun):
         n = self.num_timesteps
         first_reward = self._progress.is_rewarded and self._plan is self._exploration
         if done and self._progress.is_rewarded:
-            # One in 1 + n episodes explores after n that exploited, ever fewer and without end, so
-            # that a better reward is met sooner or later.
-            self._progress.n_exploited += 1
-            self._progress.explores = bool(
-                self._rng.random() < 1.0 / (1.0 + self._progress.n_exploited)
-            )
+            self._progress.toss(self._rng)
         is_new = len(self._buffer.observations) > self._n_visited
         is_due, since = n % self.config.learner.plan_every == 0, n - self._progress.n_planned
         if self._is_exact:
@@ -198,3 +203,91 @@ class Adaptation(OnlineRun):
         super()._load_state(state)
         # Plans are not stored: the same transitions make them in the same bits.
         self._replan(self._progress.n_planned)
+
+
+class ContextAdaptation(OnlineRun):
+    """One run of adapting to a task in procedurally generated environments, from the policy of
+    pretraining, `start`, which is kept in the run folder."""
+
+    activity = "adapt"
+    config_class = AdaptConfig
+    config: AdaptConfig
+    _parts = ("_buffer", "_collector")
+    _start: ContextPolicy
+    _plan: ContextPolicy
+
+    def __init__(
+        self, run_config: RunConfig, start: ContextPolicy, env: Environment, run_dir: Path | None
+    ) -> None:
+        super().__init__(run_config, env, run_dir)
+        start.check_fits(env.env)
+        self._start = self._plan = start
+        # Its actions depend on the episode, so that nothing is tabulated.
+        self._acting = TabulatedPolicy(self._buffer.observations, lambda seen, _: start(seen))
+        experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
+        self._details = experience.policy_details(("task",), discount)
+
+    def _begin(self) -> dict[str, Any]:
+        self._collector.start_episode()
+        self._probs = self._episode()
+        return self._measure()
+
+    def _episode(self) -> Probs:
+        """Policy of the current episode, asked for each of its observations in order."""
+        # By the episode's number, so that a resumed run can follow it again from its beginning.
+        seed = self.run_config.seed, _EPISODE_STREAM, self._collector.episode
+        policy = self._start if self._progress.explores else self._plan
+        return policy.sample_component(np.random.default_rng(seed))
+
+    def _choose(self) -> int:
+        seen = self._buffer.observations.rows[[self._collector.observation]]
+        return int(self._probs(seen).argmax())
+
+    def _learn(self, *, done: bool) -> None:
+        """Between episodes plan for what was earned, and toss whether the next one explores."""
+        assert self._buffer.rewards is not None
+        check_rewards(self._buffer.rewards[-1:])
+        if not done:
+            return
+        if self._progress.is_rewarded:
+            self._progress.toss(self._rng)
+            n = self.num_timesteps
+            if n - self._progress.n_planned >= self.config.learner.plan_every:
+                self._replan(n)
+        self._probs = self._episode()
+
+    def _replan(self, n: int) -> None:
+        rewards, ends = self._buffer.rewards, self._buffer.terminated[:n].astype(np.float64)
+        assert rewards is not None
+        with self.stopwatch("improve"):
+            discount = self.config.learner.discount
+            self._plan = self._start.with_rewards(self._buffer, rewards[:n], ends, discount)
+        self._plan.details = self._details
+        self._progress.n_planned = n
+
+    def _returns(self, actor: nn.Module) -> FloatArray:
+        assert isinstance(actor, ContextPolicy)
+        seed, n_episodes = self._evaluation_seed, self._evaluation_episodes
+        follow = actor.sample_component
+        return followed_episodes(self._evaluation_env, follow, seed=seed, n_episodes=n_episodes)[0]
+
+    def _current_policy(self) -> nn.Module:
+        return self._plan
+
+    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
+        assert isinstance(module, ContextPolicy)
+        return module.content()
+
+    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
+        plan = ContextPolicy.from_content(weights)
+        plan.details = self._details
+        return plan
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_state(state)
+        if self._progress.n_planned:
+            self._replan(self._progress.n_planned)
+        # The memory of the episode follows from what it has shown.
+        self._probs = self._episode()
+        for row in self._buffer.inputs[self._buffer.rows_of(self._collector.episode)]:
+            self._probs(self._buffer.observations.rows[[row]])

@@ -28,6 +28,7 @@ from rover.version import __version__
 _CLASSES = {
     "finetune": "rover.finetuning.online:Finetuning",
     "adapt": "rover.finetuning.adaptation:Adaptation",
+    "contexts": "rover.finetuning.adaptation:ContextAdaptation",
     "offline": "rover.finetuning.offline:OfflineTraining",
 }
 
@@ -161,8 +162,9 @@ def adapt(
 
     Until a reward is met the agent goes to what it has not visited in the task, by the shortest
     ways that the model knows; then it plans for the rewards it has seen, on a model that takes in
-    every further step. The best policy of all that were evaluated is returned, as of
-    :func:`finetune`.
+    every further step. In a procedurally generated environment it follows pretraining's policy, and
+    between episodes plans for the rewards it has seen. The best policy of all that were evaluated
+    is returned, as of :func:`finetune`.
 
     Args:
         source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
@@ -173,8 +175,8 @@ def adapt(
             :func:`finetune`; and single settings of :class:`rover.finetuning.AdaptConfig`.
 
     Raises:
-        ConfigurationError: transitions of other observations or actions, or wrong settings; or of
-            a procedurally generated environment, where no two episodes are alike.
+        ConfigurationError: transitions of other observations or actions, or wrong settings; in
+            procedurally generated environments, a reward below 0.
         NonFiniteError: a reward that is not finite.
         StorageError: the run folder cannot be written.
 
@@ -185,20 +187,16 @@ def adapt(
 
     experience = Experience.of(source)
     policy = experience.policy
-    if isinstance(policy, ContextPolicy):
-        raise ConfigurationError(
-            "this world changes with every episode, so that nothing can be planned for the next: "
-            "give the reward as a function of observations to rover.solving.solve_in_contexts"
-        )
+    in_contexts = isinstance(policy, ContextPolicy)
     entries = {
         "kind": "adapt",
-        "algorithm": "plan",
+        "algorithm": "contexts" if in_contexts else "plan",
         "preset": "fast",
         "agent": None if policy is None else policy.details.get("agent"),
         "source": str(source) if isinstance(source, str | Path) else None,
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    return _learn(experience, env, entries, **options)
+    return _learn(policy if in_contexts else experience, env, entries, **options)
 
 
 @learning_mode()
@@ -215,7 +213,8 @@ def _learn(
     **overrides: Any,
 ) -> TaskResult:
     """Make a run that begins with `start`, and finish it; `entries` are of its config.json."""
-    run_class, environment = _class_of(entries["kind"]), _opened(env)
+    run_class = _class_of(entries["kind"], entries["algorithm"])
+    environment = _opened(env)
     config = run_class.config_class.make(entries["algorithm"], entries["preset"], overrides)
     run_config = RunConfig(
         version=__version__,
@@ -276,15 +275,15 @@ def resume_task(
     start = _stored_start(path, run_config, policy if buffer is None else buffer)
     if run_config.kind == "offline":
         start = start, reward
-    run = _class_of(run_config.kind)(run_config, start, environment, path)
+    run = _class_of(run_config.kind, run_config.algorithm)(run_config, start, environment, path)
     run.restore()
     result: TaskResult = run.learn(**watched)
     return result
 
 
-def _class_of(kind: str) -> Any:
-    """The class of the runs of a kind."""
-    return pkgutil.resolve_name(_CLASSES[kind])
+def _class_of(kind: str, algorithm: str | None) -> Any:
+    """The class of the runs of a kind, or of an algorithm with a class of its own."""
+    return pkgutil.resolve_name(_CLASSES.get(str(algorithm), _CLASSES[kind]))
 
 
 def _stored_start(path: Path, run_config: RunConfig, given: Any) -> Any:
@@ -295,6 +294,11 @@ def _stored_start(path: Path, run_config: RunConfig, given: Any) -> Any:
         if not (path / START_FILE).exists():
             raise _not_stored("it began with a module of your own", path, "policy")
         return load_policy(path / START_FILE)
+    if run_config.algorithm == "contexts":
+        start = load_policy(path / START_FILE)
+        if not isinstance(start, ContextPolicy):
+            raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
+        return start
     source = run_config.source
     if given is None and (source is None or not Path(source).exists()):
         raise _not_stored(f"its transitions are not at {source}", path, "buffer")

@@ -17,6 +17,7 @@ from scipy.integrate import trapezoid
 from scipy.sparse import vstack
 from torch import Tensor, nn
 
+from rover.arrays import FloatArray
 from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
 from rover.envs import Environment, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
@@ -102,6 +103,13 @@ class _Progress:
     explores: bool = True
     n_exploited: int = 0
     n_planned: int = 0
+
+    def toss(self, rng: np.random.Generator) -> None:
+        """Choose whether the next episode of adapting explores, after one that met a reward or
+        followed it: one in 1 + n after n that exploited, ever fewer and without end, so that a
+        better reward is met sooner or later."""
+        self.n_exploited += 1
+        self.explores = bool(rng.random() < 1.0 / (1.0 + self.n_exploited))
 
 
 class TaskRun(Run):
@@ -211,13 +219,7 @@ class TaskRun(Run):
         """Add a record to the curve, and keep the policy if it is the best."""
         with self.stopwatch("evaluate"):
             module = self._current_policy()
-            returns, _ = greedy_episodes(
-                self._evaluation_env,
-                self._package(module),
-                seed=self._evaluation_seed,
-                n_episodes=self._evaluation_episodes,
-            )
-            greedy = float(returns.mean())
+            greedy = float(self._returns(self._package(module)).mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self._progress.curve.append(record)
             greatest, step, _ = self._best
@@ -227,6 +229,11 @@ class TaskRun(Run):
             if greedy > greatest or (greedy == greatest and replaces_start):
                 self._best = greedy, self.num_timesteps, module
         return record
+
+    def _returns(self, actor: nn.Module) -> FloatArray:
+        """Returns of a policy's evaluation, (episodes,), greedy in its logits."""
+        seed, n_episodes = self._evaluation_seed, self._evaluation_episodes
+        return greedy_episodes(self._evaluation_env, actor, seed=seed, n_episodes=n_episodes)[0]
 
     def _current_policy(self) -> nn.Module:
         """The policy as it is now, which no later step changes."""

@@ -187,11 +187,7 @@ def solve_in_contexts(
     else:
         assert goal is not None
         tasks = goal_tasks([goal], state_points(buffer), None, experience.env)
-    if tasks.rewards.min() < 0.0:
-        raise ConfigurationError(
-            "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
-            "rewards of at least 0, such as 1 for what is wanted"
-        )
+    check_rewards(tasks.rewards)
     solved = policy.with_rewards(
         buffer, tasks.rewards[:, 0], tasks.ends[:, 0].astype(np.float64), discount
     )
@@ -261,3 +257,12 @@ def _as_numbers(
     # An observation is reached within the radius that it has on landmarks.
     target[:] = goal
     return target, np.where(np.isfinite(units), 1.0 / (GOAL_RADIUS * units), 0.0)
+
+
+def check_rewards(rewards: FloatArray) -> None:
+    """Refuse rewards below 0 with a ConfigurationError."""
+    if rewards.min() < 0.0:
+        raise ConfigurationError(
+            "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
+            "rewards of at least 0, such as 1 for what is wanted"
+        )
