@@ -333,8 +333,7 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
 
 
 def _median_steps(steps: IntArray) -> dict[str, float | None]:
-    """``median`` of `steps` (n,), None among censored ones, −1, of which there are
-    ``n_given_up``."""
+    """``median`` of `steps` (n,), None among censored ones, −1, and their number ``n_given_up``."""
     # Censored, not dropped: leaving out what was given up would flatter slow policies.
     median = np.quantile(np.where(steps < 0, np.inf, steps), 0.5, method="inverted_cdf")
     n_given_up = int(np.count_nonzero(steps < 0))

@@ -118,8 +118,8 @@ class SparseOperator:
         *,
         terminal: BoolArray | None = None,
     ) -> SparseOperator:
-        """The operator of known dynamics, of which nothing goes to the sink: A matrices (S, S)
-        P_a(y | x) in row x, the initial distribution (S,), and the terminal states (S,)."""
+        """The operator of known dynamics, with an empty sink: A matrices (S, S) with P_a(y | x) in
+        row x, the initial distribution (S,), and the terminal states (S,)."""
         n_states, n_actions = len(start), len(transition)
         ends = np.zeros(n_states) if terminal is None else terminal.astype(np.float64)
         end = np.repeat(ends, n_actions)
