@@ -1,8 +1,8 @@
 """Learners: update a policy from transitions and rewards, for finite actions.
 
-DDPG and SAC have a softmax actor, CQL has none. All have twin critics, the smaller of which
-counters overestimation (Fujimoto et al., 2018), and targets that follow them. Expectations over a
-policy are sums over its actions, so nothing is sampled.
+DDPG and SAC have a softmax actor, CQL has none. All have twin critics, whose minimum counters
+overestimation (Fujimoto et al., 2018), and targets that follow them. Expectations over a policy are
+sums over its actions, so nothing is sampled.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TASK_KEYS = ("goal", "reward", "horizon")
 _LARGEST = 2**63 - 1  # of generators, files and columns of int64
 
-# Words that stand for values of JSON; those of Python are in documentation of environments.
+# Words for values of JSON; documentation of environments has Python's.
 _WORDS = {"none": "null", "None": "null", "True": "true", "False": "false"}
 
 

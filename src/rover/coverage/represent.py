@@ -56,7 +56,7 @@ _NOISE_WIDTH = 1e6
 """Width of noise as a multiple of its range: no two values differ."""
 
 _WEIGHT_DECAY, _FINAL_RATE = 1e-5, 0.1
-"""Of AdamW, and the share of the learning rate that a cosine decay ends with."""
+"""Weight decay of AdamW, and the share of the learning rate that a cosine decay ends with."""
 
 _TARGET_DECAY = 0.99
 """Share of the old weights that BYOL's target encoder keeps at each update."""
@@ -88,7 +88,7 @@ class Representation:
 
     @property
     def plans_on(self) -> Literal["states", "landmarks", "kernel"]:
-        """Where policies are planned."""
+        """Kind of model that policies are planned on."""
         if not isinstance(self.kernel, Dirac | Interpolation):
             return "kernel"
         is_between = isinstance(self.kernel, Interpolation)

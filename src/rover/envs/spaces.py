@@ -156,7 +156,7 @@ class StoredObservations(
     """An environment whose observations are returned as ROVER stores them.
 
     Agents and policies of ROVER take observations as they are; this is for others that have to see
-    what a policy of ROVER sees, such as Stable-Baselines3. The errors are those of `Spaces.of`.
+    what a policy of ROVER sees, such as Stable-Baselines3. The errors are `Spaces.of`'s.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -413,7 +413,7 @@ def _line_for_observations(space: gym.Space[Any]) -> str:
 
 
 def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
-    """What the stored form of a space depends on, in JSON, for :func:`_described_space`."""
+    """Description in JSON of a space's stored form, for :func:`_described_space`."""
     match space:
         case spaces.Dict():
             return {"dict": [[name, _description_of(part)] for name, part in space.spaces.items()]}

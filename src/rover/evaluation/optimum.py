@@ -10,7 +10,7 @@ whatever model it was trained on:
                                       d(x) = Σ_a ρ(x, a),   ρ ≥ 0.
 
 A terminal state is occupied for the one step of arrival; from there the process starts anew.
-The program is that of any :class:`~rover.operators.Objective`, such as one with a target.
+The program is the one of any :class:`~rover.operators.Objective`, such as one with a target.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _LEAST_NORMAL = sys.float_info.min
 def as_tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return the array as a tensor, sharing memory where that is possible.
 
-    With a dtype, that of the space: environments compute in float64, or return lists, where their
+    With a dtype, the space's: environments compute in float64, or return lists, where their
     space is float32, and such digits may go. Whole numbers that it cannot hold, such as images
     divided by 255, stay as they are.
     """

@@ -287,7 +287,7 @@ def _class_of(kind: str, algorithm: str | None) -> Any:
 
 
 def _stored_start(path: Path, run_config: RunConfig, given: Any) -> Any:
-    """What the run in folder `path` began with: `given`, or read from files."""
+    """The start of the run in folder `path`: `given`, or read from files."""
     if run_config.kind == "finetune":
         if run_config.transfer is None or given is not None:
             return None if run_config.transfer is None else given

@@ -75,7 +75,7 @@ class TaskResult:
 
 @dataclass
 class _Progress:
-    """What the next step depends on, besides networks, data and the best policy.
+    """State of a run besides networks, data and the best policy.
 
     Attributes:
         curve: a record of each evaluation.

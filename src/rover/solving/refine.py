@@ -358,7 +358,7 @@ def _refined_plan(
 
 
 def _warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
-    """Warn of simulated returns (k,) that are less than those of uniformly random actions, (k,)."""
+    """Warn of simulated returns (k,) that are less than uniformly random actions', (k,)."""
     means = float(returns.mean()), float(random.mean())
     errors = [float(one.std(ddof=1)) / math.sqrt(len(one)) for one in (returns, random)]
     if is_less(means, errors, len(returns)):

@@ -83,7 +83,7 @@ class Trial:
     episodes: Sequence[NDArray[Any]] = ()
 
     def __str__(self) -> str:
-        """The policy's spread beside that of random actions."""
+        """The policy's spread beside random actions'."""
         if self.measure == "J":
             return f"J = {-self.spread:.3g}, random actions {-self.random_spread:.3g}"
         return f"{self.spread:.0f} {self.measure}, random actions {self.random_spread:.0f}"
@@ -96,7 +96,7 @@ class _Progress:
     Attributes:
         latest: the last metrics line.
         steps: environment steps that were not the run's, by what they were made for: all of them
-            fall under `measure_share`. Those of an end are counted apart, since a run that is made
+            fall under `measure_share`. Steps of an end are counted apart, since a run that is made
             longer goes on as if it had never ended.
         next_point: the first step that may be an evaluation point.
         evaluated: the costlier figures, of the last evaluation point or of the run's end.

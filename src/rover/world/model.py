@@ -222,7 +222,7 @@ class LandmarkModel:
 
         Args:
             most: landmarks that are chosen among the cells; None: as few as for exploration, where
-                those of later plans go on from these if they can.
+                later plans go on from these landmarks if they can.
         """
         cells = self.cells
         largest, growth = (self._largest, GROWTH) if most is None else (most, LANDMARKS.fine_growth)

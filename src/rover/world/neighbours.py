@@ -209,7 +209,7 @@ class Neighbours:
 
     @cached_property
     def unforeseen(self) -> tuple[FloatArray, BoolArray]:
-        """Of some transitions, how far from the ends of all others each was predicted to end,
+        """Distance of each of some transitions' predicted end from the ends of all others,
         ascending, and whether it is a contact that no other near by shows, both (m,)."""
         some = evenly_spaced(len(self.begins), MOST_COMPARED)
         beyond, walls = [np.empty(0)], [np.empty(0, np.bool_)]

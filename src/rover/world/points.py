@@ -73,7 +73,7 @@ class Points:
         return float(np.min(KDTree(self.rows).query(self.rows, k=[2])[0])) / 2.0
 
     def rows_of(self, ridge: float, ends: BoolArray | None = None) -> Rows:
-        """What every action leads to: by the counts where states repeat, and else on landmarks.
+        """Outcomes of every action: by counts where states repeat, and else on landmarks.
 
         Args:
             ridge: λ ≥ 0, as of :func:`rover.solve`.

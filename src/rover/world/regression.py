@@ -225,7 +225,7 @@ class Displacements:
         self.smoothness = Smoothness()
         for _ in range(fit.searches):
             self.smoothness = self._choose(points[some], controls[actions[some]], y[some])
-        # No change is predicted that is a third larger than those of the data.
+        # No change is predicted that is a third larger than the data's.
         self._least, self._most = 1.3 * y.amin(dim=0).clamp(max=0.0), 1.3 * y.amax(dim=0).clamp(0.0)
         design, penalty = self._design(points, actions), self._basis.penalty(self.smoothness)
         weights, errors = self._reweighted(design, y, penalty)

@@ -98,7 +98,7 @@ class Rows:
         return KDTree(self.landmarks)
 
     def continues(self, before: Rows) -> bool:
-        """True if the first landmarks are those of other rows."""
+        """True if other rows have the same first landmarks."""
         assert self.landmarks is not None
         assert before.landmarks is not None
         return np.array_equal(self.landmarks[: len(before.landmarks)], before.landmarks)
