@@ -273,10 +273,13 @@ class RunConfig(BaseModel):
     settings: dict[str, Any]
 
 
-def read_run_config(path: str | os.PathLike[str], *, kind: str | None = None) -> RunConfig:
+def read_run_config(
+    path: str | os.PathLike[str], *, kind: str | None = None, to_resume: bool = False
+) -> RunConfig:
     """The configuration of the run in folder `path`.
 
-    ArtefactError: no run there, one of another `kind`, or one of a newer version.
+    ArtefactError: no run there, one of another `kind`, one of a newer version, or, where it is
+    `to_resume`, of an older one.
     """
     file = Path(path, "config.json")
     if not file.exists():
@@ -288,6 +291,12 @@ def read_run_config(path: str | os.PathLike[str], *, kind: str | None = None) ->
     if kind is not None and config.kind != kind:
         raise ArtefactError(
             f"{path} holds a run of `rover {config.kind}`; give one of `rover {kind}`"
+        )
+    if to_resume and config.format < RUN_FORMAT:
+        raise ArtefactError(
+            f"{path} is a run folder of format {config.format}, and this version goes on with runs "
+            f"of format {RUN_FORMAT}: continue it with rover {config.version}, or begin another "
+            "--run-dir"
         )
     return config
 

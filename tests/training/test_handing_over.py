@@ -132,10 +132,8 @@ def test_a_resumed_run_hands_over_the_same(whole, tmp_path):
 def test_a_longer_run_goes_on_with_its_plans_and_not_with_what_was_handed_over(whole):
     longer, at_once = run_stuck(None, 250).learn(50), whole[1]
     np.testing.assert_array_equal(longer.buffer.inputs, at_once.buffer.inputs)
-    summaries = [
-        {**agent.summary(), "wall_seconds": 0, "seconds": 0} for agent in (longer, at_once)
-    ]
-    assert summaries[0] == summaries[1]
+    clocks = {"wall_seconds": 0, "seconds": 0}
+    assert longer.summary() | clocks == at_once.summary() | clocks
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])

@@ -102,11 +102,13 @@ def test_hidden_dynamics_and_states_out_of_reach_are_warned_of(env, message):
         make_agent("random", env, policy_every=50)
 
 
-def test_what_can_be_reached_is_no_warning():
-    nothing_known = FlattenObservation(gym.make("CartPole-v1"))
-    for env in (
+@pytest.mark.parametrize(
+    "env",
+    [
         GridWorld(ROOM, horizon=5),
         GridWorld(ROOM, horizon=1, start="random"),
-        nothing_known,
-    ):
-        make_agent("random", env, policy_every=50)  # warnings are errors in these tests
+        FlattenObservation(gym.make("CartPole-v1")),  # nothing of it is known
+    ],
+)
+def test_what_can_be_reached_is_no_warning(env):
+    make_agent("random", env, policy_every=50)  # warnings are errors in these tests

@@ -17,11 +17,11 @@ from rover.features import learning_mode
 from rover.finetuning.run import TaskResult
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy, load_policy
-from rover.storage import RunConfig, fitting, is_complete
+from rover.storage import RunConfig, fitting, is_complete, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
-from rover.training.run_folder import START_FILE, load_run_buffer, resumed_config
+from rover.training.run_folder import START_FILE, load_run_buffer
 from rover.version import __version__
 
 # The class of each kind of run, imported by who uses it: fine-tuning does without planning.
@@ -258,7 +258,7 @@ def resume_task(
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
-    path, run_config = Path(run_dir), resumed_config(run_dir)
+    path, run_config = Path(run_dir), read_run_config(run_dir, to_resume=True)
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):

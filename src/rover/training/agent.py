@@ -31,7 +31,7 @@ from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose
 from rover.features import learning_mode
 from rover.operators import Objective
 from rover.policies.policy import Policy
-from rover.storage import RunConfig, fitting, write_tensors
+from rover.storage import RunConfig, fitting, read_run_config, write_tensors
 from rover.training.config import AgentConfig, merge_settings, validate_settings
 from rover.training.environments import discount_of
 from rover.training.exact_measures import ExactMeasures
@@ -39,7 +39,7 @@ from rover.training.measures import Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
-from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE, resumed_config
+from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE
 from rover.version import __version__
 from rover.world.world import World
 
@@ -269,7 +269,7 @@ class Agent(Run, Generic[ConfigT]):
             ConfigurationError: `env` or an object is missing, or differs from the run's.
             ReplayMismatchError: the environment is not deterministic given its seed.
         """
-        stored = resumed_config(run_dir, kind="pretrain")
+        stored = read_run_config(run_dir, kind="pretrain", to_resume=True)
         if stored.agent != cls.name:
             raise ArtefactError(
                 f"{run_dir} holds a run of {stored.agent!r}, which {cls.label} cannot continue"

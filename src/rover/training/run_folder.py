@@ -16,7 +16,6 @@ from typing import Any
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.storage import (
-    RUN_FORMAT,
     RunConfig,
     append_line,
     read_json,
@@ -137,18 +136,6 @@ class RunFolder:
     def forget_checkpoint(self) -> None:
         """Delete the checkpoint of a complete run that cannot be made longer."""
         self._checkpoint.unlink(missing_ok=True)
-
-
-def resumed_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
-    """The configuration of a run that is to go on; ArtefactError: it is of an earlier format."""
-    config = read_run_config(path, kind=kind)
-    if config.format < RUN_FORMAT:
-        raise ArtefactError(
-            f"{path} is a run folder of format {config.format}, and this version goes on with runs "
-            f"of format {RUN_FORMAT}: continue it with rover {config.version}, or begin another "
-            "--run-dir"
-        )
-    return config
 
 
 def finished_file(path: str | Path, name: str) -> Path:
