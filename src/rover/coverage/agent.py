@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.explore import LandmarkExplorer, explorer_of
+from rover.coverage.explore import LandmarkExplorer
 from rover.coverage.improve import (
     Improvement,
     PlanningModel,
@@ -20,7 +20,6 @@ from rover.coverage.improve import (
     state_planning_model,
 )
 from rover.coverage.published import kernel_planning_model, tamed
-from rover.coverage.represent import suited
 from rover.coverage.run import CoverageRun
 from rover.features import Encoder
 from rover.policies import CoveragePolicy
@@ -111,13 +110,6 @@ class Rover(CoverageRun):
             is_due = schedule.is_due(step, on_landmarks=on_landmarks)
             self._suit()
             return figures | self._representation.renew() if is_due else None
-
-    def _suit(self) -> None:
-        """Choose the representation and the explorer for the kind of world that the data shows."""
-        world, space = self.world, self.spaces.observation
-        self._representation = seen = suited(self._representation, world, self._cover, space)
-        if self._explores:
-            self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
     # estimate
 

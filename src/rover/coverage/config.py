@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -237,13 +237,6 @@ class Schedule:
     begin: int
     has_first: bool
 
-    @classmethod
-    def of(cls, config: RoverConfig) -> Schedule:
-        """The schedule of a configuration."""
-        first = config.first_policy
-        begin = config.seed_steps + (first or 0)
-        return cls(config.policy_every, config.policy_share, begin, first is not None)
-
     def looks(self, step: int) -> bool:
         """True if the kind of world is looked at after a step, whether or not a policy is due."""
         is_first = self.has_first and step == self.begin
@@ -307,34 +300,17 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if config.representation is None:
         learns = has_kernel and (not (is_small or is_discrete) or config.encoder == "custom")
         filled["representation"] = "info_nce" if learns else "identity"
-    if not learns:
-        _refuse_encoder_settings(config, space, has_kernel=has_kernel)
+    for advice in _contradictions(config, space, learns=learns, has_kernel=has_kernel):
+        raise ConfigurationError(advice)
     if has_kernel:
         filled["kernel"] = kernel = config.kernel or "gaussian"
         if kernel == "gaussian" and config.bandwidth is None:
             filled["bandwidth"] = DEFAULT_BANDWIDTH
-        if kernel != "gaussian" and config.bandwidth is not None:
-            raise ConfigurationError(
-                f"bandwidth has no meaning for the {kernel} kernel: leave it out"
-            )
-    elif config.plan_transitions is not None or config.plan_window is not None:
-        raise ConfigurationError(
-            "plan_transitions and plan_window are of kernels: states and landmarks are planned on "
-            "all transitions; leave them out, or choose a kernel"
-        )
     if config.ridge is None:
         counted = not has_kernel  # of states, and not of their neighbours
         filled["ridge"] = 1e-6 if counted else (1e-5 if learns else 1e-2)
-    if config.kind == "landmarks" and is_discrete:
-        raise ConfigurationError("kind='landmarks' is for vectors and images: leave it out")
     if config.target is not None:
-        if config.contexts:
-            raise ConfigurationError(
-                "target has no meaning with contexts=True, where each episode has a layout of its "
-                "own to cover: leave one of them out"
-            )
         filled["contexts"] = False
-    _check_cover(config, space, has_kernel=has_kernel)
     return config.model_copy(update=filled)
 
 
@@ -348,49 +324,45 @@ def is_physical(space: spaces.Space[Any]) -> bool:
     return space.shape[0] <= (_SMALL_VECTOR if is_bounded else _PHYSICAL_VECTOR)
 
 
-def _refuse_encoder_settings(
-    config: RoverConfig, space: spaces.Space[Any], *, has_kernel: bool
-) -> None:
-    """Refuse settings of an encoder where none is learned.
-
-    Raises:
-        ConfigurationError: there is one, or raw images with a kernel.
-    """
-    is_image = isinstance(space, spaces.Box) and len(space.shape) > 1
-    if (has_kernel and is_image) or config.encoder == "custom":
-        raise ConfigurationError(
-            "representation='identity' does not suit images with a kernel, nor an encoder of your "
-            "own: choose info_nce or byol"
+def _contradictions(
+    config: RoverConfig, space: spaces.Space[Any], *, learns: bool, has_kernel: bool
+) -> Iterator[str]:
+    """Settings that contradict the space or one another, and what to do about them."""
+    shape, cover = space.shape or (), config.cover
+    if config.bandwidth is not None and config.kernel not in (None, "gaussian"):
+        yield f"bandwidth has no meaning for the {config.kernel} kernel: leave it out"
+    if not has_kernel and (config.plan_transitions or config.plan_window):
+        yield (
+            "plan_transitions and plan_window are of kernels: states and landmarks are planned on "
+            "all transitions; leave them out, or choose a kernel"
         )
-    for name in ("feature_dim", "hidden_sizes", "normalization"):
-        if (value := getattr(config, name)) is not None:
-            raise ConfigurationError(
-                f"{name}={value!r} is of an encoder, and none is learned here: leave it out, or "
-                "choose one, representation='info_nce'"
-            )
-
-
-def _check_cover(config: RoverConfig, space: spaces.Space[Any], *, has_kernel: bool) -> None:
-    """Refuse dimensions that the observations do not have, and a part of them with a kernel.
-
-    Raises:
-        ConfigurationError: it is so.
-    """
-    cover = config.cover
-    if cover is not None and has_kernel:
-        raise ConfigurationError(
+    if has_kernel and cover is not None:
+        yield (
             "cover is of states and landmarks, and a kernel covers its features: leave out cover, "
             "or kernel, bandwidth, encoder and representation"
         )
-    if cover is None or cover == "custom":
-        return
-    shape = space.shape or ()
-    if len(shape) != 1:
-        raise ConfigurationError(
+    if not learns and (config.encoder == "custom" or (has_kernel and len(shape) > 1)):
+        yield (
+            "representation='identity' does not suit images with a kernel, nor an encoder of your "
+            "own: choose info_nce or byol"
+        )
+    for name in () if learns else ("feature_dim", "hidden_sizes", "normalization"):
+        if (value := getattr(config, name)) is not None:
+            yield (
+                f"{name}={value!r} is of an encoder, and none is learned here: leave it out, or "
+                "choose one, representation='info_nce'"
+            )
+    if config.kind == "landmarks" and isinstance(space, spaces.Discrete):
+        yield "kind='landmarks' is for vectors and images: leave it out"
+    if config.target is not None and config.contexts:
+        yield (
+            "target has no meaning with contexts=True, where each episode has a layout of its own "
+            "to cover: leave one of them out"
+        )
+    if isinstance(cover, tuple) and len(shape) != 1:
+        yield (
             "cover by numbers needs vector observations; pass a function from observations to what "
             "is to be covered of them"
         )
-    if not cover or max(cover) >= shape[0] or len(set(cover)) < len(cover):
-        raise ConfigurationError(
-            f"cover must name different dimensions from 0 to {shape[0] - 1}, not {list(cover)}"
-        )
+    elif isinstance(cover, tuple) and not 0 < len(set(cover) & {*range(shape[0])}) == len(cover):
+        yield f"cover must name different dimensions from 0 to {shape[0] - 1}, not {list(cover)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -157,7 +157,7 @@ def _target_weights(target: _Function, observations: NDArray[Any]) -> FloatArray
 
 
 def target_function(
-    config: RoverConfig, env: gym.Env[Any, Any], objects: Mapping[str, Any]
+    config: RoverConfig, env: gym.Env[Any, Any], own: _Function | None
 ) -> _Function | None:
     """The weights of observations in the target distribution, as a function of them.
 
@@ -167,7 +167,7 @@ def target_function(
     """
     target, space = config.target, Spaces.of(env).observation
     if target is None or target == "custom":
-        return objects.get("target")
+        return own
     weights, problem = np.append(target, 0.0), finite_dynamics(env)
     state_of: _Function
     if problem is not None:

@@ -396,7 +396,6 @@ def make_representation(
     config: RoverConfig,
     space: gym.Space[Any],
     objects: Mapping[str, Any],
-    *,
     generator: torch.Generator,
     rng: np.random.Generator,
 ) -> Representation:
@@ -423,10 +422,8 @@ def make_representation(
             return Representation(world, cover, state_encoder(space), kernel)
         return Scaled(world, cover, space, kernel)
     module: nn.Module | None = objects.get("encoder")
-    encoder = (
-        _network(config, space, generator) if module is None else custom_encoder(module, space)
-    )
-    loss = objects.get("representation")
+    own = None if module is None else custom_encoder(module, space)
+    encoder, loss = own or _network(config, space, generator), objects.get("representation")
     return Learned(world, cover, encoder, kernel, loss, config, generator=generator, rng=rng)
 
 

@@ -14,9 +14,9 @@ import torch
 from rover.contexts.explorer import ContextExplorer, changes_with_episodes, check_size
 from rover.coverage.config import RoverConfig, Schedule, own_objects, resolve
 from rover.coverage.cover import Cover, objective_of, target_function
-from rover.coverage.explore import Explorer
+from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
-from rover.coverage.represent import make_representation
+from rover.coverage.represent import make_representation, suited
 from rover.envs import FiniteMDP, Spaces
 from rover.errors import RoverWarning
 from rover.operators import Objective
@@ -46,7 +46,9 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
         self._objects, settings = own_objects(overrides, self.presets[self.preset])
-        return super()._configure(settings)
+        config = super()._configure(settings)
+        self._target = target_function(config, self.env, self._objects.get("target"))
+        return config
 
     def _build(self) -> CoveragePolicy:
         config, space = self.config, self.spaces.observation
@@ -55,36 +57,27 @@ class CoverageRun(Agent[RoverConfig]):
         generator = torch.Generator().manual_seed(self.seed)
         self._explores = config.collect == "plan"  # else data comes from the policy
         self.world.chosen = "contexts" if config.contexts and self._explores else config.kind
-        self._schedule = Schedule.of(config)
-        target = target_function(config, self.env, self._objects)
-        part = self._objects.get("cover", config.cover)
-        self._cover = Cover(self.buffer, part, target)
-        self._representation = make_representation(
-            self.world,
-            self._cover,
-            config,
-            space,
-            self._objects,
-            generator=generator,
-            rng=self._batch_rng,
-        )
+        first = config.first_policy
+        begin = config.seed_steps + (first or 0), first is not None
+        self._schedule = Schedule(config.policy_every, config.policy_share, *begin)
+        self._cover = Cover(self.buffer, self._objects.get("cover", config.cover), self._target)
+        parts = self.world, self._cover, config, space, self._objects
+        self._representation = make_representation(*parts, generator, self._batch_rng)
         self._explorer: Explorer | None = None
         self._suit()
         self._warm_start: WarmStart | None = None
         self._planned_at = 0
         self._plan_figures: Mapping[str, Any] | None = None
-        self._best: tuple[float, int, CoveragePolicy] | None = None
-        """The spread, the step and the policy with the best coverage among sound models."""
+        self._best: tuple[float, FinalPolicy] | None = None
+        """The spread and the policy with the best coverage among sound models."""
         encoder, kernel = self._representation.policy_parts()
         none = torch.zeros(encoder.feature_dim, self.buffer.n_actions, dtype=torch.float64)
-        uniform = CoveragePolicy(encoder, kernel, None, none, epsilon=config.policy_epsilon)
-        self._uniform = uniform
-        self._follow(uniform)
-        return uniform
+        self._uniform = CoveragePolicy(encoder, kernel, None, none, epsilon=config.policy_epsilon)
+        self._follow(self._uniform)
+        return self._uniform
 
     def _objective(self, problem: FiniteMDP) -> Objective:
-        target = target_function(self.config, self.env, self._objects)
-        return objective_of(self.config, problem, target)
+        return objective_of(self.config, problem, self._target)
 
     @abstractmethod
     def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
@@ -95,9 +88,12 @@ class CoverageRun(Agent[RoverConfig]):
         """True if each episode is explored on a graph of its own."""
         return self.world.chosen == "contexts"
 
-    @abstractmethod
     def _suit(self) -> None:
-        """Choose the representation and the explorers for the kind of world that the data shows."""
+        """Choose the representation and the explorer for the kind of world that the data shows."""
+        world, space = self.world, self.spaces.observation
+        self._representation = seen = suited(self._representation, world, self._cover, space)
+        if self._explores:
+            self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
     def _follow(self, policy: CoveragePolicy) -> None:
         """Make a policy the latest one, which collects where no exploration plan does."""
@@ -118,10 +114,9 @@ class CoverageRun(Agent[RoverConfig]):
         """Plan a policy to follow, unless it is as new as the last update or knows all pairs."""
         if self._planned_at >= self.measures.latest.get("step", 0) or self._has_contexts:
             return
-        warm, known = self._warm_start, None
-        if self.world.kind == "states" and self.world.counts.is_certain:
-            known = self.world.counts.n_pairs
-        if warm is None or warm.pairs != known:
+        warm, world = self._warm_start, self.world
+        is_certain = world.kind == "states" and world.counts.is_certain
+        if warm is None or not is_certain or warm.pairs != world.counts.n_pairs:
             self._plan_and_follow()
             self._sign_policy()
 
@@ -171,7 +166,7 @@ class CoverageRun(Agent[RoverConfig]):
             return
         spread = self.measures.spread_of(record)
         if spread is not None and (self._best is None or spread > self._best[0]):
-            self._best = spread, int(record["step"]), cast(CoveragePolicy, self._policy)
+            self._best = spread, FinalPolicy(self._policy, int(record["step"]))
 
     def _last_plan(self) -> FinalPolicy | None:
         """The policy of all transitions at a run's end; None: it is the latest, or none was due.
@@ -199,7 +194,7 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _best_measured(self) -> FinalPolicy | None:
         """The best of the policies that were measured and whose model created no mass."""
-        return None if self._best is None else FinalPolicy(self._best[2], self._best[1])
+        return None if self._best is None else self._best[1]
 
     def _steps_of_policy(self) -> int:
         return self._planned_at if self._final is None else self.num_timesteps
@@ -216,13 +211,17 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _agent_state(self) -> dict[str, Any]:
         warm, best, chosen, policy = self._warm_start, self._best, self._final, self._policy
+
+        def stored(final: FinalPolicy) -> tuple[int, Mapping[str, Any]]:
+            return final.step, final.policy.content()
+
         return {
             "representation": self._representation.state(),
             "contexts": self._has_contexts,
             # Exploration values follow from the buffer, which they are learned from again.
             "policy": policy.content() if isinstance(policy, CoveragePolicy) else None,
-            "best": None if best is None else (best[0], best[1], best[2].content()),
-            "final": None if chosen is None else (chosen.step, chosen.policy.content()),
+            "best": None if best is None else (best[0], *stored(best[1])),
+            "final": None if chosen is None else stored(chosen),
             "warm_start": None if warm is None else vars(warm),
             "planned_at": self._planned_at,
         }
@@ -235,8 +234,8 @@ class CoverageRun(Agent[RoverConfig]):
         self._representation.load_state(state["representation"])
         warm, best, final = state["warm_start"], state["best"], state["final"]
         self._warm_start = None if warm is None else WarmStart(**warm)
-        self._best = None if best is None else (float(best[0]), int(best[1]), self._read(best[2]))
-        self._final = None if final is None else FinalPolicy(self._read(final[1]), int(final[0]))
+        self._best = None if best is None else (float(best[0]), self._stored(*best[1:]))
+        self._final = None if final is None else self._stored(*final)
         self._planned_at, self._plan_figures = int(state["planned_at"]), None
         self._follow(self._uniform if state["policy"] is None else self._read(state["policy"]))
         if self._has_contexts:
@@ -244,6 +243,9 @@ class CoverageRun(Agent[RoverConfig]):
             explorer = cast(ContextExplorer, self._explorer)
             shape = self.buffer.observations.shape
             self._policy = ContextPolicy.of(explorer, shape) or self._policy
+
+    def _stored(self, step: int, content: Mapping[str, Any]) -> FinalPolicy:
+        return FinalPolicy(self._read(content), int(step))
 
     def _read(self, content: Mapping[str, Any]) -> CoveragePolicy:
         """A policy of a checkpoint, which holds the same of it as its file does."""
