@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.contexts.memory import GRAPH, EpisodeMemory
+from rover.contexts.memory import MOST_TRIES, EpisodeMemory
 
-ONCE = np.array([1.0] + [0.0] * GRAPH.most_tries)
+ONCE = np.array([1.0] + [0.0] * MOST_TRIES)
 """κ of a world in which a second try of the same tells nothing."""
 
 
@@ -50,8 +50,8 @@ def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
 def test_an_nth_try_is_worth_its_share():
     graph = EpisodeMemory(2, discount=0.9)
     graph.add_node()
-    kept = np.linspace(1.0, 0.0, GRAPH.most_tries + 1)
-    for n in range(GRAPH.most_tries + 3):
+    kept = np.linspace(1.0, 0.0, MOST_TRIES + 1)
+    for n in range(MOST_TRIES + 3):
         values = graph.values(np.array([[2.0, 0.0]]), kept)
-        assert values[0, 0] == pytest.approx(2.0 * kept[min(n, GRAPH.most_tries)], abs=2e-3)
+        assert values[0, 0] == pytest.approx(2.0 * kept[min(n, MOST_TRIES)], abs=2e-3)
         graph.add(0, 0, None)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rover.contexts.codes import _n_numbers, as_numbers, block_side, fit_codes, is_image
+from rover.contexts.codes import as_numbers, block_side, fit_codes, is_image
 
 
 def drawn(cells: np.ndarray, side: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def test_blocks_are_the_cells_that_pictures_are_drawn_with(side, n_cells):
     assert block_side(pictures[..., 0]) == side
     assert block_side(np.concatenate([pictures, pictures[::-1]], axis=3)) == side
     numbers = as_numbers(pictures, side)
-    assert numbers.shape == (300, _n_numbers(pictures.shape[1:], side)) == (300, n_cells**2 * 3)
+    assert numbers.shape == (300, n_cells**2 * 3)
     # One value for each kind of cell, and another one for each other kind.
     first = numbers.reshape(300, n_cells, n_cells, 3)[..., 0]
     assert len(np.unique(np.stack([first, cells]).reshape(2, -1), axis=1).T) == 3

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,22 +29,9 @@ _FEWEST_BLOCKS, _MOST_BLOCKS = 5, 16
 """Blocks along the shorter side."""
 
 
-class _Sizes(NamedTuple):
-    """Largest sizes of codes.
-
-    Attributes:
-        columns: distinguished values, the most variable ones.
-        features: of the values, their principal directions: a step costs the square of their
-            number.
-        relevant: numbers in a joint value.
-    """
-
-    columns: int = 600
-    features: int = 160
-    relevant: int = 5
-
-
-LARGEST = _Sizes()
+_MOST_COLUMNS, _MOST_FEATURES, _MOST_RELEVANT = 600, 160, 5
+"""Distinguished values, the most variable ones; their principal directions, the square of whose
+number a step costs; numbers in a joint value."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +105,7 @@ def fit_codes(flat: NDArray[Any], relevant: IntArray, *, side: int = 0) -> Obser
         values.append(taken)
         means.append(counts / len(flat))
     share = np.concatenate([np.zeros(0), *means])
-    kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[: LARGEST.columns])
+    kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[:_MOST_COLUMNS])
     joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
     columns = np.array(numbers, np.int64)[kept]
     found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
@@ -131,9 +118,9 @@ def _principal(centred: FloatArray) -> Array32:
     """Orthonormal directions (c, p) of the most variance of rows (n, c)."""
     covariance = centred.T @ centred
     n = len(covariance)
-    if n <= LARGEST.features:
+    if n <= _MOST_FEATURES:
         return np.eye(n, dtype=np.float32)
-    vectors = eigh(covariance, subset_by_index=(n - LARGEST.features, n - 1))[1]
+    vectors = eigh(covariance, subset_by_index=(n - _MOST_FEATURES, n - 1))[1]
     return np.asarray(vectors, np.float32)
 
 
@@ -164,7 +151,7 @@ def relevant_numbers(
         effect = effects[rows].astype(np.int64)
         cells = np.zeros(len(rows), np.int64)
         chosen: set[int] = set()
-        while len(rows) and len(chosen) < LARGEST.relevant:
+        while len(rows) and len(chosen) < _MOST_RELEVANT:
             lost, n_cells = _description(cells, effect)
             best, best_gain, best_cells = -1, 0.0, cells
             for k, code in enumerate(codes):
@@ -180,7 +167,7 @@ def relevant_numbers(
             chosen.add(best)
             gains[best] += best_gain
             cells = np.unique(best_cells, return_inverse=True)[1]
-    order = np.argsort(-gains, kind="stable")[: LARGEST.relevant]
+    order = np.argsort(-gains, kind="stable")[:_MOST_RELEVANT]
     return np.asarray(varying[order[gains[order] > 0.0]], np.int64)
 
 
@@ -216,14 +203,6 @@ def block_side(observations: NDArray[Any]) -> int:
     return min(sides, key=n_values)
 
 
-def _n_numbers(shape: tuple[int, ...], side: int) -> int:
-    """Numbers that :func:`as_numbers` makes of one observation of a shape."""
-    if side == 0:
-        return int(np.prod(shape))
-    height, width, *channels = shape
-    return -(-height // side) * -(-width // side) * int(np.prod(channels))
-
-
 def as_numbers(observations: NDArray[Any], side: int) -> NDArray[Any]:
     """Observations (n, *shape) as lists of numbers (n, k), of their own type.
 
@@ -238,12 +217,12 @@ def as_numbers(observations: NDArray[Any], side: int) -> NDArray[Any]:
     height, width = shape[:2]
     rows, columns = np.arange(0, height, side), np.arange(0, width, side)
     areas = np.outer(np.diff(rows, append=height), np.diff(columns, append=width))
-    numbers = np.empty((n, _n_numbers(tuple(shape), side)), observations.dtype)
+    numbers = []
     for some in blocks(n):
         part = observations[some]
         part = part.reshape(len(part), height, width, -1)
         sums = np.add.reduceat(part, rows, axis=1, dtype=np.int64)
         sums = np.add.reduceat(sums, columns, axis=2)
         means = (2 * sums + areas[..., None]) // (2 * areas[..., None])
-        numbers[some] = means.reshape(len(part), -1)
-    return numbers
+        numbers.append(means.reshape(len(part), -1).astype(observations.dtype))
+    return np.concatenate(numbers)

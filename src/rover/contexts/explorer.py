@@ -16,7 +16,7 @@ fitted value iteration with the exploration value q as its fixed point.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -33,7 +33,7 @@ from rover.contexts.codes import (
     relevant_numbers,
 )
 from rover.contexts.memory import (
-    GRAPH,
+    MOST_TRIES,
     ActionRegressions,
     EpisodeMemory,
     ExplorationValueModel,
@@ -52,24 +52,17 @@ _LARGEST_LIST, _LARGEST_IMAGE = 4096, 65_536
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
 
 
-class _ContextExploration(NamedTuple):
-    """Settings of exploration in contexts.
+_FIRST_FIT, _GROWTH = 200, 1.5
+"""Steps before the first regression, and factor of the steps after which it is made anew."""
 
-    Attributes:
-        first_fit: steps before the first regression.
-        growth: factor of the steps after which it is made anew.
-        sweeps: fitted value iterations of a regression.
-        novelty_ridge: of leverages.
-        onward: β, share of the next observation's value in a target.
-        fewest_repeats: tries from which on their share of the first try's value is estimated.
-    """
+_NOVELTY_RIDGE = 0.1
+"""λ of leverages."""
 
-    first_fit: int = 200
-    growth: float = 1.5
-    sweeps: int = 4
-    novelty_ridge: float = 0.1
-    onward: float = 0.9
-    fewest_repeats: int = 5
+_ONWARD = 0.9
+"""β, share of the next observation's value in a target."""
+
+_FEWEST_REPEATS = 5
+"""Tries from which on their share of the first try's value is estimated."""
 
 
 class ContextExplorer:
@@ -86,18 +79,16 @@ class ContextExplorer:
         memory: of the episode; None between two.
     """
 
-    settings = _ContextExploration()
-
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self.model: ExplorationValueModel | None = None
         self.memory: EpisodeMemory | None = None
         self._tries: list[tuple[int, float]] = []
         """First tries of each episode: row, and the novelty of the arrival within the episode."""
-        self._repeats: FloatArray = np.zeros((GRAPH.most_tries + 1, 3))
+        self._repeats: FloatArray = np.zeros((MOST_TRIES + 1, 3))
         """Number, sum of targets and sum of exploration values of n-th tries."""
         self._n_seen = 0
-        self._due = float(self.settings.first_fit)
+        self._due = float(_FIRST_FIT)
         while self._n_seen < len(buffer):
             self._take_in()
 
@@ -111,8 +102,8 @@ class ContextExplorer:
         """κ (n + 1,), n = 5: targets of n-th tries of a pair, over their exploration values."""
         number, targets, predicted = self._repeats.T
         measured = targets / np.maximum(predicted, 1e-6)
-        unknown = 1.0 / (1.0 + np.arange(GRAPH.most_tries + 1))
-        kept = np.where(number >= self.settings.fewest_repeats, measured, unknown)
+        unknown = 1.0 / (1.0 + np.arange(MOST_TRIES + 1))
+        kept = np.where(number >= _FEWEST_REPEATS, measured, unknown)
         kept[0] = 1.0
         return np.asarray(np.minimum.accumulate(kept.clip(0.0, 1.0)))
 
@@ -133,7 +124,7 @@ class ContextExplorer:
         self.memory = memory = EpisodeMemory(self._buffer.n_actions, self.model)
         if self.model is not None:
             n_features = len(self.model.weights)
-            ridge = np.float32(self.settings.novelty_ridge)
+            ridge = np.float32(_NOVELTY_RIDGE)
             self._episode = np.eye(n_features, dtype=np.float32) / ridge
         memory.node, _ = memory.see(self._buffer.observations.rows[observation])
         return memory
@@ -145,7 +136,7 @@ class ContextExplorer:
         memory = self.memory or self._begin(int(buffer.inputs[row]))
         node = memory.node
         reached, is_new = memory.see(buffer.observations.rows[buffer.successors[row]])
-        n_tries = min(int(memory.tries[node, action]), GRAPH.most_tries)
+        n_tries = min(int(memory.tries[node, action]), MOST_TRIES)
         target = within = float(is_new or ends)
         if self.model is not None:
             if is_new or ends:
@@ -160,7 +151,7 @@ class ContextExplorer:
         if ends or buffer.truncated[row]:
             self.memory = None
         if self._n_seen >= self._due:
-            self._due = self._n_seen * self.settings.growth
+            self._due = self._n_seen * _GROWTH
             self._fit()
 
     def _arrival(self, memory: EpisodeMemory, node: int, *, ends: bool) -> tuple[float, float]:
@@ -170,7 +161,7 @@ class ContextExplorer:
         marked = np.append(features, np.float32(ends))
         target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked)[1])
         if not ends:
-            target += self.settings.onward * float(memory.exploration_values(node).max())
+            target += _ONWARD * float(memory.exploration_values(node).max())
         return within, target
 
     def _fit(self) -> None:
@@ -191,7 +182,7 @@ class ContextExplorer:
         self.model = self._regression(codes, numbers, before, actions, after, within, ends)
         if self.memory is not None:
             features = self.memory.renew(self.model)
-            self._episode = ridge_inverse(features, self.settings.novelty_ridge)
+            self._episode = ridge_inverse(features, _NOVELTY_RIDGE)
 
     def _regression(
         self,
@@ -206,7 +197,7 @@ class ContextExplorer:
         """The regression by fitted value iteration, and the leverage of arrivals."""
         features, new = codes.features(numbers), within > 0.0
         reached = np.column_stack([features[after], ends.astype(np.float32)])
-        self._arrivals = ridge_inverse(reached[new], self.settings.novelty_ridge)
+        self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)
         # The leverage h of a member counts itself: h / (1 + h) is 1 − 1 / (1 + h) as online.
         lifelong = leverage(self._arrivals, reached)
         rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
@@ -217,9 +208,9 @@ class ContextExplorer:
         model.weights, _ = regressions.iterated(
             lambda weights: model.values(features @ weights, sinks).max(axis=1),
             rewards,
-            self.settings.onward * (new & ~ends),
+            _ONWARD * (new & ~ends),
             after,
-            sweeps=self.settings.sweeps,
+            sweeps=4,
         )
         return model
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,25 +173,14 @@ class ExplorationValueModel:
         sinks[:, action] -= np.float32(self.ridge / scale) * np.square(along)
 
 
-class _Graph(NamedTuple):
-    """Settings of an episode's graph and of the plan on it.
+DISCOUNT = 0.97
+"""γ of the plan on an episode's graph."""
 
-    Attributes:
-        discount: γ of the plan.
-        most_tries: of a pair, from which on they count as alike.
-        outcomes: different ones of a pair that are stored.
-        recent: weight of the latest outcome: in an episode nothing is tried often.
-        tolerance: of value iteration.
-    """
+MOST_TRIES, _OUTCOMES = 5, 4
+"""Tries of a pair from which on they count as alike, and different outcomes that are stored."""
 
-    discount: float = 0.97
-    most_tries: int = 5
-    outcomes: int = 4
-    recent: float = 0.5
-    tolerance: float = 1e-3
-
-
-GRAPH = _Graph()
+_RECENT = 0.5
+"""Weight of the latest outcome: in an episode nothing is tried often."""
 
 
 class EpisodeMemory:
@@ -214,7 +203,7 @@ class EpisodeMemory:
         n_actions: int,
         model: ExplorationValueModel | None = None,
         *,
-        discount: float = GRAPH.discount,
+        discount: float = DISCOUNT,
     ) -> None:
         self.n, self.node, self._action = 0, -1, -1
         self._model, self._discount = model, discount
@@ -223,8 +212,8 @@ class EpisodeMemory:
         self._observations: list[NDArray[Any]] = []
         shape = (1, n_actions)
         self._tries: IntArray = np.zeros(shape, np.int64)
-        self._to: IntArray = np.zeros((*shape, GRAPH.outcomes), np.int64)
-        self._shares: FloatArray = np.zeros((*shape, GRAPH.outcomes))
+        self._to: IntArray = np.zeros((*shape, _OUTCOMES), np.int64)
+        self._shares: FloatArray = np.zeros((*shape, _OUTCOMES))
         self._features: Array32 = np.zeros(
             (1, 0 if model is None else len(model.weights)), np.float32
         )
@@ -293,18 +282,18 @@ class EpisodeMemory:
         if self._tries[node, action] == 1:
             to[0], shares[0] = successor, 1.0
             return True
-        shares *= 1.0 - GRAPH.recent
+        shares *= 1.0 - _RECENT
         same = np.flatnonzero((to == successor) & (shares > 0.0))
         slot = int(same[0]) if len(same) else int(shares.argmin())
         if not len(same):
             to[slot], shares[slot] = successor, 0.0
-        shares[slot] += GRAPH.recent
+        shares[slot] += _RECENT
         shares /= shares.sum()
         return bool(shares[slot] < 1.0)
 
     def values(self, exploration: FloatArray, kept: FloatArray) -> FloatArray:
         """Q (n, A) of a plan with exploration values q (n, A) and κ (n + 1,) of n-th tries."""
-        untried = exploration * kept[np.minimum(self.tries, GRAPH.most_tries)]
+        untried = exploration * kept[np.minimum(self.tries, MOST_TRIES)]
         # The first outcome is the only one in most pairs, and all of it in most episodes.
         width = 1 + int(np.flatnonzero(self._shares[: self.n].any(axis=(0, 1))).max(initial=0))
         to = np.ascontiguousarray(self._to[: self.n, :, :width])
@@ -313,7 +302,7 @@ class EpisodeMemory:
         def backup(values: FloatArray) -> FloatArray:
             return np.asarray(np.maximum(untried, (shares * values[to]).sum(axis=2)))
 
-        return iterate(backup, np.zeros(self.n), tolerance=GRAPH.tolerance).actions
+        return iterate(backup, np.zeros(self.n), tolerance=1e-3).actions
 
     def move(self, action: int, node: int, *, is_new: bool, ends: bool = False) -> None:
         """Add an action that led from the current node to another, or ended the episode.

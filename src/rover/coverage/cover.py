@@ -45,9 +45,6 @@ class Cover:
         has_target: whether a distribution is wanted that need not be even.
     """
 
-    _parts: FloatArray
-    _weights: FloatArray
-
     def __init__(
         self,
         buffer: Buffer,
@@ -56,36 +53,26 @@ class Cover:
     ) -> None:
         self._buffer, self._part = buffer, part
         self._target, self.has_target = target, target is not None
-        self.forget()
 
-    def forget(self) -> None:
-        """Forget the parts, so that the next are computed in one go."""
-        self._parts, self._weights = np.zeros((0, 0)), np.zeros(0)
-
-    def _known_parts(self) -> FloatArray:
-        """The part of every observation in the buffer, (N, k), unscaled."""
-        known, rows = len(self._parts), self._buffer.observations.rows
-        if known < len(rows):
-            fresh = rows[known:]
-            if callable(self._part):
-                new = np.asarray(self._part(fresh.copy()))
-                if new.ndim != 2 or len(new) != len(fresh) or new.dtype.kind not in "bfiu":
-                    raise ConfigurationError(
-                        f"cover must make an array of {len(fresh)} rows of numbers, one for each "
-                        f"observation, not one of shape {new.shape} and dtype {new.dtype}"
-                    )
-            else:
-                new = fresh[:, self._part]
-            new = new.astype(np.float64)  # of any layout and type
-            require_finite(torch.from_numpy(new), "what cover returned", "return numbers")
-            self._parts = np.concatenate([self._parts, new]) if known else new
-        return self._parts
+    def _parts(self, observations: IntArray) -> FloatArray:
+        """The parts (n, k) of observations (n,), unscaled."""
+        rows = self._buffer.observations.rows[observations]
+        parts = np.asarray(self._part(rows)) if callable(self._part) else rows[:, self._part]
+        if parts.ndim != 2 or len(parts) != len(rows) or parts.dtype.kind not in "bfiu":
+            raise ConfigurationError(
+                f"cover must make an array of {len(rows)} rows of numbers, one for each "
+                f"observation, not one of shape {parts.shape} and dtype {parts.dtype}"
+            )
+        parts = parts.astype(np.float64)  # of any layout and type
+        require_finite(torch.from_numpy(parts), "what cover returned", "return numbers")
+        return parts
 
     def groups(self) -> IntArray:
         """Group (N,) of every observation, where states are exact: equal for equal parts."""
+        everything = np.arange(len(self._buffer.observations))
         if self._part is None:
-            return np.arange(len(self._buffer.observations))
-        return np.unique(self._known_parts(), axis=0, return_inverse=True)[1].reshape(-1)
+            return everything
+        return np.unique(self._parts(everything), axis=0, return_inverse=True)[1].reshape(-1)
 
     def target(self, groups: IntArray, observations: IntArray, anchors: IntArray) -> Tensor | None:
         """Target distribution (s,) over anchors, all of a group on its first; None: no target.
@@ -97,12 +84,10 @@ class Cover:
         """
         if self._target is None:
             return None
-        known, rows = len(self._weights), self._buffer.observations.rows
-        fresh = _target_weights(self._target, rows[known:])
-        self._weights = np.concatenate([self._weights, fresh])
+        weights = _target_weights(self._target, self._buffer.observations.rows[observations])
         _, first, index = np.unique(groups, return_index=True, return_inverse=True)
         member = index.reshape(-1)[anchors]
-        sums = np.bincount(member, self._weights[observations], minlength=len(first))
+        sums = np.bincount(member, weights, minlength=len(first))
         means = sums / np.maximum(np.bincount(member, minlength=len(first)), 1)
         if not means.any():
             warnings.warn(
@@ -131,7 +116,7 @@ class Cover:
             return features, None
         if are_dimensions and not callable(self._part):
             return features, np.array(self._part)
-        parts = self._known_parts()[observations]  # predicted with the features
+        parts = self._parts(observations)  # predicted with the features
         width = features.shape[1]
         return np.hstack([features, parts]), np.arange(width, width + parts.shape[1])
 

@@ -110,7 +110,6 @@ class Representation:
         taken, and a run resumed, where that history does not matter.
         """
         self._features = torch.zeros(0, 0, dtype=torch.float64)
-        self._cover.forget()
 
     def features(self) -> Tensor:
         """Features (N, z) float64 of every observation in the buffer, extended to new ones."""
