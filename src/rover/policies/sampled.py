@@ -88,20 +88,13 @@ class SampledPolicy(Policy):
 
     def _begin(self, component: int, rng: np.random.Generator) -> SampledPlan:
         """The search of an episode."""
-
         names_still = bool((self.goals.factors[component][self.model.still] > 0.0).any())
 
         def reward(points: Tensor, chance: Tensor) -> Tensor:
             distance = self._distances(points, component)
             return -distance - (1.0 - names_still * chance) * (distance > 1.0).float()
 
-        return SampledPlan(
-            self.model,
-            reward,
-            self.controls,
-            self.sampling,
-            rng,
-        )
+        return SampledPlan(self.model, reward, self.controls, self.sampling, rng)
 
     def reset(self) -> None:
         """Begin an episode: forget the plan of the last one."""
@@ -111,13 +104,9 @@ class SampledPolicy(Policy):
         """A control (k,) as the environment takes it."""
         actions = self.action_set
         if actions is None or not self.controls.is_continuous:
-            return self._as_taken(self._number(control))
+            return self._as_taken(int(self.controls.nearest(control)))
         action = (control.double() * self.units).numpy().reshape(actions.shape[1:])
         return np.asarray(action.astype(actions.dtype))
-
-    def _number(self, control: Tensor) -> int:
-        """The number of the action that is nearest to a control (k,)."""
-        return int(self.controls.nearest(control))
 
     def act(
         self, observation: Any, rng: np.random.Generator, component: int | None = None
@@ -155,10 +144,9 @@ class SampledPolicy(Policy):
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
         """Logits (n, A) of the actions that plans without a past begin with."""
-        rows = observations.numpy()
-        chosen = [
-            self._number(self._begin(component, np.random.default_rng(0)).act(row)) for row in rows
-        ]
+        plans = [self._begin(component, np.random.default_rng(0)) for _ in observations]
+        controls = [plan.act(row) for plan, row in zip(plans, observations.numpy(), strict=True)]
+        chosen = self.controls.nearest(torch.stack(controls))
         return torch.eye(self.n_actions, dtype=torch.float64)[chosen].clamp(min=1e-300).log()
 
     def sample_component(self, rng: np.random.Generator) -> Probs:
@@ -168,7 +156,7 @@ class SampledPolicy(Policy):
 
         def probs(observations: NDArray[Any]) -> NDArray[np.float64]:
             (row,) = self._checked(observations).numpy()
-            return np.eye(self.n_actions)[[self._number(plan.act(row))]]
+            return np.eye(self.n_actions)[[int(self.controls.nearest(plan.act(row)))]]
 
         return probs
 
@@ -189,7 +177,7 @@ class SampledPolicy(Policy):
         """Content of the policy's file, beside its details."""
         tables = self.model.tensors() | self.goals._asdict()
         tables |= {"least": self.controls.low, "most": self.controls.high, "units": self.units}
-        tables["choices"] = self.controls.choices
+        tables |= {"choices": self.controls.choices}
         return {
             "observation_shape": list(self.observation_shape),
             "is_continuous": self.controls.is_continuous,

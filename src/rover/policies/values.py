@@ -41,18 +41,12 @@ class _Near(NamedTuple):
         weights: (n, k), sum 1.
     """
 
-    rows: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    rows: Tensor
+    weights: Tensor
 
     def read(self, table: Tensor) -> Tensor:
         """Rows (n, …) of a table of landmarks (p, …) at the points, flattened."""
-        weights = torch.from_numpy(self.weights).to(table.device)
-        return (weights[:, None] @ table[torch.from_numpy(self.rows)].flatten(2))[:, 0]
-
-    def read_constant(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same of a table that is not learned."""
-        rows = table.reshape(len(table), -1)[self.rows]
-        return np.asarray((self.weights[:, None] @ rows)[:, 0])
+        return torch.bmm(self.weights[:, None], table[self.rows].flatten(2))[:, 0]
 
 
 class ValuePolicy(Policy):
@@ -192,9 +186,7 @@ class ValuePolicy(Policy):
         voters = (table != table[:, :1]).any(dim=1)
         if not voters.any():
             return logits
-        is_silent = (table[torch.from_numpy(near.rows[:, 0])] == self.sink_values[component]).all(
-            dim=1
-        )
+        is_silent = (table[near.rows[:, 0]] == self.sink_values[component]).all(dim=1)
         rows = torch.nonzero(is_silent | self._is_unseen(points))[:, 0]
         if len(rows) == 0:
             return logits
@@ -222,16 +214,15 @@ class ValuePolicy(Policy):
         # The table holds what is earned before the action ends; the value of its end is added.
         q = torch.stack([near.read(self.table[k]) for k in components])
         if self.displacements is not None:
-            # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
-            displacements, remaining, values = self._constants
-            change = near.read_constant(displacements).reshape(len(points), self.n_actions, -1)
-            # V alone is interpolated where the action ends: it is discontinuous, and so is Q.
-            ends = points.detach().cpu().numpy()[:, None] + change
-            at = self._near(ends.reshape(-1, ends.shape[2]))
+            assert self.remaining is not None
+            assert self.values is not None
+            # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)): V alone is interpolated where the action
+            # ends, since it is discontinuous, and so is Q.
+            change = near.read(self.displacements).view(len(points), self.n_actions, -1)
+            at = self._near((points.detach()[:, None] + change).flatten(0, 1))
             for number, k in enumerate(components):
-                reached = (at.weights * values[k][at.rows]).sum(axis=1).reshape(len(points), -1)
-                onward = near.read_constant(remaining[k]) * reached
-                q[number] += torch.from_numpy(onward).to(q.device)
+                reached = (at.weights * self.values[k][at.rows]).sum(dim=1).view(len(points), -1)
+                q[number] += near.read(self.remaining[k]) * reached
         if self.has_metric or self.reach == math.inf:
             return q
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
@@ -253,21 +244,17 @@ class ValuePolicy(Policy):
     def _tree(self) -> KDTree:
         return KDTree(self.landmarks.cpu().numpy())
 
-    @cached_property
-    def _constants(self) -> tuple[NDArray[np.float64], ...]:
-        """Displacements, remaining shares and values, which are not learned."""
-        tables = (self.displacements, self.remaining, self.values)
-        return tuple(table.cpu().numpy() for table in tables if table is not None)
-
-    def _near(self, points: Tensor | NDArray[np.float64]) -> _Near:
+    def _near(self, points: Tensor) -> _Near:
         """The landmarks near points (n, z)."""
-        tree = self._tree
-        if isinstance(points, Tensor):
-            points = _checked(points)
+        tree, where = self._tree, _checked(points)
         if self.neighbours == 1:  # the nearest landmark stands for the point
-            rows = np.asarray(tree.query(points, k=[1])[1])
-            return _Near(rows, np.ones(rows.shape))
-        return _Near(*between(tree, points, self.neighbours))
+            rows = np.asarray(tree.query(where, k=[1])[1])
+            weights = np.ones(rows.shape)
+        else:
+            rows, weights = between(tree, where, self.neighbours)
+        return _Near(
+            torch.from_numpy(rows).to(points.device), torch.from_numpy(weights).to(points.device)
+        )
 
     def _is_unseen(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""

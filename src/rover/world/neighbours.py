@@ -31,32 +31,14 @@ SPACING = 0.2
 """Distance of the landmarks of plans for rewards, in units of what five steps change."""
 
 
-class _Caution(NamedTuple):
-    """Settings of cautious rows.
-
-    Attributes:
-        least_move: share of a usual change up to which two changes are the same.
-        contradicted: share of a move by which a prediction is missed.
-        far: weight of a transition that is missed by as much as counts as far.
-        away: spacings after which a repeated action has left its landmark.
-        met: contact probability from which on a wall is met.
-        support_width: distance, in units of what five steps change, at which a transition counts
-            for half.
-        usual_leak: share of its mass that a pair in the first quarter loses.
-        most_moves: observed moves between landmarks, either way, that an action may lead away.
-    """
-
-    least_move: float = 0.2
-    contradicted: float = 0.5
-    far: float = 0.25
-    away: float = 3.0
-    met: float = 0.5
-    support_width: float = 0.3
-    usual_leak: float = 1.0 / 60.0
-    most_moves: int = 8
-
-
-CAUTION = _Caution()
+_LEAST_MOVE = 0.2  # share of a usual change up to which two changes are the same
+_CONTRADICTED = 0.5  # share of a move by which a prediction is missed
+_FAR = 0.25  # weight of a transition that is missed by as much as counts as far
+_AWAY = 3.0  # spacings after which a repeated action has left its landmark
+_MET = 0.5  # contact probability from which on a wall is met
+_USUAL_LEAK = 1.0 / 60.0  # share of its mass that a pair in the first quarter loses
+_MOST_MOVES = 8  # observed moves between landmarks, either way, that an action may lead away
+_SUPPORT_WIDTH = 0.3  # distance, of what five steps change, at which a transition counts for half
 
 
 class _Repeated(NamedTuple):
@@ -127,7 +109,7 @@ class Neighbours:
         errors = torch.from_numpy(self.changes - predicted)
         noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
         weights = contact_weights(errors, noise, USUAL_FIT.far).numpy()
-        return self._differ(predicted, self.changes[:, None])[:, 0] & (weights < CAUTION.far)
+        return self._differ(predicted, self.changes[:, None])[:, 0] & (weights < _FAR)
 
     def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
         """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
@@ -141,8 +123,8 @@ class Neighbours:
         """
         missed = np.linalg.norm(others - change[:, None], axis=2)
         size = np.maximum(np.linalg.norm(others, axis=2), np.linalg.norm(change, axis=1)[:, None])
-        least = CAUTION.least_move * self.usual
-        return np.asarray(missed > CAUTION.contradicted * np.maximum(size, least))
+        least = _LEAST_MOVE * self.usual
+        return np.asarray(missed > _CONTRADICTED * np.maximum(size, least))
 
     def follow_arrivals(self, columns: FloatArray) -> BoolArray:
         """Mask (K,) of the columns (n, K) that where transitions end predicts at least as well as
@@ -187,12 +169,9 @@ class Neighbours:
                 probability = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
                 # The mean of passing and standing still creeps through a wall in small steps:
                 # where most contradict it, the nearest one is taken.
-                is_met = probability > CAUTION.met
+                is_met = probability > _MET
                 change[is_met] = self.changes[transitions[is_met, 0]]
-                # Heavy tails: dynamics that hold for all the data are not lost as soon as an action
-                # was not taken near by, or a plan would not turn round where all data led the other
-                # way.
-                near = (1.0 / (1.0 + (apart / CAUTION.support_width) ** 2)).sum(axis=1)
+                near = support_of(apart).sum(axis=1)
                 support[action, mine] = np.minimum(support[action, mine], near)
                 where[action, mine] += change
                 apart, landed = nearest(self.landed, where[action, mine], 1)
@@ -258,7 +237,7 @@ class Neighbours:
         moves = csr_array((np.ones(len(begun)), (begun, ended)), (size, size))
         once = moves + moves.T + eye_array(size)
         within = once
-        for _ in range(CAUTION.most_moves - 1):
+        for _ in range(_MOST_MOVES - 1):
             within = within @ once
             within.data[:] = 1.0
         own = net.nearest(begins, 1)[1]
@@ -279,12 +258,12 @@ class Neighbours:
                 and λ is at most such that three quarters of the pairs lose a sixtieth of their
                 mass: data may be thin everywhere.
         """
-        repeated, n_actions = self.repeat(net.landmarks, CAUTION.away * net.radius), len(self.rows)
+        repeated, n_actions = self.repeat(net.landmarks, _AWAY * net.radius), len(self.rows)
         begins = np.repeat(net.landmarks, n_actions, axis=0)
         tried = np.tile([tree is not None for tree in self.trees], len(net))
         # A loss of mass that is equal everywhere does not change a choice.
         least = float(np.quantile(repeated.support[tried], 0.25))
-        ridge = min(ridge, CAUTION.usual_leak * least)
+        ridge = min(ridge, _USUAL_LEAK * least)
         sink = np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0)
         index, weights = between(net.tree, repeated.ends, NEIGHBOURS)
         if self.unforeseen[1].any() and self.come_back():
@@ -304,6 +283,15 @@ class Neighbours:
             passed=repeated.passed,
             uniform=np.maximum(repeated.contact, hidden),
         )
+
+
+def support_of(distance: FloatArray) -> FloatArray:
+    """Weight of transitions at distances from a pair of a point and an action, 1 at the point.
+
+    Heavy tails: dynamics that hold for all the data are not lost as soon as an action was not taken
+    near by, or a plan would not turn round where all data led the other way.
+    """
+    return np.asarray(1.0 / (1.0 + (distance / _SUPPORT_WIDTH) ** 2))
 
 
 def _others(tree: KDTree) -> IntArray:

@@ -23,7 +23,7 @@ from rover.features import Encoder
 from rover.transitions import merge_transitions
 from rover.world.model import LandmarkModel
 from rover.world.model_selection import has_metric, is_lattice
-from rover.world.neighbours import CAUTION, SPACING, Neighbours
+from rover.world.neighbours import SPACING, Neighbours, support_of
 from rover.world.net import FIRST_UNITS, Net, nearest, time_units
 from rover.world.regression import SEARCHED_FIT, USUAL_FIT
 from rover.world.rows import Rows
@@ -192,7 +192,7 @@ def _with_nearest(points: FloatArray, rows: Rows) -> Rows:
         if not (len(known) and len(unknown)):
             continue
         distance, index = nearest(KDTree(points[known]), points[unknown], 1)
-        support = 1.0 / (1.0 + (distance[:, 0] / CAUTION.support_width) ** 2)
+        support = support_of(distance[:, 0])
         source[unknown, action] = source[known[index[:, 0]], action]
         sink[unknown, action] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
     assert rows.shares is not None

@@ -89,7 +89,7 @@ class SampledPlan:
     """The search of one episode, which goes on from step to step.
 
     Args:
-        model: predicts.
+        model: predicts; a newer one may take its place.
         reward: (n,) of predicted points (n, d) and the chances (n,) that something moved.
         controls: those that can be taken.
         sampling: settings.
@@ -104,14 +104,10 @@ class SampledPlan:
         sampling: Sampling,
         rng: np.random.Generator,
     ) -> None:
-        self._model, self._reward, self._controls = model, reward, controls
+        self.model, self._reward, self._controls = model, reward, controls
         self._sampling, self._rng = sampling, rng
         shape = sampling.horizon, len(controls.low)
         self._mean, self._kept = torch.zeros(shape), torch.zeros(1, *shape)
-
-    def follow(self, model: GatedModel) -> None:
-        """Go on with a newer model."""
-        self._model = model
 
     def act(self, observation: FloatArray) -> Tensor:
         """The control (k,) float32 to take at an observation (d,), the next of the episode."""
@@ -137,7 +133,7 @@ class SampledPlan:
         """Predicted discounted returns (n,) of sequences (n, H, k) from a point (d,)."""
         points, total = begin.expand(len(sequences), -1), torch.zeros(len(sequences))
         for t in range(sequences.shape[1]):
-            points, chance = self._model.step(points, sequences[:, t])
+            points, chance = self.model.step(points, sequences[:, t])
             total += self._sampling.discount**t * self._reward(points, chance)
         return total
 
@@ -158,25 +154,11 @@ def _coloured_noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
 _SAMPLING = Sampling(horizon=12, n_sequences=48, n_elites=6, spread=0.7)
 _CODES = 2**16
 _CONTACT_SEED = 0
-
-
-class _ContactExploration(NamedTuple):
-    """Settings of exploration towards contact.
-
-    Attributes:
-        first, every: transitions of the first model, and between models.
-        size: random features.
-        least: value of a move to a known cell.
-        share: weight of the visits of a cell.
-        side: of a cell, in moves.
-    """
-
-    first: int = 200
-    every: int = 100
-    size: int = 600
-    least: float = 0.3
-    share: float = 0.2
-    side: float = 2.0
+_FIRST, _EVERY = 200, 100  # transitions of the first model, and between models
+_SIZE = 600  # random features
+_LEAST = 0.3  # value of a move to a known cell
+_SHARE = 0.2  # weight of the visits of a cell
+_SIDE = 2.0  # of a cell, in moves
 
 
 class ContactSearch:
@@ -187,11 +169,9 @@ class ContactSearch:
         covered: (c,) features that are to move; None: all that rest anywhere.
     """
 
-    settings = _ContactExploration()
-
     def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
         self._buffer = buffer
-        self._sums = GatedSums(buffer, covered, size=self.settings.size, is_sharp=False)
+        self._sums = GatedSums(buffer, covered, size=_SIZE, is_sharp=False)
         self._controls = Controls.among(buffer.controls)
         self._n_fitted = 0
         self._model: GatedModel | None = None
@@ -208,8 +188,8 @@ class ContactSearch:
         While all that is covered is still, and moved too seldom for a model, it is drawn: a plan
         for novelty of what does not move leads nowhere.
         """
-        due = len(self._buffer) // self.settings.every * self.settings.every
-        if due < self.settings.first:
+        due = len(self._buffer) // _EVERY * _EVERY
+        if due < _FIRST:
             return None
         if due != self._n_fitted:
             self._fit(due)
@@ -234,13 +214,13 @@ class ContactSearch:
         ends, moves = sums.moves()
         self._gated = torch.from_numpy(sums.units.gated)
         self._side = torch.from_numpy(np.sqrt((moves**2).mean(axis=0))).float()
-        self._side.mul_(self.settings.side).clamp_(min=1e-6)
+        self._side.mul_(_SIDE).clamp_(min=1e-6)
         self._cells = torch.tensor(cell_factors(ends.shape[1]))
         codes = self._codes(torch.from_numpy(ends).float())
         visits = torch.bincount(codes, minlength=_CODES).float()
-        self._worth = self.settings.least + (1.0 + self.settings.share * visits) ** -0.5
+        self._worth = _LEAST + (1.0 + _SHARE * visits) ** -0.5
         if self._plan is not None:
-            self._plan.follow(self._model)
+            self._plan.model = self._model
 
     def _codes(self, gated: Tensor) -> Tensor:
         """Number (n,) of the cells of gated features (n, g)."""
