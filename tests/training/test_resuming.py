@@ -12,7 +12,7 @@ from small_envs import numbered_place
 
 import rover
 from rover import Rover
-from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError
+from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError, StorageError
 from rover.training.run_folder import load_run_buffer
 
 SAME_FILES = (
@@ -137,7 +137,9 @@ def test_a_checkpoint_that_is_torn_or_lost_is_refused_and_nothing_is_written(sto
 
 def test_an_agent_does_not_go_on_behind_another_one(stopped):
     first, second = Rover.resume(stopped), Rover.resume(stopped)
-    first.learn(50)
+    with pytest.raises(StorageError, match="is in use by process"):
+        first.learn(50, callback=lambda record: second.learn(25))
+    first.finish()
     with pytest.raises(ConfigurationError, match="another agent has gone on with the run"):
         second.learn(50)
 

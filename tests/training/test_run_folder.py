@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from grid_runs import SETTINGS, begin, make_grid
+from grid_runs import SETTINGS, make_grid
 from small_envs import ENVIRONMENTS
 
 import rover
@@ -38,13 +38,6 @@ def test_the_files_of_a_finished_run(finished):
     assert config["version"] == rover.__version__
     assert {*config["settings"]} == {*rover.RoverConfig.model_fields}
     assert config["settings"]["representation"] == "identity"  # as it was resolved
-
-
-def test_a_folder_has_one_writer_at_a_time(tmp_path):
-    begin(tmp_path, 25)
-    with pytest.raises(StorageError, match="is in use by process"):
-        Rover.resume(tmp_path).learn(50, callback=lambda record: Rover.resume(tmp_path).learn(25))
-    assert Rover.resume(tmp_path).num_timesteps == 25
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_step(tmp_path):

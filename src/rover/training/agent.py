@@ -320,11 +320,9 @@ class Agent(Run, Generic[ConfigT]):
         is_named = self.env.spec is None or id_and_kwargs(self.env) is not None
         if self.run_dir is not None and not is_named:
             warnings.warn(
-                "no command can evaluate, resume or fine-tune this run, since a wrapper of its "
-                "environment does not record its arguments (gymnasium.utils."
-                "RecordConstructorArgs), or has some that no file can hold: give a function that "
-                "makes the environment to gymnasium.register in a module of yours, and begin with "
-                "--import MODULE and its id; or go on in Python, with env=",
+                "no command can evaluate, resume or fine-tune this run, since no file can hold how "
+                "its wrapped environment is made: go on in Python, with env=, or give a function "
+                "that makes it to gymnasium.register, and begin with --import MODULE and its id",
                 RoverWarning,
                 stacklevel=3,
             )

@@ -130,6 +130,4 @@ def _figures(record: Mapping[str, Any]) -> str:
         return f"greedy return {record['greedy_return']:.1f}"
     if record.get("coverage") is not None:
         return f"coverage {record['coverage']:.0%}, J/J* {record['optimality_ratio']:.3f}"
-    if record.get("cells") is not None:
-        return f"episode {record['episode'] + 1}, {record['cells']:.0f} cells"
     return f"episode {record['episode'] + 1}"
