@@ -137,13 +137,8 @@ def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def write_tensors(path: str | os.PathLike[str], content: Mapping[str, Any], *, kind: str) -> None:
-    """Write nested mappings and lists of tensors, arrays and JSON values as one safetensors file.
-
-    Args:
-        path: destination; its folder must exist.
-        content: what :func:`read_tensors` is to return. Numbers outside tensors are finite.
-        kind: of the file, such as ``"policy"``; a reader asks for the same.
-    """
+    """Write nested mappings and lists of tensors, arrays and finite JSON values as one safetensors
+    file of a `kind`, such as ``"policy"``: a reader asks for the same."""
     import safetensors.torch  # here, since it imports torch
     import torch
 
@@ -162,11 +157,8 @@ def write_tensors(path: str | os.PathLike[str], content: Mapping[str, Any], *, k
 
 
 def read_tensors(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
-    """Read a file of :func:`write_tensors`; tuples come back as lists.
-
-    Raises:
-        ArtefactError: it is missing, torn, of another program, another kind or a newer format.
-    """
+    """Read a file of :func:`write_tensors`; tuples come back as lists. ArtefactError: it is
+    missing, torn, of another program, another kind or a newer format."""
     _check_is_file(path)
     with fitting(f"{path} is no file of rover, or is damaged; restore it from a copy"):
         # Opening compares the length of the file with its header, and reads no tensor.
