@@ -39,8 +39,7 @@ from rover.world.net import MOST_ROWS, units_due
 FEWEST_MOVES = 5
 """Moving transitions from which on there is a gate."""
 
-_LARGEST = 8.0  # standard deviations
-_SMALLEST = 1e-6
+_LARGEST, _SMALLEST = 8.0, 1e-6  # standard deviations
 _BLOCK = 100  # transitions that are added together, from multiples of it on
 
 
@@ -114,21 +113,23 @@ class GatedModel:
         Args:
             points, controls: float32.
         """
-        z, d = self._standardised(points, controls), points.shape[1]
+        d, z = points.shape[1], torch.cat([points, controls, points @ self.differences], dim=1)
+        z = z.sub_(self.centre).div_(self.spread).clamp_(-_LARGEST, _LARGEST)
         wide = torch.addmm(self.offsets, z, self.projection).relu_()
         constant, linear, of_wide = self._factors
         change = torch.addmm(constant, z, linear) + torch.nn.functional.linear(wide, of_wide)
         reached, chance = points + change[:, :d], change[:, d].clamp(0.0, 1.0)
         if len(self.still):
             gate = chance
+            # Logarithms of ratios of likelihoods by Gaussians, in moving and in all transitions.
+            away = ((z - self.moving_centre) / self.moving_spread) ** 2
+            ratio = 0.5 * (z**2 - away) - self.moving_spread.log()
             if n_differences := self.differences.shape[1]:
-                ratio, away = self._likelihood_ratio(z, slice(-n_differences, None))
+                ratio, away = ratio[:, -n_differences:], away[:, -n_differences:]
                 is_near = away.amax(dim=1) < GATING.farthest**2
                 gate = (GATING.sharper * (chance - 0.5) + 0.5).clamp_(0.0, 1.0) * is_near
                 chance = GATING.least_open + (1.0 - GATING.least_open) * chance * is_near
                 ratio = GATING.most_likely * ratio / (GATING.most_likely + ratio.abs())
-            else:
-                ratio, _ = self._likelihood_ratio(z, slice(None))
             move, most = change[:, d + 1 :], self.most_moved
             move = torch.minimum(torch.maximum(move, -most), most)
             reached[:, self.still] = points[:, self.still] + gate[:, None] * move
@@ -137,22 +138,11 @@ class GatedModel:
         reached = torch.addmm(self.relations[0], reached, self.relations[1:])
         return torch.minimum(torch.maximum(reached, self.low), self.high), chance
 
-    def _likelihood_ratio(self, z: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
-        """Logarithms (n, i) of ratios of likelihoods by diagonal Gaussians, in moving and all
-        transitions, and squared distances (n, i) from the mean of moving ones in deviations."""
-        z, spread = z[:, columns], self.moving_spread[columns]
-        away = ((z - self.moving_centre[columns]) / spread) ** 2
-        return 0.5 * (z**2 - away) - spread.log(), away
-
     @cached_property
     def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Coefficients of 1, of inputs and of random features, these as rows: read faster."""
         size = 1 + len(self.centre)
         return self.change[0], self.change[1:size], self.change[size:].T.contiguous()
-
-    def _standardised(self, points: Tensor, controls: Tensor) -> Tensor:
-        z = torch.cat([points, controls, points @ self.differences], dim=1)
-        return z.sub_(self.centre).div_(self.spread).clamp_(-_LARGEST, _LARGEST)
 
 
 MODEL_FORMS = {
@@ -242,9 +232,8 @@ class Units:
             self.gated = np.intersect1d(self.still, covered)
         moving = self.kinds(n)[0]
         moves = np.abs(changes[moving][:, self.still])
-        self.most = np.full(len(self.still), np.inf)
-        if len(moves):
-            self.most = np.quantile(moves, GATING.quantile, axis=0)
+        quantile = np.quantile(moves, GATING.quantile, axis=0) if len(moves) else np.inf
+        self.most = np.broadcast_to(quantile, len(self.still))
         self._differences = self.differences(n)
         x = self._inputs(begins, controls)
         self._centre, self._spread = x.mean(axis=0), x.std(axis=0) + _SMALLEST
