@@ -175,9 +175,9 @@ def test_continuous_states_are_covered_as_the_target_says():
     shares = []
     for target in (None, half):
         env = gym.make("MountainCar-v0")
-        agent = Rover(env, seed=0, target=target, n_landmarks=80, measure_share=0.0).learn(400)
+        agent = Rover(env, seed=0, target=target, n_landmarks=50, measure_share=0.0).learn(300)
         rng, seen = np.random.default_rng(0), []
-        for episode in range(6):
+        for episode in range(4):
             observation, _ = env.reset(seed=episode)
             for _ in range(150):
                 seen.append(observation)

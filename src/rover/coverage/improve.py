@@ -92,15 +92,8 @@ class PlanningModel:
 def state_planning_model(
     counts: Counts, basis: Tensor, config: RoverConfig, cover: Cover, buffer: Buffer
 ) -> PlanningModel:
-    """The planning model of states, which share nothing: rows of relative frequencies.
-
-    Args:
-        counts: of the transitions.
-        basis: (N, z) features of the states.
-        config: λ, and whether starts that were not seen get their estimated mass.
-        cover: the part of observations that is to be covered.
-        buffer: the transitions.
-    """
+    """The planning model of states with features (N, z), which share nothing: rows of relative
+    frequencies."""
     assert config.ridge is not None
     # λ / (n + λ) of what n tries leave open
     ridge = max(config.ridge, _OUTCOME_RIDGE * counts.outcome_variance)
@@ -230,7 +223,7 @@ def improve(
     Args:
         model: the model.
         warm: the end of the last descent; None before the first.
-        config: how.
+        config: resolved settings.
         step: environment steps so far, with which the sink's norm grows at first.
         is_exploring: whether data comes from exploration plans, so that policies made while much
             is new are soon replaced, and planned in fewer steps.

@@ -8,8 +8,8 @@ policies have no occupancy, is fitted again with a larger ridge.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,8 +28,8 @@ _MOST_EXACT = 1500
 """Distinct next states that are anchors themselves. Physical quantities hardly ever repeat, and
 their neighbours are alike: of them Nyström's anchors suffice."""
 
-_SPACING, _PROJECTION_RIDGE = 0.05, 1e-6
-"""Squared kernel distance below which no Nyström anchor is added, and ridge of the projection."""
+_ANCHORS: Mapping[str, Any] = {"min_distance": 0.05, "projection_ridge": 1e-6}
+"""Settings of Nyström's anchors and of the projection on them."""
 
 PlanT = TypeVar("PlanT")
 
@@ -43,15 +43,9 @@ def kernel_planning_model(
     *,
     growth: float = 1.0,
 ) -> PlanningModel:
-    """Fit the transition operator to merged transitions.
+    """Fit the transition operator to merged transitions, with `growth` times the ridge.
 
-    Args:
-        representation: features of the observations, and the kernel.
-        cover: the target distribution.
-        config: which transitions are used, and when and how next states are compressed.
-        buffer: the transitions.
-        rng: draws the transitions, if not all are used.
-        growth: times the ridge of the configuration.
+    `rng` draws the transitions, if not all are used, and `cover` has the target distribution.
     """
     assert config.ridge is not None
     # 1. Transitions (x, a, x'), equal ones merged into counts.
@@ -66,15 +60,8 @@ def kernel_planning_model(
     if len(np.unique(counts.successors)) <= most:
         support = exact_support(counts, *starts, device=features.device)
     else:
-        support = nystrom_support(
-            features,
-            counts,
-            *starts,
-            kernel,
-            n_anchors=config.n_anchors,
-            min_distance=_SPACING,
-            projection_ridge=_PROJECTION_RIDGE,
-        )
+        anchors = {"n_anchors": config.n_anchors, **_ANCHORS}
+        support = nystrom_support(features, counts, *starts, kernel, **anchors)
     # 3. One ridge regression for each action.
     model = fit_transition_model(
         features,
@@ -98,11 +85,7 @@ def kernel_planning_model(
 
 
 def tamed(plan: Callable[[float], PlanT], *, step: int) -> PlanT:
-    """The plan under the least ridge whose model creates no mass.
-
-    Args:
-        plan: a plan by times the ridge.
-        step: environment steps so far, for messages.
+    """The plan, by times the ridge, under the least ridge whose model creates no mass.
 
     Raises:
         SingularSolveError: no ridge up to a thousand times the configured one helps.

@@ -140,12 +140,13 @@ class Representation:
             largest: most landmarks of a plan.
             anew: whether to make one that no exploration plan looks at.
         """
+        if not anew and not self.learns and self._model is not None:
+            return self._model
         largest = min(largest, self._most)
-        if anew:
-            return LandmarkModel(self._buffer, self.points, largest=largest, fit=self._fit)
-        if self._model is None or self.learns:
-            self._model = LandmarkModel(self._buffer, self.points, largest=largest, fit=self._fit)
-        return self._model
+        model = LandmarkModel(self._buffer, self.points, largest=largest, fit=self._fit)
+        if not anew:
+            self._model = model
+        return model
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that training changes; not copied."""
@@ -398,16 +399,7 @@ def make_representation(
     generator: torch.Generator,
     rng: np.random.Generator,
 ) -> Representation:
-    """The representation that a run begins with.
-
-    Args:
-        world: of the run's buffer.
-        cover: what is to be covered.
-        config: resolved settings.
-        space: of the observations.
-        objects: the user's own ``kernel``, ``encoder`` and ``representation``.
-        generator: initial weights of an encoder.
-        rng: draws its batches.
+    """The representation that a run begins with; `objects` are the user's own.
 
     Raises:
         ConfigurationError: an encoder that does not fit the observations.
@@ -440,12 +432,7 @@ def suited(latest: Representation, world: World, cover: Cover, space: Any) -> Re
 
 
 def _network(config: RoverConfig, space: gym.Space[Any], generator: torch.Generator) -> Encoder:
-    """The encoder that a configuration trains on a space.
-
-    Raises:
-        ConfigurationError: a dtype that encoders do not take, or a setting that has no meaning
-            for this kind of encoder.
-    """
+    """The encoder that a configuration trains on a space."""
     assert config.encoder != "custom"
     network = encoder_config(
         space,
@@ -460,9 +447,8 @@ def _network(config: RoverConfig, space: gym.Space[Any], generator: torch.Genera
 
 def _scale_config(space: gym.Space[Any]) -> EncoderConfig:
     """The encoder of vectors that are only scaled, by their bounds where they have any."""
-    encoder = encoder_config(space, kind="scale")
+    encoder, unbounded = encoder_config(space, kind="scale"), _unbounded_dimensions(space)
     low, high = np.array(encoder.low), np.array(encoder.high)
-    unbounded = _unbounded_dimensions(space)
     low[unbounded], high[unbounded] = -1.0, 1.0
     return encoder.model_copy(update={"low": tuple(low.tolist()), "high": tuple(high.tolist())})
 

@@ -83,11 +83,6 @@ class CoverageRun(Agent[RoverConfig]):
     def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
         """A policy of all transitions; `anew`: on landmarks that no exploration plan looks at."""
 
-    @property
-    def _has_contexts(self) -> bool:
-        """True if each episode is explored on a graph of its own."""
-        return self.world.chosen == "contexts"
-
     def _suit(self) -> None:
         """Choose the representation and the explorer for the kind of world that the data shows."""
         world, space = self.world, self.spaces.observation
@@ -112,7 +107,7 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _renew_policy(self) -> None:
         """Plan a policy to follow, unless it is as new as the last update or knows all pairs."""
-        if self._planned_at >= self.measures.latest.get("step", 0) or self._has_contexts:
+        if self._planned_at >= self.measures.latest.get("step", 0) or self.world.has_contexts:
             return
         warm, world = self._warm_start, self.world
         is_certain = world.kind == "states" and world.counts.is_certain
@@ -162,7 +157,8 @@ class CoverageRun(Agent[RoverConfig]):
         # of an even coverage: no judges of a policy that covers something else.
         config, is_exact = self.config, self.measures.evaluator is not None
         is_judged = config.cover is None if is_exact else config.target is None
-        if self.preset != "default" or not is_judged or self._has_contexts or _is_broken(record):
+        is_judged = is_judged and not self.world.has_contexts
+        if self.preset != "default" or not is_judged or _is_broken(record):
             return
         spread = self.measures.spread_of(record)
         if spread is not None and (self._best is None or spread > self._best[0]):
@@ -174,7 +170,8 @@ class CoverageRun(Agent[RoverConfig]):
         A run that is made longer goes on as if it had not been planned.
         """
         step, line = self.num_timesteps, self.measures.latest.get("step")
-        if line is None or self._has_contexts or not self._explores or self._planned_at == step:
+        explores = self._explores and not self.world.has_contexts
+        if line is None or not explores or self._planned_at == step:
             return None
         drawn = self._batch_rng.bit_generator.state
         policy, plan = self._plan(anew=line < step)
@@ -202,7 +199,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _figures(self) -> dict[str, Any]:
         names, latest = self.world.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names}
-        figures["contexts"] = self._has_contexts
+        figures["contexts"] = self.world.has_contexts
         if self._plan_figures is not None:
             figures["sink_mass"] = self._plan_figures["sink_mass"]
         return {**super()._figures(), **figures}
@@ -217,7 +214,7 @@ class CoverageRun(Agent[RoverConfig]):
 
         return {
             "representation": self._representation.state(),
-            "contexts": self._has_contexts,
+            "contexts": self.world.has_contexts,
             # Exploration values follow from the buffer, which they are learned from again.
             "policy": policy.content() if isinstance(policy, CoveragePolicy) else None,
             "best": None if best is None else (best[0], *stored(best[1])),
@@ -238,7 +235,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._final = None if final is None else self._stored(*final)
         self._planned_at, self._plan_figures = int(state["planned_at"]), None
         self._follow(self._uniform if state["policy"] is None else self._read(state["policy"]))
-        if self._has_contexts:
+        if self.world.has_contexts:
             self.measures.within_episodes = True
             explorer = cast(ContextExplorer, self._explorer)
             shape = self.buffer.observations.shape
