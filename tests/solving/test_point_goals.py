@@ -5,6 +5,7 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
+from lines import line
 from pushing import Pushing, pushing_buffer
 
 import rover
@@ -73,18 +74,9 @@ def policy(buffer) -> SampledPolicy:
     return policy
 
 
-def line(n: int = 4000) -> Buffer:
-    """A point on [0, 1] that two actions move by a hundredth."""
-    rng, buffer, x = np.random.default_rng(0), Buffer((1,), np.float64, 2), 0.5
-    row = buffer.observations.intern(np.array([x]))
-    buffer.add_start(row)
-    for step in range(n):
-        action = int(rng.random() < (step // 120) % 2)
-        x = float(np.clip(x + (2 * action - 1) * rng.uniform(0.009, 0.011), 0.0, 1.0))
-        reached = buffer.observations.intern(np.array([x]))
-        buffer.add(row, action, reached, False, False)
-        row = reached
-    return buffer
+@pytest.fixture(scope="module")
+def walk() -> Buffer:
+    return line(2000, np.random.default_rng(0))
 
 
 def chain() -> Buffer:
@@ -109,26 +101,26 @@ def test_goals_that_last_are_worth_every_step_in_them(stay):
 
 
 @pytest.mark.parametrize("stay", [True, False])
-def test_points_are_goals_on_landmarks(stay):
-    policy = rover.solve(line(), goal=PointGoal([0.9], columns=[0], radius=0.02), stay=stay)
+def test_points_are_goals_on_landmarks(walk, stay):
+    policy = rover.solve(walk, goal=PointGoal([0.9], columns=[0], radius=0.02), stay=stay)
     assert isinstance(policy, ValuePolicy)
     below, above = policy.probs(np.array([[0.6], [0.97]]))
     assert below[1] > 0.9
     assert above[0] > 0.9
     with pytest.raises(ConfigurationError, match=r"as near as .* times its radius"):
-        rover.solve(line(), goal=PointGoal([3.0], columns=[0], radius=0.02))
+        rover.solve(walk, goal=PointGoal([3.0], columns=[0], radius=0.02))
 
 
-def test_the_planner_is_the_one_that_is_asked_for():
+def test_the_planner_is_the_one_that_is_asked_for(walk):
     goal = PointGoal([0.9], columns=[0], radius=0.02)
-    assert isinstance(rover.solve(line(), goal=goal, planner="landmarks"), ValuePolicy)
-    assert isinstance(rover.solve(line(), goal=goal, planner="sampled"), SampledPolicy)
+    assert isinstance(rover.solve(walk, goal=goal, planner="landmarks"), ValuePolicy)
+    assert isinstance(rover.solve(walk, goal=goal, planner="sampled"), SampledPolicy)
     with pytest.raises(ConfigurationError, match="for goals that are points"):
-        rover.solve(line(), goal=lambda seen: seen[:, 0] > 0.9, planner="sampled")
+        rover.solve(walk, goal=lambda seen: seen[:, 0] > 0.9, planner="sampled")
     with pytest.raises(ConfigurationError, match="is for goals"):
-        rover.solve(line(), reward=lambda seen, *_: seen[:, 0], planner="sampled")
+        rover.solve(walk, reward=lambda seen, *_: seen[:, 0], planner="sampled")
     with pytest.raises(ConfigurationError, match="'landmarks' or 'sampled'"):
-        rover.solve(line(), goal=goal, planner="best")
+        rover.solve(walk, goal=goal, planner="best")
 
 
 def test_the_way_to_a_target_that_the_data_lacks_is_planned_to_zero():

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from lines import line
 from numpy.typing import NDArray
 
 import rover
 from rover.arrays import BoolArray, FloatArray, IntArray
-from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.solving.experience import Experience
 from rover.solving.refine import _best_plan, _Stage, _warn_if_worse
@@ -160,40 +160,19 @@ def test_simulated_returns_below_those_of_random_actions_are_warned_of() -> None
         _warn_if_worse(best, random)
 
 
-def line(rng: np.random.Generator, forced: float, wall: float = 1.0) -> Buffer:
-    """A point on [0, 1] that moves by 0.01, as its action says in a share of the steps only.
-
-    It does not pass a wall from the left.
-    """
-    buffer = Buffer((1,), np.float64, 2)
-    for _ in range(20):
-        x = rng.random()
-        row = buffer.observations.intern(np.array([x]))
-        buffer.add_start(row)
-        for step in range(100):
-            action = int(rng.random() < (step // 25) % 2)
-            sign = 2 * action - 1 if rng.random() < forced else rng.choice([-1.0, 1.0])
-            most = wall if x <= wall else 1.0
-            x = float(np.clip(x + sign * rng.uniform(0.009, 0.011), 0.0, most))
-            reached = buffer.observations.intern(np.array([x]))
-            buffer.add(row, action, reached, False, step == 99)
-            row = reached
-    return buffer
-
-
 def test_a_plan_that_is_not_simulated_says_so() -> None:
     def reward(_: FloatArray, __: NDArray[Any], reached: FloatArray) -> FloatArray:
         return (reached[:, 0] > 0.9).astype(float)
 
     with pytest.warns(RoverWarning, match=r"leaves \d\d% of the motion unexplained"):
-        rover.solve(line(np.random.default_rng(0), 0.0), reward, discount=0.9)
-    policy = rover.solve(line(np.random.default_rng(0), 1.0), reward, discount=0.9)
+        rover.solve(line(2000, np.random.default_rng(0), forced=0.0), reward, discount=0.9)
+    policy = rover.solve(line(2000, np.random.default_rng(0)), reward, discount=0.9)
     assert policy.probs(np.linspace(0.2, 0.8, 5)[:, None])[:, 1].min() > 0.99
 
 
 def test_contacts_are_simulated_where_they_were_met() -> None:
     """With the action that met them alone, and not far from them."""
-    buffer = line(np.random.default_rng(0), 1.0, wall=0.5)
+    buffer = line(2000, np.random.default_rng(0), wall=0.5)
     model = Experience.of(buffer).points().model
     assert model is not None
     dynamics = RefinedDynamics(model.buffer, model.points, model.dynamics)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lines import line
 
 import rover
 from rover.arrays import FloatArray, IntArray
@@ -40,22 +41,6 @@ def test_weights_are_a_mean_at_the_point(seed, width):
     assert float(mean.norm()) < 1e-3 + 0.1 * float(plain.norm())
 
 
-def drift_buffer(n: int, rng: np.random.Generator, noise: int = 0) -> Buffer:
-    """A point on [0, 1]: two actions move it by about ±0.01; further dimensions are noise."""
-    buffer, episodes = Buffer((1 + noise,), np.float32, 2), 20
-    for episode in range(episodes):
-        x = (episode + rng.random()) / episodes
-        row = buffer.observations.intern(np.r_[x, rng.random(noise)].astype(np.float32))
-        buffer.add_start(row)
-        for step in range(n // episodes):
-            action = int(rng.random() < (step // 25) % 2)  # long stretches in each direction
-            x = float(np.clip(x + (2 * action - 1) * rng.uniform(0.009, 0.011), 0.0, 1.0))
-            reached = buffer.observations.intern(np.r_[x, rng.random(noise)].astype(np.float32))
-            buffer.add(row, action, reached, False, step == n // episodes - 1)
-            row = reached
-    return buffer
-
-
 def test_a_plan_is_in_doubt_at_a_wall_alone():
     """Of two actions one is taken alike with the other as often as transitions contradict it."""
     rng, buffer = np.random.default_rng(0), Buffer((1,), np.float64, 2)
@@ -74,26 +59,16 @@ def test_a_plan_is_in_doubt_at_a_wall_alone():
     assert free[0] < 0.5 * wall[0]
     assert 0.02 < wall[0] < 0.5
     assert wall.sum() == pytest.approx(1.0)
-    assert (
-        0.0
-        <= float(policy.contact_probability.min())
-        <= float(policy.contact_probability.max())
-        <= 1.0
-    )
+    assert 0.0 <= policy.contact_probability.min() <= policy.contact_probability.max() <= 1.0
 
 
 @pytest.mark.parametrize("noise", [0, 2])
 def test_values_of_a_drift(noise):
     """The way up is the better the nearer it is to its end, and noise is left out."""
-    buffer = drift_buffer(4000, np.random.default_rng(0), noise)
+    buffer = line(2000, np.random.default_rng(0), noise=noise)
     assert net_points(buffer).projection.shape == (1 + noise, 1)
-    policy = rover.solve(
-        buffer,
-        lambda o, a, n: (n[:, 0] >= 0.9).astype(float),
-        goal=None,
-        discount=0.95,
-        sink_value=0.0,
-    )
+    reward = (buffer.observations.rows[buffer.successors, 0] >= 0.9).astype(float)
+    policy = rover.solve(buffer, reward, discount=0.9, sink_value=0.0)
     begin = np.concatenate([np.linspace(0.1, 0.8, 9)[:, None], np.full((9, noise), 0.5)], axis=1)
     assert (policy.probs(begin.astype(np.float32))[:, 1] > 0.99).all()
     assert (np.diff(policy.value(begin.astype(np.float32))) > 0.0).all()
@@ -284,7 +259,7 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
 
 
 def test_repeated_actions_add_up_rewards_and_ends():
-    buffer = drift_buffer(1000, np.random.default_rng(1))
+    buffer = line(1000, np.random.default_rng(1))
     rows, arrivals = net_points(buffer).rows_of(0.0), np.ones((2, 1), np.bool_)
     ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
     earned, remaining = rows.priced(ones, none, 0.9, by_arrival=arrivals)

@@ -87,13 +87,13 @@ def explored(n: int, covered: list[int] | None, seed: int) -> tuple[Buffer, Cont
 
 @pytest.fixture(scope="module")
 def run():
-    return explored(1200, [1], seed=0)
+    return explored(800, [1], seed=0)
 
 
 def test_the_box_is_pushed_far_more_often_than_by_chance(run):
     _, _, pushing = run
-    _, _, unnamed = explored(1200, None, seed=0)
-    _, _, by_chance = explored(1200, [0], seed=0)  # of the hand, which needs no contact
+    _, _, unnamed = explored(800, None, seed=0)
+    _, _, by_chance = explored(800, [0], seed=0)  # of the hand, which needs no contact
     assert by_chance < 0.1
     assert min(pushing, unnamed) > 0.2
 

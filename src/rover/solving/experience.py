@@ -133,13 +133,11 @@ class Experience(NamedTuple):
 
     def _points(self) -> Points:
         is_image = len(self.buffer.observations.shape) > 1
-        encoder = self._encoder() if is_image and not repeats(self.buffer) else None
-        if encoder is not None:
-            return net_points(self.buffer, encoder)
-        if not is_image and not self.world.repeats:
-            return net_points(self.buffer)
-        if not is_image or repeats(self.buffer):
+        if repeats(self.buffer) if is_image else self.world.repeats:
             return state_points(self.buffer)
+        encoder = self._encoder() if is_image else None
+        if encoder is not None or not is_image:
+            return net_points(self.buffer, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "
@@ -152,17 +150,12 @@ class Experience(NamedTuple):
     def _encoder(self) -> Encoder | None:
         """Representation of observations that are no vectors: the one that pretraining learned,
         else slow features of the pictures; None: there is neither."""
-        buffer, encoder = self.buffer, None
-        if isinstance(self.policy, CoveragePolicy):
-            encoder = self.policy.encoder
-        is_image = len(buffer.observations.shape) == 3 and buffer.observations.dtype == np.uint8
-        # Other agents return raw pixels, tens of thousands of numbers each.
-        has_learned = encoder is not None and encoder.config.kind not in (
-            "identity",
-            "scale",
-            "hashed",
-        )
-        if not is_image or has_learned:
+        buffer, shape = self.buffer, self.buffer.observations.shape
+        encoder = self.policy.encoder if isinstance(self.policy, CoveragePolicy) else None
+        if len(shape) != 3 or buffer.observations.dtype != np.uint8:
+            return encoder
+        # Other encoders return raw pixels, tens of thousands of numbers each.
+        if encoder is not None and encoder.config.kind not in ("identity", "scale", "hashed"):
             return encoder
         if len(buffer) < FIRST_UNITS or not lasts_a_lag(buffer):
             return None

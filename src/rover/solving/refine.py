@@ -37,39 +37,21 @@ from rover.world.net import Net, nearest, neighbourhood, sparse_rows
 from rover.world.points import MAX_SOLVED_LANDMARKS
 from rover.world.rows import iterate
 
-
-class _Refinement(NamedTuple):
-    """Settings of refinement by simulated rollouts.
-
-    Attributes:
-        rounds: of plans and rollouts, at most.
-        patience: rounds without progress after which landmarks become finer.
-        starts: of the rollouts.
-        last_discount: discount at which a rollout ends.
-        better: share of a return by which a plan must be better.
-        spread: share of an end that is spread over the landmarks near by.
-        finest: distance of landmarks.
-        tolerance: of value iteration.
-    """
-
-    rounds: int = 30
-    patience: int = 6
-    starts: int = 20
-    last_discount: float = 0.01
-    better: float = 0.01
-    spread: float = 0.1
-    finest: float = 0.1
-    tolerance: float = 1e-5
-
-
-_REFINEMENT = _Refinement()
+_ROUNDS = 30  # of plans and rollouts, at most
+_PATIENCE = 6  # rounds without progress after which landmarks become finer
+_STARTS = 20  # of the rollouts
+_LAST_DISCOUNT = 0.01  # at which a rollout ends
+_BETTER = 0.01  # share of a return by which a plan must be better
+_SPREAD = 0.1  # share of an end that is spread over the landmarks near by
+_FINEST = 0.1  # distance of landmarks
+_TOLERANCE = 1e-5  # of value iteration
 
 _MISSED, _MOST_MISSED = 0.02, 0.04
 """Unexplained share of refined dynamics from which on the plan that is not refined is simulated,
 too, and up to which any is: mazes leave 0.05, an inverted pendulum on its rail 0.01 to 0.03."""
 
 
-class Plan(NamedTuple):
+class _Plan(NamedTuple):
     """Values of p landmarks, and outcomes of repeated actions there.
 
     Attributes:
@@ -146,7 +128,7 @@ class _Stage:
 
     def is_best(self, value: float) -> bool:
         """True for the best possible return of simulated rollouts."""
-        return bool(value >= (1.0 - _REFINEMENT.last_discount) * self._most > 0.0)
+        return bool(value >= (1.0 - _LAST_DISCOUNT) * self._most > 0.0)
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
         """The transition that arrived nearest to each point (m, n, d), and ended alike, (m, n)."""
@@ -166,8 +148,8 @@ class _Stage:
     def look(
         self, points: FloatArray, action_repeat: int
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Ends (n, A, d), rewards earned and remaining shares (n, A), as of :class:`Plan`, of every
-        action, repeated, at points (n, d)."""
+        """Ends (n, A, d), rewards earned and remaining shares (n, A), as of a plan, of repeated
+        actions at points (n, d)."""
         where = points[None]
         shape = self._dynamics.n_actions, len(points)
         earned, remaining = np.zeros(shape), np.ones(shape)
@@ -177,7 +159,7 @@ class _Stage:
             earned, remaining = earned + remaining * reward, remaining * onward
         return np.swapaxes(where, 0, 1), earned.T, remaining.T
 
-    def plan(self, landmarks: FloatArray, action_repeat: int, before: Plan | None = None) -> Plan:
+    def plan(self, landmarks: FloatArray, action_repeat: int, before: _Plan | None = None) -> _Plan:
         """The optimal plan on new landmarks (p, d) together with a plan's before it, whose values
         are the first guess."""
         new: tuple[FloatArray, ...] = landmarks, *self.look(landmarks, action_repeat)
@@ -189,15 +171,13 @@ class _Stage:
         reached = ends.reshape(-1, landmarks.shape[1])
         index, distance, offset = neighbourhood(KDTree(landmarks), reached, NEIGHBOURS)
         exact, spread = interpolation_weights(distance, offset), gaussian_weights(distance)
-        onward = sparse_rows(
-            index, (1.0 - _REFINEMENT.spread) * exact + _REFINEMENT.spread * spread, len(begin)
-        )
+        onward = sparse_rows(index, (1.0 - _SPREAD) * exact + _SPREAD * spread, len(begin))
 
         def backup(states: FloatArray) -> FloatArray:
             return np.asarray(earned + remaining * (onward @ states).reshape(remaining.shape))
 
-        values = iterate(backup, begin, tolerance=_REFINEMENT.tolerance).states
-        return Plan(landmarks, ends, earned, remaining, values)
+        values = iterate(backup, begin, tolerance=_TOLERANCE).states
+        return _Plan(landmarks, ends, earned, remaining, values)
 
     def simulate(
         self, policy: ValuePolicy | None, starts: FloatArray, rng: np.random.Generator
@@ -208,7 +188,7 @@ class _Stage:
         """
         points, passed, numbers = starts, [starts], np.arange(len(starts))
         returns, left, alive = np.zeros(len(starts)), 1.0, np.ones(len(starts))
-        while left > _REFINEMENT.last_discount and len(points):
+        while left > _LAST_DISCOUNT and len(points):
             logits = np.zeros((len(points), self._dynamics.n_actions))
             if policy is not None:
                 logits = policy.logits_from_regressors(torch.from_numpy(points)).numpy()
@@ -236,7 +216,7 @@ def _best_plan(
     starts: FloatArray,
     rng: np.random.Generator,
     least: float = -math.inf,
-) -> tuple[Plan, FloatArray]:
+) -> tuple[_Plan, FloatArray]:
     """The plan with the best simulated returns (k,) in a sequence of refinements, and these.
 
     They end when the best possible is reached, or nothing better was found for a while.
@@ -250,23 +230,23 @@ def _best_plan(
         least: return that a plan must exceed for planning to go on.
     """
     new = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS).landmarks
-    plan: Plan | None = None
-    best: tuple[Plan, FloatArray] | None = None
+    plan: _Plan | None = None
+    best: tuple[_Plan, FloatArray] | None = None
     since, spacing = 0, SPACING
-    for _ in range(_REFINEMENT.rounds):
+    for _ in range(_ROUNDS):
         plan = stage.plan(new, action_repeat, plan)
         returns, passed = stage.simulate(plan.policy(), starts, rng)
         value = float(returns.mean())
         since += 1
         if value > least:
-            least, since = value + _REFINEMENT.better * abs(value), 0
+            least, since = value + _BETTER * abs(value), 0
         if best is None or value > best[1].mean():
             best = plan, returns
         apart = nearest(KDTree(plan.landmarks), passed, 1)[0][:, 0]
-        if since == _REFINEMENT.patience or apart.max() <= spacing:
+        if since == _PATIENCE or apart.max() <= spacing:
             since, spacing = 0, spacing / 2.0
         new = Net.over(passed[apart > spacing], spacing).landmarks
-        is_done = stage.is_best(best[1].mean()) or spacing < _REFINEMENT.finest
+        is_done = stage.is_best(best[1].mean()) or spacing < _FINEST
         if is_done or not 0 < len(new) <= 2 * MAX_SOLVED_LANDMARKS - len(plan.landmarks):
             break
     assert best is not None
@@ -324,7 +304,7 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
 
 def _refined_plan(
     dynamics: RefinedDynamics, task: Tasks, settings: PlanSettings, *, other: ValuePolicy | None
-) -> Plan | None:
+) -> _Plan | None:
     """The best plan for one reward, with actions repeated for three steps or one.
 
     Args:
@@ -343,11 +323,11 @@ def _refined_plan(
         sink_value=float(settings.sink_values(task.rewards)[0]),
     )
     starts = dynamics.points(dynamics.buffer.starts()[0])
-    starts = starts[np.linspace(0, len(starts) - 1, _REFINEMENT.starts).astype(np.int64)]
+    starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
     plan, returns = _best_plan(stage, ACTION_REPEAT, dynamics.begins, starts, rng)
     if stage.is_best(returns.mean()):
         return plan
-    least = returns.mean() + _REFINEMENT.better * abs(returns.mean())
+    least = returns.mean() + _BETTER * abs(returns.mean())
     shorter, its_returns = _best_plan(stage, 1, dynamics.begins, starts, rng, least)
     if its_returns.mean() > least:
         plan, returns = shorter, its_returns

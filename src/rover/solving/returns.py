@@ -151,20 +151,13 @@ def warn_if_worse_than_random(policy: Policy, env: gym.Env[Any, Any]) -> None:
 
 def _sampled_returns(env: gym.Env[Any, Any], probs: Probs) -> list[float]:
     """Returns of episodes of about a thousand steps together, three at least, each within 333."""
-    known: dict[bytes, NDArray[np.float64]] = {}  # episodes repeat some of their observations
-    rng = np.random.default_rng(_SEED)
+    rng, returns, n_steps = np.random.default_rng(_SEED), list[float](), 0
 
     def act(observation: NDArray[Any]) -> int:
-        key = observation.tobytes()
-        if key not in known:
-            known[key] = probs(observation[None])[0].cumsum()
-        return draw(known[key], rng)
+        return draw(probs(observation[None])[0].cumsum(), rng)
 
-    returns: list[float] = []
-    n_steps = 0
-    for earned, steps, _ in played_episodes(
-        env, lambda _: act, seed=_SEED, longest=_STEPS // _FEWEST_EPISODES
-    ):
+    longest = _STEPS // _FEWEST_EPISODES
+    for earned, steps, _ in played_episodes(env, lambda _: act, seed=_SEED, longest=longest):
         returns.append(earned)
         n_steps += steps
         if len(returns) == _EPISODES or (n_steps >= _STEPS and len(returns) >= _FEWEST_EPISODES):
