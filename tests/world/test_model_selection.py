@@ -168,6 +168,6 @@ def test_models_of_all_transitions_are_made_once_until_there_are_more():
 
     assert [world.part("length", make), world.part("length", make)] == [100, 100]
     assert world.part(("length", 2), make) == 100
-    buffer.add(0, 0, 0, False, False)
+    buffer.add(0, 0, 0, False, False, reward=0.0)
     assert world.part("length", make) == 101
     assert made == [100, 100, 101]
