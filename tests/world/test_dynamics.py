@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
 from rover.world.dynamics import (
+    _CELL_WIDTH,
     _PRIOR,
-    _REACH,
     ACTION_REPEAT,
     DynamicsModel,
     Invariants,
@@ -152,7 +152,7 @@ def test_noise_is_not_corrected(noise):
     errors = ends - begins - model.smooth(begins, actions)
     missed = 0.0
     for row in rows:
-        near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / _REACH**2)
+        near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / _CELL_WIDTH**2)
         near *= (actions == actions[row]) & (rows != row)
         corrected = near @ errors / (near.sum() + _PRIOR)
         missed += ((errors[row] - corrected) ** 2).sum()

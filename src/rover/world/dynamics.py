@@ -45,7 +45,7 @@ MOST_UNEXPLAINED = 0.1
 Moves = Callable[[slice], tuple[FloatArray, IntArray, FloatArray]]
 """From rows of a buffer to points (n, d), actions (n,) and changes (n, d), all in units of time."""
 
-_REACH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
+_CELL_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
 
 
 class Invariants:
@@ -280,7 +280,7 @@ class DynamicsModel(Dynamics):
         for action, cell in enumerate(tried):
             begin, taken = begins[cell, action], np.minimum(counts[cell, action], _MOST_COUNTED)
             predicted = self._displacements.predict(begin, slice(action, action + 1))[0]
-            x = begin.T / _REACH
+            x = begin.T / _CELL_WIDTH
             own = np.log(taken) - 0.5 * (x**2).sum(axis=0)
             cells[action, :, : len(cell)] = np.concatenate([x, np.ones_like(own)[None], own[None]])
             missed = changes[cell, action] - predicted
@@ -323,7 +323,7 @@ class DynamicsModel(Dynamics):
         # −½ |x − x_k|² + log min(n_k, 4) as one product, which is far cheaper than its parts.
         count, n, d = points.shape
         each = np.empty((count, n, d + 2))
-        np.divide(points, _REACH, out=each[:, :, :d])
+        np.divide(points, _CELL_WIDTH, out=each[:, :, :d])
         np.multiply(-0.5, (each[:, :, :d] ** 2).sum(axis=2), out=each[:, :, d])
         each[:, :, d + 1] = 1.0
         # Products with what underflows take ten times as long.
