@@ -186,15 +186,16 @@ def test_pictures_that_change_are_recognised_and_those_too_large_refused():
 
 def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path):
     def make(folder: str) -> Rover:
-        return Rover(rooms(), seed=3, run_dir=tmp_path / folder, checkpoint_every=200, **SELDOM)
+        env = rooms(horizon=30)
+        return Rover(env, seed=3, run_dir=tmp_path / folder, checkpoint_every=200, **SELDOM)
 
-    # Random starts look like nothing else at first; what repeats tells by step 2,000.
+    # Random starts look like nothing else at first; what repeats tells by step 1,000.
     with pytest.warns(RoverWarning, match="explored on a graph of its own"):
-        whole = make("whole").learn(2600)
+        whole = make("whole").learn(1600)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        make("parts").learn(2600, callback=lambda record: record["step"] < 2300)
-        resumed = Rover.resume(tmp_path / "parts", env=rooms()).finish()
+        make("parts").learn(1600, callback=lambda record: record["step"] < 1400)
+        resumed = Rover.resume(tmp_path / "parts", env=rooms(horizon=30)).finish()
     assert whole.summary()["contexts"] is True
     assert np.array_equal(whole.buffer.actions, resumed.buffer.actions)
     policies = [load_policy(tmp_path / name / "policy.safetensors") for name in ("whole", "parts")]

@@ -165,14 +165,6 @@ def test_the_first_policy(first, steps):
     assert lines == steps
 
 
-def test_policies_become_rarer_as_the_data_grows():
-    lines: list[int] = []
-    quick = {"policy_every": 10, "mirror_steps": 3, "evaluation_episodes": 2}
-    agent = Rover("rover/Corridor-v0", policy_share=0.25, **quick)
-    agent.learn(130, callback=lambda line: lines.append(line["step"]) is None)
-    assert lines == [10, 20, 30, 40, 50, 60, 70, 80, 100, 120]
-
-
 @given(
     st.integers(1, 60),
     st.sampled_from([0.0, 0.02, 0.1, 0.25, 0.5]),

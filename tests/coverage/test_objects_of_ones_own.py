@@ -168,20 +168,6 @@ def test_a_net_prices_novelty_by_what_is_covered(cover):
     assert first > 1.5 * second, (first, second)
 
 
-def test_a_run_with_a_function_resumes_in_the_same_bits(tmp_path):
-    def begin(folder: Path) -> Rover:
-        settings = {"checkpoint_every": 50, "mirror_steps": 5, "evaluation_episodes": 2}
-        return Rover(Walk(), seed=1, run_dir=folder, cover=lambda rows: rows[:, 1:2], **settings)
-
-    begin(tmp_path / "whole").learn(150)
-    begin(tmp_path / "stopped").learn(150, callback=lambda record: record["step"] < 100)
-    with pytest.raises(ConfigurationError, match="cover='custom' stands for"):
-        Rover.resume(tmp_path / "stopped", env=Walk())
-    Rover.resume(tmp_path / "stopped", env=Walk(), cover=lambda rows: rows[:, 1:2]).finish()
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert_same(tmp_path / "whole", tmp_path / "stopped", name)
-
-
 @pytest.mark.parametrize(
     ("env", "cover", "message"),
     [

@@ -15,7 +15,7 @@ from rover.errors import ConfigurationError
 from rover.training.config import AgentConfig
 
 DEFAULT_BANDWIDTH = 0.1
-UNBOUNDED = 1e6
+_UNBOUNDED = 1e6
 """Bounds of an observation that are as good as infinite."""
 
 _SMALL_VECTOR, _PHYSICAL_VECTOR, _SMALL_UNIT_VECTOR = 64, 128, 8
@@ -320,7 +320,7 @@ def is_physical(space: spaces.Space[Any]) -> bool:
         return False
     if (space.low == 0.0).all() and (space.high == 1.0).all():
         return space.shape[0] <= _SMALL_UNIT_VECTOR
-    is_bounded = bool((np.maximum(np.abs(space.low), np.abs(space.high)) <= UNBOUNDED).all())
+    is_bounded = bool((np.maximum(np.abs(space.low), np.abs(space.high)) <= _UNBOUNDED).all())
     return space.shape[0] <= (_SMALL_VECTOR if is_bounded else _PHYSICAL_VECTOR)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.arrays import FloatArray, IntArray
-from rover.coverage.config import DEFAULT_BANDWIDTH, UNBOUNDED, RoverConfig, is_physical
+from rover.coverage.config import DEFAULT_BANDWIDTH, RoverConfig, is_physical
 from rover.coverage.cover import Cover
 from rover.coverage.images import ImageFeatures
 from rover.data import draw_transitions
@@ -27,7 +27,6 @@ from rover.features import (
     ActionPredictor,
     AdamW,
     Encoder,
-    EncoderConfig,
     RepresentationLoss,
     as_tensor,
     check_collapse,
@@ -185,25 +184,26 @@ class Scaled(Representation):
     def __init__(
         self, world: World, cover: Cover, space: gym.Space[Any], kernel: Kernel | None = None
     ) -> None:
-        encoder = make_encoder(_scale_config(space), torch.Generator())
-        self._unbounded = _unbounded_dimensions(space)
+        size = math.prod(space.shape or ())
+        units = {"low": (-1.0,) * size, "high": (1.0,) * size}  # until there is data
+        network = encoder_config(space, kind="scale").model_copy(update=units)
+        encoder = make_encoder(network, torch.Generator())
         super().__init__(world, cover, encoder, Interpolation() if kernel is None else kernel)
 
     def train(self) -> dict[str, float]:
         """Take the units from the data."""
-        buffer, at = self._buffer, self._unbounded
+        buffer = self._buffer
         if len(buffer) < FIRST_UNITS or self.plans_on == "landmarks":
             return {}
         values = buffer.observations.rows.astype(np.float64)
         low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
         if self._world.kind == "landmarks":  # with a kernel
-            at = np.arange(len(low))
             points, ends = values[buffer.inputs], values[buffer.successors]
             units = DENSITY_WIDTH * time_units(points, ends, buffer.previous, COVERAGE_LAG)
             width = np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * width)
         buffers = dict(self.encoder.named_buffers())
-        buffers["low"][at] = torch.from_numpy(low[at])
-        buffers["width"][at] = torch.from_numpy(width[at])
+        buffers["low"].copy_(torch.from_numpy(low))
+        buffers["width"].copy_(torch.from_numpy(width))
         self.forget()
         return {}
 
@@ -443,18 +443,3 @@ def _network(config: RoverConfig, space: gym.Space[Any], generator: torch.Genera
     )
     gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
     return make_encoder(network, generator, gain=gain)
-
-
-def _scale_config(space: gym.Space[Any]) -> EncoderConfig:
-    """The encoder of vectors that are only scaled, by their bounds where they have any."""
-    encoder, unbounded = encoder_config(space, kind="scale"), _unbounded_dimensions(space)
-    low, high = np.array(encoder.low), np.array(encoder.high)
-    low[unbounded], high[unbounded] = -1.0, 1.0
-    return encoder.model_copy(update={"low": tuple(low.tolist()), "high": tuple(high.tolist())})
-
-
-def _unbounded_dimensions(space: gym.Space[Any]) -> IntArray:
-    """Dimensions of a Box whose bounds are infinite, or as good as."""
-    assert isinstance(space, gym.spaces.Box)
-    bounds = np.abs(np.stack([space.low, space.high]).astype(np.float64)).reshape(2, -1)
-    return np.flatnonzero((bounds > UNBOUNDED).any(axis=0))
