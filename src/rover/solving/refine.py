@@ -30,7 +30,7 @@ from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.policies import ValuePolicy
 from rover.solving.experience import Experience
 from rover.solving.tasks import Tasks
-from rover.solving.values import PlanSettings, planned_policy, policy_of
+from rover.solving.values import PlanSettings, planned_policy
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
@@ -270,7 +270,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
     if dynamics is not None:
         plan = _refined_plan(dynamics, task, settings, other=policy)
         if plan is not None:
-            return policy_of(plan.tables(), experience, task, settings)
+            return planned_policy(experience, task, settings, plan.tables())
     assert policy is not None
     if missed > 0.0:
         warnings.warn(

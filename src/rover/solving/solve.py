@@ -18,7 +18,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.policies import ContextPolicy, PointGoals, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.refine import refined_policy
-from rover.solving.tasks import GOAL_RADIUS, Goal, Reward, as_point, goal_tasks, reward_task
+from rover.solving.tasks import GOAL_RADIUS, Goal, PointGoal, Reward, goal_tasks, reward_task
 from rover.solving.values import PlanSettings, planned_policy
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.model_selection import has_metric
@@ -246,7 +246,7 @@ def _as_numbers(
 ) -> tuple[FloatArray, FloatArray] | None:
     """Target and factors (d,) of a goal that is a point or an observation; None of others."""
     shape = experience.buffer.observations.shape
-    point = as_point(goal, experience.env, shape)
+    point = PointGoal.of(goal, experience.env, shape)
     target, factors = np.zeros(shape), np.zeros(shape)
     if point is not None:
         columns = list(point.columns)

@@ -49,6 +49,33 @@ class PointGoal:
     columns: Sequence[int]
     radius: float
 
+    @staticmethod
+    def of(goal: Any, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) -> PointGoal | None:
+        """A goal of any form, among observations of a shape, as a point: one that is given as one,
+        or a desired goal of a goal environment; None of others.
+
+        Raises:
+            ConfigurationError: a point that is not one of observation vectors of this shape.
+            NonFiniteError: a target that is not finite.
+        """
+        view = GoalObservation.within(env)
+        if view is not None and isinstance(goal, np.ndarray):
+            part = (len(view.achieved),)
+            is_part = goal.shape == part != shape
+            goal = PointGoal(goal, view.achieved, view.goal_radius) if is_part else goal
+        if not isinstance(goal, PointGoal):
+            return None
+        places, target = np.asarray(goal.columns), np.asarray(goal.target, np.float64)
+        fits = len(shape) == 1 and target.shape == places.shape == (places.size,) != (0,)
+        if not (fits and ((places >= 0) & (places < shape[0])).all() and goal.radius > 0.0):
+            raise ConfigurationError(
+                f"{goal!r} is no point among observations of shape {shape}: give as many numbers "
+                "as columns, columns of a vector, and a radius > 0"
+            )
+        if not np.isfinite(target).all():
+            raise NonFiniteError("a goal must be finite")
+        return goal
+
     def distances(self, observations: NDArray[Any]) -> FloatArray:
         """Distances (n,) of observations (n, d), in units of the radius."""
         part = observations[:, list(self.columns)].astype(np.float64)
@@ -214,7 +241,7 @@ class _GoalFinder:
             ConfigurationError: of no known form.
             NonFiniteError: it is not finite.
         """
-        point = as_point(goal, self._env, self._table.shape[1:])
+        point = PointGoal.of(goal, self._env, self._table.shape[1:])
         passing, near = self._passing(None), ""
         if point is not None or callable(goal):
             name = getattr(goal, "__name__", "goal")
@@ -296,38 +323,6 @@ class _GoalFinder:
     def _row(self) -> dict[bytes, int]:
         """The row of each observation of the table, by its bytes."""
         return {row.tobytes(): index for index, row in enumerate(self._table)}
-
-
-def as_point(goal: Goal, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) -> PointGoal | None:
-    """A goal as a point: one that is given as one, or a desired goal of a goal environment; None
-    of others.
-
-    Args:
-        goal: of any form.
-        env: the environment, or None.
-        shape: of observations.
-
-    Raises:
-        ConfigurationError: a point that is not one of observation vectors of this shape.
-        NonFiniteError: a target that is not finite.
-    """
-    view = GoalObservation.within(env)
-    if view is not None and isinstance(goal, np.ndarray):
-        part = (len(view.achieved),)
-        is_part = goal.shape == part != shape
-        goal = PointGoal(goal, view.achieved, view.goal_radius) if is_part else goal
-    if not isinstance(goal, PointGoal):
-        return None
-    places, target = np.asarray(goal.columns), np.asarray(goal.target, np.float64)
-    fits = len(shape) == 1 and target.shape == places.shape == (places.size,) and places.size > 0
-    if not (fits and ((places >= 0) & (places < shape[0])).all() and goal.radius > 0.0):
-        raise ConfigurationError(
-            f"{goal!r} is no point among observations of shape {shape}: give as many numbers as "
-            "columns, columns of a vector, and a radius > 0"
-        )
-    if not np.isfinite(target).all():
-        raise NonFiniteError("a goal must be finite")
-    return goal
 
 
 def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> BoolArray:

@@ -54,22 +54,26 @@ class PlanSettings(NamedTuple):
         return np.asarray(np.minimum(rewards.min(axis=0), 0.0) / (1.0 - self.discount))
 
 
-def planned_policy(experience: Experience, tasks: Tasks, settings: PlanSettings) -> ValuePolicy:
-    """The best policies of tasks on the transitions of an experience, one for each."""
-    points = experience.points()
-    # Goals are what rows lead to; other tasks end with transitions.
-    ends = tasks.ends[:, 0] if tasks.goals is None else None
-    rows, by_arrival = experience.rows(settings.ridge, ends), _by_arrival(points, tasks)
-    return policy_of(
-        _optimal_tables(rows, tasks, settings, by_arrival), experience, tasks, settings
-    )
-
-
-def policy_of(
-    tables: dict[str, FloatArray], experience: Experience, tasks: Tasks, settings: PlanSettings
+def planned_policy(
+    experience: Experience,
+    tasks: Tasks,
+    settings: PlanSettings,
+    tables: dict[str, FloatArray] | None = None,
 ) -> ValuePolicy:
-    """The policy of planned tables."""
+    """The best policies of tasks on the transitions of an experience, one for each.
+
+    Args:
+        experience: the transitions.
+        tasks: K of them.
+        settings: of the plan.
+        tables: of a plan that is made; None: they are found by value iteration.
+    """
     points = experience.points()
+    if tables is None:
+        # Goals are what rows lead to; other tasks end with transitions.
+        ends = tasks.ends[:, 0] if tasks.goals is None else None
+        rows = experience.rows(settings.ridge, ends)
+        tables = _optimal_tables(rows, tasks, settings, _by_arrival(points, tasks))
     own = {
         "projection": points.projection,
         "sink_values": settings.sink_values(tasks.rewards),

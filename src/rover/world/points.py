@@ -184,24 +184,22 @@ def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
 def _with_nearest(points: FloatArray, rows: Rows) -> Rows:
     """Rows of states at points (m, z) in which an untried pair has the nearest tried pair's row,
     and a larger sink."""
-    size, n_actions = len(points), len(rows.sink) // len(points)
-    tried = (rows.sink < 1.0).reshape(size, n_actions)
-    source, sink = np.arange(tried.size).reshape(tried.shape), rows.sink.reshape(tried.shape).copy()
+    n_actions = len(rows.sink) // len(points)
+    source, sinks = np.arange(len(rows.sink)), rows.sink.copy()
     for action in range(n_actions):
-        known, unknown = np.flatnonzero(tried[:, action]), np.flatnonzero(~tried[:, action])
-        if not (len(known) and len(unknown)):
-            continue
-        distance, index = nearest(KDTree(points[known]), points[unknown], 1)
-        support = support_of(distance[:, 0])
-        source[unknown, action] = source[known[index[:, 0]], action]
-        sink[unknown, action] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
+        pairs = source[action::n_actions]
+        is_known = rows.sink[action::n_actions] < 1.0
+        if is_known.any() and not is_known.all():
+            distance, index = nearest(KDTree(points[is_known]), points[~is_known], 1)
+            unknown, support = pairs[~is_known], support_of(distance[:, 0])
+            sinks[unknown] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
+            source[unknown] = pairs[is_known][index[:, 0]]
     assert rows.shares is not None
-    pairs, sinks = source.ravel(), sink.ravel()
-    kept = diags_array((1.0 - sinks) / np.maximum(1.0 - rows.sink[pairs], 1e-300))
+    kept = diags_array((1.0 - sinks) / np.maximum(1.0 - rows.sink[source], 1e-300))
     return replace(
         rows,
-        onward=csr_array(kept @ rows.onward[pairs]),
-        ended=csr_array(kept @ rows.ended[pairs]),
+        onward=csr_array(kept @ rows.onward[source]),
+        ended=csr_array(kept @ rows.ended[source]),
         sink=sinks,
-        shares=rows.shares[pairs],
+        shares=rows.shares[source],
     )
