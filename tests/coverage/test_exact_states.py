@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover import Rover, load_policy
-from rover.coverage.improve import landmark_planning_model
+from rover.coverage.improve import PlanningModel
 from rover.operators import Interpolation, Objective, solve_occupancy
 from rover.policies import CoveragePolicy
 from rover.transitions import merge_transitions
@@ -88,7 +88,7 @@ def test_the_net_is_finer_where_the_dynamics_model_explains_the_motion(car, monk
 def test_a_policy_on_landmarks_is_what_was_planned_there(car):
     seen = car._representation
     encoder = seen.policy_parts()[0]
-    model, encoder = landmark_planning_model(seen.landmarks(40), encoder, car._cover, most=40)
+    model, encoder = PlanningModel.of_landmarks(seen.landmarks(40), encoder, car._cover, most=40)
     values = torch.from_numpy(np.random.default_rng(0).normal(size=len(model.anchors)))
     wanted = model.operator.action_values(values)[: len(model.basis)]
     policy = CoveragePolicy(encoder, Interpolation(), model.basis, model.coefficients(values))

@@ -12,14 +12,8 @@ from typing import Any
 
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.explore import LandmarkExplorer
-from rover.coverage.improve import (
-    Improvement,
-    PlanningModel,
-    improve,
-    landmark_planning_model,
-    state_planning_model,
-)
-from rover.coverage.published import kernel_planning_model, tamed
+from rover.coverage.improve import Improvement, PlanningModel, improve
+from rover.coverage.published import kernel_planning_model
 from rover.coverage.run import CoverageRun
 from rover.features import Encoder
 from rover.policies import CoveragePolicy
@@ -122,9 +116,9 @@ class Rover(CoverageRun):
             return kernel_planning_model(seen, cover, config, buffer, rng, growth=growth), encoder
         if seen.plans_on == "landmarks":
             landmarks = seen.landmarks(config.n_landmarks, anew=anew)
-            return landmark_planning_model(landmarks, encoder, cover, most=config.n_landmarks)
+            return PlanningModel.of_landmarks(landmarks, encoder, cover, most=config.n_landmarks)
         counts = self.world.counts
-        return state_planning_model(counts, seen.features(), config, cover, buffer), encoder
+        return PlanningModel.of_states(counts, seen.features(), config, cover, buffer), encoder
 
     # improve
 
@@ -139,8 +133,3 @@ class Rover(CoverageRun):
             plan = improve(model, self._warm_start, self.config, step=step, is_exploring=explores)
         kernel, epsilon = self._representation.kernel, self.config.policy_epsilon
         return CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon), plan
-
-    def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
-        if self._representation.plans_on == "kernel":
-            return tamed(self._improve, step=self.num_timesteps)
-        return self._improve(anew=anew)

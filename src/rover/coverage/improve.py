@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -88,68 +88,68 @@ class PlanningModel:
     on_landmarks: bool = False
     is_comparable: bool = True
 
+    @classmethod
+    def of_states(
+        cls, counts: Counts, basis: Tensor, config: RoverConfig, cover: Cover, buffer: Buffer
+    ) -> Self:
+        """The planning model of states with features (N, z), which share nothing: rows of relative
+        frequencies."""
+        assert config.ridge is not None
+        # λ / (n + λ) of what n tries leave open
+        ridge = max(config.ridge, _OUTCOME_RIDGE * counts.outcome_variance)
+        states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
+        groups = cover.groups()
+        start = np.bincount(states, weights, minlength=len(groups)).astype(np.float64)
+        rows, everything = replace(counts.rows(ridge=ridge), start=start), np.arange(len(groups))
+        model = cls._of_rows(rows, basis, groups, cover.target(groups, everything, everything))
+        return replace(model, n_pairs=counts.n_pairs, varies=counts.outcome_variance > 0.0)
 
-def state_planning_model(
-    counts: Counts, basis: Tensor, config: RoverConfig, cover: Cover, buffer: Buffer
-) -> PlanningModel:
-    """The planning model of states with features (N, z), which share nothing: rows of relative
-    frequencies."""
-    assert config.ridge is not None
-    # λ / (n + λ) of what n tries leave open
-    ridge = max(config.ridge, _OUTCOME_RIDGE * counts.outcome_variance)
-    states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
-    groups = cover.groups()
-    start = np.bincount(states, weights, minlength=len(groups)).astype(np.float64)
-    rows, everything = replace(counts.rows(ridge=ridge), start=start), np.arange(len(groups))
-    model = _on_rows(rows, basis, groups, cover.target(groups, everything, everything))
-    return replace(model, n_pairs=counts.n_pairs, varies=counts.outcome_variance > 0.0)
+    @classmethod
+    def of_landmarks(
+        cls, model: LandmarkModel, encoder: Encoder, cover: Cover, *, most: int
+    ) -> tuple[Self, Encoder]:
+        """The planning model of landmarks, and the encoder in their units.
 
+        Args:
+            model: of all transitions, to which it is fitted.
+            encoder: of the features that landmarks lie in.
+            cover: the target distribution.
+            most: landmarks; more where the dynamics model explains almost all motion.
+        """
+        model.fit(repeats_noise=False)
+        if model.dynamics.unexplained <= MOST_UNEXPLAINED:
+            most = round(_FINER * most)
+        rows = model.rows(most)
+        assert rows.landmarks is not None
+        groups, target = model.coverage_groups(rows.landmarks), None
+        if cover.has_target:
+            some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
+            owner = nearest(rows.tree, model.points(some), 1)[1][:, 0]
+            target = cover.target(groups, some, owner)
+        seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
+        kept = model.kept[seen]
+        units = np.full(encoder.feature_dim, np.inf)  # of noise
+        units[kept] = model.scale[seen]
+        basis = torch.zeros(len(rows.landmarks), encoder.feature_dim, dtype=torch.float64)
+        basis[:, kept] = torch.from_numpy(rows.landmarks[:, seen])
+        planned = cls._of_rows(rows, basis, groups, target)
+        planned = replace(planned, n_pairs=model.n_pairs, on_landmarks=True)
+        return planned, encoder.in_units(units)
 
-def landmark_planning_model(
-    model: LandmarkModel, encoder: Encoder, cover: Cover, *, most: int
-) -> tuple[PlanningModel, Encoder]:
-    """The planning model of landmarks, and the encoder in their units.
-
-    Args:
-        model: of all transitions, to which it is fitted.
-        encoder: of the features that landmarks lie in.
-        cover: the target distribution.
-        most: landmarks; more where the dynamics model explains almost all motion.
-    """
-    model.fit(repeats_noise=False)
-    if model.dynamics.unexplained <= MOST_UNEXPLAINED:
-        most = round(_FINER * most)
-    rows = model.rows(most)
-    assert rows.landmarks is not None
-    groups, target = model.coverage_groups(rows.landmarks), None
-    if cover.has_target:
-        some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
-        owner = nearest(rows.tree, model.points(some), 1)[1][:, 0]
-        target = cover.target(groups, some, owner)
-    seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
-    kept = model.kept[seen]
-    units = np.full(encoder.feature_dim, np.inf)  # of noise
-    units[kept] = model.scale[seen]
-    basis = torch.zeros(len(rows.landmarks), encoder.feature_dim, dtype=torch.float64)
-    basis[:, kept] = torch.from_numpy(rows.landmarks[:, seen])
-    planned = _on_rows(rows, basis, groups, target)
-    planned = replace(planned, n_pairs=model.n_pairs, on_landmarks=True)
-    return planned, encoder.in_units(units)
-
-
-def _on_rows(rows: Rows, basis: Tensor, groups: IntArray, target: Tensor | None) -> PlanningModel:
-    """The model of rows of m landmarks, with groups (m,) and a target (m,) of them."""
-    operator, n_landmarks = rows.operator(groups), len(groups)
-    if target is not None:  # twins are covered with their landmarks
-        target = torch.cat([target, target.new_zeros(operator.n_states - n_landmarks)])
-    return PlanningModel(
-        operator=operator,
-        start=operator.start,
-        anchors=np.arange(operator.n_states),
-        basis=basis,
-        coefficients=lambda values: operator.action_values(values)[:n_landmarks],
-        target=target,
-    )
+    @classmethod
+    def _of_rows(cls, rows: Rows, basis: Tensor, groups: IntArray, target: Tensor | None) -> Self:
+        """The model of rows of m landmarks, with groups (m,) and a target (m,) of them."""
+        operator, n_landmarks = rows.operator(groups), len(groups)
+        if target is not None:  # twins are covered with their landmarks
+            target = torch.cat([target, target.new_zeros(operator.n_states - n_landmarks)])
+        return cls(
+            operator=operator,
+            start=operator.start,
+            anchors=np.arange(operator.n_states),
+            basis=basis,
+            coefficients=lambda values: operator.action_values(values)[:n_landmarks],
+            target=target,
+        )
 
 
 def estimated_starts(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:

@@ -7,9 +7,8 @@ policies have no occupancy, is fitted again with a larger ridge.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +17,7 @@ from rover.coverage.cover import Cover
 from rover.coverage.improve import PlanningModel, estimated_starts
 from rover.coverage.represent import Representation, Scaled
 from rover.data import Buffer, draw_transitions
-from rover.errors import RoverWarning, SingularSolveError
 from rover.operators import DenseOperator, exact_support, fit_transition_model, nystrom_support
-
-_RIDGE_GROWTHS = 1.0, 10.0, 100.0, 1000.0
-"""Times the ridge of the tries of a plan."""
 
 _MOST_EXACT = 1500
 """Distinct next states that are anchors themselves. Physical quantities hardly ever repeat, and
@@ -30,8 +25,6 @@ their neighbours are alike: of them Nyström's anchors suffice."""
 
 _ANCHORS: Mapping[str, Any] = {"min_distance": 0.05, "projection_ridge": 1e-6}
 """Settings of Nyström's anchors and of the projection on them."""
-
-PlanT = TypeVar("PlanT")
 
 
 def kernel_planning_model(
@@ -82,25 +75,3 @@ def kernel_planning_model(
         varies=counts.outcome_variance > 0.0,
         is_comparable=growth == 1.0,
     )
-
-
-def tamed(plan: Callable[[float], PlanT], *, step: int) -> PlanT:
-    """The plan, by times the ridge, under the least ridge whose model creates no mass.
-
-    Raises:
-        SingularSolveError: no ridge up to a thousand times the configured one helps.
-    """
-    problem: SingularSolveError | None = None
-    for growth in _RIDGE_GROWTHS:
-        if problem is not None:
-            warnings.warn(
-                f"step {step}: {problem}; planning again with {growth:g} x ridge (a larger ridge "
-                "from the start saves the repeated plans)",
-                RoverWarning,
-                stacklevel=3,
-            )
-        try:
-            return plan(growth)
-        except SingularSolveError as error:
-            problem = error
-    raise SingularSolveError(f"step {step}: {problem}") from problem

@@ -18,7 +18,7 @@ from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import make_representation, suited
 from rover.envs import FiniteMDP, Spaces
-from rover.errors import RoverWarning
+from rover.errors import RoverWarning, SingularSolveError
 from rover.operators import Objective
 from rover.policies import ContextPolicy, CoveragePolicy, TabulatedPolicy
 from rover.training.agent import Agent, FinalPolicy
@@ -80,8 +80,32 @@ class CoverageRun(Agent[RoverConfig]):
         return objective_of(self.config, problem, self._target)
 
     @abstractmethod
+    def _improve(
+        self, growth: float = 1.0, *, anew: bool = False
+    ) -> tuple[CoveragePolicy, Improvement]:
+        """A policy of all transitions, with `growth` times the ridge of a kernel; `anew`: on
+        landmarks that no exploration plan looks at."""
+
     def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
-        """A policy of all transitions; `anew`: on landmarks that no exploration plan looks at."""
+        """A policy under the least ridge whose model creates no mass.
+
+        Raises:
+            SingularSolveError: no ridge up to a thousand times the configured one helps.
+        """
+        step, tries = f"step {self.num_timesteps}", (1.0, 10.0, 100.0, 1000.0)
+        for growth in tries if self._representation.plans_on == "kernel" else tries[:1]:
+            try:
+                return self._improve(growth, anew=anew)
+            except SingularSolveError as error:
+                problem = error
+            if growth < tries[-1]:
+                warnings.warn(
+                    f"{step}: {problem}; planning again with {10.0 * growth:g} x ridge (a larger "
+                    "ridge from the start saves the repeated plans)",
+                    RoverWarning,
+                    stacklevel=3,
+                )
+        raise SingularSolveError(f"{step}: {problem}") from problem
 
     def _suit(self) -> None:
         """Choose the representation and the explorer for the kind of world that the data shows."""
