@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from small_envs import Disc, image_place
 
 from rover import Rover, load_policy, make_agent, solve
@@ -190,6 +191,12 @@ def test_pictures_of_any_data_are_planned_on_by_slow_features():
                 rewards.append(float(reward(None, None, seen[None])[0]))
         earned[name] = np.mean(rewards)
     assert earned["plan"] > 3.0 * earned["chance"]
+    # A picture is a goal, too: the nearer the disc lies to where it lies there, the sooner.
+    values = solve(agent, goal=rows[30]).value(rows)
+    shares = rows[..., 0] / rows[..., 0].sum(axis=(1, 2), keepdims=True)
+    centres = np.stack([shares.sum(axis=axis) @ np.arange(shares.shape[2]) for axis in (1, 2)], 1)
+    away = np.linalg.norm(centres - centres[30], axis=1)
+    assert spearmanr(values, away).statistic < -0.9
 
 
 def test_images_are_seen_by_slow_features_where_they_do_not_repeat_but_last():
