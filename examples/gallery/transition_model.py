@@ -37,8 +37,8 @@ buffer = rover.Rover(PointMaze(), seed=100).learn(500).buffer
 model = LandmarkModel(buffer, lambda seen, _: (buffer.observations.rows[seen], None), largest=80)
 model.fit()
 rows = model.rows()
-novelty = model.dynamics.novelty(model.net.landmarks)
-places, ends = model.net.landmarks * model.scale, rows.ahead.reshape(-1, 4, 2) * model.scale
+novelty = model.dynamics.novelty(rows.landmarks)
+places, ends = rows.landmarks * model.scale, rows.ahead.reshape(-1, 4, 2) * model.scale
 place = np.linalg.norm(places - (5.5, 1.1), axis=1).argmin()
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.8), layout="constrained")
 for axes, title in (left, "landmarks and their novelty"), (right, "transitions of one landmark"):
