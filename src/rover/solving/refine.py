@@ -44,7 +44,7 @@ _LAST_DISCOUNT = 0.01  # at which a rollout ends
 _BETTER = 0.01  # share of a return by which a plan must be better
 _SPREAD = 0.1  # share of an end that is spread over the landmarks near by
 _FINEST = 0.1  # distance of landmarks
-_TOLERANCE = 1e-5  # of value iteration
+_VALUE_TOLERANCE = 1e-5
 
 _MISSED, _MOST_MISSED = 0.02, 0.04
 """Unexplained share of refined dynamics from which on the plan that is not refined is simulated,
@@ -176,7 +176,7 @@ class _Stage:
         def backup(states: FloatArray) -> FloatArray:
             return np.asarray(earned + remaining * (onward @ states).reshape(remaining.shape))
 
-        values = iterate(backup, begin, tolerance=_TOLERANCE).states
+        values = iterate(backup, begin, tolerance=_VALUE_TOLERANCE).states
         return _Plan(landmarks, ends, earned, remaining, values)
 
     def simulate(

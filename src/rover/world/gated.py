@@ -7,11 +7,10 @@ noise. Here a feature that is still in most steps has two factors, each fitted i
 
 with the chance p in [0, 1] of a move a ridge regression of whether anything still moves, moving and
 still transitions weighted alike, and the move Δ a ridge regression on [1, z] of the transitions in
-which it moves.
-All other features change by one ridge regression on sparse random ReLU features of three inputs
-each, in units of the transitions in which something moves: in units of all transitions a contact is
-a small part of the range, and gates stay open far from it. A feature that is a linear function of
-others is computed from them.
+which it moves. All other features change by one ridge regression on sparse random ReLU features of
+three inputs each, in units of the transitions in which something moves: in units of all transitions
+a contact is a small part of the range, and gates stay open far from it. A feature that is a linear
+function of others is computed from them.
 
 Where a contact depends on a difference of two features that none shows, as the place of a box
 relative to a hand, it is an input besides, and moves are predicted on the random features. Weights
