@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib.util import find_spec
 
 import pytest
 from command_line import python, shell
@@ -44,7 +45,11 @@ MAZE = ("pretrain", "rover/Maze-v0")
         (("envs", "--env", "rooms=3"), "--env needs an ENV"),
         (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),
         # agents that are compared
-        (("compare", "rover/Maze-v0", "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
+        pytest.param(
+            ("compare", "rover/Maze-v0", "--agents", "rnd:slow"),
+            "unknown preset of rnd 'slow'",
+            marks=pytest.mark.skipif(not find_spec("pandas"), reason="needs the extra bench"),
+        ),
         # folders
         (("resume", "nowhere"), '"nowhere" does not exist'),
     ],
