@@ -89,19 +89,6 @@ def test_bad_settings_are_explained(settings, message):
 
 
 @pytest.mark.parametrize(
-    ("layout", "settings", "expected"),
-    [
-        ("..S.", {}, [2, 1, 0, 1]),
-        ("..S.", {"start": "random"}, [0, 0, 0, 0]),
-        ("S.G.", {"goal": "marked"}, [0, 1, 2, -1]),  # the goal ends the episode
-        ("S.G\n...", {"goal": "marked", "slip": 0.3}, [0, 1, 2, 1, 2, 3]),
-    ],
-)
-def test_fewest_steps_to_every_state(layout, settings, expected):
-    assert GridWorld(layout, **settings).dynamics().steps_to_states().tolist() == expected
-
-
-@pytest.mark.parametrize(
     ("matrices", "start", "terminal", "message"),
     [
         ([[[0.5, 0.4], [0, 1]]], [1, 0], [0, 0], r"row 0 of transition\[0\] sums to 0.9"),

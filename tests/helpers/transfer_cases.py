@@ -14,7 +14,7 @@ from rover.envs import make_env
 from rover.features import encoder_config
 from rover.finetuning import Task
 from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork, ValuePolicy
-from rover.training.environments import observations_of
+from rover.training.agent import observations_of
 
 LENGTH, GOAL = 9, (0, 0)
 BEST = -3.0

@@ -10,7 +10,7 @@ from rover.envs.gridworld import GridWorld
 from rover.features import encoder_config, make_encoder
 from rover.operators import Dirac, Gaussian
 from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork
-from rover.training.environments import observations_of
+from rover.training.agent import observations_of
 
 MAP = "S...\n.#..\n...."
 N_STATES, N_ACTIONS = 11, 4

@@ -83,7 +83,7 @@ class Line(Place):
     """Nine numbered places in a row, of which random actions seldom see the last ones."""
 
     def step(self, action: Any) -> Any:
-        self.x = int(np.clip(self.x + (1, -1)[int(action) % 2], 0, 8))
+        self.x = int(np.clip(self.x + (-1, 1)[int(action) % 2], 0, 8))
         self.age += 1
         return self.x, 0.0, False, self.age == 20, {}
 

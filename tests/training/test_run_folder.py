@@ -1,6 +1,5 @@
 """The folder of a run: what is in it, and who may write it."""
 
-import contextlib
 import json
 from typing import Any
 
@@ -11,7 +10,7 @@ from small_envs import ENVIRONMENTS
 
 import rover
 from rover import Rover
-from rover.errors import RoverWarning, StorageError
+from rover.errors import StorageError
 from rover.policies.loading import load_policy
 from rover.storage import is_complete, read_lines, read_tensors
 
@@ -48,10 +47,6 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_step(tmp_pa
     assert agent.num_timesteps == 0
 
 
-class Unrecorded(gym.Wrapper[Any, Any, Any, Any]):
-    """Does not record how it was made, so gymnasium.make cannot make it again."""
-
-
 def mountain_car() -> gym.Env[Any, Any]:
     return gym.make("MountainCar-v0", max_episode_steps=20)
 
@@ -66,18 +61,11 @@ VECTORS = {"observations", "visits"}
         (ENVIRONMENTS["state"], {*FINITE, "cells", "free"}),
         (ENVIRONMENTS["lake"], FINITE),
         (mountain_car, {*VECTORS, "rollouts"}),
-        (lambda: Unrecorded(mountain_car()), {*VECTORS, "rollouts"}),
     ],
-    ids=["grid", "finite", "vector", "wrapped"],
+    ids=["grid", "finite", "vector"],
 )
 def test_pictures_can_be_drawn_of_every_kind_of_environment(make, keys, tmp_path):
-    env = make()
-    agent = Rover(env, run_dir=tmp_path, measure_share=1000, **SETTINGS)
-    with contextlib.ExitStack() as stack:
-        if isinstance(env, Unrecorded):
-            words = "no command can evaluate, resume or fine-tune"
-            stack.enter_context(pytest.warns(RoverWarning, match=words))
-        agent.learn(25)
+    agent = Rover(make(), run_dir=tmp_path, measure_share=1000, **SETTINGS).learn(25)
     arrays = read_tensors(tmp_path / "evaluation.safetensors", kind="evaluation")
     assert {*arrays} >= keys
     if "occupancy" not in keys:

@@ -21,9 +21,8 @@ from rover.errors import ConfigurationError
 from rover.features import copied_tensors, input_statistics, restore_tensors
 from rover.learners import DDPGConfig, DiscreteDDPG
 from rover.policies import NetworkPolicy, PolicyNetwork, TabulatedPolicy
-from rover.training.agent import Agent
+from rover.training.agent import Agent, observations_of
 from rover.training.config import AgentConfig, merge_settings
-from rover.training.environments import observations_of
 
 IntrinsicT = TypeVar("IntrinsicT", bound=BaseModel)
 

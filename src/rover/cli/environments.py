@@ -60,7 +60,7 @@ def _figures(env: gym.Env[Any, Any]) -> dict[str, str]:
     """States, horizon and J* of an environment, as far as its dynamics are known."""
     from rover.envs.dynamics import MAX_EVALUATED_STATES
     from rover.evaluation import optimal_occupancy
-    from rover.training.environments import discount_of
+    from rover.training.config import discount_of
 
     figures = {"states": "unknown", "horizon": f"{horizon_of(env):,}", "J*": NOTHING}
     problem = finite_dynamics(env)

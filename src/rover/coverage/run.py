@@ -68,8 +68,6 @@ class CoverageRun(Agent[RoverConfig]):
         self._warm_start: WarmStart | None = None
         self._planned_at = 0
         self._plan_figures: Mapping[str, Any] | None = None
-        self._best: tuple[float, FinalPolicy] | None = None
-        """The spread and the policy with the best coverage among sound models."""
         encoder, kernel = self._representation.policy_parts()
         none = torch.zeros(encoder.feature_dim, self.buffer.n_actions, dtype=torch.float64)
         self._uniform = CoveragePolicy(encoder, kernel, None, none, epsilon=config.policy_epsilon)
@@ -184,7 +182,7 @@ class CoverageRun(Agent[RoverConfig]):
         is_judged = is_judged and not self.world.has_contexts
         if self.preset != "default" or not is_judged or _is_broken(record):
             return
-        spread = self.measures.spread_of(record)
+        spread = -record["objective"] if "objective" in record else record.get("cells")
         if spread is not None and (self._best is None or spread > self._best[0]):
             self._best = spread, FinalPolicy(self._policy, int(record["step"]))
 
@@ -212,10 +210,6 @@ class CoverageRun(Agent[RoverConfig]):
             f"creates mass (a column sums to {latest['column_sum_max']:.2g}, the sink's mass is "
             f"{latest['sink_mass']:.2g}; raise ridge or n_anchors)"
         )
-
-    def _best_measured(self) -> FinalPolicy | None:
-        """The best of the policies that were measured and whose model created no mass."""
-        return None if self._best is None else self._best[1]
 
     def _steps_of_policy(self) -> int:
         return self._planned_at if self._final is None else self.num_timesteps

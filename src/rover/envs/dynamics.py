@@ -110,22 +110,6 @@ class FiniteDynamics:
         restart = scipy.sparse.csr_array(ended[:, None]) @ begins
         return scipy.sparse.csr_array(scipy.sparse.diags_array(1.0 - ended) @ matrix + restart)
 
-    def steps_to_states(self) -> NDArray[np.int64]:
-        """(S,) int64: fewest steps in which an episode can reach each state, −1 where none can."""
-        n_states = self.n_states
-        # Any action counts: reachable is what some policy can reach.
-        possible = sum(self.transition[1:], start=self.transition[0]).tocoo()
-        # Nothing leads out of a terminal state, although its rows hold self-loops.
-        goes_on = (possible.data > 0.0) & ~self.terminal[possible.row]
-        moves: scipy.sparse.csr_array = scipy.sparse.csr_array(
-            (possible.data[goes_on], (possible.row[goes_on], possible.col[goes_on])),
-            shape=(n_states, n_states),
-        )
-        # One search from all starts together: the fewest steps from any of them.
-        begins = np.flatnonzero(self.start > 0.0)
-        steps = scipy.sparse.csgraph.dijkstra(moves, indices=begins, unweighted=True, min_only=True)
-        return np.where(np.isinf(steps), -1, steps).astype(np.int64)
-
     def dense(self) -> NDArray[np.float64]:
         """(A, S, S) float64: P(y | x, a) at [a, x, y]."""
         return np.stack([matrix.toarray() for matrix in self.transition])

@@ -32,7 +32,7 @@ from rover.policies import (
     TwinCritics,
 )
 from rover.storage import RunConfig
-from rover.training.environments import observations_of
+from rover.training.agent import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
@@ -23,17 +24,15 @@ from rover.envs import (
     GivenEnv,
     Spaces,
     finite_dynamics,
-    id_and_kwargs,
     known_id,
 )
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
-from rover.features import learning_mode
+from rover.features import Observations, learning_mode
 from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_tensors
-from rover.training.config import AgentConfig, merge_settings, validate_settings
-from rover.training.environments import discount_of
+from rover.training.config import AgentConfig, discount_of, merge_settings, validate_settings
 from rover.training.exact_measures import ExactMeasures
 from rover.training.measures import Measures
 from rover.training.monitor import Log
@@ -136,20 +135,14 @@ class Agent(Run, Generic[ConfigT]):
             objective = self._objective(problem)
             self.measures = ExactMeasures(*run, problem, objective=objective, seed=self.seed)
         self._final: FinalPolicy | None = None
+        # The best policy that was measured during the run, and its spread; None: none was kept.
+        self._best: tuple[float, FinalPolicy] | None = None
         # The skill (k,) that is followed now, of agents that have any.
         self._skill: NDArray[np.float32] | None = None
         # Networks are made with gradients on, whatever mode of torch the caller is in.
         with learning_mode():
             self._policy = self._build()
         self._sign_policy()
-
-    def __repr__(self) -> str:
-        """Environment, preset, seed and steps of the agent."""
-        env = self._env_id or self.env
-        return (
-            f"<{self.label} on {env}, preset {self.preset}, seed {self.seed}, "
-            f"{self.num_timesteps:,} steps, {len(self.buffer.observations):,} observations>"
-        )
 
     @abstractmethod
     def _build(self) -> Policy:
@@ -317,15 +310,6 @@ class Agent(Run, Generic[ConfigT]):
         )
 
     def _begin(self) -> None:
-        is_named = self.env.spec is None or id_and_kwargs(self.env) is not None
-        if self.run_dir is not None and not is_named:
-            warnings.warn(
-                "no command can evaluate, resume or fine-tune this run, since no file can hold how "
-                "its wrapped environment is made: go on in Python, with env=, or give a function "
-                "that makes it to gymnasium.register, and begin with --import MODULE and its id",
-                RoverWarning,
-                stacklevel=3,
-            )
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
@@ -380,7 +364,7 @@ class Agent(Run, Generic[ConfigT]):
         is_doubtful = doubts is not None and measures.evaluator is None
         chosen = last
         if last is not None and (last.worse_than_random or is_doubtful):
-            best = self._best_measured()
+            best = None if self._best is None else self._best[1]
             trial = None if best is None else measures.try_out(best.policy, step)
             if best is not None and trial is not None and trial.spread > last.spread:
                 chosen, self._final = trial, best
@@ -405,10 +389,6 @@ class Agent(Run, Generic[ConfigT]):
 
     def _last_plan(self) -> FinalPolicy | None:
         """A policy that is planned at the end of the run; None: the latest one is the last."""
-        return None
-
-    def _best_measured(self) -> FinalPolicy | None:
-        """The best policy that was measured during the run; None: none was kept."""
         return None
 
     def _figures(self) -> dict[str, Any]:
@@ -443,3 +423,21 @@ class Agent(Run, Generic[ConfigT]):
         arrays = self.measures.record(self.policy)
         if arrays:
             write_tensors(folder / EVALUATION_FILE, arrays, kind="evaluation")
+
+
+def observations_of(env: gym.Env[Any, Any]) -> Observations:
+    """Description of an environment's observations for the networks of a learner.
+
+    Vectors are taken for one-hot where the environment's states are known and say so.
+    """
+    space = Spaces.of(env).observation
+    one_hot = False
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        # Only then are all states asked for, whose table may be large.
+        is_unit = bool((space.low == 0).all() and (space.high == 1).all())
+        problem = finite_dynamics(env) if is_unit else None
+        if problem is not None:
+            # By all states and not by the space alone: a box from 0 to 1 may hold anything.
+            rows = problem.observations
+            one_hot = bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
+    return Observations.from_space(space, one_hot=one_hot)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import gymnasium as gym
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.errors import ConfigurationError, nearest, shorten
@@ -43,10 +45,9 @@ class AgentConfig(BaseModel):
     threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")
 
 
-def _shown(value: object) -> str:
-    """A wrong value, as a message repeats it."""
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
+def discount_of(env: gym.Env[Any, Any]) -> float:
+    """Discount that the environment suggests, or else the default one."""
+    return getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
 
 
 def validate_settings(
@@ -66,7 +67,7 @@ def validate_settings(
         place = prefix + ".".join([*groups, name])
         if first["type"] != "extra_forbidden":
             raise ConfigurationError(
-                f"setting {place}={_shown(first['input'])}: {first['msg']}"
+                f"setting {place}={reprlib.repr(first['input'])}: {first['msg']}"
             ) from error
         owner: Any = model
         for group in groups:
@@ -93,7 +94,7 @@ def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
         if below is not None and isinstance(below, Mapping) != isinstance(value, Mapping):
             wanted = "a mapping of settings" if isinstance(below, Mapping) else "one value"
             raise ConfigurationError(
-                f"setting {outer!r} takes {wanted}, not {name}={_shown(value)}"
+                f"setting {outer!r} takes {wanted}, not {name}={reprlib.repr(value)}"
             )
         merged[outer] = merge_settings(below or {}, value) if isinstance(value, Mapping) else value
     return merged

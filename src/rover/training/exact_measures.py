@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.envs import Environment, FiniteMDP, horizon_of, map_arrays
-from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.visits import first_steps
@@ -57,7 +55,6 @@ class ExactMeasures(Measures):
             n_episodes=config.evaluation_episodes,
             objective=objective,
         )
-        _warn_of_unreachable(problem, self.evaluator.horizon)
         _ = self.evaluator.optimum  # a solver that fails says so before the first step
         self._largest_objective = self.evaluator.uniform_objective * (1.0 + ROUNDING)
         self._observations = problem.observations
@@ -84,7 +81,7 @@ class ExactMeasures(Measures):
         """True at evaluation points, and always where states are few."""
         return step >= self._progress.next_point or self.evaluator.n_states <= _ALWAYS_MEASURED
 
-    def _measure(self, policy: Policy, step: int, *, is_point: bool) -> tuple[dict[str, Any], int]:
+    def _measure(self, policy: Policy, step: int, *, is_point: bool) -> dict[str, Any]:
         tables, progress = policy.tables(self._observations), self._progress
         figures, episodes = self.evaluator.report(tables, self._rng(EVALUATION_STREAM, step))
         if progress.target_reached is None and figures["coverage"] >= TARGET_COVERAGE:
@@ -92,7 +89,7 @@ class ExactMeasures(Measures):
         if is_point:
             progress.snapshots.append((step, episodes.astype(np.int16)))
             progress.evaluated = self.evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
-        return figures, 0
+        return figures
 
     def _try_out(self, policy: Policy, step: int) -> Trial:
         evaluator, tables = self.evaluator, policy.tables(self._observations)
@@ -148,18 +145,3 @@ class ExactMeasures(Measures):
             arrays["snapshot_steps"] = np.array(steps)[chosen]
             arrays["snapshot_trajectories"] = np.stack([episodes[index] for index in chosen])
         return arrays
-
-
-def _warn_of_unreachable(problem: FiniteMDP, horizon: int) -> None:
-    """Warn of states that no policy reaches: full coverage would be read as a failure."""
-    steps = problem.dynamics.steps_to_states()
-    n_missed, longest = int(((steps > horizon) | (steps < 0)).sum()), steps.max()
-    if n_missed:
-        warnings.warn(
-            f"{n_missed} of {len(steps)} states cannot be reached within an episode of {horizon} "
-            f"steps: the farthest takes {longest}, or lies behind a state that ends the episode. "
-            "Coverage cannot be full; allow longer episodes (horizon of a grid world, "
-            "max_episode_steps of others), other starts, or leave the goal out",
-            RoverWarning,
-            stacklevel=4,
-        )

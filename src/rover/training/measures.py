@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,6 +51,9 @@ _LATEST_FIGURES = (
     *("coverage", "objective", "optimality_ratio", "renyi2_entropy", "shannon_entropy"),
     "sink_mass",
 )
+Purpose = Literal["points", "end"]
+"""What roll-outs are made for: points of evaluation during the run, or its end."""
+
 CELL_FIGURES = "cells", "cells_error", "knn_entropy", "knn_entropy_error"
 _EPISODE_FIGURES = "episode_observations", "episode_objective"
 _EVALUATED = (
@@ -64,16 +66,9 @@ _EVALUATED = (
 
 @dataclass(frozen=True)
 class Trial:
-    """Figures of a candidate for the final policy.
-
-    Attributes:
-        spread: greater of a policy that covers more, in units of `measure`; −J of J.
-        random_spread: the same of uniformly random actions.
-        measure: what the spread is measured by.
-        figures: the costlier figures, for the summary.
-        worse_than_random: evidence that it covers less than uniformly random actions do.
-        episodes: observations (T + 1, *shape) of its roll-outs.
-    """
+    """Figures of a candidate for the final policy: its spread, greater where it covers more (−J of
+    J), and random actions', whose unit is `measure`; `figures` for the summary; `episodes`,
+    observations (T + 1, *shape) of its roll-outs."""
 
     spread: float
     random_spread: float
@@ -146,8 +141,9 @@ class Measures(ABC):
         *,
         seed: int,
     ) -> None:
-        self._env = environment.env
-        self._second: gym.Env[Any, Any] | None = None  # another instance of it
+        # What policies are rolled out in: another instance, or at the end of the run its own, whose
+        # episode is then played again if the run goes on.
+        self._env = self._rollout_env = environment.env
         self._buffer, self._config, self._seed = buffer, config, seed
         self.within_episodes = False
         self._progress = _Progress()
@@ -164,12 +160,6 @@ class Measures(ABC):
     def _rollout_horizon(self) -> int:
         """Steps of a roll-out, by what the run's own episodes show of the environment's limit."""
         return min(horizon_of(self._env, longest=self._buffer.longest_episode), MAX_ROLLOUT_STEPS)
-
-    @property
-    def _rollout_env(self) -> gym.Env[Any, Any]:
-        """The environment that policies are rolled out in at the end of the run: the second
-        instance, or the run's own, whose episode is then played again if the run goes on."""
-        return self._env if self._second is None else self._second
 
     def _rng(self, stream: int, step: int) -> np.random.Generator:
         """Random numbers of a step: figures do not depend on how often was measured before."""
@@ -194,14 +184,13 @@ class Measures(ABC):
         figures: dict[str, Any] = {}
         if self.is_due(step):
             is_point = step >= self._progress.next_point
-            figures, cost = self._measure(policy, step, is_point=is_point)
+            figures = self._measure(policy, step, is_point=is_point)
             if is_point:
                 # By default points grow geometrically: a run of n steps has O(log n) of them.
                 every, following = self._config.evaluation_every, _EVALUATION_GROWTH * step
                 if every is not None:
                     following = (step // every + 1) * every
-                # Roll-outs take no more steps than are made up to the next point.
-                self._progress.next_point = max(math.ceil(following), step + cost)
+                self._progress.next_point = math.ceil(following)
                 figures |= self._progress.evaluated
         self._progress.latest = {
             "step": step,
@@ -214,11 +203,8 @@ class Measures(ABC):
         return self.latest
 
     @abstractmethod
-    def _measure(self, policy: Policy, step: int, *, is_point: bool) -> tuple[dict[str, Any], int]:
-        """The cheap figures of a policy, and the environment steps of its roll-outs.
-
-        The costlier figures are set at an evaluation point.
-        """
+    def _measure(self, policy: Policy, step: int, *, is_point: bool) -> dict[str, Any]:
+        """The cheap figures of a policy; the costlier ones are set at an evaluation point."""
 
     def begin_end(self) -> None:
         """Forget what was measured at an earlier end of the run, which goes on since."""
@@ -242,7 +228,7 @@ class Measures(ABC):
         """The same by coverage within the same episodes."""
         env, horizon = self._rollout_env, self._rollout_horizon
         # Half for random actions: both are measured on the same contexts, as many of each.
-        limit = self._allowed(step, at_the_end=True) // 2
+        limit = self._allowed(step, "end") // 2
         if limit < horizon:
             self._leave_out(step, needed=2 * horizon)
             return None
@@ -267,20 +253,20 @@ class Measures(ABC):
             worse_than_random=spread < by_chance,
         )
 
-    def _allowed(self, step: int, *, at_the_end: bool) -> int:
+    def _allowed(self, step: int, purpose: Purpose) -> int:
         """Environment steps that roll-outs may make after `step` steps of the run."""
         # Roll-outs are paid for by steps already made, so that a run's cost is bounded at any time.
-        share, progress = self._config.measure_share, self._progress
-        if at_the_end:
-            return math.floor(share * step) - sum(progress.steps.values())
+        share, spent = self._config.measure_share, self._progress.steps
+        if purpose == "end":
+            return math.floor(share * step) - sum(spent.values())
         # The other half of the share remains for the final policy.
-        return math.floor(share / 2.0 * step) - progress.steps["points"]
+        return math.floor(share / 2.0 * step) - spent["points"]
 
     def _leave_out(self, step: int, *, needed: int) -> None:
         """Note that the final policy is not measured, whose roll-outs would need so many steps."""
         share, reason = self._config.measure_share, "measure_share=0"
         if share > 0.0:
-            allowed = max(0, self._allowed(step, at_the_end=True))
+            allowed = max(0, self._allowed(step, "end"))
             reason = (
                 f"its roll-outs need {needed:,} steps, and the evaluation budget ({share:.0%} of "
                 f"the run) has {allowed:,}. Run {needed / share:,.0f} steps, or set "
@@ -292,11 +278,6 @@ class Measures(ABC):
         """Report the figures of the final policy."""
         self._progress.evaluated, self._episodes = trial.figures, trial.episodes
         self._progress.worse_than_random = trial.worse_than_random
-
-    def spread_of(self, record: Mapping[str, Any]) -> float | None:
-        """Spread of a policy by its metrics line, as of a :class:`Trial`; None: not measured."""
-        objective: float | None = record.get("objective")
-        return record.get("cells") if objective is None else -objective
 
     def _states_seen(self) -> int | None:
         """Different states in the buffer; None where they are unknown."""

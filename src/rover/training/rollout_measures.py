@@ -2,16 +2,14 @@
 
 Roll-outs are paid for by the run's own steps. A policy is rolled out in sets of episodes, and so
 are uniformly random actions, once: they make the net that cells are counted on, and then their own
-figures. At the end of a run policies are compared by the cells that they visit, or by J on the
-counted transitions where that decides (:class:`~rover.training.counted.CountedObjective`).
+figures. At the end of a run policies are compared by the cells that they visit.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,16 +25,14 @@ from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, is_less, 
 from rover.evaluation.visits import first_steps, novel_moments, slow_planes
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
-from rover.training.counted import CountedObjective
 from rover.training.measures import (
     CELL_FIGURES,
     REFERENCE_SEED,
     REPEATS_STREAM,
-    ROUNDING,
     Measures,
+    Purpose,
     Trial,
 )
-from rover.world.model_selection import repeats
 
 # Environment steps of a set of roll-outs, but for the rest of its last episode.
 _MAX_SET_STEPS = 500
@@ -65,11 +61,8 @@ class RolloutMeasures(Measures):
         super().__init__(environment, buffer, config, seed=seed)
         _warn_of_hidden(self._env)
         if config.measure_share > 0.0:
-            self._second = environment.another()
+            self._rollout_env = environment.another() or self._env
         self._n_episodes = max(2, config.evaluation_episodes)
-        # Of an end of the run.
-        self._judge: CountedObjective | Literal["cells"] | None = None
-        self._aliasing: Any = None
 
     @cached_property
     def _evaluator(self) -> RolloutEvaluator:
@@ -84,7 +77,7 @@ class RolloutMeasures(Measures):
             rng=np.random.default_rng(REFERENCE_SEED),
         )
 
-    def _affordable_sets(self, step: int, purpose: Literal["points", "end"]) -> int:
+    def _affordable_sets(self, step: int, purpose: Purpose) -> int:
         """Sets of a policy that there are steps for; 0 where there are too few.
 
         The sets of random actions come first, once: one for the net, and the reference's. During
@@ -92,7 +85,7 @@ class RolloutMeasures(Measures):
         """
         # As many sets as are left to pay for, since the errors of means need several.
         fewest, most = (_FEWEST_SETS, MEASURED_SETS) if purpose == "end" else (1, 1)
-        horizon, steps = self._rollout_horizon, self._allowed(step, at_the_end=purpose == "end")
+        horizon, steps = self._rollout_horizon, self._allowed(step, purpose)
         # A set ends with its last episode.
         longest = min(self._n_episodes * horizon, max(2 * horizon, _MAX_SET_STEPS - 1 + horizon))
         n_random = 0 if self._has_random(purpose) else 1 + MEASURED_SETS
@@ -103,14 +96,12 @@ class RolloutMeasures(Measures):
             self._leave_out(step, needed=(n_random + fewest) * longest)
         return 0
 
-    def _has_random(self, purpose: str) -> bool:
+    def _has_random(self, purpose: Purpose) -> bool:
         """True if random actions are paid for, which serve every policy."""
         return self._progress.steps["points"] > 0 or self._progress.steps[purpose] > 0
 
-    def _roll_out(
-        self, policy: Policy, step: int, purpose: Literal["points", "end"], n_sets: int
-    ) -> tuple[dict[str, Any], int]:
-        """Figures of a policy beside random actions, and the environment steps of its sets."""
+    def _roll_out(self, policy: Policy, step: int, purpose: Purpose, n_sets: int) -> dict[str, Any]:
+        """Figures of a policy beside random actions."""
         evaluator, spent = self._evaluator, self._progress.steps
         if not self._has_random(purpose):
             spent[purpose] += evaluator.reference_steps
@@ -121,73 +112,36 @@ class RolloutMeasures(Measures):
         figures: dict[str, Any] = {"cell_radius": evaluator.net.radius}
         for name in CELL_FIGURES:
             figures |= {name: measured[name], f"uniform_{name}": evaluator.uniform[name]}
-        return figures, measured["n_steps"]
+        return figures
 
     def is_due(self, step: int) -> bool:
         """True at evaluation points that there are steps for."""
         # An instance is stepped by the run alone, until its end.
-        if step < self._progress.next_point or self.within_episodes or self._second is None:
+        if step < self._progress.next_point or self.within_episodes:
+            return False
+        if self._rollout_env is self._env:
             return False
         return self._affordable_sets(step, "points") > 0
 
-    def _measure(self, policy: Policy, step: int, *, is_point: bool) -> tuple[dict[str, Any], int]:
-        self._progress.evaluated, n_steps = self._roll_out(policy, step, "points", 1)
-        return {}, n_steps
-
-    def begin_end(self) -> None:
-        """Forget what was measured at an earlier end of the run, which goes on since."""
-        super().begin_end()
-        self._judge = self._aliasing = None
+    def _measure(self, policy: Policy, step: int, *, is_point: bool) -> dict[str, Any]:
+        self._progress.evaluated = self._roll_out(policy, step, "points", 1)
+        return {}
 
     def _try_out(self, policy: Policy, step: int) -> Trial | None:
-        figures: dict[str, Any] = {}
-        episodes: Sequence[NDArray[Any]] = ()
         n_sets = self._affordable_sets(step, "end")
-        if n_sets > 0:
-            figures, _ = self._roll_out(policy, step, "end", n_sets)
-            episodes = self._evaluator.episodes
-        if self._judge is None:
-            self._judge = self._judge_of(policy)
-        if isinstance(self._judge, CountedObjective):
-            least, greatest = self._judge.bounds(policy)
-            by_chance = self._judge.uniform[1]
-            is_worse = least > by_chance * (1.0 + ROUNDING)
-            return Trial(-greatest, -by_chance, "J", figures, is_worse, episodes)
         if n_sets == 0:
             return None
+        figures = self._roll_out(policy, step, "end", n_sets)
         means = figures["cells"], figures["uniform_cells"]
         is_worse = is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
-        return Trial(*means, "visited cells", figures, is_worse, episodes)
-
-    def _judge_of(self, policy: Policy) -> CountedObjective | Literal["cells"]:
-        """The figure that policies of this end are compared by.
-
-        J on the run's counts where observations are states and the untried pairs cannot change the
-        order of a policy and random actions; else the visited cells.
-        """
-        # Less than the state may be covered, or unevenly, and what is aliased is no state.
-        is_of_all = all(getattr(self._config, name, None) is None for name in ("cover", "target"))
-        if not (is_of_all and repeats(self._buffer)) or self._is_aliased():
-            return "cells"
-        assert self._config.discount is not None
-        counted = CountedObjective(self._buffer, discount=self._config.discount)
-        (least, greatest), (lower, upper) = counted.bounds(policy), counted.uniform
-        is_uniform = (least, greatest) == (lower, upper)
-        decides = least > upper * (1.0 + ROUNDING) or greatest <= lower * (1.0 + ROUNDING)
-        return counted if is_uniform or decides else "cells"
-
-    def _is_aliased(self) -> bool | None:
-        """The test of aliased observations at this end, made once."""
-        if self._aliasing is None:
-            self._aliasing = aliasing_of(self._buffer)
-        self._progress.aliased = self._aliasing.is_aliased
-        return self._progress.aliased
+        return Trial(*means, "visited cells", figures, is_worse, self._evaluator.episodes)
 
     def measure_data(self, run: Collector) -> None:
         """Measure the transitions of the run, and warn of observations that hide what matters."""
         super().measure_data(run)
-        if self._is_aliased() and not self.within_episodes:
-            test = self._aliasing
+        test = aliasing_of(self._buffer)
+        self._progress.aliased = test.is_aliased
+        if test.is_aliased and not self.within_episodes:
             # Within an episode a hidden state stays what it is, and across episodes it may not.
             warnings.warn(
                 "observations look aliased: the same action in the same observation leads to "

@@ -51,6 +51,7 @@ class Run(ABC):
         total_timesteps: those that the run is to have at its end.
         run_dir: the run folder, or None.
         seconds: spent in each phase of the algorithm, added up over a run and its resumptions.
+        wall_seconds: time spent up to the latest metrics line, added up likewise.
     """
 
     activity: ClassVar[str]
@@ -70,8 +71,8 @@ class Run(ABC):
         self._has_begun = False
         self._last_record = -1
         self._last_checkpoint = 0
-        self._wall_seconds = 0.0
-        self._running_since: float | None = None
+        self.wall_seconds = 0.0
+        self._clock = 0.0
 
     @abstractmethod
     def describe(self, total_timesteps: int) -> RunConfig:
@@ -124,11 +125,10 @@ class Run(ABC):
         finally:
             self.seconds[phase] += time.perf_counter() - began
 
-    @property
-    def wall_seconds(self) -> float:
-        """Time spent in this run so far, its resumptions added up."""
-        now = time.perf_counter()
-        return self._wall_seconds + (now - (self._running_since or now))
+    def _read_clock(self) -> None:
+        """Add the time since the last call to the run's."""
+        before, self._clock = self._clock, time.perf_counter()
+        self.wall_seconds += self._clock - before
 
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json; figures are None where they are not known."""
@@ -153,12 +153,13 @@ class Run(ABC):
             callback: called with each metrics line, where returning False stops the run; or an
                 object with ``on_step``, called with the run after each step.
         """
-        check_logs(log, self.run_dir)
+        if log:
+            check_logs(log, self.run_dir)
+        self._clock = time.perf_counter()
         with ExitStack() as stack:
             stack.enter_context(torch_threads(self._threads))
             stack.enter_context(learning_mode())
             stack.enter_context(_each_warning_once())
-            stack.enter_context(self._running())
             config, report = self.describe(self.total_timesteps), None
             if self._folder is not None:
                 stack.enter_context(self._folder.open(config, self._prepare_folder))
@@ -177,16 +178,8 @@ class Run(ABC):
             self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
+            self._read_clock()
         return self
-
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        began = self._running_since = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._wall_seconds += time.perf_counter() - began
-            self._running_since = None
 
     def _loop(self, report: Report | None, callback: Callback | None) -> None:
         """Make steps until there are as many as asked for, or the run or its callback ends it."""
@@ -215,6 +208,7 @@ class Run(ABC):
                 total = min(total, self.num_timesteps + 1)
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
+        self._read_clock()
         with self.stopwatch("store"):
             folder.append_metrics({**record, "wall_time": round(self.wall_seconds, 3)})
             # Right after a line, where an agent's state is smallest.
@@ -242,6 +236,7 @@ class Run(ABC):
     def _write_results(self, folder: RunFolder) -> None:
         with self.stopwatch("store"):
             self._save_results(folder.path)
+        self._read_clock()
         # After the results: a kill in between leaves a run that resumes and writes them again.
         if self._last_record == self.num_timesteps != self._last_checkpoint:
             self._checkpoint(folder)
@@ -268,7 +263,7 @@ class Run(ABC):
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
             self.seconds.update(state["seconds"])
-            self._wall_seconds = float(state["wall_seconds"])
+            self.wall_seconds = float(state["wall_seconds"])
 
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:

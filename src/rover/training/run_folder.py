@@ -42,8 +42,7 @@ class RunFolder:
         self._metrics, self._checkpoint = self.path / "metrics.jsonl", self.path / CHECKPOINT_FILE
         # True once the run's files are there, because this object wrote or read them.
         self._is_begun = False
-        # The length of metrics.jsonl at the latest checkpoint, and when that was written.
-        self._n_bytes, self._written = 0, 0
+        self._n_bytes = 0  # of metrics.jsonl at the latest checkpoint
 
     @contextmanager
     def open(self, config: RunConfig, prepare: Callable[[Path], None]) -> Iterator[None]:
@@ -68,11 +67,6 @@ class RunFolder:
             yield
 
     def _reopen(self, total_timesteps: int) -> None:
-        if self._written != self._when_written():
-            raise ConfigurationError(
-                f"another agent has gone on with the run in {self.path} since this one left it; "
-                f"take it up again with resume({str(self.path)!r})"
-            )
         summary = self.path / "summary.json"
         if summary.exists():  # from here on the run is not complete, until it ends again
             write_json(summary, {**read_json(summary), "complete": False})
@@ -86,9 +80,6 @@ class RunFolder:
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
-
-    def _when_written(self) -> int:
-        return self._checkpoint.stat().st_mtime_ns if self._checkpoint.exists() else 0
 
     def _refuse_existing(self) -> None:
         # Any of them: a run whose config.json was removed would be mixed with the new one.
@@ -113,7 +104,6 @@ class RunFolder:
             self._n_bytes = self._metrics.stat().st_size
         content = {"metrics_bytes": self._n_bytes, "state": state}
         write_tensors(self._checkpoint, content, kind="checkpoint")
-        self._written = self._when_written()
 
     def read_checkpoint(self) -> dict[str, Any] | None:
         """The latest state; None: the run was killed before its first checkpoint."""
@@ -126,7 +116,7 @@ class RunFolder:
                 )
             return None
         stored = read_tensors(self._checkpoint, kind="checkpoint")
-        self._n_bytes, self._written = int(stored["metrics_bytes"]), self._when_written()
+        self._n_bytes = int(stored["metrics_bytes"])
         return dict(stored["state"])
 
     def write_summary(self, summary: Mapping[str, Any], *, complete: bool) -> None:
