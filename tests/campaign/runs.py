@@ -77,7 +77,7 @@ def _pretrain(agent: str, observation: str) -> Run:
         env = ["rover/Grid-v0", "--env", f"layout={GRID}", "--env", "horizon=12"]
         env += ["--env", f"observation={observation}"]
     if name == "rover" and observation in ("onehot", "pixels"):
-        settings |= {**_ENCODER, "representation": "byol" if preset else "info_nce"}
+        settings |= {**_ENCODER, "representation": "info_nce"}
     words = ["pretrain", *env, "--agent", name, *_set(settings | _QUICK)]
     words += ["--preset", preset] if preset else []
     return Run(f"pretrain {agent}, {observation}", words)

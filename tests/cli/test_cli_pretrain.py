@@ -65,14 +65,14 @@ def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(refuse
 
 
 def test_settings_and_keywords_of_every_kind_reach_the_configuration():
-    given = "warm_start=false hidden_sizes=[8,4] representation=byol plan_transitions=none"
+    given = "warm_start=false hidden_sizes=[8,4] representation=info_nce plan_transitions=none"
     given += " first_policy=none batch_size=8 encoder_updates=1e0 ridge=1e-2 seed_steps=0"
     words = [word for setting in given.split() for word in ("--set", setting)]
     words += ["--env", "observation=onehot", "--env", "slip=0.1", "--run-dir", "run"]
     assert main([*TINY, "2e1", *words, "--preset", "paper"]) == 0
     config = read_json(Path("run/config.json"))
     assert (config["preset"], config["total_timesteps"]) == ("paper", 20)
-    expected = {"warm_start": False, "hidden_sizes": [8, 4], "representation": "byol"}
+    expected = {"warm_start": False, "hidden_sizes": [8, 4], "representation": "info_nce"}
     expected |= {"ridge": 0.01, "plan_transitions": None, "encoder_updates": 1}
     expected |= {"seed_steps": 0, "mirror_steps": 250}  # the last one is the preset's
     assert expected.items() <= config["settings"].items()

@@ -36,7 +36,7 @@ def test_nothing_is_learned_unless_somebody_asks(name):
     config = resolve(make_config("default"), SPACES[name])
     assert (config.representation, config.kernel, config.bandwidth) == ("identity", None, None)
     assert resolve(config, SPACES[name]) == config
-    asked = resolve(make_config("default", representation="byol"), SPACES[name])
+    asked = resolve(make_config("default", representation="info_nce"), SPACES[name])
     assert (asked.kernel, asked.bandwidth) == ("gaussian", 0.1)
 
 

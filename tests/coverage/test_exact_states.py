@@ -38,7 +38,7 @@ def test_states_are_states_however_they_are_seen(observation, tmp_path):
         assert (tmp_path / "policy").stat().st_size < 40_000
 
 
-@pytest.mark.parametrize("settings", [{"representation": "byol"}, {"kernel": "linear"}])
+@pytest.mark.parametrize("settings", [{"representation": "info_nce"}, {"kernel": "linear"}])
 def test_an_encoder_is_trained_where_it_is_asked_for(settings):
     few = {"mirror_steps": 5, "evaluation_episodes": 2}
     one_hot = {"observation": "onehot"}

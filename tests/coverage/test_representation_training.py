@@ -23,6 +23,7 @@ from rover.features import (
     encoder_config,
     info_nce_loss,
     make_encoder,
+    state_encoder,
 )
 from rover.operators import Gaussian
 from rover.world.world import World
@@ -100,15 +101,10 @@ def test_merged_rows_train_as_the_batch_of_duplicates():
     seed=st.integers(0, 1000),
     before=st.integers(0, 4),
     after=st.integers(1, 4),
-    name=st.sampled_from(["info_nce", "byol"]),
     predictor=st.sampled_from(["linear", "two_layer", "silu"]),
 )
-def test_a_restored_learned_continues_with_the_same_bits(seed, before, after, name, predictor):
-    settings: dict[str, Any] = {
-        "representation": name,
-        "predictor": predictor,
-        "cosine_updates": 6,
-    }
+def test_a_restored_learned_continues_with_the_same_bits(seed, before, after, predictor):
+    settings: dict[str, Any] = {"predictor": predictor, "cosine_updates": 6}
     rng = np.random.default_rng(seed)
     batches = [_ring_batch(rng) for _ in range(before + after)]
     whole = _learned(seed, **settings)
@@ -150,18 +146,6 @@ def test_cosine_schedule_falls_to_a_tenth():
         learned.update(*_ring_batch(rng))
         rates.append(learned._optimizer.param_groups[0]["lr"])
     np.testing.assert_allclose(rates, [0.01, 0.0055, 0.001, 0.001])
-
-
-def test_byol_targets_move_slowly_towards_the_encoder():
-    learned = _learned(representation="byol")
-    old = [p.clone() for p in learned._target.parameters()]
-    learned.encoder.set_centering(np.full(N_STATES, 0.1))
-    learned.update(*_ring_batch(np.random.default_rng(0)))
-    for before, target, online in zip(
-        old, learned._target.parameters(), learned.encoder.parameters(), strict=True
-    ):
-        torch.testing.assert_close(target, 0.99 * before + 0.01 * online.detach())
-    torch.testing.assert_close(learned._target.center, learned.encoder.center)
 
 
 class _Attraction(nn.Module):
@@ -215,17 +199,16 @@ def test_a_loss_of_ones_own_that_is_no_scalar_of_the_encoder(value):
 def test_a_module_of_ones_own_is_trained():
     module = nn.Sequential(nn.Linear(N_STATES, 12), nn.Tanh())
     space = spaces.Box(0, 1, (N_STATES,), np.float32)
-    learned = _learned(0, custom_encoder(module, space), representation="byol")
+    learned = _learned(0, custom_encoder(module, space))
     before = learned.state()
     learned.update(*_ring_batch(np.random.default_rng(0)))
     changed = {k for k, v in learned.state().items() if not torch.equal(v, before[k])}
-    assert {"encoder.module.0.weight", "target_encoder.module.0.weight"} <= changed
+    assert "encoder.module.0.weight" in changed
     frozen = custom_encoder(module.requires_grad_(False), space)
     with pytest.raises(ConfigurationError, match="'custom' encoder has no weights to train"):
         _learned(0, frozen)
-    states = encoder_config(spaces.Discrete(4), kind="identity")
     with pytest.raises(ConfigurationError, match="'identity' encoder has no weights to train"):
-        _learned(0, make_encoder(states, torch.Generator()))
+        _learned(0, state_encoder(spaces.Discrete(4)))
 
 
 @pytest.mark.parametrize(

@@ -206,4 +206,4 @@ def test_images_are_seen_by_slow_features_where_they_do_not_repeat_but_last():
     assert [run.world.kind for run in runs] == ["landmarks", "states"]
     assert [isinstance(run._representation, Slow) for run in runs] == [True, False]
     assert isinstance(Rover(image_place(), seed=0, **QUICK).learn(120)._representation, States)
-    assert Rover(image_place(), representation="byol")._representation.learns
+    assert Rover(image_place(), representation="info_nce")._representation.learns

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rover.features import ActionPredictor, info_nce_loss, self_predictive_loss
+from rover.features import ActionPredictor, info_nce_loss
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -39,38 +39,6 @@ def test_info_nce_on_merged_rows_equals_the_batch_of_duplicates(seed, n, m, temp
     (gradient,) = torch.autograd.grad(merged, predicted, retain_graph=True)
     (expected,) = torch.autograd.grad(plain, predicted)
     torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-9)
-
-
-def test_byol_is_the_squared_distance_of_normalised_vectors():
-    generator = _generator(1)
-    predicted, targets = (torch.randn(6, 5, generator=generator).double() for _ in range(2))
-    counts = torch.tensor([1.0, 2.0, 1.0, 3.0, 1.0, 1.0]).double()
-
-    def byol_loss(rows: Tensor) -> float:
-        return self_predictive_loss(rows, targets, counts, normalized=True).item()
-
-    cosine = F.cosine_similarity(predicted, targets)
-    assert byol_loss(predicted) == pytest.approx(float((counts * (2 - 2 * cosine)).sum() / 9.0))
-    assert byol_loss(2.0 * targets) == pytest.approx(0.0, abs=1e-12)
-    assert byol_loss(-targets) == pytest.approx(4.0)
-
-
-def test_self_predictive_is_the_mean_squared_distance_with_stopped_targets():
-    generator = _generator(2)
-    predicted = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
-    targets = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
-    counts = torch.tensor([2.0, 1.0, 1.0, 4.0], dtype=torch.float64)
-    loss = self_predictive_loss(predicted, targets, counts)
-    expected = sum(
-        float(c * (p - t).square().sum())
-        for c, p, t in zip(counts, predicted.detach(), targets.detach(), strict=True)
-    )
-    assert loss.item() == pytest.approx(expected / 8.0)
-    loss.backward()
-    assert targets.grad is None
-    torch.testing.assert_close(
-        predicted.grad, (2.0 * counts[:, None] * (predicted - targets) / 8.0).detach()
-    )
 
 
 @pytest.mark.parametrize("kind", ["linear", "two_layer", "silu"])

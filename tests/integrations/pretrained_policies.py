@@ -7,7 +7,7 @@ import torch
 from small_networks import small_network
 
 from rover.envs.gridworld import GridWorld
-from rover.features import encoder_config, make_encoder
+from rover.features import encoder_config, make_encoder, state_encoder
 from rover.operators import Dirac, Gaussian
 from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork
 from rover.training.agent import observations_of
@@ -23,9 +23,8 @@ def make_env(kind: str, **settings: Any) -> GridWorld:
 
 
 ENCODERS: dict[str, dict[str, Any]] = {
-    "state": {"kind": "identity"},
     "onehot": {"feature_dim": 16, "hidden_sizes": (32,)},
-    "pixels": {"feature_dim": 16, "channels": (4, 4), "strides": (4, 4), "pool_to": 5},
+    "pixels": {"feature_dim": 16, "strides": (4, 4), "pool_to": 5},
 }
 
 
@@ -34,7 +33,10 @@ def make_policy(kind: str, seed: int = 0) -> CoveragePolicy:
     generator = torch.Generator().manual_seed(seed)
     env = make_env(kind)
     observations = env.observations()
-    encoder = make_encoder(encoder_config(env.observation_space, **ENCODERS[kind]), generator)
+    if kind == "state":
+        encoder = state_encoder(env.observation_space)
+    else:
+        encoder = make_encoder(encoder_config(env.observation_space, **ENCODERS[kind]), generator)
     if kind == "pixels":
         encoder.set_centering(np.median(observations, axis=0), 255.0)
     encoder = encoder.frozen()

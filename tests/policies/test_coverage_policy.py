@@ -13,7 +13,7 @@ import rover
 from rover.coverage.agent import Rover
 from rover.coverage.published import kernel_planning_model
 from rover.errors import ArtefactError
-from rover.features import encoder_config, make_encoder
+from rover.features import scaled_encoder
 from rover.operators import Dirac, Objective, growing_steps, make_kernel, mirror_descend
 from rover.policies import CoveragePolicy
 from rover.storage import write_tensors
@@ -122,9 +122,7 @@ def test_the_handed_over_policy_does_not_follow_later_training():
 
 @pytest.mark.parametrize("states", [[0, 2, 5], [0, 2, 2]])
 def test_exact_states_are_looked_up_as_their_kernel_compares_them(states):
-    encoder = make_encoder(
-        encoder_config(spaces.Box(-9.0, 9.0, (2,)), kind="identity"), torch.Generator()
-    )
+    encoder = scaled_encoder(spaces.Box(-9.0, 9.0, (2,)), np.zeros(2), np.ones(2))
     basis = torch.tensor([[float(state), -0.0] for state in states], dtype=torch.float64)
     weights = torch.arange(6, dtype=torch.float64).reshape(3, 2) ** 2
     policy = CoveragePolicy(encoder, Dirac(), basis, weights, epsilon=0.1)

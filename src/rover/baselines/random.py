@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from rover.features import encoder_config, make_encoder
+from rover.features import state_encoder
 from rover.operators import Dirac
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
@@ -33,8 +33,7 @@ class _Random(Agent[_RandomConfig]):
 
     def _build(self) -> CoveragePolicy:
         self._rng = np.random.default_rng([self.seed, 0])
-        config = encoder_config(self.spaces.observation, kind="identity")
-        encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
+        encoder = state_encoder(self.spaces.observation)
         # Compared with no state at all, every observation has logits 0.
         basis = torch.zeros(0, encoder.feature_dim, dtype=torch.float64)
         weights = torch.zeros(0, self.buffer.n_actions, dtype=torch.float64)

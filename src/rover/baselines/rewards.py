@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -22,7 +23,6 @@ from rover.features import (
     copied_tensors,
     encoder_config,
     input_statistics,
-    layer_shapes,
     make_encoder,
     restore_tensors,
 )
@@ -239,7 +239,7 @@ def make_mlp(*sizes: int, generator: torch.Generator) -> nn.Sequential:
     """Linear layers of these widths with ReLU between them, orthogonal weights of gain √2 and zero
     bias."""
     layers: list[nn.Module] = []
-    for fan_in, fan_out in layer_shapes(*sizes):
+    for fan_in, fan_out in itertools.pairwise(sizes):
         layer = make_linear(fan_in, fan_out, bias_std=0.0, generator=generator)
         layers += [nn.ReLU(), layer] if layers else [layer]
     return nn.Sequential(*layers)

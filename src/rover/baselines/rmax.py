@@ -21,7 +21,7 @@ from pydantic import Field
 
 from rover.arrays import BoolArray, FloatArray
 from rover.errors import ConfigurationError
-from rover.features import encoder_config, make_encoder
+from rover.features import state_encoder
 from rover.operators import Dirac
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
@@ -62,8 +62,7 @@ class _Rmax(Agent[_RmaxConfig]):
     def _build(self) -> CoveragePolicy:
         self._rng = np.random.default_rng([self.seed, 0])
         # No bit of an observation is changed, so that equal features are equal states.
-        config = encoder_config(self.spaces.observation, kind="identity")
-        self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
+        self._encoder = state_encoder(self.spaces.observation)
         self._counts = Counts(self.buffer)
         return self._package(np.ones((0, self.buffer.n_actions)))
 

@@ -32,7 +32,7 @@ class RoverConfig(AgentConfig):
     """
 
     # represent
-    representation: Literal["identity", "info_nce", "byol", "custom"] | None = Field(
+    representation: Literal["identity", "info_nce", "custom"] | None = Field(
         None,
         description="the loss that trains an encoder; identity: none is learned; None: "
         "identity, or info_nce of images and long vectors with a kernel or an encoder",
@@ -344,7 +344,7 @@ def _contradictions(
     if not learns and (config.encoder == "custom" or (has_kernel and len(shape) > 1)):
         yield (
             "representation='identity' does not suit images with a kernel, nor an encoder of your "
-            "own: choose info_nce or byol"
+            "own: choose info_nce"
         )
     for name in () if learns else ("feature_dim", "hidden_sizes", "normalization"):
         if (value := getattr(config, name)) is not None:

@@ -37,7 +37,7 @@ from rover.features import (
     input_statistics,
     make_encoder,
     restore_tensors,
-    self_predictive_loss,
+    scaled_encoder,
     state_encoder,
 )
 from rover.operators import Dirac, Interpolation, Kernel, make_kernel
@@ -56,9 +56,6 @@ _NOISE_WIDTH = 1e6
 
 _WEIGHT_DECAY, _FINAL_RATE = 1e-5, 0.1
 """Weight decay of AdamW, and the share of the learning rate that a cosine decay ends with."""
-
-_TARGET_DECAY = 0.99
-"""Share of the old weights that BYOL's target encoder keeps at each update."""
 
 
 class Representation:
@@ -184,10 +181,9 @@ class Scaled(Representation):
     def __init__(
         self, world: World, cover: Cover, space: gym.Space[Any], kernel: Kernel | None = None
     ) -> None:
-        size = math.prod(space.shape or ())
-        units = {"low": (-1.0,) * size, "high": (1.0,) * size}  # until there is data
-        network = encoder_config(space, kind="scale").model_copy(update=units)
-        encoder = make_encoder(network, torch.Generator())
+        assert isinstance(space, gym.spaces.Box)
+        ones = np.ones(math.prod(space.shape))
+        encoder = scaled_encoder(space, -ones, ones)  # until there is data
         super().__init__(world, cover, encoder, Interpolation() if kernel is None else kernel)
 
     def train(self) -> dict[str, float]:
@@ -231,8 +227,7 @@ class Learned(Representation):
     """Features of an encoder that is trained in place, with a predictor of next features.
 
     Args:
-        loss: of the user's own; None: the one that the configuration names, with targets from the
-            encoder itself ("info_nce") or from a moving average of it ("byol").
+        loss: of the user's own; None: InfoNCE, with targets from the encoder itself.
         config: resolved settings.
         generator: initial weights of the predictor.
         rng: draws the batches.
@@ -266,9 +261,6 @@ class Learned(Representation):
             width, n_actions, kind=config.predictor, generator=generator
         )
         modules = nn.ModuleDict({"encoder": encoder, "predictor": self._predictor})
-        self._target: Encoder | None = None
-        if config.representation == "byol":
-            self._target = modules["target_encoder"] = encoder.frozen()
         if isinstance(loss, nn.Module):
             modules["objective"] = loss
         rates = {}
@@ -327,30 +319,24 @@ class Learned(Representation):
         Raises:
             NonFiniteError: the loss or its gradient is not finite; no weight was changed.
         """
-        states, config = as_tensor(observations), self._config
+        config = self._config
         rows = {
             "input_index": torch.as_tensor(inputs),
             "actions": torch.as_tensor(actions),
             "next_index": torch.as_tensor(successors),
             "counts": torch.as_tensor(counts).float(),
         }
-        loss = self._loss(states, self.encoder(states), rows)
+        loss = self._loss(self.encoder(as_tensor(observations)), rows)
         if config.cosine_updates is not None:
             progress = min(1.0, self._optimizer.n_updates / config.cosine_updates)
             falling = 0.5 * (1.0 + math.cos(math.pi * progress))
             rate = config.learning_rate * (_FINAL_RATE + (1 - _FINAL_RATE) * falling)
             self._optimizer.param_groups[0]["lr"] = rate
-        value = self._optimizer.descend(loss)
-        if self._target is not None:
-            with torch.no_grad():
-                pairs = zip(self._target.parameters(), self.encoder.parameters(), strict=True)
-                for target, online in pairs:
-                    target.lerp_(online, 1.0 - _TARGET_DECAY)
-        return value
+        return self._optimizer.descend(loss)
 
-    def _loss(self, states: Tensor, features: Tensor, rows: dict[str, Tensor]) -> Tensor:
+    def _loss(self, features: Tensor, rows: dict[str, Tensor]) -> Tensor:
         """The loss of features (m, z) and the rows (n,) of a merged batch."""
-        config, successors, counts = self._config, rows["next_index"], rows["counts"]
+        successors, counts = rows["next_index"], rows["counts"]
         predicted = self._predictor(features, rows["input_index"], rows["actions"])  # (n, z)
         if self._own_loss is not None:
             loss = self._own_loss(predicted, features, **rows)
@@ -360,15 +346,8 @@ class Learned(Representation):
                     f"(see RepresentationLoss), not {loss!r}"
                 )
             return loss
-        if self._target is None:
-            targets, temperature = features.detach(), config.temperature
-            return info_nce_loss(predicted, targets, successors, counts, temperature=temperature)
-        with torch.no_grad():
-            # The reference image or vector is a fact about the data, not something learned.
-            for target, online in zip(self._target.buffers(), self.encoder.buffers(), strict=True):
-                target.copy_(online)
-            targets = self._target(states).index_select(0, successors)
-        return self_predictive_loss(predicted, targets, counts, normalized=True)
+        targets, temperature = features.detach(), self._config.temperature
+        return info_nce_loss(predicted, targets, successors, counts, temperature=temperature)
 
     def _draw_batch(self) -> tuple[TransitionCounts, IntArray]:
         """Distinct transitions, and how often each of them is in a batch."""

@@ -1,14 +1,11 @@
 """Representation learning: encoders, self-supervised losses, and what networks are trained with."""
 
-from rover.features.config import (
-    EncoderConfig,
-    Observations,
-    encoder_config,
-)
+from rover.features.config import EncoderConfig, Observations, encoder_config
 from rover.features.encoders import (
     Encoder,
     custom_encoder,
     make_encoder,
+    scaled_encoder,
     slow_encoder,
     state_encoder,
 )
@@ -17,14 +14,12 @@ from rover.features.losses import (
     RepresentationLoss,
     check_collapse,
     info_nce_loss,
-    self_predictive_loss,
 )
 from rover.features.networks import (
     AdamW,
     as_tensor,
     copied_tensors,
     input_statistics,
-    layer_shapes,
     learning_mode,
     orthogonal_,
     restore_tensors,
@@ -44,12 +39,11 @@ __all__ = [
     "encoder_config",
     "info_nce_loss",
     "input_statistics",
-    "layer_shapes",
     "learning_mode",
     "make_encoder",
     "orthogonal_",
     "restore_tensors",
-    "self_predictive_loss",
+    "scaled_encoder",
     "slow_encoder",
     "state_encoder",
 ]

@@ -8,79 +8,57 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from gymnasium import spaces
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from rover.errors import ConfigurationError, abridge
 
 ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
 _DTYPES = ", ".join(get_args(ObservationDtype))
-EncoderKind = Literal["mlp", "conv", "identity", "scale"]
-"""Kind of an encoder: a network, or an affine map of the observation."""
 Architecture = Literal["default", "paper", "learner"]
 Normalization = Literal["l2", "l1", "none"]
-MAX_LAYERS = 64
-"""No encoder has more hidden layers."""
 
 
 class EncoderConfig(BaseModel):
     """Everything that shapes an encoder, as plain data that survives a trip through JSON.
 
     Attributes:
-        kind: "mlp", "conv" (images), "identity" (Discrete states pass as they are) or "scale"
-            (an affine map of a bounded Box to [0, 1] per dimension); "slow" for a linear map of
-            the low frequencies of images, which data gives (``rover.features.slow``); "hashed"
-            for a few numbers that name an observation; "custom" for a torch module of the user's
-            own, which the config does not describe.
+        kind: "mlp", "conv" (images), "identity" (Discrete states), "scale" (an affine map),
+            "slow" (a linear map of the low frequencies of images, ``rover.features.slow``),
+            "hashed" (eight numbers that identify an observation), or "custom" (a torch module of
+            the user's own, which the config does not describe).
         observation_shape: shape of one observation; () for Discrete states.
         observation_dtype: dtype of the observations that the encoder accepts.
         n_states: number of Discrete states; needed where observation_shape is ().
-        feature_dim: z, the width of the features ("identity": 1, "scale": the input's width).
+        feature_dim: z, the width of the features.
         hidden_sizes: widths of the hidden layers of an "mlp".
         bias: whether the layers of an "mlp" have a bias. Without one, an observation and its
             double share their features: right for one-hot input, wrong for most vectors.
         output_relu: whether ReLU follows the last layer, so that features are non-negative.
         normalization: norm to which every feature vector is divided: "l2", "l1" or "none".
-        channels: output channels of each convolution of a "conv".
-        kernel_size: side of every window of a "conv".
-        strides: step of each convolution, one per entry of ``channels``.
+        strides: step of each 3×3 convolution of a "conv", which have 32 channels.
         padding: whether a "conv" pads every image, so that only strides make it smaller.
-        layer_norm: whether the output of a "conv" is normalised by layer (Ba et al., 2016).
         pool_to: side to which the last feature maps are average-pooled; None: no pooling.
         low: lower bound of each dimension of a "scale", in row-major order.
         high: upper bound of each dimension of a "scale".
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Earlier versions stored settings that are fixed now.
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
-    kind: EncoderKind | Literal["slow", "hashed", "custom"]
+    kind: Literal["mlp", "conv", "identity", "scale", "slow", "hashed", "custom"]
     observation_shape: tuple[PositiveInt, ...]
     observation_dtype: ObservationDtype = "float32"
     n_states: PositiveInt | None = None
     feature_dim: PositiveInt = 200
-    hidden_sizes: tuple[PositiveInt, ...] = Field(default=(512,), max_length=MAX_LAYERS)
+    hidden_sizes: tuple[PositiveInt, ...] = (512,)
     bias: bool = True
     output_relu: bool = False
     normalization: Normalization = "l2"
-    channels: tuple[PositiveInt, ...] = Field(default=(32, 32, 32, 32), max_length=MAX_LAYERS)
-    kernel_size: PositiveInt = 3
     strides: tuple[PositiveInt, ...] = (2, 2, 2, 2)
     padding: bool = True
-    layer_norm: bool = True
     pool_to: PositiveInt | None = None
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> EncoderConfig:
-        shape = self.observation_shape
-        if shape == () and self.n_states is None:
-            raise ValueError("observations of shape () are Discrete states: set n_states")
-        if self.kind == "conv" and len(shape) not in (2, 3):
-            raise ValueError(
-                "a 'conv' encoder takes images (height, width) or (height, width, channels), not "
-                f"observations of shape {shape}: use an 'mlp' encoder"
-            )
-        return self
 
 
 @dataclass(frozen=True)
@@ -113,6 +91,18 @@ class Observations:
             )
         return cls(tuple(space.shape), dtype, one_hot=one_hot)
 
+    def config(self, kind: str, **fields: Any) -> EncoderConfig:
+        """Config of an encoder of such observations."""
+        return EncoderConfig.model_validate(
+            {
+                "kind": kind,
+                "observation_shape": self.shape,
+                "observation_dtype": self.dtype,
+                "n_states": self.n_states,
+                **fields,
+            }
+        )
+
     @property
     def is_image(self) -> bool:
         """True for observations with two or three axes."""
@@ -129,7 +119,6 @@ class Observations:
         return self.n_states or 1 if self.shape == () else math.prod(self.shape)
 
 
-_UNPADDED = {"strides": (2, 1, 1, 1), "padding": False}
 # Smallest side of an image that unpadded convolutions leave a pixel of.
 _LEAST_SIDE = 15
 
@@ -142,7 +131,7 @@ _MLP: dict[Architecture, dict[str, Any]] = {
 }
 _CONV: dict[Architecture, dict[str, Any]] = {
     "default": {},
-    "paper": {**_UNPADDED, "pool_to": 7, **_PAPER},
+    "paper": {"strides": (2, 1, 1, 1), "padding": False, "pool_to": 7, **_PAPER},
     "learner": _LEARNER,
 }
 
@@ -150,75 +139,48 @@ _CONV: dict[Architecture, dict[str, Any]] = {
 def encoder_config(
     space: spaces.Space[Any] | Observations,
     *,
-    kind: EncoderKind | None = None,
     architecture: Architecture = "default",
     **settings: Any,
 ) -> EncoderConfig:
-    """Return the config of an encoder for an observation space.
-
-    ``architecture`` fills in what the settings leave out:
+    """Return the config of a network: convolutions for images, an MLP for anything else.
 
     - "default": 512 hidden units and 200 features of vectors, without bias for one-hot vectors
       and Discrete states; four 3×3 convolutions of 32 channels with stride 2, linear to 200 with
       LayerNorm, of images. L2-normalised, for a Gaussian kernel.
-    - "paper": that with which the paper reports its results. 1024 hidden units and 200 features
+    - "paper": the one with which the paper reports its results. 1024 hidden units and 200 features
       with ReLU after both layers and no bias; images: four 3×3 convolutions of 32 channels (the
       first with stride 2; padded only where an image is smaller than 15×15), average-pooled to
       7×7, linear to 200 with LayerNorm and ReLU. L1-normalised.
-    - "learner": what a learner puts under its heads. One layer with ReLU, or the convolutions of
+    - "learner": the layers under a learner's heads. One layer with ReLU, or the convolutions of
       "default" with ReLU; not normalised.
 
     Args:
         space: observation space, Discrete or Box, or a description of the observations.
-        kind: "identity" (observations as they are), "scale" (a Box mapped to [0, 1] by its
-            bounds), "mlp" or "conv"; None: "conv" for images, "mlp" for anything else.
         architecture: "default", "paper" or "learner".
-        settings: other attributes of :class:`EncoderConfig`, such as feature_dim; None is as if
-            left out.
+        settings: attributes of :class:`EncoderConfig` in place of the architecture's, such as
+            feature_dim; None is as if left out.
 
     Raises:
-        ConfigurationError: a space or dtype that encoders do not take, a setting that has no
-            meaning for this kind of encoder, or one that is unknown or out of range.
+        ConfigurationError: a space or dtype that encoders do not take, hidden_sizes of images, or a
+            setting out of range.
     """
     observations = space if isinstance(space, Observations) else Observations.from_space(space)
-    if kind is None:
-        kind = "conv" if observations.is_image else "mlp"
-    changes = dict[str, Any]()
-    for name, value in settings.items():
-        if value is None:
-            continue
-        changes[name] = value
-        # A setting that does nothing would mislead whoever compares two values of it.
-        if kind in ("identity", "scale") or (kind == "conv" and name in ("hidden_sizes", "bias")):
+    changes = {name: value for name, value in settings.items() if value is not None}
+    if observations.is_image:
+        if "hidden_sizes" in changes:
             raise ConfigurationError(
-                f"{name}={value!r} has no meaning for {kind!r} features: leave it out, or choose "
-                "another representation"
+                f"hidden_sizes={changes['hidden_sizes']!r} has no meaning for images: leave it out"
             )
-    fields: dict[str, Any] = {
-        "observation_shape": observations.shape,
-        "observation_dtype": observations.dtype,
-        "n_states": observations.n_states,
-    }
-    if kind == "mlp":
+        is_small = min(observations.shape[:2]) < _LEAST_SIDE
+        kind, fields = "conv", _CONV[architecture] | ({"padding": True} if is_small else {})
+    else:
         # One-hot input has a column for each observation, and needs none; a vector and its double
         # would share their features.
-        fields |= {"bias": not observations.is_categorical, **_MLP[architecture], **changes}
-    elif kind == "conv":
-        is_small = observations.is_image and min(observations.shape[:2]) < _LEAST_SIDE
-        fields |= _CONV[architecture] | ({"padding": True} if is_small else {}) | changes
-    elif kind == "scale":
-        assert isinstance(space, spaces.Box)
-        # Bounds travel with the config, since a policy is loaded without its environment.
-        fields |= {"low": space.low.ravel().tolist(), "high": space.high.ravel().tolist()}
-    elif kind == "identity" and observations.shape != ():
-        # (x − 0) / 1 changes no bit, so that equal features are equal observations.
-        kind = "scale"
-        fields |= {"low": (0.0,) * observations.size, "high": (1.0,) * observations.size}
+        bias = {"bias": not observations.is_categorical}
+        kind, fields = "mlp", bias | _MLP[architecture]
     try:
-        return EncoderConfig(kind=kind, **fields)
+        return observations.config(kind, **fields | changes)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        setting = f"setting {place}={first['input']!r}: " if place else ""
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(setting + message) from error
+        raise ConfigurationError(f"setting {place}={first['input']!r}: {first['msg']}") from error

@@ -8,6 +8,7 @@ norm there and the L2 norm by default here.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from abc import ABC, abstractmethod
 from typing import Any
@@ -25,7 +26,6 @@ from rover.features.convolution import convolved
 from rover.features.networks import (
     DEFAULT_GAIN,
     as_tensor,
-    layer_shapes,
     make_linear,
     orthogonal_,
 )
@@ -35,6 +35,8 @@ from rover.features.slow import SlowFeatures, bending, coefficients, seen
 _NORM_FLOOR = 1e-8
 # Numbers that name an observation.
 _N_HASHES = 8
+# Output channels of every convolution, and the side of its windows.
+_CHANNELS, _SIDE = 32, 3
 # What the convolutions of an image take in memory grows with the rows of a batch.
 _ROWS_AT_ONCE = 256
 
@@ -76,14 +78,9 @@ def slow_encoder(features: SlowFeatures, background: Tensor, shares: Tensor) -> 
     """The encoder of slow features of uint8 images, of what the function
     :func:`~rover.features.slow.coefficients` sees beside the usual image, `background` (height,
     width, channels) uint8, from which differences count by `shares` of 255, of the same form."""
-    config = EncoderConfig(
-        kind="slow",
-        observation_shape=tuple(background.shape),
-        observation_dtype="uint8",
-        feature_dim=features.projection.shape[1],
-        normalization="none",
-    )
-    encoder = _SlowEncoder(config)
+    width = {"feature_dim": features.projection.shape[1], "normalization": "none"}
+    images = Observations(tuple(background.shape), "uint8")
+    encoder = _SlowEncoder(images.config("slow", **width))
     encoder.background.copy_(background)
     encoder.shares.copy_(shares)
     encoder.mean.copy_(features.mean)
@@ -91,22 +88,24 @@ def slow_encoder(features: SlowFeatures, background: Tensor, shares: Tensor) -> 
     return encoder
 
 
-def state_encoder(space: spaces.Space[Any] | Observations) -> Encoder:
+def state_encoder(space: spaces.Space[Any]) -> Encoder:
     """The encoder of observations that are states: equal features are equal observations.
 
-    Discrete states are their own features; vectors and images are named by eight numbers.
+    Discrete states are their own features; eight numbers identify vectors and images.
     """
-    described = space if isinstance(space, Observations) else Observations.from_space(space)
-    is_number = described.shape == ()
-    config = EncoderConfig(
-        kind="identity" if is_number else "hashed",
-        observation_shape=described.shape,
-        observation_dtype=described.dtype,
-        n_states=described.n_states,
-        feature_dim=1 if is_number else _N_HASHES,
-        normalization="none",
-    )
+    observations = Observations.from_space(space)
+    is_number = observations.shape == ()
+    width = {"feature_dim": 1 if is_number else _N_HASHES, "normalization": "none"}
+    config = observations.config("identity" if is_number else "hashed", **width)
     return make_encoder(config, torch.Generator())
+
+
+def scaled_encoder(
+    space: spaces.Box, low: NDArray[np.float64], high: NDArray[np.float64]
+) -> Encoder:
+    """The encoder that maps each number of vectors, from finite `low` < `high`, to [0, 1]."""
+    bounds = {"low": low.tolist(), "high": high.tolist()}
+    return _RawEncoder(Observations.from_space(space).config("scale", **bounds))
 
 
 def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
@@ -144,7 +143,6 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
         isinstance(features, Tensor)
         and features.is_floating_point()
         and (features.ndim, len(features)) == (2, 2)
-        and features.numel() > 0
         and all(bool(x.isfinite().all()) for x in (features, *module.state_dict().values()))
     ):
         got = getattr(features, "shape", ""), getattr(features, "dtype", type(features).__name__)
@@ -153,15 +151,8 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
             "return floating features (n, z), one row for each observation, and they and its "
             "weights must be finite"
         )
-    config = EncoderConfig(
-        kind="custom",
-        observation_shape=observations.shape,
-        observation_dtype=observations.dtype,
-        n_states=observations.n_states,
-        feature_dim=features.shape[1],
-        normalization="none",
-    )
-    return _CustomEncoder(config, module)
+    width = {"feature_dim": features.shape[1], "normalization": "none"}
+    return _CustomEncoder(observations.config("custom", **width), module)
 
 
 def tried(module: nn.Module, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -283,8 +274,8 @@ class _MLPEncoder(Encoder):
         assert input_size is not None  # by the config's own check
         super().__init__(config, config.feature_dim, None if is_state else (input_size,))
         self.layers = nn.ModuleList()
-        shapes = layer_shapes(input_size, *config.hidden_sizes, config.feature_dim)
-        for fan_in, fan_out in shapes:
+        sizes = input_size, *config.hidden_sizes, config.feature_dim
+        for fan_in, fan_out in itertools.pairwise(sizes):
             # As large as the effect of an input of norm one.
             bias_std = math.sqrt(2.0 / fan_out) if config.bias else None
             layer = make_linear(fan_in, fan_out, bias_std=bias_std, gain=gain, generator=generator)
@@ -311,16 +302,15 @@ class _ConvEncoder(Encoder):
     def __init__(self, config: EncoderConfig, generator: torch.Generator, gain: float) -> None:
         height, width, channels = (*config.observation_shape, 1)[:3]
         super().__init__(config, config.feature_dim, (height, width, channels))
-        self.padding = config.kernel_size // 2 if config.padding else 0
+        self.padding = _SIDE // 2 if config.padding else 0
         self.kernels = nn.ParameterList()
         # for the sizes alone
         maps = torch.empty(1, channels, height, width, dtype=torch.float32, device="meta")
         # Kernels without bias, so that a background of zeros stays zero through every layer.
-        for out_channels, stride in zip(config.channels, config.strides, strict=True):
-            window_size = maps.shape[1] * config.kernel_size**2
-            weight = torch.empty(out_channels, window_size, dtype=torch.float32)
+        for stride in config.strides:
+            weight = torch.empty(_CHANNELS, maps.shape[1] * _SIDE**2, dtype=torch.float32)
             orthogonal_(weight, gain=math.sqrt(2.0), generator=generator)
-            kernel = weight.view(out_channels, config.kernel_size, config.kernel_size, -1)
+            kernel = weight.view(_CHANNELS, _SIDE, _SIDE, -1)
             self.kernels.append(nn.Parameter(kernel))
             window = kernel.permute(0, 3, 1, 2).to("meta")
             maps = F.conv2d(maps, window, stride=stride, padding=self.padding)
@@ -333,8 +323,7 @@ class _ConvEncoder(Encoder):
             gain=gain,
             generator=generator,
         )
-        layer_norm = nn.LayerNorm(config.feature_dim, dtype=torch.float32)
-        self.layer_norm = layer_norm if config.layer_norm else nn.Identity()
+        self.layer_norm = nn.LayerNorm(config.feature_dim, dtype=torch.float32)
 
     def _encode(self, observations: Tensor) -> Tensor:
         images = observations if observations.ndim == 4 else observations[..., None]
@@ -360,11 +349,6 @@ class _RawEncoder(Encoder):
         if config.kind == "identity":
             return
         low, high = (np.array(bounds, np.float64) for bounds in (config.low, config.high))
-        if not (np.isfinite(high - low) & (low < high)).all():
-            raise ConfigurationError(
-                f"bounds {low} and {high}: a 'scale' encoder needs finite low < high; give the "
-                "range that the data covers, or use an 'mlp' encoder"
-            )
         self.register_buffer("low", torch.from_numpy(low))
         self.register_buffer("width", torch.from_numpy(high - low))
 

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from rover.arrays import evenly_spaced
 from rover.errors import NonFiniteError, RoverWarning
-from rover.features.networks import layer_shapes, orthogonal_
+from rover.features.networks import orthogonal_
 
 PredictorKind = Literal["linear", "two_layer", "silu"]
 """Kind of the predictor of the next observation's features."""
 
+_HIDDEN = 1024  # rows of W, as in the published code
 _COLLAPSED_COSINE = 0.95
 
 
@@ -63,7 +64,7 @@ class ActionPredictor(nn.Module):
     """W ψ(x, a) with ψ(x, a) = φ(x) ⊗ e_a (paper, Step 1), "linear": one matrix for each action.
 
     "two_layer", U W ψ(x, a), is as linear and trains several times faster; "silu" is U SiLU(W ψ(x,
-    a)), the authors' code of June 2026. W then has `width` rows.
+    a)), the authors' code of June 2026. W then has 1,024 rows.
     """
 
     def __init__(
@@ -72,13 +73,11 @@ class ActionPredictor(nn.Module):
         n_actions: int,
         *,
         kind: PredictorKind = "linear",
-        width: int = 1024,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
         # Without U the rows of W are the predicted features themselves.
-        width = feature_dim if kind == "linear" else width
-        layer_shapes(feature_dim * n_actions, width)  # refuses what no memory holds
+        width = feature_dim if kind == "linear" else _HIDDEN
         self.n_actions = n_actions
         self._is_linear = kind != "silu"
         self.output: nn.Parameter | None = None
@@ -158,24 +157,6 @@ def info_nce_loss(
     losses = losses + log_counts.index_select(0, positive)  # (n,)
     # A mean over the transitions before merging: sums over rows would count frequent ones once.
     return (counts * losses).sum() / counts.sum()
-
-
-def self_predictive_loss(
-    predicted: Tensor, targets: Tensor, counts: Tensor, *, normalized: bool = False
-) -> Tensor:
-    """Squared error of latent self-prediction (Schwarzer et al., 2021; Tang et al., 2023), ≥ 0.
-
-        L = Σ_i c_i ‖p_i − sg(t_i)‖² / Σ_i c_i
-
-    of predictions and features of the next states (n, z) with counts (n,), with the encoder itself,
-    gradient stopped, as the source of targets. Of vectors `normalized` by their L2 norms it is the
-    loss of BYOL, in [0, 4] (Grill et al., 2020; Guo et al., 2022), whose targets come from a slowly
-    moving average of the encoder; that and the predictor keep the features from collapsing.
-    """
-    if normalized:
-        predicted, targets = F.normalize(predicted, dim=-1), F.normalize(targets, dim=-1)
-    error = (predicted - targets.detach()).square().sum(dim=-1)
-    return (counts * error).sum() / counts.sum()
 
 
 def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:

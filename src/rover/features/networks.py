@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,6 @@ _LEAST_INTENSITY = 128
 
 DEFAULT_GAIN = math.sqrt(2.0)
 """Gain of initial weights with which ReLU layers keep the size of their input (He et al., 2015)."""
-
-_MAX_WEIGHTS = 2**28
 
 _LEAST_NORMAL = sys.float_info.min
 
@@ -112,19 +108,6 @@ def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator
         return nn.init.orthogonal_(weight, gain=gain, generator=generator)
 
 
-def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
-    """Inputs and outputs of each layer of a network with these widths, from input to output.
-    ConfigurationError: more than 2^28 weights, 1 GiB, a mistake or a forged file."""
-    shapes = list(itertools.pairwise(sizes))
-    n_weights = sum(itertools.starmap(mul, shapes))
-    if n_weights > _MAX_WEIGHTS:
-        raise ConfigurationError(
-            f"a network has {n_weights:,} weights, more than {_MAX_WEIGHTS:,}: its layers are too "
-            "wide, choose smaller settings, such as hidden_sizes"
-        )
-    return shapes
-
-
 def make_linear(
     fan_in: int,
     fan_out: int,
@@ -134,7 +117,6 @@ def make_linear(
     generator: torch.Generator,
 ) -> nn.Linear:
     """A linear layer with orthogonal weights, and a normal bias unless `bias_std` is None."""
-    layer_shapes(fan_in, fan_out)  # refuses what no memory holds, before it is made
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(
         fan_in, fan_out, bias=bias_std is not None, device="meta", dtype=torch.float32

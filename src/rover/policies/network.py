@@ -6,17 +6,17 @@ this is how skill agents are evaluated, and the meaning of MAXENT's mixture.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from rover.features import Encoder, EncoderConfig, layer_shapes, make_encoder, orthogonal_
-from rover.features.config import MAX_LAYERS
+from rover.features import Encoder, EncoderConfig, make_encoder, orthogonal_
 from rover.policies.policy import Policy
 
 
@@ -27,7 +27,7 @@ class _NetworkConfig(BaseModel):
 
     encoder: EncoderConfig
     n_actions: PositiveInt
-    hidden_sizes: tuple[PositiveInt, ...] = Field(default=(), max_length=MAX_LAYERS)
+    hidden_sizes: tuple[PositiveInt, ...] = ()
     skill_dim: NonNegativeInt = 0
 
 
@@ -45,7 +45,7 @@ class _Heads(nn.Module):
         super().__init__()
         self.n_heads = n_heads
         widths = feature_dim + config.skill_dim, *config.hidden_sizes, config.n_actions
-        shapes = layer_shapes(*widths)
+        shapes = list(itertools.pairwise(widths))
         layers = [torch.empty(n_heads, m, n, dtype=torch.float32) for n, m in shapes]
         for number, layer in enumerate(layers):
             # √2 makes up for the half of the units that ReLU cuts off (He et al., 2015).
