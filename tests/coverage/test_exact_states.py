@@ -80,14 +80,14 @@ def car():
 
 
 def test_the_net_is_finer_where_the_dynamics_model_explains_the_motion(car, monkeypatch):
-    assert 40 < len(car._plan()[0].basis) <= 100
+    assert 40 < len(car._improve()[0].basis) <= 100
     monkeypatch.setattr("rover.coverage.improve.MOST_UNEXPLAINED", -1.0)
-    assert len(car._plan()[0].basis) <= 40
+    assert len(car._improve()[0].basis) <= 40
 
 
 def test_a_policy_on_landmarks_is_what_was_planned_there(car):
     seen = car._representation
-    encoder = seen.policy_parts()[0]
+    encoder = seen.policy_encoder()
     model, encoder = PlanningModel.of_landmarks(seen.landmarks(40), encoder, car._cover, most=40)
     values = torch.from_numpy(np.random.default_rng(0).normal(size=len(model.anchors)))
     wanted = model.operator.action_values(values)[: len(model.basis)]

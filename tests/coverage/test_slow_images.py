@@ -140,7 +140,7 @@ def test_stacked_frames_are_told_from_colours(axes, newest_first):
 def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(tmp_path):
     agent = Rover(Disc(), seed=0, **QUICK).learn(200)
     assert not agent._representation.learns
-    planned, _ = agent._plan()
+    planned, _ = agent._improve()
     assert planned.encoder.config.kind == "slow"
     rows = agent.buffer.observations.rows[::7]
     planned.save(tmp_path / "policy")
@@ -158,7 +158,7 @@ def test_policies_of_noisy_images_repeat_no_noise_and_explorations_correct_as_be
     explored.fit()
     correction = explored.dynamics._residuals[:, :, :-1].clone()
     assert correction.any()
-    planned, _ = agent._plan()
+    planned, _ = agent._improve()
     assert planned.basis is not None
     assert len(planned.basis) <= 40
     assert not explored.dynamics._residuals[:, :, :-1].any()

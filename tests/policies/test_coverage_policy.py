@@ -21,7 +21,7 @@ from rover.storage import write_tensors
 pytestmark = [
     pytest.mark.slow,  # five agents are trained for them
     pytest.mark.filterwarnings("ignore:the features of"),
-    pytest.mark.filterwarnings("ignore:.*(not positive definite|planning again)"),
+    pytest.mark.filterwarnings("ignore:.*not positive definite"),
 ]
 
 KINDS = {

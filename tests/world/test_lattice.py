@@ -170,9 +170,9 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
 def test_policies_do_not_depend_on_what_is_foretold():
     agent = explored("walls", 150)
     assert agent._explorer.model._foretold.new
-    before = agent._plan()[0].probs(agent.buffer.observations.rows)
+    before = agent._improve()[0].probs(agent.buffer.observations.rows)
     agent._explorer.model._foretold = Foretold(agent.buffer)
-    after = agent._plan()[0].probs(agent.buffer.observations.rows)
+    after = agent._improve()[0].probs(agent.buffer.observations.rows)
     np.testing.assert_array_equal(before, after)
 
 

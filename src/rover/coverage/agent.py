@@ -14,9 +14,12 @@ from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.explore import LandmarkExplorer
 from rover.coverage.improve import Improvement, PlanningModel, improve
 from rover.coverage.published import kernel_planning_model
-from rover.coverage.run import CoverageRun
+from rover.coverage.run import CoverageRun, is_due
 from rover.features import Encoder
 from rover.policies import CoveragePolicy
+
+_LANDMARKS_SHARE = 0.2
+"""Share of all steps between two policies on landmarks, which do not collect."""
 
 
 class Rover(CoverageRun):
@@ -94,26 +97,27 @@ class Rover(CoverageRun):
     def _represent(self) -> dict[str, Any] | None:
         """Train the representation and suit it to the world, each when due; figures if a policy is
         due."""
-        figures, schedule, step = dict[str, Any](), self._schedule, self.num_timesteps
+        figures, step, share = dict[str, Any](), self.num_timesteps, self.config.policy_share
         with self.stopwatch("represent"):
             if step % self.config.encoder_every == 0:
                 figures |= self._representation.train()
-            if not schedule.looks(step):
+            if not is_due(self.config, step, 0.0):
                 return None
-            on_landmarks = isinstance(self._explorer, LandmarkExplorer)
-            is_due = schedule.is_due(step, on_landmarks=on_landmarks)
+            if isinstance(self._explorer, LandmarkExplorer):
+                share = max(share, _LANDMARKS_SHARE)
             self._suit()
-            return figures | self._representation.renew() if is_due else None
+            if not is_due(self.config, step, share):
+                return None
+            return figures | self._representation.renew()
 
     # estimate
 
-    def _estimate(self, growth: float, *, anew: bool) -> tuple[PlanningModel, Encoder]:
-        """The model of states, of landmarks, or of a kernel with `growth` times the ridge."""
+    def _estimate(self, *, anew: bool) -> tuple[PlanningModel, Encoder]:
+        """The model of states, of landmarks, or of a kernel, and the encoder for its policy."""
         config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
-        encoder, _ = seen.policy_parts()
+        encoder = seen.policy_encoder()
         if seen.plans_on == "kernel":
-            rng = self._batch_rng
-            return kernel_planning_model(seen, cover, config, buffer, rng, growth=growth), encoder
+            return kernel_planning_model(seen, cover, config, buffer, self._batch_rng), encoder
         if seen.plans_on == "landmarks":
             landmarks = seen.landmarks(config.n_landmarks, anew=anew)
             return PlanningModel.of_landmarks(landmarks, encoder, cover, most=config.n_landmarks)
@@ -122,12 +126,10 @@ class Rover(CoverageRun):
 
     # improve
 
-    def _improve(
-        self, growth: float = 1.0, *, anew: bool = False
-    ) -> tuple[CoveragePolicy, Improvement]:
+    def _improve(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
         """A policy of mirror descent on the model."""
         with self.stopwatch("estimate"):
-            model, encoder = self._estimate(growth, anew=anew)
+            model, encoder = self._estimate(anew=anew)
         with self.stopwatch("improve"):
             step, explores = self.num_timesteps, self._explores
             plan = improve(model, self._warm_start, self.config, step=step, is_exploring=explores)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -94,9 +92,6 @@ class RoverConfig(AgentConfig):
     )
     plan_transitions: int | None = Field(
         None, ge=1, description="kernels: fit on so many sampled transitions; None: on all of them"
-    )
-    plan_window: int | None = Field(
-        None, ge=1, description="kernels: fit on the latest so many transitions only; None: on all"
     )
     unseen_starts: bool = Field(
         True, description="give starts that were not seen yet the mass that the data leaves them"
@@ -216,44 +211,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-_LANDMARKS_SHARE = 0.2
-"""Share of all steps between two policies on landmarks, which do not collect."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Steps after which policies are updated: functions of the step alone, so that a resumed run
-    has the same.
-
-    Attributes:
-        every: steps between updates, at least.
-        share: share of all steps between updates, where that is more.
-        begin: first step of an update.
-        has_first: whether that step has one, though it is no multiple of `every`.
-    """
-
-    every: int
-    share: float
-    begin: int
-    has_first: bool
-
-    def looks(self, step: int) -> bool:
-        """True if the kind of world is looked at after a step, whether or not a policy is due."""
-        is_first = self.has_first and step == self.begin
-        return is_first or (step >= self.begin and step % self.every == 0)
-
-    def is_due(self, step: int, *, on_landmarks: bool = False) -> bool:
-        """True if a policy is due after a step, of landmarks more seldom."""
-        share = max(self.share, _LANDMARKS_SHARE) if on_landmarks else self.share
-        spacing = self.every * max(1, math.floor(share * step / self.every))
-        # The spacing stays the same for every / share steps, which begin with an update. Once it is
-        # more than these, updates are as many of them apart as the largest power of two says.
-        stretch = self.every * round(1.0 / share) if share > 0.0 else spacing
-        if spacing > stretch:
-            spacing = stretch * 2 ** math.floor(math.log2(spacing / stretch))
-        return step % spacing == 0 or (self.has_first and step == self.begin)
-
-
 def own_objects(
     overrides: Mapping[str, Any], preset: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -331,11 +288,8 @@ def _contradictions(
     shape, cover = space.shape or (), config.cover
     if config.bandwidth is not None and config.kernel not in (None, "gaussian"):
         yield f"bandwidth has no meaning for the {config.kernel} kernel: leave it out"
-    if not has_kernel and (config.plan_transitions or config.plan_window):
-        yield (
-            "plan_transitions and plan_window are of kernels: states and landmarks are planned on "
-            "all transitions; leave them out, or choose a kernel"
-        )
+    if not has_kernel and config.plan_transitions:
+        yield "plan_transitions is of kernels: leave it out, or choose a kernel"
     if has_kernel and cover is not None:
         yield (
             "cover is of states and landmarks, and a kernel covers its features: leave out cover, "

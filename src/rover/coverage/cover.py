@@ -22,13 +22,6 @@ from rover.operators.kernels import require_finite
 
 _Function = Callable[[NDArray[Any]], Any]
 
-_OF_ALL = {
-    "cover": "coverage, J and J/J* are of all states alike, whatever cover and target say",
-    "contexts": "contexts=True: coverage, J and J/J* are of the policy without its memory; with it "
-    "the policy is measured by roll-outs, at the end",
-}
-"""Warnings of settings whose exact figures are of something else."""
-
 
 class Cover:
     """The part of a buffer's observations that is to be covered, and its target distribution.
@@ -42,6 +35,7 @@ class Cover:
             observations. None: as even as possible.
 
     Attributes:
+        part: as given.
         has_target: whether a distribution is wanted that need not be even.
     """
 
@@ -51,13 +45,13 @@ class Cover:
         part: tuple[int, ...] | _Function | None,
         target: _Function | None = None,
     ) -> None:
-        self._buffer, self._part = buffer, part
+        self._buffer, self.part = buffer, part
         self._target, self.has_target = target, target is not None
 
     def _parts(self, observations: IntArray) -> FloatArray:
         """The parts (n, k) of observations (n,), unscaled."""
         rows = self._buffer.observations.rows[observations]
-        parts = np.asarray(self._part(rows)) if callable(self._part) else rows[:, self._part]
+        parts = np.asarray(self.part(rows)) if callable(self.part) else rows[:, self.part]
         if parts.ndim != 2 or len(parts) != len(rows) or parts.dtype.kind not in "bfiu":
             raise ConfigurationError(
                 f"cover must make an array of {len(rows)} rows of numbers, one for each "
@@ -70,12 +64,11 @@ class Cover:
     def groups(self) -> IntArray:
         """Group (N,) of every observation, where states are exact: equal for equal parts."""
         everything = np.arange(len(self._buffer.observations))
-        if self._part is None:
-            return everything
         return np.unique(self._parts(everything), axis=0, return_inverse=True)[1].reshape(-1)
 
     def target(self, groups: IntArray, observations: IntArray, anchors: IntArray) -> Tensor | None:
-        """Target distribution (s,) over anchors, all of a group on its first; None: no target.
+        """Target distribution (s,) over anchors, all of a group on its first; None where there is
+        no target, or no weight so far.
 
         Args:
             groups: (s,) group that each anchor is covered with.
@@ -112,31 +105,23 @@ class Cover:
             observations: of the buffer, by index.
             are_dimensions: whether the features are the dimensions of vector observations.
         """
-        if self._part is None:
+        if self.part is None:
             return features, None
-        if are_dimensions and not callable(self._part):
-            return features, np.array(self._part)
+        if are_dimensions and not callable(self.part):
+            return features, np.array(self.part)
         parts = self._parts(observations)  # predicted with the features
         width = features.shape[1]
         return np.hstack([features, parts]), np.arange(width, width + parts.shape[1])
 
 
 def _target_weights(target: _Function, observations: NDArray[Any]) -> FloatArray:
-    """Weights (n,) of observations (n, *shape) by a target.
-
-    Raises:
-        ConfigurationError: they are not n finite numbers of at least 0.
-    """
-    weights = np.asarray(target(observations.copy()))
-    if weights.shape != (len(observations),) or weights.dtype.kind not in "bfiu":
+    """Weights (n,) of observations (n, *shape) by a target, or a ConfigurationError."""
+    weights, n = np.asarray(target(observations.copy())), len(observations)
+    is_numbers = weights.shape == (n,) and weights.dtype.kind in "bfiu"
+    if not (is_numbers and np.isfinite(weights).all() and (weights >= 0).all()):
         raise ConfigurationError(
-            f"target must return {len(observations)} numbers, one for each observation, not an "
-            f"array of shape {weights.shape} and dtype {weights.dtype}"
-        )
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise ConfigurationError(
-            f"target must return finite weights of at least 0, not {weights.min():g} to "
-            f"{weights.max():g}"
+            f"target must return {n} finite numbers of at least 0, one for each observation, not "
+            f"{weights.dtype} of shape {weights.shape}: {weights!s:.80}"
         )
     return weights.astype(np.float64)
 
@@ -145,11 +130,7 @@ def target_function(
     config: RoverConfig, env: gym.Env[Any, Any], own: _Function | None
 ) -> _Function | None:
     """The weights of observations in the target distribution, as a function of them.
-
-    Raises:
-        ConfigurationError: one weight a state was given, and the environment has no states of this
-            number.
-    """
+    ConfigurationError: one weight a state was given, of which there are not so many."""
     target, space = config.target, Spaces.of(env).observation
     if target is None or target == "custom":
         return own
@@ -173,14 +154,13 @@ def target_function(
 
 
 def objective_of(config: RoverConfig, problem: FiniteMDP, target: _Function | None) -> Objective:
-    """J of policies in a finite problem, by the weights of its observations.
-
-    Raises:
-        ConfigurationError: all weights are 0.
-    """
-    for name, value in (("cover", config.cover), ("contexts", config.contexts)):
-        if value:
-            warnings.warn(_OF_ALL[name], RoverWarning, stacklevel=2)
+    """J of policies in a finite problem, by the weights of its observations; ConfigurationError:
+    all are 0."""
+    if config.cover or config.contexts:
+        whose = "states alike, whatever cover and target say"
+        if config.contexts:
+            whose = "contexts, of the policy without its memory: with it, roll-outs measure it"
+        warnings.warn(f"coverage, J and J/J* are of all {whose}", RoverWarning, stacklevel=2)
     if target is None or config.cover is not None:
         return Objective()
     weights = _target_weights(target, problem.observations)

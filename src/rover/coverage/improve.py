@@ -74,7 +74,6 @@ class PlanningModel:
         varies: whether their outcomes vary.
         on_landmarks: whether the anchors are landmarks, which are never the same twice, and each
             row repeats its action.
-        is_comparable: whether it was made as the last one was.
     """
 
     operator: DenseOperator | SparseOperator
@@ -86,7 +85,6 @@ class PlanningModel:
     n_pairs: int = 0
     varies: bool = False
     on_landmarks: bool = False
-    is_comparable: bool = True
 
     @classmethod
     def of_states(
@@ -98,10 +96,13 @@ class PlanningModel:
         # λ / (n + λ) of what n tries leave open
         ridge = max(config.ridge, _OUTCOME_RIDGE * counts.outcome_variance)
         states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
-        groups = cover.groups()
-        start = np.bincount(states, weights, minlength=len(groups)).astype(np.float64)
-        rows, everything = replace(counts.rows(ridge=ridge), start=start), np.arange(len(groups))
-        model = cls._of_rows(rows, basis, groups, cover.target(groups, everything, everything))
+        everything, target = np.arange(len(basis)), None
+        groups = everything if cover.part is None else cover.groups()
+        if cover.has_target:
+            target = cover.target(groups, everything, everything)
+        start = np.bincount(states, weights, minlength=len(basis)).astype(np.float64)
+        rows = replace(counts.rows(ridge=ridge), start=start)
+        model = cls._of_rows(rows, basis, groups, target)
         return replace(model, n_pairs=counts.n_pairs, varies=counts.outcome_variance > 0.0)
 
     @classmethod
@@ -190,11 +191,6 @@ class WarmStart:
     dual: Tensor
     step_size: float
 
-    def fits(self, model: PlanningModel) -> bool:
-        """True if a descent on a model may go on from here."""
-        is_same = self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
-        return is_same and model.is_comparable and not model.on_landmarks
-
 
 class Improvement(NamedTuple):
     """A policy that mirror descent has planned.
@@ -234,11 +230,12 @@ def improve(
     assert config.discount is not None
     discount = config.discount ** (ACTION_REPEAT if model.on_landmarks else 1)
     dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
-    if config.warm_start and warm is not None and warm.fits(model):
+    n_new = model.n_pairs - (0 if warm is None else warm.pairs)
+    is_known = n_new == 0 and config.warm_start and not model.on_landmarks
+    if warm is not None and is_known and np.array_equal(warm.anchors, model.anchors):
         dual = _KEPT * warm.dual if model.varies else warm.dual
         if not model.varies:
             rule = replace(rule, initial=warm.step_size)
-    n_new = model.n_pairs - (0 if warm is None else warm.pairs)
     n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
     if model.on_landmarks:
         n_steps, tolerance = _LANDMARK_STEPS, max(tolerance, _LANDMARK_TOLERANCE)

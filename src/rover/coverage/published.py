@@ -1,8 +1,7 @@
 """Estimate as the paper does (its Algorithm 2), with a kernel on features, for presets and users.
 
 Kernel ridge regression of the next feature on the pair of feature and action. With more distinct
-next states than 1,500 they are projected on Nyström anchors. A model that creates mass, whose
-policies have no occupancy, is fitted again with a larger ridge.
+next states than 1,500 they are projected on Nyström anchors.
 """
 
 from __future__ import annotations
@@ -33,19 +32,16 @@ def kernel_planning_model(
     config: RoverConfig,
     buffer: Buffer,
     rng: np.random.Generator,
-    *,
-    growth: float = 1.0,
 ) -> PlanningModel:
-    """Fit the transition operator to merged transitions, with `growth` times the ridge.
+    """Fit the transition operator to merged transitions.
 
     `rng` draws the transitions, if not all are used, and `cover` has the target distribution.
     """
     assert config.ridge is not None
     # 1. Transitions (x, a, x'), equal ones merged into counts.
-    rows = None
-    if config.plan_transitions is not None or config.plan_window is not None:
-        limits = config.plan_transitions, config.draw
-        rows = draw_transitions(buffer, *limits, rng, window=config.plan_window)
+    rows, n_drawn = None, config.plan_transitions
+    if n_drawn is not None:
+        rows = draw_transitions(buffer, n_drawn, config.draw, rng)
     counts, starts = buffer.counts(rows), estimated_starts(buffer, unseen=config.unseen_starts)
     # 2. The anchors: distinct next states, or Nyström's choice of them.
     features, kernel = representation.features(), representation.kernel
@@ -56,22 +52,19 @@ def kernel_planning_model(
         anchors = {"n_anchors": config.n_anchors, **_ANCHORS}
         support = nystrom_support(features, counts, *starts, kernel, **anchors)
     # 3. One ridge regression for each action.
-    model = fit_transition_model(
-        features,
-        support,
-        kernel,
-        n_actions=buffer.n_actions,
-        ridge=config.ridge * growth,
-    )
-    everything = np.arange(len(support.anchors))
+    n_actions, ridge = buffer.n_actions, config.ridge
+    model = fit_transition_model(features, support, kernel, n_actions=n_actions, ridge=ridge)
+    target = None
+    if cover.has_target:
+        everything = np.arange(len(support.anchors))
+        target = cover.target(support.anchors, support.anchors, everything)
     return PlanningModel(
         operator=DenseOperator(model.transition, model.gram),
         start=support.start,
         anchors=2 * support.anchors + support.terminal,
         basis=model.basis,
         coefficients=model.coefficients,
-        target=cover.target(support.anchors, support.anchors, everything),
+        target=target,
         n_pairs=counts.n_pairs,
         varies=counts.outcome_variance > 0.0,
-        is_comparable=growth == 1.0,
     )

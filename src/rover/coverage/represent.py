@@ -57,6 +57,9 @@ _NOISE_WIDTH = 1e6
 _WEIGHT_DECAY, _FINAL_RATE = 1e-5, 0.1
 """Weight decay of AdamW, and the share of the learning rate that a cosine decay ends with."""
 
+_NONE = torch.zeros(0, 0, dtype=torch.float64)
+"""Features of no observation."""
+
 
 class Representation:
     """An encoder, a kernel, and the features of a buffer; the base learns nothing.
@@ -74,13 +77,12 @@ class Representation:
 
     learns: ClassVar[bool] = False
     _fit, _most = USUAL_FIT, LANDMARKS.most
-    _features: Tensor
 
     def __init__(self, world: World, cover: Cover, encoder: Encoder, kernel: Kernel) -> None:
         self._world, self._buffer, self._cover = world, world.buffer, cover
         self.encoder, self.kernel = encoder, kernel
         self._model: LandmarkModel | None = None
-        self.forget()
+        self._features = _NONE
 
     @property
     def plans_on(self) -> Literal["states", "landmarks", "kernel"]:
@@ -95,17 +97,13 @@ class Representation:
         return {}
 
     def renew(self) -> dict[str, float]:
-        """Make the features anew before a policy; returns metrics."""
-        self.forget()
-        return {}
-
-    def forget(self) -> None:
-        """Forget the features, so that the next are computed in one go.
+        """Forget the features, so that the next are computed in one go; returns metrics.
 
         What was computed observation by observation differs in its last bits; a checkpoint is
         taken, and a run resumed, where that history does not matter.
         """
-        self._features = torch.zeros(0, 0, dtype=torch.float64)
+        self._features = _NONE
+        return {}
 
     def features(self) -> Tensor:
         """Features (N, z) float64 of every observation in the buffer, extended to new ones."""
@@ -115,9 +113,9 @@ class Representation:
             self._features = torch.cat([self._features, new]) if known else new
         return self._features
 
-    def policy_parts(self) -> tuple[Encoder, Kernel]:
-        """A frozen encoder and the kernel for a policy that is planned now."""
-        return self.encoder.frozen(), self.kernel
+    def policy_encoder(self) -> Encoder:
+        """A frozen encoder for a policy that is planned now."""
+        return self.encoder.frozen()
 
     def points(self, observations: IntArray, n: int) -> tuple[FloatArray, IntArray | None]:
         """Features (m, d) of observations (m,) that landmarks lie in, learned from the first n
@@ -160,7 +158,7 @@ class Representation:
                 has been changed then.
         """
         restore_tensors(self._tensors(), state, owner="the representation")
-        self.forget()
+        self._features = _NONE
         self.features()
 
 
@@ -200,8 +198,7 @@ class Scaled(Representation):
         buffers = dict(self.encoder.named_buffers())
         buffers["low"].copy_(torch.from_numpy(low))
         buffers["width"].copy_(torch.from_numpy(width))
-        self.forget()
-        return {}
+        return self.renew()
 
 
 class Slow(Representation):
@@ -213,9 +210,9 @@ class Slow(Representation):
         super().__init__(world, cover, state_encoder(space), Interpolation())
         self._images = ImageFeatures(self._buffer)
 
-    def policy_parts(self) -> tuple[Encoder, Kernel]:
+    def policy_encoder(self) -> Encoder:
         """The encoder of the features that are due."""
-        return self._images.encoder(), self.kernel
+        return self._images.encoder()
 
     def points(self, observations: IntArray, n: int) -> tuple[FloatArray, IntArray | None]:
         """Slow features (m, d) of observations (m,), fitted to the first n transitions."""
@@ -278,7 +275,7 @@ class Learned(Representation):
 
     def train(self) -> dict[str, float]:
         """One round of updates on the buffer; returns metrics of the last one."""
-        self.forget()
+        self._features = _NONE
         observations, loss = self._buffer.observations.rows, math.nan
         if self.encoder.has_centering:
             center, scale = input_statistics(observations)
@@ -402,12 +399,13 @@ def suited(latest: Representation, world: World, cover: Cover, space: Any) -> Re
 
     Images and long vectors are states as long as they repeat.
     """
-    if latest.plans_on == "kernel" or is_physical(space) or isinstance(space, gym.spaces.Discrete):
-        return latest
     wanted: type[States | Slow | Scaled] = States
     if world.kind == "landmarks":
-        wanted = Slow if len(space.shape) > 1 else Scaled
-    return latest if type(latest) is wanted else wanted(world, cover, space)
+        wanted = Slow if len(space.shape or ()) > 1 else Scaled
+    if type(latest) is wanted or latest.plans_on == "kernel":
+        return latest
+    is_decided = is_physical(space) or isinstance(space, gym.spaces.Discrete)
+    return latest if is_decided else wanted(world, cover, space)
 
 
 def _network(config: RoverConfig, space: gym.Space[Any], generator: torch.Generator) -> Encoder:

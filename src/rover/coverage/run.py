@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -12,20 +13,30 @@ import numpy as np
 import torch
 
 from rover.contexts.explorer import ContextExplorer, changes_with_episodes, check_size
-from rover.coverage.config import RoverConfig, Schedule, own_objects, resolve
+from rover.coverage.config import RoverConfig, own_objects, resolve
 from rover.coverage.cover import Cover, objective_of, target_function
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import make_representation, suited
 from rover.envs import FiniteMDP, Spaces
-from rover.errors import RoverWarning, SingularSolveError
+from rover.errors import RoverWarning
 from rover.operators import Objective
 from rover.policies import ContextPolicy, CoveragePolicy, TabulatedPolicy
 from rover.training.agent import Agent, FinalPolicy
 
-_LARGEST_COLUMN_SUM = 1.5
-"""Mass that a pair may lead to: of MountainCar's model at most 1.1, of CartPole's up to 6."""
-_ROUNDING = 1e-6
+
+def is_due(config: RoverConfig, step: int, share: float) -> bool:
+    """True if a policy is due after a step: a function of the step alone, so that a resumed run has
+    the same policies; `share` of all steps is between two, where that is more than every."""
+    every, begin = config.policy_every, config.seed_steps + (config.first_policy or 0)
+    spacing = every * max(1, math.floor(share * step / every))
+    # The spacing stays the same for every / share steps, which begin with an update. Once it is
+    # more than these, updates are as many of them apart as the largest power of two says.
+    stretch = every * round(1.0 / share) if share > 0.0 else spacing
+    if spacing > stretch:
+        spacing = stretch * 2 ** math.floor(math.log2(spacing / stretch))
+    is_first = config.first_policy is not None and step == begin
+    return is_first or (step >= begin and step % spacing == 0)
 
 
 class CoverageRun(Agent[RoverConfig]):
@@ -57,9 +68,6 @@ class CoverageRun(Agent[RoverConfig]):
         generator = torch.Generator().manual_seed(self.seed)
         self._explores = config.collect == "plan"  # else data comes from the policy
         self.world.chosen = "contexts" if config.contexts and self._explores else config.kind
-        first = config.first_policy
-        begin = config.seed_steps + (first or 0), first is not None
-        self._schedule = Schedule(config.policy_every, config.policy_share, *begin)
         self._cover = Cover(self.buffer, self._objects.get("cover", config.cover), self._target)
         parts = self.world, self._cover, config, space, self._objects
         self._representation = make_representation(*parts, generator, self._batch_rng)
@@ -68,7 +76,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._warm_start: WarmStart | None = None
         self._planned_at = 0
         self._plan_figures: Mapping[str, Any] | None = None
-        encoder, kernel = self._representation.policy_parts()
+        encoder, kernel = self._representation.policy_encoder(), self._representation.kernel
         none = torch.zeros(encoder.feature_dim, self.buffer.n_actions, dtype=torch.float64)
         self._uniform = CoveragePolicy(encoder, kernel, None, none, epsilon=config.policy_epsilon)
         self._follow(self._uniform)
@@ -78,32 +86,8 @@ class CoverageRun(Agent[RoverConfig]):
         return objective_of(self.config, problem, self._target)
 
     @abstractmethod
-    def _improve(
-        self, growth: float = 1.0, *, anew: bool = False
-    ) -> tuple[CoveragePolicy, Improvement]:
-        """A policy of all transitions, with `growth` times the ridge of a kernel; `anew`: on
-        landmarks that no exploration plan looks at."""
-
-    def _plan(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
-        """A policy under the least ridge whose model creates no mass.
-
-        Raises:
-            SingularSolveError: no ridge up to a thousand times the configured one helps.
-        """
-        step, tries = f"step {self.num_timesteps}", (1.0, 10.0, 100.0, 1000.0)
-        for growth in tries if self._representation.plans_on == "kernel" else tries[:1]:
-            try:
-                return self._improve(growth, anew=anew)
-            except SingularSolveError as error:
-                problem = error
-            if growth < tries[-1]:
-                warnings.warn(
-                    f"{step}: {problem}; planning again with {10.0 * growth:g} x ridge (a larger "
-                    "ridge from the start saves the repeated plans)",
-                    RoverWarning,
-                    stacklevel=3,
-                )
-        raise SingularSolveError(f"{step}: {problem}") from problem
+    def _improve(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
+        """A policy of all transitions; `anew`: on landmarks that no exploration plan looks at."""
 
     def _suit(self) -> None:
         """Choose the representation and the explorer for the kind of world that the data shows."""
@@ -121,7 +105,7 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _plan_and_follow(self) -> dict[str, Any]:
         """Plan a policy and make it the latest one; figures of it."""
-        policy, plan = self._plan()
+        policy, plan = self._improve()
         self._warm_start, self._planned_at = plan.warm_start, self.num_timesteps
         self._plan_figures = plan.figures
         self._follow(policy)
@@ -162,7 +146,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _update_in_contexts(self) -> Mapping[str, Any] | None:
         """The policy of the exploration values as they are now when due, and its figures."""
         self.measures.within_episodes = True
-        if not self._schedule.is_due(self.num_timesteps):
+        if not is_due(self.config, self.num_timesteps, self.config.policy_share):
             return None
         explorer = self._explorer
         assert isinstance(explorer, ContextExplorer)
@@ -180,7 +164,7 @@ class CoverageRun(Agent[RoverConfig]):
         config, is_exact = self.config, self.measures.evaluator is not None
         is_judged = config.cover is None if is_exact else config.target is None
         is_judged = is_judged and not self.world.has_contexts
-        if self.preset != "default" or not is_judged or _is_broken(record):
+        if self.preset != "default" or not is_judged:
             return
         spread = -record["objective"] if "objective" in record else record.get("cells")
         if spread is not None and (self._best is None or spread > self._best[0]):
@@ -196,23 +180,10 @@ class CoverageRun(Agent[RoverConfig]):
         if line is None or not explores or self._planned_at == step:
             return None
         drawn = self._batch_rng.bit_generator.state
-        policy, plan = self._plan(anew=line < step)
+        policy, plan = self._improve(anew=line < step)
         self._batch_rng.bit_generator.state = drawn
         self._plan_figures = plan.figures
         return FinalPolicy(policy, step)
-
-    def _doubts(self) -> str | None:
-        latest = self._plan_figures or self.measures.latest
-        if not _is_broken(latest):
-            return None
-        return (
-            f"the policy of step {self.num_timesteps} was planned on a transition model that "
-            f"creates mass (a column sums to {latest['column_sum_max']:.2g}, the sink's mass is "
-            f"{latest['sink_mass']:.2g}; raise ridge or n_anchors)"
-        )
-
-    def _steps_of_policy(self) -> int:
-        return self._planned_at if self._final is None else self.num_timesteps
 
     def _figures(self) -> dict[str, Any]:
         names, latest = self.world.figures(), self.measures.latest
@@ -269,10 +240,3 @@ class CoverageRun(Agent[RoverConfig]):
         policy.encoder.requires_grad_(False)
         policy.check_fits(self.env)
         return policy
-
-
-def _is_broken(record: Mapping[str, Any]) -> bool:
-    """True if the model of a metrics line creates mass: no plan on it means what it says."""
-    column_sum: float = record.get("column_sum_max") or 0.0
-    sink_mass: float = record.get("sink_mass") or 0.0
-    return column_sum > _LARGEST_COLUMN_SUM or sink_mass > 1.0 + _ROUNDING

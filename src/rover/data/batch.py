@@ -82,25 +82,18 @@ class Batch:
 
 def draw_transitions(
     buffer: Buffer,
-    n: int | None,
+    n: int,
     draw: Literal["transitions", "episodes"],
     rng: np.random.Generator,
-    *,
-    window: int | None = None,
 ) -> IntArray:
-    """Rows (n,) of a buffer of N ≥ 1 transitions, or all of the `window` of latest ones if `n` is
-    None.
+    """Rows (n,) of a buffer of N ≥ 1 transitions.
 
     `draw` is "transitions", each of them alike; or "episodes", first an episode, of the finished
     ones while there are any, and then one of its transitions.
     """
-    size = len(buffer)
-    first = 0 if window is None else max(0, size - window)
-    if n is None:
-        return np.arange(first, size)
     if draw == "transitions":
-        return rng.integers(first, size, size=n)
-    order = first + np.argsort(buffer.episodes[first:], kind="stable")  # episode by episode
+        return rng.integers(0, len(buffer), size=n)
+    order = np.argsort(buffer.episodes, kind="stable")  # episode by episode
     begins = np.flatnonzero(np.diff(buffer.episodes[order], prepend=-1))
     behind = np.append(begins[1:], len(order))
     # An unfinished episode would be drawn from more often than its length deserves.

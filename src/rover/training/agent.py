@@ -135,8 +135,8 @@ class Agent(Run, Generic[ConfigT]):
             objective = self._objective(problem)
             self.measures = ExactMeasures(*run, problem, objective=objective, seed=self.seed)
         self._final: FinalPolicy | None = None
-        # The best policy that was measured during the run, and its spread; None: none was kept.
-        self._best: tuple[float, FinalPolicy] | None = None
+        self._planned_at: int | None = None  # step of the policy, where it is not the latest
+        self._best: tuple[float, FinalPolicy] | None = None  # of those measured, with its spread
         # The skill (k,) that is followed now, of agents that have any.
         self._skill: NDArray[np.float32] | None = None
         # Networks are made with gradients on, whatever mode of torch the caller is in.
@@ -197,13 +197,11 @@ class Agent(Run, Generic[ConfigT]):
     def _sign_policy(self) -> None:
         """Write into the current policy what it was trained on."""
         # On the policy itself, so that a file of it says where it comes from without its run.
-        steps, discount = self._steps_of_policy(), self.config.discount
-        details = {**self._origin(), "steps": steps, "discount": discount}
-        self.policy.details = details | self.spaces.details
-
-    def _steps_of_policy(self) -> int:
-        """Steps that the current policy was trained on."""
-        return len(self.buffer)
+        steps = self._planned_at
+        if steps is None or self._final is not None:
+            steps = self.num_timesteps
+        trained = {"steps": steps, "discount": self.config.discount}
+        self.policy.details = self._origin() | trained | self.spaces.details
 
     def _origin(self) -> dict[str, Any]:
         """Agent, seed and environment, as the policy and config.json name them."""
@@ -352,40 +350,30 @@ class Agent(Run, Generic[ConfigT]):
     def _choose(self) -> None:
         """Measure the last policy; return the best one measured instead where that is better.
 
-        Policies are compared where random actions cover more than the last one, or its model is
-        doubtful: elsewhere a choice would follow the noise of the roll-outs, or an exact J that no
-        agent knows.
+        Policies are compared where random actions cover more than the last one: elsewhere a choice
+        would follow the noise of the roll-outs, or an exact J that no agent knows.
         """
-        measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
+        measures, step = self.measures, self.num_timesteps
         # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()
         last, instead = measures.try_out(self.policy, step), "it is returned all the same"
-        # Where dynamics are known J judges a policy, whatever its model was like.
-        is_doubtful = doubts is not None and measures.evaluator is None
         chosen = last
-        if last is not None and (last.worse_than_random or is_doubtful):
+        if last is not None and last.worse_than_random:
             best = None if self._best is None else self._best[1]
             trial = None if best is None else measures.try_out(best.policy, step)
             if best is not None and trial is not None and trial.spread > last.spread:
                 chosen, self._final = trial, best
                 instead = f"the policy of step {best.step} is returned instead ({trial})"
-            if last.worse_than_random:
-                warnings.warn(
-                    f"the policy of step {step} covers less than uniformly random actions do "
-                    f"({last}): {instead}. Run more steps; let "
-                    "observations show all that matters; or use the transitions of the run, which "
-                    "do not depend on the policy (rover solve, rover finetune --offline)",
-                    RoverWarning,
-                    stacklevel=5,
-                )
+            warnings.warn(
+                f"the policy of step {step} covers less than uniformly random actions do "
+                f"({last}): {instead}. Run more steps; let "
+                "observations show all that matters; or use the transitions of the run, which "
+                "do not depend on the policy (rover solve, rover finetune --offline)",
+                RoverWarning,
+                stacklevel=5,
+            )
         if chosen is not None:
             measures.accept(chosen)
-        if doubts is not None:
-            warnings.warn(f"{doubts}: {instead}", RoverWarning, stacklevel=5)
-
-    def _doubts(self) -> str | None:
-        """A reason not to trust the latest policy before it is measured."""
-        return None
 
     def _last_plan(self) -> FinalPolicy | None:
         """A policy that is planned at the end of the run; None: the latest one is the last."""
