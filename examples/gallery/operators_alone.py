@@ -12,7 +12,7 @@ import torch
 import rover
 from rover.envs import finite_dynamics
 from rover.evaluation import optimal_occupancy
-from rover.operators import Objective, growing_steps, mirror_descend, solve_occupancy
+from rover.operators import Objective, mirror_descend, solve_occupancy
 from rover.world.counts import Counts
 
 data = rover.make_agent("random", "rover/FourRooms-v0", seed=100).learn(20_000).buffer
@@ -28,9 +28,7 @@ print(f"J = {before.objective:.5f}, {before.sink_mass:.1%} of the mass is not su
 # %%
 # Policy mirror descent in closed form, and the minimum of J over all policies under the true
 # dynamics.
-result = mirror_descend(
-    operator, operator.start, n_steps=100, step_rule=growing_steps(10.0), **settings
-)
+result = mirror_descend(operator, operator.start, n_steps=100, step_size=10.0, **settings)
 problem = finite_dynamics(rover.make_agent("random", "rover/FourRooms-v0").env)
 least = optimal_occupancy(problem.dynamics, discount=0.99).objective
 

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from finite_problems import finite, random_matrices
+from finite_problems import finite, known_operator, random_matrices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same_files import assert_same
@@ -22,7 +22,6 @@ from rover.operators import (
     DenseOperator,
     Objective,
     SparseOperator,
-    growing_steps,
     mirror_descend,
     objective_gradient,
     solve_occupancy,
@@ -93,7 +92,7 @@ def test_a_uniform_target_is_the_first_proposition(seed, n):
     towards = optimal_occupancy(dynamics, discount=0.9, objective=Objective(uniform))
     assert towards.objective == pytest.approx(even.objective - 1.0 / n, abs=1e-8)
     assert towards.duality_gap < 1e-6
-    operator = SparseOperator.from_dynamics(matrices, start)
+    operator = known_operator(matrices, start)
     probs = torch.from_numpy(rng.dirichlet(np.ones(2), n))
     one, other = (
         solve_occupancy(operator, probs, operator.start, discount=0.9, objective=Objective(t, 1.0))
@@ -109,14 +108,14 @@ def test_mirror_descent_reaches_the_optimum_of_the_program(seed, n):
     matrices, start = random_matrices(rng, n, 2), rng.dirichlet(np.ones(n))
     target = rng.dirichlet(np.ones(n))
     best = optimal_occupancy(finite(matrices, start), discount=0.9, objective=Objective(target))
-    operator = SparseOperator.from_dynamics(matrices, start)
+    operator = known_operator(matrices, start)
     found = mirror_descend(
         operator,
         operator.start,
         discount=0.9,
         objective=Objective(torch.from_numpy(target)),
         n_steps=400,
-        step_rule=growing_steps(10.0),
+        step_size=10.0,
     ).occupancy.objective
     scale = float(target @ target)
     assert best.objective - 1e-7 * scale <= found <= best.objective + 1e-3 * scale

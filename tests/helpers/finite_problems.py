@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array, vstack
 
 from rover.envs import FiniteDynamics
+from rover.operators import SparseOperator
 
 
 def finite(
@@ -23,3 +25,16 @@ def random_matrices(
 ) -> NDArray[np.float64]:
     """(A, S, S) transition matrices."""
     return rng.dirichlet(np.full(n_states, concentration), (n_actions, n_states))
+
+
+def known_operator(
+    transition: Iterable[ArrayLike], start: ArrayLike, terminal: ArrayLike = 0.0
+) -> SparseOperator:
+    """The operator of matrices P_a(y | x), one per action, with a mask (S,) of terminal states."""
+    matrices, start = [csr_array(matrix) for matrix in transition], np.asarray(start, np.float64)
+    n_states, n_actions = len(start), len(matrices)
+    end = np.repeat(np.broadcast_to(np.asarray(terminal, np.float64), n_states), n_actions)
+    by_state = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
+    onward = csr_array(diags_array(1.0 - end) @ vstack(matrices, format="csr")[by_state])
+    onward.eliminate_zeros()
+    return SparseOperator(onward, torch.from_numpy(start), end)

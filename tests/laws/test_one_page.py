@@ -16,7 +16,6 @@ from rover.evaluation import optimal_occupancy
 from rover.operators import (
     Objective,
     SparseOperator,
-    growing_steps,
     mirror_descend,
     objective_gradient,
     solve_occupancy,
@@ -77,7 +76,7 @@ def test_the_policy_is_that_of_the_library(n_steps):
         operator,
         operator.start,
         n_steps=len(objectives) - 1,
-        step_rule=growing_steps(10.0),
+        step_size=10.0,
         **SETTINGS,
     )
     assert objectives == pytest.approx(expected.objectives, rel=1e-8)

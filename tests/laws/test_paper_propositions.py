@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from finite_problems import finite, random_matrices
+from finite_problems import finite, known_operator, random_matrices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.operators import Dirac, Objective, SparseOperator, solve_occupancy
+from rover.operators import Dirac, Objective, solve_occupancy
 
 
 @settings(max_examples=25)
@@ -29,7 +29,7 @@ def test_distance_to_uniform_is_the_objective_up_to_a_constant(n_states, seed):
         assert objective == pytest.approx(float((occupancy**2).sum()), rel=1e-12)
         assert gap @ gram @ gap == pytest.approx(objective - 1.0 / n_states, abs=1e-12)
         assert float(occupancy @ occupancy) == pytest.approx(objective)
-        operator = SparseOperator.from_dynamics(transition, start)
+        operator = known_operator(transition, start)
         solved = solve_occupancy(
             operator,
             torch.from_numpy(probs),

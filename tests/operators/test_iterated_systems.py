@@ -12,8 +12,6 @@ from rover.operators import (
     DenseOperator,
     Objective,
     SparseOperator,
-    growing_steps,
-    mirror_descend,
     objective_gradient,
     solve_occupancy,
     sparse,
@@ -74,19 +72,6 @@ def test_occupancy_and_gradient_are_those_of_dense_matrices(
         rtol=1e-7,
         atol=1e-9,
     )
-
-
-def test_a_descent_ends_at_the_same_policy(iterated):
-    ours, dense = both(3, 25, 3, 2)
-    rule = growing_steps(10.0)
-    options = {
-        "discount": 0.95,
-        "objective": Objective(sink_norm=1.0),
-        "n_steps": 40,
-        "step_rule": rule,
-    }
-    one, other = (mirror_descend(o, ours.start, **options) for o in (ours, dense))
-    assert one.occupancy.objective == pytest.approx(other.occupancy.objective, rel=1e-6)
 
 
 def test_factors_serve_where_the_iteration_breaks_down(iterated, monkeypatch):

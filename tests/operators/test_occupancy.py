@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from finite_problems import known_operator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -50,7 +51,7 @@ BAD[1, 2] = BAD[2, 1] = torch.nan
 OVERFLOWING = torch.tensor([[[0.0, -1e308], [-1.0, 1e308]]], dtype=torch.float64)
 INDEFINITE = torch.diag(torch.tensor([1.0, -1.0]).double())
 SPARSE_BAD = csr_array(np.array([[0.0, np.nan], [1.0, 0.0]]))
-STAYS = SparseOperator.from_dynamics([csr_array(np.eye(1))], np.ones(1))
+STAYS = known_operator([csr_array(np.eye(1))], np.ones(1))
 
 
 def solved(scale: float, gram: float, discount: float) -> Any:
@@ -87,7 +88,7 @@ def test_large_finite_numbers_are_finite_though_their_sum_overflows():
     require_finite(torch.tensor([1e308] * 4, dtype=torch.float64), "x", "")
 
 
-def test_jitter_is_announced_unless_rounding_explains_it():
+def test_jitter_is_announced_unless_the_matrix_is_singular_by_construction():
     matrix = torch.ones(3, 3).double()
     matrix[1, 1] -= 1e-13  # indefinite by rounding
     with pytest.warns(RoverWarning, match="K was not positive definite; added 1e-"):
@@ -154,7 +155,7 @@ def test_many_terminal_states_and_many_starts_stay_sparse():
     states = np.arange(n)
     terminal = states % 3 == 2
     step = csr_array((np.ones(n), (states, (states + 1) % n)), shape=(n, n))
-    operator = SparseOperator.from_dynamics([step], np.full(n, 1.0 / n), terminal=terminal)
+    operator = known_operator([step], np.full(n, 1.0 / n), terminal=terminal)
     resolvent = operator.resolvent(torch.ones(n, 1).double(), 0.9)
     assert resolvent.factors.nnz < 20 * n  # written out, the restarts alone would be n²/3
     occupancy = solve_occupancy(
@@ -165,17 +166,3 @@ def test_many_terminal_states_and_many_starts_stay_sparse():
         objective=Objective(sink_norm=0.0),
     )
     assert 0.1 * float(occupancy.weights.sum()) == pytest.approx(1.0)
-
-
-def test_known_dynamics_lose_nothing():
-    rng = np.random.default_rng(0)
-    transition = [csr_array(rng.dirichlet(np.ones(6), 6)) for _ in range(2)]
-    terminal = np.array([False, False, True, False, False, True])
-    operator = SparseOperator.from_dynamics(transition, np.full(6, 1 / 6), terminal=terminal)
-    ones = torch.ones(6).double()
-    assert torch.allclose(operator.action_values(ones), torch.ones(6, 2).double(), atol=1e-14)
-    values = torch.arange(6).double()
-    expected = np.stack([matrix @ values.numpy() for matrix in transition], axis=1)
-    expected[terminal] = 2.5
-    assert np.allclose(operator.action_values(values), expected)
-    assert (operator.n_states, operator.n_actions) == (6, 2)

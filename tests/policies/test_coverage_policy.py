@@ -14,7 +14,7 @@ from rover.coverage.agent import Rover
 from rover.coverage.published import kernel_planning_model
 from rover.errors import ArtefactError
 from rover.features import scaled_encoder
-from rover.operators import Dirac, Objective, growing_steps, make_kernel, mirror_descend
+from rover.operators import Dirac, Objective, make_kernel, mirror_descend
 from rover.policies import CoveragePolicy
 from rover.storage import write_tensors
 
@@ -97,7 +97,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
         discount=config.discount,
         objective=Objective(sink_norm=1.0),
         n_steps=30,
-        step_rule=growing_steps(10.0),
+        step_size=10.0,
     )
     weights = -config.discount * model.coefficients(descent.dual)
     policy = CoveragePolicy(agent.policy.encoder, chosen, model.basis, weights)

@@ -14,7 +14,7 @@ from scipy.spatial import KDTree
 from rover import Rover
 from rover.coverage.explore import LandmarkExplorer
 from rover.data import Buffer
-from rover.operators import Objective, growing_steps, mirror_descend
+from rover.operators import Objective, mirror_descend
 from rover.world import model, net
 from rover.world.model import LandmarkModel
 from rover.world.net import Net, _lag_scale
@@ -298,7 +298,7 @@ def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
         discount=0.95,
         objective=Objective(sink_norm=1.0),
         n_steps=20,
-        step_rule=growing_steps(10.0),
+        step_size=10.0,
     )
     assert float(descent.occupancy.weights.min()) >= -1e-12
     assert 0.0 <= descent.occupancy.sink_mass <= 1.0

@@ -6,7 +6,6 @@ begins where the last one ended, if it still can.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -24,8 +23,6 @@ from rover.operators import (
     DenseOperator,
     Objective,
     SparseOperator,
-    StepRule,
-    growing_steps,
     mirror_descend,
 )
 from rover.world.counts import Counts
@@ -50,13 +47,6 @@ _FINER = 2.5
 
 _LANDMARK_STEPS, _LANDMARK_TOLERANCE = 100, 1e-3
 """Steps and tolerance of mirror descent on landmarks, whose model is no better than that."""
-
-_STEP_RULES: dict[str, Callable[[float], StepRule]] = {
-    "growing": growing_steps,
-    # Each iteration from the first size again, as the authors' code has it.
-    "backtracking": functools.partial(StepRule, max_backtracks=12, restart=True),
-    "constant": StepRule,
-}
 
 
 @dataclass(frozen=True)
@@ -229,13 +219,13 @@ def improve(
     """
     assert config.discount is not None
     discount = config.discount ** (ACTION_REPEAT if model.on_landmarks else 1)
-    dual, rule = None, _STEP_RULES[config.step_rule](config.step_size)
+    dual, step_size = None, config.step_size
     n_new = model.n_pairs - (0 if warm is None else warm.pairs)
     is_known = n_new == 0 and config.warm_start and not model.on_landmarks
     if warm is not None and is_known and np.array_equal(warm.anchors, model.anchors):
         dual = _KEPT * warm.dual if model.varies else warm.dual
         if not model.varies:
-            rule = replace(rule, initial=warm.step_size)
+            step_size = warm.step_size
     n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
     if model.on_landmarks:
         n_steps, tolerance = _LANDMARK_STEPS, max(tolerance, _LANDMARK_TOLERANCE)
@@ -248,7 +238,8 @@ def improve(
         discount=discount,
         objective=Objective(model.target, config.sink_norm * warmup),
         n_steps=n_steps,
-        step_rule=rule,
+        step_size=step_size,
+        step_rule=config.step_rule,
         tolerance=tolerance,
         dual=dual,
     )

@@ -1,13 +1,7 @@
 """Estimate: kernels, the transition operator, its resolvent and the occupancy objective."""
 
 from rover.operators.kernels import Dirac, Gaussian, Interpolation, Kernel, Linear, make_kernel
-from rover.operators.mirror_descent import (
-    MirrorDescentResult,
-    StepRule,
-    growing_steps,
-    mirror_descend,
-    policy_at_anchors,
-)
+from rover.operators.mirror_descent import MirrorDescentResult, mirror_descend
 from rover.operators.objective import Objective
 from rover.operators.occupancy import (
     DenseOperator,
@@ -31,17 +25,14 @@ __all__ = [
     "Objective",
     "Occupancy",
     "SparseOperator",
-    "StepRule",
     "Support",
     "TransitionModel",
     "TransitionOperator",
     "exact_support",
     "fit_transition_model",
-    "growing_steps",
     "make_kernel",
     "mirror_descend",
     "nystrom_support",
     "objective_gradient",
-    "policy_at_anchors",
     "solve_occupancy",
 ]

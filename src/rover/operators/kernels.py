@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
@@ -143,17 +143,11 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
     """A kernel by name with its parameters, e.g. ``make_kernel("gaussian", bandwidth=0.1)``.
 
     Raises:
-        ConfigurationError: unknown name, or parameters that this kernel does not have.
+        ConfigurationError: unknown name.
     """
     if name not in KERNELS:
         raise ConfigurationError(f"unknown kernel {name!r}; choose one of {', '.join(KERNELS)}")
-    try:
-        return KERNELS[name](**parameters)
-    except TypeError as error:
-        names = ", ".join(field.name for field in fields(KERNELS[name])) or "no parameters"
-        raise ConfigurationError(
-            f"kernel {name!r} takes {names}; got {', '.join(parameters) or 'none'}"
-        ) from error
+    return KERNELS[name](**parameters)
 
 
 def require_finite(values: Tensor, what: str, advice: str) -> None:
@@ -175,8 +169,7 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
     """Lower Cholesky factor (s, s) of a positive-definite `matrix` (s, s).
 
     If rounding made it indefinite, a jitter of 1e-12 to 1e-8 of its mean diagonal is added, with a
-    :class:`RoverWarning` unless the matrix is a Gram matrix (`is_gram`), semi-definite by
-    construction, and the rounding of the factor explains it.
+    :class:`RoverWarning` unless it is a Gram matrix (`is_gram`), semi-definite by construction.
 
     Raises:
         SingularSolveError: not positive definite even with the largest jitter.
@@ -188,23 +181,18 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
         return factor
     require_finite(matrix, what, "check the features and the kernel's bandwidth")
     scale = float(matrix.diagonal().mean())
-    # A computed factor is exact for a matrix that differs by about n ε |A| (Higham 2002, 10.1).
-    rounded = matrix.clone()
-    rounded.diagonal().add_(len(matrix) * torch.finfo(matrix.dtype).eps * float(matrix.norm()))
-    is_rounding = is_gram and int(torch.linalg.cholesky_ex(rounded)[1]) == 0
     for jitter in _JITTERS:
         shifted = matrix.clone()
         shifted.diagonal().add_(jitter * scale)
         factor, info = torch.linalg.cholesky_ex(shifted)
         if int(info) == 0:
-            if is_rounding:
-                return factor
-            warnings.warn(
-                f"{what} was not positive definite; added {jitter:g} of its mean diagonal, which "
-                "is harmless unless the policy is poor; then set a larger ridge or anchor_spacing",
-                RoverWarning,
-                stacklevel=2,
-            )
+            if not is_gram:
+                warnings.warn(
+                    f"{what} was not positive definite; added {jitter:g} of its mean diagonal, "
+                    "which is harmless unless the policy is poor; then set a larger ridge",
+                    RoverWarning,
+                    stacklevel=2,
+                )
             return factor
     raise SingularSolveError(
         f"{what} ({matrix.shape[0]} rows) is not positive definite, even with a jitter of "
@@ -221,7 +209,7 @@ _COINCIDENT = 1e-12
 
 def gaussian_weights(distances: Array) -> Array:
     """Weights (q, k), sum 1, of distances (q, k) in units of the farthest; the width is a half."""
-    xp = _namespace(distances)
+    xp: Any = torch if isinstance(distances, Tensor) else np
     weights = xp.exp(-2.0 * distances**2)
     return cast(Array, weights / weights.sum(axis=1, keepdims=True))
 
@@ -240,7 +228,7 @@ def interpolation_weights(distances: Array, offsets: Array, *, exact: bool = Fal
         offsets: (q, k, z) from the point to the landmarks, in the same units.
         exact: whether a point that is one of the landmarks has all of its weight there.
     """
-    xp = _namespace(distances)
+    xp: Any = torch if isinstance(distances, Tensor) else np
     weights: Any = gaussian_weights(distances)
     if exact:
         weights = weights / (distances**2 + _COINCIDENT)
@@ -256,14 +244,8 @@ def interpolation_weights(distances: Array, offsets: Array, *, exact: bool = Fal
         else:  # the same by C (CᵀWC + εI)⁻¹ = (CCᵀW + εI)⁻¹ C, so that dimensions cost little
             spread = centred @ centred.mT * weights[:, None] + floor
             change = xp.linalg.solve(spread, centred @ mean[:, :, None])
-        # A correction that would make a weight negative is cut off there, and made up for in the
-        # next round.
+        # Cut off where a weight would be negative, which the next round makes up for.
         corrected = weights * (1.0 - change[:, :, 0]).clip(min=0.0)
         total = corrected.sum(axis=1, keepdims=True)
         weights = xp.where(total > 0.0, corrected / total.clip(min=1e-300), weights)
     return cast(Array, weights)
-
-
-def _namespace(array: Any) -> Any:
-    """The library of an array, whose functions used here have the same names in both."""
-    return torch if isinstance(array, Tensor) else np

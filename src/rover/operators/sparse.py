@@ -19,16 +19,15 @@ sparse:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, csc_array, csr_array, diags_array, eye_array, vstack
+from scipy.sparse import coo_array, csc_array, csr_array, eye_array
 from scipy.sparse.linalg import SuperLU, bicgstab, splu
 from torch import Tensor
 
-from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.arrays import FloatArray, IntArray
 from rover.errors import NonFiniteError, SingularSolveError
 
 _MOST_FILLED = 20.0
@@ -109,26 +108,6 @@ class SparseOperator:
             distinct, index = np.unique(groups, return_inverse=True)
             # Without groups of several states the Gram matrix is the identity.
             self._groups = index.reshape(-1) if len(distinct) < self.n_states else None
-
-    @classmethod
-    def from_dynamics(
-        cls,
-        transition: Sequence[csr_array],
-        start: FloatArray,
-        *,
-        terminal: BoolArray | None = None,
-    ) -> SparseOperator:
-        """The operator of known dynamics, with an empty sink: A matrices (S, S) with P_a(y | x) in
-        row x, the initial distribution (S,), and the terminal states (S,)."""
-        n_states, n_actions = len(start), len(transition)
-        ends = np.zeros(n_states) if terminal is None else terminal.astype(np.float64)
-        end = np.repeat(ends, n_actions)
-        # Row j·A + a in place of a·S + j, and nothing in the rows of terminal states.
-        by_state = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
-        stacked = vstack([csr_array(matrix) for matrix in transition], format="csr")[by_state]
-        onward = csr_array(diags_array(1.0 - end) @ stacked)
-        onward.eliminate_zeros()
-        return cls(onward, torch.from_numpy(np.asarray(start, np.float64)), end)
 
     def _fix_pattern(self) -> None:
         """Write I − γ P_π as constant − γ·by_policy @ π on one csc pattern (e,)."""

@@ -92,8 +92,8 @@ def _farthest_point_anchors(
     candidates: IntArray,
     kernel: Kernel,
     *,
-    n_anchors: int,
     first: IntArray,
+    n_anchors: float,
     min_distance: float,
 ) -> IntArray:
     """Greedy farthest-point choice of at most `n_anchors` of the `candidates`; those in `first` are
@@ -156,63 +156,47 @@ def nystrom_support(
     """Support on at most about `n_anchors` anchors, with next states projected on their span.
 
     φ(x') ≈ Σ_k S_k φ(y_k) with S = (K_mm + ρI)⁻¹ k_m(x') (Williams & Seeger 2000; paper, end of
-    Section 3.1). Ordinary and terminal next states are projected on ordinary and on terminal
-    anchors respectively, because what follows a terminal state is not what follows its neighbour.
+    Section 3.1), of ordinary next states on ordinary anchors and of terminal ones on terminal
+    anchors: what follows a terminal state is not what follows its neighbour.
 
     Args:
         features: (N, z) float64 features of the table of observations.
         counts, starts, start_weights: as of :func:`exact_support`.
-        kernel: the kernel.
+        kernel: of the features.
         n_anchors: largest number of ordinary anchors; as many again for terminal ones.
         min_distance: squared kernel distance under which a state needs no anchor of its own.
         projection_ridge: ρ > 0, relative to k(y, y) = 1; keeps weights moderate.
     """
-    share_of_start = start_weights / start_weights.sum()
     # The occupancy begins at the starts, whose weights a projection would smear.
     frequent = starts[np.argsort(-start_weights, kind="stable")][:_MAX_START_ANCHORS]
     ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
     ended = np.unique(counts.successors[counts.terminated])
-    groups = [
-        _farthest_point_anchors(
-            features, pool, kernel, n_anchors=n_anchors, first=forced, min_distance=min_distance
-        )
-        for pool, forced in ((ordinary, frequent), (ended, ended[:1]))
-    ]
+    limits = {"n_anchors": n_anchors, "min_distance": min_distance}
+    chosen = _farthest_point_anchors(features, ordinary, kernel, first=frequent, **limits)
+    at_ends = _farthest_point_anchors(features, ended, kernel, first=ended[:1], **limits)
     # Ordinary anchors stand in front, which makes each kind one block of columns.
-    n_ordinary = len(groups[0])
-    anchors = np.concatenate(groups)
-    terminal = np.arange(len(anchors)) >= n_ordinary
-
+    n_ordinary, anchors = len(chosen), np.concatenate([chosen, at_ends])
     actions, inputs, pair_of_row, pair_counts = counts.pairs()
-    device = features.device
-    successor = torch.zeros(len(actions), len(anchors), dtype=features.dtype, device=device)
-    weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row]).to(device)
-    pair_index = torch.from_numpy(pair_of_row).to(device)
-    start = torch.zeros(len(anchors), dtype=features.dtype, device=device)
+    weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row]).to(features.device)
+    successor = features.new_zeros(len(actions), len(anchors))
     for ends, block in ((False, slice(0, n_ordinary)), (True, slice(n_ordinary, len(anchors)))):
         rows = np.flatnonzero(counts.terminated == ends)
-        # Starts are ordinary states, and projected with them.
-        points = [counts.successors[rows]] if ends else [counts.successors[rows], starts]
-        if block.start == block.stop:
-            continue
-        projected = _project(
-            features, anchors[block], np.concatenate(points), kernel, projection_ridge
-        )
-        row_index = torch.from_numpy(rows).to(device)
-        successor[:, block].index_add_(
-            0, pair_index[row_index], weight[row_index, None] * projected[: len(rows)]
-        )
-        if not ends:
-            mean = projected[len(rows) :].T @ torch.from_numpy(share_of_start).to(device)
-            # A projection loses a little of the mass, and the start has all of it.
-            start[block] = mean / mean.sum()
+        if len(rows):
+            reached = counts.successors[rows]
+            projected = _project(features, anchors[block], reached, kernel, projection_ridge)
+            pairs = torch.from_numpy(pair_of_row[rows]).to(features.device)
+            successor[:, block].index_add_(0, pairs, weight[rows, None] * projected)
+    projected = _project(features, anchors[:n_ordinary], starts, kernel, projection_ridge)
+    share = torch.from_numpy(start_weights / start_weights.sum()).to(features.device)
+    start = features.new_zeros(len(anchors))
+    start[:n_ordinary] = projected.T @ share
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,
-        pair_counts=torch.from_numpy(pair_counts).to(device),
+        pair_counts=torch.from_numpy(pair_counts).to(features.device),
         anchors=anchors,
-        terminal=terminal,
+        terminal=np.arange(len(anchors)) >= n_ordinary,
         successor=successor,
-        start=start,
+        start=start / start.sum(),  # a projection loses a little of the mass
         exact=False,
     )
