@@ -109,14 +109,9 @@ class _Learner(nn.Module):
 
     Every distinct observation of a batch is encoded once. Where the encoder is for images, does not
     learn, or `shares_encoder`, the target critics, and a new actor, read the critics' features;
-    otherwise they have an encoder of their own.
-
-    Args:
-        encoder: shape of new encoders (``config.encoder``).
-        skill_dim: width of the skill that conditions the networks; 0: none.
-        critic_encoder: an encoder for the critics instead of a new one. It is copied, and learns
-            with them if any of its parameters requires gradients.
-        generator: source of the initial weights.
+    otherwise they have an encoder of their own. New encoders are of the shape `encoder`;
+    `critic_encoder`, in place of one, is copied, and learns if its parameters require gradients.
+    `skill_dim` is the width of the skill that conditions the networks; 0: none.
     """
 
     name: ClassVar[str]
@@ -174,33 +169,30 @@ class _Learner(nn.Module):
             encoder.set_centering(center, scale)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that training depends on as named tensors, copied."""
+        """Copies of all tensors that training depends on, by name."""
         return copied_tensors(self._optimizer.tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` of a learner of the same settings and given networks returned:
-        what follows has the same bits. ArtefactError: it does not fit; nothing was changed."""
+        """Restore what :meth:`state` returned. ArtefactError: it does not fit; nothing changed."""
         restore_tensors(self._optimizer.tensors(), state, owner="the learner")
         self._known_features.clear()
         self._known_regressors.clear()
 
-    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Critics' features (m, f) of the distinct observations, Q (2, n, A) where transitions
-        begin, and Q (2, n) of the actions taken."""
+        begin, Q (2, n) of the actions taken, and target critics (2, n, A) where they lead."""
         if self._is_frozen:
             features = batch.cached(self.critics.encoder, self._known_features).float()
         else:
             features = self.critics.encoder(batch.observations)
         q = self.critics.heads(features, batch.index, batch.skills)
-        return features, q, q.gather(2, batch.actions.expand(2, -1)[..., None])[..., 0]
-
-    @torch.no_grad()
-    def _target_q(self, batch: Batch, features: Tensor) -> Tensor:
-        """Target critics (2, n, A) where transitions lead; `features` (m, f) are the critics'."""
-        if self.target_critics.encoder is not self.critics.encoder:
-            features = self.target_critics.encoder(batch.observations)
-        q: Tensor = self.target_critics.heads(features, batch.next_index, batch.skills)
-        return q
+        taken = q.gather(2, batch.actions.expand(2, -1)[..., None])[..., 0]
+        with torch.no_grad():
+            there = features
+            if self.target_critics.encoder is not self.critics.encoder:
+                there = self.target_critics.encoder(batch.observations)
+            target_q = self.target_critics.heads(there, batch.next_index, batch.skills)
+        return features, q, taken, target_q
 
     @staticmethod
     def critic_loss(taken: Tensor, targets: Tensor) -> Tensor:
@@ -234,11 +226,9 @@ class DiscreteDDPG(_Learner):
 
     Args:
         encoder, config, critic_encoder, options: as of the base class.
-        actor: a policy to start from instead of a new network: any module from raw observations (n,
-            *shape) to logits (n, A). It is copied and put in evaluation mode, so that drop-out
-            draws nothing; only parameters that require gradients learn.
-        actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
-            ``"actor.weights"``.
+        actor: a policy to start from: any module from raw observations (n, *shape) to logits (n,
+            A). It is copied and put in evaluation mode; parameters that require gradients learn.
+        actor_learning_rates: Adam step sizes of some of its parameters, by ``"actor.NAME"``.
     """
 
     name = "DDPG"
@@ -262,11 +252,9 @@ class DiscreteDDPG(_Learner):
         self._regressors_are_fixed = False
         if actor is not None:
             self.actor = copy.deepcopy(actor).eval()
-            if hasattr(actor, "regressors"):
-                # Tried out, since some of what is below them may learn.
-                dtype = getattr(torch, encoder.observation_dtype)
-                blank = torch.zeros((1, *encoder.observation_shape), dtype=dtype)
-                self._regressors_are_fixed = not self.actor.regressors(blank).requires_grad
+            moves = [name for name, x in actor.named_parameters() if x.requires_grad]
+            below = any(name.startswith("encoder.") for name in moves)
+            self._regressors_are_fixed = hasattr(actor, "regressors") and not below
         elif self.shares_encoder:
             self.actor = PolicyNetwork(shape, encoder=self.critics.encoder, generator=generator)
         else:
@@ -284,7 +272,7 @@ class DiscreteDDPG(_Learner):
 
     def policy_module(self) -> nn.Module:
         """Copy the policy, in evaluation mode: a :class:`PolicyNetwork` without gradients, or a
-        module of the class of the actor that was given. No later update changes the copy."""
+        module of the class of the actor that was given."""
         module: nn.Module = copy.deepcopy(self.actor).eval()
         return module.requires_grad_(False) if self._is_new else module
 
@@ -297,8 +285,7 @@ class DiscreteDDPG(_Learner):
             batch: n windows: where they begin, the first action, and where they lead.
             returns: (n,) n-step returns, any floating dtype.
             discounts: (n,) γ^j, zero after termination (:func:`rover.data.n_step_batch`).
-            train_actor: False leaves the actor as it is, so that critics can learn the values of a
-                pretrained actor before it moves.
+            train_actor: False: only critics learn.
 
         Returns:
             Losses, means of the values of actions taken (``q_mean``) and of y (``target_mean``),
@@ -307,9 +294,9 @@ class DiscreteDDPG(_Learner):
         Raises:
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
-        features, q, taken = self._values(batch)
+        features, q, taken, target_q = self._values(batch)
         log_probs, next_log_probs = self._log_policy(batch, features)
-        next_values = self.next_values(next_log_probs, self._target_q(batch, features))
+        next_values = self.next_values(next_log_probs, target_q)
         targets = returns.float() + discounts.float() * next_values
         entropy = _entropies(log_probs).mean()
         critic_loss = self.critic_loss(taken, targets)
@@ -330,10 +317,9 @@ class DiscreteDDPG(_Learner):
     def _log_policy(self, batch: Batch, critic_features: Tensor) -> tuple[Tensor, Tensor]:
         """Log π (n, A) float32 where transitions begin, and where they lead without a graph."""
         if self._is_new:
-            shares = self.shares_encoder
-            features = (
-                critic_features.detach() if shares else self.actor.encoder(batch.observations)
-            )
+            features = critic_features.detach()
+            if not self.shares_encoder:
+                features = self.actor.encoder(batch.observations)
             if batch.skills is not None:
                 here = self.actor.head(features, batch.index, batch.skills)[0]
                 with torch.no_grad():
@@ -409,16 +395,16 @@ class DiscreteCQL(_Learner):
     name = "CQL"
 
     def policy_module(self) -> TwinCritics:
-        """Copy the critics, in evaluation mode; no later update changes the copy."""
+        """Copy the critics, in evaluation mode."""
         return copy.deepcopy(self.critics).eval().requires_grad_(False)
 
     def update(self, batch: Batch, returns: Tensor, discounts: Tensor) -> dict[str, float]:
         """Take one step of the critics, and of the targets, as of :meth:`DiscreteDDPG.update`."""
-        features, q, taken = self._values(batch)
+        features, q, taken, target_q = self._values(batch)
         with torch.no_grad():
             next_q = self.critics.heads(features, batch.next_index, batch.skills)
             greedy = next_q.amin(dim=0).argmax(dim=1, keepdim=True)
-            next_values = self._target_q(batch, features).amin(dim=0).gather(1, greedy)[:, 0]
+            next_values = target_q.amin(dim=0).gather(1, greedy)[:, 0]
         targets = returns.float() + discounts.float() * next_values
         td_loss = self.critic_loss(taken, targets)
         conservative_loss = self.conservative_loss(q, taken)

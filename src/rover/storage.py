@@ -260,7 +260,7 @@ class RunConfig(BaseModel):
     task: dict[str, Any] | None = None
     source: str | None = None
     transfer: str | None = None
-    freeze: tuple[str, ...] | None = None
+    freeze_encoder: bool | None = None
     total_timesteps: int
     settings: dict[str, Any]
 

@@ -54,9 +54,9 @@ def test_a_source_that_is_gone_is_given(tmp_path):
     agent, stop = walked(grid(), 100), {"callback": stop_at(20), "total_timesteps": 60, **QUICK}
     with pytest.raises(Stopped):
         rover.adapt(agent, grid(goal=(4, 2)), run_dir=tmp_path / "run", **stop)
-    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, start=\.\.\.\)"):
         resume_task(tmp_path / "run")
-    resume_task(tmp_path / "run", buffer=agent.buffer)
+    resume_task(tmp_path / "run", start=agent.buffer)
     assert is_complete(tmp_path / "run")
 
 

@@ -72,11 +72,11 @@ def test_what_cannot_be_made_again_is_given(tmp_path):
     whole, stopped = whole_and_stopped(tmp_path, learn, 180)
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, env=\.\.\.\)"):
         resume_task(stopped)
-    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, policy=\.\.\.\)"):
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, start=\.\.\.\)"):
         resume_task(stopped, env=env)
     with pytest.raises(ConfigurationError, match="the environment given is not "):
-        resume_task(stopped, env=corridor().make_env(), policy=module)
-    resume_task(stopped, env=env(), policy=module)  # an instance, which is evaluated in itself
+        resume_task(stopped, env=corridor().make_env(), start=module)
+    resume_task(stopped, env=env(), start=module)  # an instance, which is evaluated in itself
     assert not (whole / "policy.safetensors").exists()
     assert_same(whole, stopped, "metrics.jsonl")
 

@@ -85,7 +85,7 @@ def offline(algorithm: str) -> Case:
         env = corridor().make_env()
         train_offline(walked(), env, updates=120, run_dir=run_dir, callback=callback, **how)
 
-    return Case(begin, partial(resume_task, buffer=walked()))
+    return Case(begin, partial(resume_task, start=walked()))
 
 
 def rooms() -> RandomRooms:
@@ -119,10 +119,10 @@ CASES: dict[str, Case] = {
     "mepol, vectors": baseline("mepol", "vector", 260),
     "ddpg": tuned(coverage_policy),
     "ddpg, before any checkpoint": tuned(coverage_policy, checkpoint_every=1000),
-    "ddpg, policy and encoder": tuned(coverage_policy, transfer="both", freeze=[]),
+    "ddpg, policy and encoder": tuned(coverage_policy, transfer="both", freeze_encoder=False),
     "ddpg, skills": tuned(lambda: network_policy(skills=3), warmup_steps=150),
     "ddpg, a solved policy": tuned(solved_policy),
-    "ddpg, from scratch, three steps": tuned(lambda: None, n_steps=3),
+    "ddpg, from scratch": tuned(lambda: None),
     "ddpg, images": tuned(lambda: coverage_policy("pixels"), "pixels", learner=SMALL_BATCH),
     "sac": tuned(coverage_policy, algorithm="sac"),
     "adapt, exploring": adapted(40, "rover/Grid-v0", {"goal": (4, 2)}, **GRID),

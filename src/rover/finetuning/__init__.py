@@ -1,8 +1,8 @@
 """Learn tasks from what pretraining left, by interacting or from stored transitions.
 
 A call of ``learn`` makes a run and finishes it. ``run`` has the parts common to all runs, from the
-curve to the final policy; ``online``, ``adaptation`` and ``offline`` are the three ways to learn,
-each with its learner; ``tasks`` defines tasks and their best returns, ``config`` the settings.
+curve to the final policy, and learning offline; ``online`` is fine-tuning, ``adaptation`` adapting;
+``tasks`` defines tasks and their best returns, ``config`` the settings.
 """
 
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig

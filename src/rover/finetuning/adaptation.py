@@ -1,13 +1,12 @@
 """Adapting: learn a task by interacting, with the model that pretraining left.
 
-The reward is seen only by interacting, as in fine-tuning; where actions lead is known already.
-Until a reward is met the agent goes, by the shortest ways that the model knows, to what it has not
-visited in this task; then it plans for the rewards that it has seen. Both plans are value
-iterations on one model, which takes in every further transition.
+Until a reward is met the agent goes, by the shortest paths in the model, to what it has not visited
+in this task; then it plans for the rewards that it has seen. Both plans are value iterations on one
+model, which takes in every further transition.
 
-Where the world changes with every episode each one is followed by a policy with its memory, at
-first pretraining's. The rewards that were met are regressed on what was seen, as of
-:func:`rover.solving.solve_in_contexts`, and from the next episode on the policy goes for them, too.
+Where the world changes with every episode pretraining's policy with its memory is followed. Rewards
+that were met are regressed on what was seen, as of :func:`rover.solving.solve_in_contexts`, and
+from the next episode on the policy heads for them, too.
 """
 
 from __future__ import annotations
@@ -52,14 +51,35 @@ _GROWTH = 0.05
 _UNTRIED = 0.1
 
 
-class Adaptation(OnlineRun):
-    """One run of adapting to a task, on the transitions of `experience` and the task's own."""
+class _PlannedRun(OnlineRun):
+    """Base of the runs whose policy for the task is `_plan`, a new object each time."""
 
     activity = "adapt"
     config_class = AdaptConfig
     config: AdaptConfig
     _parts = ("_buffer", "_collector")
-    _plan: ValuePolicy  # for the task; a new object each time
+    _plan: ValuePolicy | ContextPolicy
+    _plan_class: type[ValuePolicy | ContextPolicy]
+    _details: dict[str, Any]
+
+    def _current_policy(self) -> nn.Module:
+        return self._plan
+
+    def _stored(self, module: Any) -> Mapping[str, Any]:
+        content: Mapping[str, Any] = module.content()
+        return content
+
+    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
+        plan = self._plan_class.from_content(weights)
+        plan.details = self._details
+        return plan
+
+
+class Adaptation(_PlannedRun):
+    """One run of adapting to a task, on the transitions of `experience` and the task's own."""
+
+    _plan_class = ValuePolicy
+    _acting: TabulatedPolicy
 
     def __init__(
         self, run_config: RunConfig, experience: Experience, env: Environment, run_dir: Path | None
@@ -187,32 +207,17 @@ class Adaptation(OnlineRun):
         rewards[first:], ended[first:] = earned, ends
         return rewards, ended > 0.5
 
-    def _current_policy(self) -> nn.Module:
-        return self._plan
-
-    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
-        assert isinstance(module, ValuePolicy)
-        return module.content()
-
-    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        plan = ValuePolicy.from_content(weights)
-        plan.details = self._details
-        return plan
-
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
         # Plans are not stored: the same transitions make them in the same bits.
         self._replan(self._progress.n_planned)
 
 
-class ContextAdaptation(OnlineRun):
+class ContextAdaptation(_PlannedRun):
     """One run of adapting to a task in procedurally generated environments, from the policy of
     pretraining, `start`, which is kept in the run folder."""
 
-    activity = "adapt"
-    config_class = AdaptConfig
-    config: AdaptConfig
-    _parts = ("_buffer", "_collector")
+    _plan_class = ContextPolicy
     _start: ContextPolicy
     _plan: ContextPolicy
 
@@ -222,8 +227,6 @@ class ContextAdaptation(OnlineRun):
         super().__init__(run_config, env, run_dir)
         start.check_fits(env.env)
         self._start = self._plan = start
-        # Its actions depend on the episode, so that nothing is tabulated.
-        self._acting = TabulatedPolicy(self._buffer.observations, lambda seen, _: start(seen))
         experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
         self._details = experience.policy_details(("task",), discount)
 
@@ -270,18 +273,6 @@ class ContextAdaptation(OnlineRun):
         seed, n_episodes = self._evaluation_seed, self._evaluation_episodes
         follow = actor.sample_component
         return followed_episodes(self._evaluation_env, follow, seed=seed, n_episodes=n_episodes)[0]
-
-    def _current_policy(self) -> nn.Module:
-        return self._plan
-
-    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
-        assert isinstance(module, ContextPolicy)
-        return module.content()
-
-    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        plan = ContextPolicy.from_content(weights)
-        plan.details = self._details
-        return plan
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)

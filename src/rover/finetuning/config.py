@@ -61,11 +61,7 @@ class _TaskConfig(BaseModel):
 class _LearningConfig(_TaskConfig):
     """Settings that learning online and offline by an actor-critic share."""
 
-    n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
     learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
-    scale_rewards: bool = Field(
-        True, description="whether the learner's rewards are divided by the largest |r| so far"
-    )
 
 
 class FinetuneConfig(_LearningConfig):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pkgutil
-import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,10 @@ from torch import nn
 
 from rover.data import Buffer
 from rover.envs import Environment, GivenEnv, RewardFunction, known_id
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
+from rover.errors import ArtefactError, ConfigurationError, whole_number
 from rover.features import learning_mode
-from rover.finetuning.run import TaskResult
+from rover.finetuning.online import Finetuning
+from rover.finetuning.run import OfflineTraining, TaskResult
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy, load_policy
 from rover.storage import RunConfig, fitting, is_complete, read_run_config
@@ -23,14 +22,6 @@ from rover.training.monitor import Log
 from rover.training.run import Callback
 from rover.training.run_folder import START_FILE, load_run_buffer
 from rover.version import __version__
-
-# The class of each kind of run, imported by who uses it: fine-tuning does without planning.
-_CLASSES = {
-    "finetune": "rover.finetuning.online:Finetuning",
-    "adapt": "rover.finetuning.adaptation:Adaptation",
-    "contexts": "rover.finetuning.adaptation:ContextAdaptation",
-    "offline": "rover.finetuning.offline:OfflineTraining",
-}
 
 
 def finetune(
@@ -41,7 +32,7 @@ def finetune(
     algorithm: str = "ddpg",
     preset: str = "fast",
     transfer: str = "policy",
-    freeze: Collection[str] | None = None,
+    freeze_encoder: bool | None = None,
     source: str | None = None,
     **options: Any,
 ) -> TaskResult:
@@ -59,15 +50,12 @@ def finetune(
             learning stops after ``stop_after`` evaluations in a row with it.
         algorithm: ``"ddpg"`` or ``"sac"``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
-        transfer: ``"policy"``, ``"encoder"`` or ``"both"``: what the actor and the critics begin
-            with.
-        freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
+        transfer: what actor and critics begin with: ``"policy"``, ``"encoder"`` or ``"both"``.
+        freeze_encoder: leave the encoder as it is; None: that of a ROVER policy alone.
         source: where the policy came from, which the run's files will say.
-        options: ``seed=0``, which everything random follows from; ``run_dir``, a folder for the
-            run's files, which must not hold any, or None; ``progress_bar=False``; ``log``, what
-            scalars are written for to the run folder; ``callback``, called with each record of the
-            curve, where returning False stops the run, or an object with ``on_step``, called with
-            the run after each step; and settings of :class:`rover.finetuning.FinetuneConfig`.
+        options: ``seed=0``, which everything random follows from; ``run_dir``, a new folder for the
+            run's files, or None; ``progress_bar``, ``log`` and ``callback`` as of
+            :meth:`rover.Rover.learn`; and settings of :class:`rover.finetuning.FinetuneConfig`.
 
     Raises:
         ConfigurationError: a policy for other observations or actions, or wrong settings.
@@ -77,16 +65,6 @@ def finetune(
     Warns:
         RoverWarning: no reward was seen.
     """
-    if isinstance(policy, ContextPolicy):
-        warnings.warn(
-            "the policy has a memory of its episode, and fine-tuning learns a network without one",
-            RoverWarning,
-            stacklevel=2,
-        )
-    # A string is a collection too: its letters would be taken for parts.
-    parts = (freeze,) if isinstance(freeze, str) else freeze
-    if not isinstance(parts, Collection | None):
-        raise ConfigurationError(f"freeze must be a list of parts, or None, not {parts!r}")
     # A module of the user's own does not say which agent made it.
     agent = policy.details.get("agent") if isinstance(policy, Policy) else None
     entries = {
@@ -95,11 +73,11 @@ def finetune(
         "preset": preset,
         "agent": "scratch" if policy is None else agent,
         "source": source,
-        "transfer": None if policy is None else str(transfer),
-        "freeze": None if parts is None else tuple(map(str, parts)),
+        "transfer": None if policy is None else transfer,
+        "freeze_encoder": freeze_encoder,
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    return _learn(policy, env, entries, **options)
+    return _learn(Finetuning, policy, env, entries, **options)
 
 
 def train_offline(
@@ -115,8 +93,8 @@ def train_offline(
 ) -> TaskResult:
     """Learn a task from a fixed buffer.
 
-    The best policy of all that were evaluated is returned, as of :func:`finetune`: greedy in the
-    values (CQL), or the actor (DDPG).
+    The best policy of all that were evaluated is returned: greedy in the values (CQL), or the actor
+    (DDPG).
 
     Args:
         buffer: transitions, collected without a reward; :meth:`rover.data.Buffer.merged` joins
@@ -125,17 +103,13 @@ def train_offline(
         reward: labels the transitions; None: the reward of `env`, which must be a grid world.
         updates: gradient steps, > 0.
         algorithm: ``"cql"`` or ``"ddpg"``.
-        preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
-        source: where the buffer came from, which the run's files will say.
-        options: ``seed``, ``run_dir``, ``progress_bar``, ``log`` and ``callback`` as of
-            :func:`finetune`, whose steps are updates here; and single settings of
+        preset, source, options: as of :func:`finetune`, with settings of
             :class:`rover.finetuning.OfflineConfig`.
 
     Raises:
         ConfigurationError: an empty buffer, one of other observations or actions than the task's,
             or wrong settings.
         NonFiniteError: a reward, loss or gradient that is not finite.
-        StorageError: the run folder cannot be written.
 
     Warns:
         RoverWarning: the transitions show no reward.
@@ -148,7 +122,7 @@ def train_offline(
         "source": source,
         "total_timesteps": whole_number("updates", updates),
     }
-    return _learn((buffer, reward), env, entries, **options)
+    return _learn(OfflineTraining, (buffer, reward), env, entries, **options)
 
 
 def adapt(
@@ -171,18 +145,17 @@ def adapt(
             several of one environment.
         env: the task, as of :func:`finetune`.
         total_timesteps: environment steps, > 0.
-        options: ``seed``, ``run_dir``, ``progress_bar``, ``log`` and ``callback`` as of
-            :func:`finetune`; and single settings of :class:`rover.finetuning.AdaptConfig`.
+        options: as of :func:`finetune`, with settings of :class:`rover.finetuning.AdaptConfig`.
 
     Raises:
         ConfigurationError: transitions of other observations or actions, or wrong settings; in
             procedurally generated environments, a reward below 0.
         NonFiniteError: a reward that is not finite.
-        StorageError: the run folder cannot be written.
 
     Warns:
         RoverWarning: no reward was seen.
     """
+    from rover.finetuning.adaptation import Adaptation, ContextAdaptation
     from rover.solving.experience import Experience
 
     experience = Experience.of(source)
@@ -196,11 +169,14 @@ def adapt(
         "source": str(source) if isinstance(source, str | Path) else None,
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    return _learn(policy if in_contexts else experience, env, entries, **options)
+    if in_contexts:
+        return _learn(ContextAdaptation, policy, env, entries, **options)
+    return _learn(Adaptation, experience, env, entries, **options)
 
 
 @learning_mode()
 def _learn(
+    run_class: Any,
     start: Any,
     env: GivenEnv | Task,
     entries: Mapping[str, Any],
@@ -213,8 +189,7 @@ def _learn(
     **overrides: Any,
 ) -> TaskResult:
     """Make a run that begins with `start`, and finish it; `entries` are of its config.json."""
-    run_class = _class_of(entries["kind"], entries["algorithm"])
-    environment = _opened(env)
+    environment = env.opened() if isinstance(env, Task) else Environment.of(env)
     config = run_class.config_class.make(entries["algorithm"], entries["preset"], overrides)
     run_config = RunConfig(
         version=__version__,
@@ -233,9 +208,8 @@ def resume_task(
     run_dir: str | Path,
     *,
     env: GivenEnv | Task | None = None,
+    start: nn.Module | Buffer | None = None,
     reward: RewardFunction | None = None,
-    policy: nn.Module | None = None,
-    buffer: Buffer | None = None,
     **watched: Any,
 ) -> TaskResult:
     """Continue a run that was stopped, from its last checkpoint to its end.
@@ -245,16 +219,14 @@ def resume_task(
     Args:
         run_dir: the folder of a run of :func:`finetune`, :func:`adapt` or :func:`train_offline`.
         env: the task; None: made from what is stored there.
+        start: what the run began with, a module or transitions; None: read from its files.
         reward: the reward function of your own that an offline run was given.
-        policy: the module of your own that fine-tuning began with; None: what is stored there.
-        buffer: the transitions of an offline run, or of what adapting began with; None: read from
-            the run that they came from.
         watched: ``progress_bar``, ``log`` and ``callback`` as of :func:`finetune`.
 
     Raises:
         ArtefactError: no such run there, or a file of it is damaged.
-        ConfigurationError: the run is complete; its environment, module or transitions cannot be
-            made again and are not given, or those given are others.
+        ConfigurationError: the run is complete; its environment or start cannot be made again and
+            is not given, or another one is.
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
@@ -265,60 +237,48 @@ def resume_task(
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is None:
         if run_config.task is None:
-            raise _not_stored("nothing makes its environment again", path, "env")
+            raise _not_stored("its environment", path, "env")
         env_id = known_id(str(run_config.task.get("env_id")))
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
             env = Task.model_validate({**run_config.task, "env_id": env_id})
-    environment = _opened(env)
+    environment = env.opened() if isinstance(env, Task) else Environment.of(env)
     if _task_of(environment) != run_config.task:
         raise ConfigurationError(f"the environment given is not {path}'s: {run_config.task}")
-    start = _stored_start(path, run_config, policy if buffer is None else buffer)
+    begun: Any = _stored_start(path, run_config) if start is None else start
+    run_class: Any = Finetuning
     if run_config.kind == "offline":
-        start = start, reward
-    run = _class_of(run_config.kind, run_config.algorithm)(run_config, start, environment, path)
+        run_class, begun = OfflineTraining, (begun, reward)
+    elif run_config.kind == "adapt":
+        from rover.finetuning.adaptation import Adaptation, ContextAdaptation
+        from rover.solving.experience import Experience
+
+        in_contexts = run_config.algorithm == "contexts"
+        run_class = ContextAdaptation if in_contexts else Adaptation
+        begun = begun if in_contexts else Experience.of(begun)
+    run = run_class(run_config, begun, environment, path)
     run.restore()
     result: TaskResult = run.learn(**watched)
     return result
 
 
-def _class_of(kind: str, algorithm: str | None) -> Any:
-    """The class of the runs of a kind, or of an algorithm with a class of its own."""
-    return pkgutil.resolve_name(_CLASSES.get(str(algorithm), _CLASSES[kind]))
-
-
-def _stored_start(path: Path, run_config: RunConfig, given: Any) -> Any:
-    """The start of the run in folder `path`: `given`, or read from files."""
-    if run_config.kind == "finetune":
-        if run_config.transfer is None or given is not None:
-            return None if run_config.transfer is None else given
-        if not (path / START_FILE).exists():
-            raise _not_stored("it began with a module of your own", path, "policy")
+def _stored_start(path: Path, run_config: RunConfig) -> nn.Module | Buffer | str | None:
+    """What the run in folder `path` began with: a policy, transitions, or the folder of these."""
+    if (path / START_FILE).exists():
         return load_policy(path / START_FILE)
-    if run_config.algorithm == "contexts":
-        start = load_policy(path / START_FILE)
-        if not isinstance(start, ContextPolicy):
-            raise ArtefactError(f"{path / START_FILE} is not the policy that this run began with")
-        return start
-    source = run_config.source
-    if given is None and (source is None or not Path(source).exists()):
-        raise _not_stored(f"its transitions are not at {source}", path, "buffer")
-    if run_config.kind == "offline":
-        return load_run_buffer(str(source)) if given is None else given
-    from rover.solving.experience import Experience
-
-    return Experience.of(str(source) if given is None else given)
+    if run_config.kind == "finetune":
+        if run_config.transfer is None:
+            return None
+    elif Path(source := str(run_config.source)).exists():
+        return load_run_buffer(source) if run_config.kind == "offline" else source
+    raise _not_stored("what it began with", path, "start")
 
 
-def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
+def _not_stored(what: str, folder: Path, argument: str) -> ConfigurationError:
     """The error of a run that cannot be continued without an argument."""
     return ConfigurationError(
-        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
-        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
+        f"nothing makes {what} again from the files of {folder}: continue in Python with "
+        f"rover.resume_task(run_dir, {argument}=...)"
     )
-
-
-def _opened(env: GivenEnv | Task) -> Environment:
-    return env.opened() if isinstance(env, Task) else Environment.of(env)
 
 
 def _task_of(environment: Environment) -> dict[str, Any] | None:

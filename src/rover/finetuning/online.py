@@ -1,18 +1,15 @@
 """Fine-tuning: learn a task by interacting, from a pretrained policy or from scratch.
 
 The reward is seen only by interacting: nothing that pretraining stored is looked at. A transferred
-policy first acts unchanged while the critics learn what it earns (the warm-up), for a number of
-steps and until returns differ; then it learns.
-
-An agent with skills, or a mixture of policies, returns a set of stationary policies. All of them
-act during the warm-up, one for each episode; the one with the best returns is then the one that
-learns.
+policy first acts unchanged while the critics learn its values (the warm-up), for a number of steps
+and until returns differ; then it learns. Of a set of policies, of skills or a mixture, each episode
+of the warm-up follows one; the one with the best returns learns.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import OnlineRun
 from rover.learners import DiscreteDDPG, DiscreteSAC
 from rover.policies import (
+    ContextPolicy,
     CoveragePolicy,
     GreedyPolicy,
     NetworkPolicy,
@@ -46,14 +44,15 @@ class Finetuning(OnlineRun):
     config_class = FinetuneConfig
     config: FinetuneConfig
     _learner: DiscreteDDPG | DiscreteSAC
+    _acting: TabulatedPolicy
 
     def __init__(
         self, run_config: RunConfig, start: nn.Module | None, env: Environment, run_dir: Path | None
     ) -> None:
         super().__init__(run_config, env, run_dir)
-        config, freeze = self.config, run_config.freeze
+        config = self.config
         transfer = "policy" if run_config.transfer is None else run_config.transfer
-        actor, encoder = _initialise_from(start, env.env, transfer=transfer, freeze=freeze)
+        actor, encoder = _initialise_from(start, env.env, transfer, run_config.freeze_encoder)
         # Tables of logits have a step size of their own; all else of a policy is a network.
         is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
@@ -72,7 +71,6 @@ class Finetuning(OnlineRun):
             self._buffer.observations, lambda seen, _: self._learner.actor(seen)
         )
         self._is_from_scratch = actor is None
-        self._is_policy_frozen = transfer != "encoder" and "policy" in (freeze or ())
         self._progress.is_centred = self._observations.is_categorical or encoder is not None
         self._progress.is_warming_up = actor is not None
         self._draw_component()
@@ -119,7 +117,7 @@ class Finetuning(OnlineRun):
             return
         # Critics learn during the warm-up, so that the first step of the actor has values to climb;
         # not on the step that ends it, which was made by the policy as it was.
-        train_actor = step > progress.warmup_end and not self._is_policy_frozen
+        train_actor = step > progress.warmup_end
         with self.stopwatch("improve"):
             if not progress.is_centred:
                 # Once, so that what the networks have learned is not moved under them.
@@ -169,37 +167,20 @@ def _best_component(returns: Sequence[tuple[int, float]], rng: np.random.Generat
 
 
 def _initialise_from(
-    policy: nn.Module | None,
-    env: gym.Env[Any, Any],
-    *,
-    transfer: str,
-    freeze: Collection[str] | None,
+    policy: nn.Module | None, env: gym.Env[Any, Any], transfer: str, freezes: bool | None
 ) -> tuple[nn.Module | None, Encoder | None]:
     """The actor to begin with, and the encoder below new networks; None: new ones. They are copies,
     whose parameters learn where they require gradients."""
     choose("transfer", transfer, ("policy", "encoder", "both"))
-    for part in freeze or ():
-        choose("part to freeze", part, ("policy", "encoder"))
-        if policy is None:
-            raise ConfigurationError(f"there is no {part} to freeze when learning from scratch")
-        if part == "policy" and transfer == "encoder":
-            raise ConfigurationError(
-                "freeze='policy' has no meaning with transfer='encoder': the policy is a new one"
-            )
     if policy is None:
         return None, None
     _check_policy(policy, env)
+    if isinstance(policy, ValuePolicy) and transfer == "policy":
+        return policy.trainable(), None  # its table of values learns; its landmarks stay
     # The regressors of a ROVER policy are features of the states it was planned on: were the
     # encoder to move, its weights would mean something else after every step.
-    if freeze is None:
-        freeze = ("encoder",) if isinstance(policy, CoveragePolicy) else ()
-    if isinstance(policy, ValuePolicy):
-        # Its table of values learns; its landmarks stay where they are.
-        if transfer != "policy" or "encoder" in freeze:
-            raise ConfigurationError(
-                "a solved policy has no encoder that learns: use transfer='policy'"
-            )
-        return policy.trainable().requires_grad_("policy" not in freeze), None
+    if freezes is None:
+        freezes = isinstance(policy, CoveragePolicy)
     # Loaded policies require no gradients; a copy learns, and what was given never changes.
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
     if isinstance(actor, CoveragePolicy):
@@ -207,26 +188,23 @@ def _initialise_from(
     # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
     has_weights = bool(encoders and list(encoders[-1].parameters()))
-    if (transfer != "policy" and not has_weights) or ("encoder" in freeze and not encoders):
-        raise ConfigurationError(
-            f"a {type(policy).__name__} like this one has no encoder to transfer or to freeze: use "
-            "transfer='policy', or pretrain with representation='info_nce'; freeze parameters of "
-            "your own with requires_grad_(False)"
-        )
     if transfer != "policy":
-        encoder = copy.deepcopy(encoders[-1]).requires_grad_("encoder" not in freeze)
+        if not has_weights or isinstance(policy, ValuePolicy):
+            raise ConfigurationError(
+                f"a {type(policy).__name__} like this one has no encoder to transfer: use "
+                "transfer='policy', or pretrain with representation='info_nce'"
+            )
+        encoder = copy.deepcopy(encoders[-1]).requires_grad_(not freezes)
     if transfer == "encoder":
         return None, encoder
-    if "policy" in freeze:
-        actor.requires_grad_(False)
-    if "encoder" in freeze:
+    if freezes:
         nn.ModuleList(encoders).requires_grad_(False)
     return _ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
 
 
 def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
     """Refuse policies that cannot learn, or have other observations or actions than `env`."""
-    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
+    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy | ContextPolicy):
         raise ConfigurationError(
             f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
             "rover.load_policy, or a torch module from observations to logits"

@@ -1,4 +1,8 @@
-"""A run that learns a task: what it leaves, its curve, how it goes on, and how it interacts."""
+"""Runs that learn a task: their curve, the best policy, and two ways of learning.
+
+By interacting (:class:`OnlineRun`, the base of fine-tuning and adapting), or from the transitions
+that pretraining stored (:class:`OfflineTraining`).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,14 @@ from scipy.sparse import vstack
 from torch import Tensor, nn
 
 from rover.arrays import FloatArray
-from rover.data import Batch, Buffer, Collector, n_step_batch, sample_windows
-from rover.envs import Environment, Spaces, finite_dynamics
-from rover.errors import ConfigurationError, RoverWarning
+from rover.data import Batch, Buffer, Collector, check_same_spaces, gather, relabel
+from rover.envs import Environment, RewardFunction, Spaces, finite_dynamics, reward_function
+from rover.errors import RoverWarning
 from rover.evaluation import greedy_episodes
+from rover.features import input_statistics
+from rover.finetuning.config import OfflineConfig
 from rover.finetuning.tasks import best_return, check_rewarded
+from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.policies import (
     GreedyPolicy,
     NetworkPolicy,
@@ -53,24 +60,14 @@ class TaskResult:
             observations (n, *shape) to logits (n, A).
         policy: the same, which can be saved; None for a module of the user's own.
         curve: one record per evaluation.
-        summary: figures of the curve; ``policy_step``, the evaluation at which the policy was the
-            learner's, and ``policy_return``, its mean return there; ``reward_seen``; and seconds.
+        summary: figures of the curve; step (``policy_step``) and mean return (``policy_return``) of
+            the best evaluation; ``reward_seen``; and seconds.
     """
 
     actor: nn.Module
     policy: Policy | None
-    curve: tuple[Mapping[str, Any], ...]
+    curve: tuple[Mapping[str, Any], ...] = field(repr=False)
     summary: Mapping[str, Any]
-
-    def __repr__(self) -> str:
-        """The policy and the figures that one asks for first."""
-        best = self.summary["best_possible_return"]
-        possible = "" if best is None else f", {best:g} possible"
-        return (
-            f"<TaskResult: {self.policy or type(self.actor).__name__}, greedy return "
-            f"{self.summary['policy_return']:g} at step {self.summary['policy_step']:,} of "
-            f"{self.summary['steps']:,}{possible}>"
-        )
 
 
 @dataclass
@@ -116,8 +113,7 @@ class TaskRun(Run):
     """Base of the runs that learn a task, online and offline.
 
     The final policy is the one with the greatest mean return of all evaluations, which play the
-    same episodes, by their seeds; among equals the earliest. The initial policy is returned only if
-    it is better than all learned ones. Checkpoints store the best policy so far.
+    same episodes, by their seeds; among equals the earliest that has learned.
 
     A subclass sets ``_buffer``, with rewards, and, where networks learn, ``_batch_rng`` and
     ``_learner``, whose policies (``policy_module``) are evaluated and kept.
@@ -199,21 +195,20 @@ class TaskRun(Run):
         return self.run_config.model_copy(update={"total_timesteps": total_timesteps})
 
     def _draw(self) -> tuple[tuple[Batch, Tensor, Tensor], float]:
-        """A batch with its n-step returns and discounts, and the unit of its rewards, > 0."""
+        """A batch with its rewards and discounts, and the unit of its rewards, > 0."""
         config: Any = self.config
         rewards = self._buffer.rewards
         assert rewards is not None
         # The largest |r| so far: step sizes, entropy bonuses and temperatures are meant for rewards
         # of size one, which a step of a sparse task has already.
-        unit = float(np.abs(rewards).max()) if config.scale_rewards else 1.0
-        unit = unit if unit > 0.0 else 1.0
-        rows, lengths = sample_windows(
-            self._buffer, config.learner.batch_size, self._batch_rng, n_steps=config.n_steps
-        )
+        unit = float(np.abs(rewards).max()) or 1.0
+        rows = self._batch_rng.integers(len(self._buffer), size=config.learner.batch_size)
         # Scaled as they are drawn and not as they are stored: the largest reward may still come.
-        scaled = torch.from_numpy(rewards[rows] / unit).float()
-        discount = config.learner_discount
-        return n_step_batch(self._buffer, rows, lengths, scaled, discount=discount), unit
+        returns = torch.from_numpy(rewards[rows] / unit).float()
+        # Truncation is no end of the task, so the value behind it counts (Pardo et al. 2018).
+        discounts = np.where(self._buffer.terminated[rows], 0.0, config.learner_discount)
+        batch = gather(self._buffer, rows)
+        return (batch, returns, torch.from_numpy(discounts).float()), unit
 
     def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Add a record to the curve, and keep the policy if it is the best."""
@@ -271,7 +266,6 @@ class TaskRun(Run):
 
     def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
         """A copy of the learner's policy with weights that were stored."""
-        # Made as the learner makes it and filled, since a file holds weights and no classes.
         module = self._current_policy()
         module.load_state_dict(weights)
         return module
@@ -285,13 +279,13 @@ class TaskRun(Run):
 class OnlineRun(TaskRun):
     """Base of the runs that learn a task by interacting with it.
 
-    A subclass chooses the actions (:meth:`_choose`), by its policy ``_acting`` on observations that
-    repeat, and learns from each transition (:meth:`_learn`).
+    A subclass chooses the actions (:meth:`_choose`), by its table ``_acting`` if it has any, and
+    learns from each transition (:meth:`_learn`).
     """
 
     # The buffer first, which the collector replays the unfinished episode of.
     _parts: ClassVar[tuple[str, ...]] = ("_buffer", "_collector", "_learner")
-    _acting: TabulatedPolicy
+    _acting: TabulatedPolicy | None = None
     _stop_after: int | None = None  # evaluations in a row with the best possible return
 
     def __init__(
@@ -361,7 +355,8 @@ class OnlineRun(TaskRun):
 
     def _measure(self) -> dict[str, Any]:
         # A run that goes on from here has nothing tabulated, and rounding depends on what was.
-        self._acting.forget()
+        if self._acting is not None:
+            self._acting.forget()
         self._collector.lend()
         recent, self._progress.recent_returns = self._progress.recent_returns, []
         return self._evaluate(
@@ -374,12 +369,69 @@ class OnlineRun(TaskRun):
         )
 
 
+class OfflineTraining(TaskRun):
+    """One run of a learner on transitions that pretraining stored, labelled by a reward function or
+    else by the task's, without a further step. What the data does not show cannot be learned."""
+
+    activity = "offline"
+    config_class = OfflineConfig
+    config: OfflineConfig
+    _learner: DiscreteCQL | DiscreteDDPG
+
+    def __init__(
+        self,
+        run_config: RunConfig,
+        start: tuple[Buffer, RewardFunction | None],
+        environment: Environment,
+        run_dir: Path | None,
+    ) -> None:
+        (buffer, reward), env = start, environment.env
+        check_same_spaces(buffer, env)
+        check_rewarded(env, by_observations=reward is None)
+        super().__init__(run_config, env, env, run_dir)
+        self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
+        # One reward everywhere, and no end, prefers no policy to any other.
+        rewards = self._buffer.rewards
+        assert rewards is not None
+        differ = bool((rewards != rewards[0]).any())
+        self._progress.is_rewarded = differ or bool(self._buffer.terminated.any())
+        self._batch_rng = np.random.default_rng([run_config.seed, 1])
+        learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG
+        self._learner = learner(
+            self.config.learner.encoder(self._observations),
+            n_actions=buffer.n_actions,
+            config=self.config.learner,
+            generator=torch.Generator().manual_seed(run_config.seed),
+        )
+        # One-hot vectors and states are compared, not measured: nothing to centre.
+        if not self._observations.is_categorical:
+            self._learner.set_centering(*input_statistics(buffer.observations.rows))
+
+    def _begin(self) -> None:
+        return None
+
+    def _step(self, *, is_last: bool) -> dict[str, Any] | None:
+        with self.stopwatch("improve"):
+            batch, unit = self._draw()
+            metrics = self._learner.update(*batch)
+        self.num_timesteps += 1
+        if not (is_last or self.num_timesteps % self.config.evaluate_every == 0):
+            return None
+        return self._evaluate(
+            {"critic_loss": metrics["critic_loss"], "q_mean": unit * metrics["q_mean"]}
+        )
+
+    def _figures(self) -> dict[str, Any]:
+        return {
+            **super()._figures(),
+            "labelled_goals": int(self._buffer.terminated.sum()),
+            "transitions": len(self._buffer),
+        }
+
+
 def _is_deterministic(env: gym.Env[Any, Any]) -> bool:
     """True if a deterministic policy is known to play one and the same episode every time."""
-    try:
-        problem = finite_dynamics(env)
-    except ConfigurationError:  # tables that contradict themselves
-        problem = None
+    problem = finite_dynamics(env)
     # One start, and one outcome of every action: rewards follow from states, so these decide.
     if problem is None or problem.dynamics.start.max() < 1.0:
         return False
@@ -393,11 +445,9 @@ def _curve_summary(
 ) -> dict[str, Any]:
     """The figures of a curve of greedy returns; None where an event did not happen.
 
-    ``steps_to_best_return`` is the first evaluation whose greedy return is the best,
-    ``steps_to_stay_at_best`` the one from which on all are. ``best_return_kind`` is ``"possible"``,
-    the best return of the task; or, where that is unknown, ``"reached"``, the best of this curve,
-    which does not compare with other runs. ``area_under_curve`` is
-    the mean greedy return over the steps, by the trapezoidal rule.
+    ``steps_to_best_return`` is the first evaluation whose greedy return is the best possible one,
+    or the best of this curve where that is unknown; ``steps_to_stay_at_best`` the one from which on
+    all are; ``area_under_curve`` the mean over the steps, by the trapezoidal rule.
     """
     columns = list(map(itemgetter("step", "greedy_return"), curve))
     steps, returns = np.array(columns, np.float64).T
@@ -405,8 +455,6 @@ def _curve_summary(
     at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE
     # Counted from the end: evaluations at the best without a worse one after them.
     n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
-    # By trapezoids, since evaluations need not be evenly spaced: the last one is wherever the run
-    # ends.
     area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])
     return {
         "steps": int(steps[-1]),

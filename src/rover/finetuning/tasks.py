@@ -1,8 +1,6 @@
 """Tasks as data: an environment, a goal, a sparse or a dense reward, a horizon.
 
-Goals have names (:data:`rover.envs.GOALS`), the ROVER paper's among them. The best return of
-a task is computed from the exact dynamics, so that "as good as possible" is a number and not a
-matter of taste.
+The best return of a task is computed from the exact dynamics where these are known.
 """
 
 from __future__ import annotations
@@ -70,8 +68,7 @@ class Task(BaseModel):
         """Check the settings of a task.
 
         Args:
-            env_id: id of the environment.
-            env_kwargs: its keyword arguments.
+            env_id, env_kwargs: id of the environment, and its keyword arguments.
             goal: a name in :data:`rover.envs.GOALS`, (x, y), ``"x,y"``, or None for the reward of
                 the environment itself.
             reward: ``"sparse"`` (−1 per step, 0 at the goal) or ``"dense"`` (minus the distance).

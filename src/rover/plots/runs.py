@@ -140,8 +140,8 @@ class RunFiles:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings by dotted names, such as ``learner.batch_size``; preset and freeze."""
-        others = {"preset": self.config.preset, "freeze": self.config.freeze}
+        """All settings by dotted names, such as ``learner.batch_size``; preset, freeze_encoder."""
+        others = {"preset": self.config.preset, "freeze_encoder": self.config.freeze_encoder}
         return flatten({**others, **self.config.settings})
 
     @property
