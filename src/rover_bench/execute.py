@@ -35,7 +35,6 @@ from rover.finetuning import (
     resume_task,
     train_offline,
 )
-from rover.plots.runs import flatten
 from rover.policies import load_policy
 from rover.storage import append_line, is_complete, read_json, read_run_config, run_lock
 from rover.training.agent import Agent
@@ -232,8 +231,9 @@ def _is_finished(run: Run) -> bool:
     if _is_new(run):
         return False
     # A folder is never taken for a run that it does not hold, whatever its name says.
-    stored = flatten(read_run_config(run.folder).model_dump(mode="json"))
-    asked = flatten({**_asked(run.case.model_dump_json()), "seed": run.seed})
+    stored = read_run_config(run.folder).model_dump(mode="json")
+    asked = {**_asked(run.case.model_dump_json()), "seed": run.seed}
+    stored, asked = ({**one, **one["settings"], "settings": None} for one in (stored, asked))
     differing = [
         f"{key} {stored.get(key)!r}, not {value!r}"
         for key, value in asked.items()

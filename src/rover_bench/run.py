@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rover.errors import ArtefactError, RoverError, StorageError
+from rover.errors import ArtefactError, RoverError
 from rover.plots import MeanCurve
 from rover.storage import read_lines
 from rover.training.monitor import Log
@@ -15,7 +15,7 @@ from rover_bench.executors import EXECUTORS, LocalConfig
 from rover_bench.files import write_report
 from rover_bench.measure import describe_provenance, measure
 from rover_bench.report import Report, table_of_runs
-from rover_bench.study import SCRATCH, Case, Study
+from rover_bench.study import SCRATCH, Case, Run, Study
 
 
 def run_study(
@@ -48,27 +48,32 @@ def run_study(
         report_only: whether to run nothing.
 
     Raises:
-        ConfigurationError: options that do not make a run, no jobs, or an executor that is not
-            there.
+        ConfigurationError: options that make no run, no jobs, or an executor that is missing.
         ArtefactError: no run came to its end; the message has the first reason.
-        StorageError: a folder cannot be written.
     """
     cases = study.cases(seeds)
     runs = [run for case in cases for run in case.runs(runs_dir)]
     if not report_only:
         for folder in (runs_dir, out):  # before any run costs time
             folder.mkdir(parents=True, exist_ok=True)
-        page = out / f"{study.name}.md"
-        # Pages that a study made have its provenance beside them; others are not written over.
-        if page.exists() and not (out / f"{study.csv}provenance.json").exists():
-            raise StorageError(
-                f"{page} was not made from a study: move it, or choose another folder for the page"
-            )
     finished, failed = execute(
         runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
     )
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
-    # Everything below reads the folders alone, so a report is the same whoever made the runs.
+    report = _report_of(study, cases, finished, failures, command, runs_dir)
+    return write_report(report, out, formats=formats)
+
+
+def _report_of(
+    study: Study,
+    cases: tuple[Case, ...],
+    finished: Sequence[Run],
+    failures: list[str],
+    command: str,
+    runs_dir: Path,
+) -> Report:
+    """The report of the runs that came to their end; `failures` are of the others."""
+    # The folders alone are read, so a report is the same whoever made the runs.
     measured = list[tuple[Case, int, Mapping[str, float]]]()
     curves = dict[str, list[Any]]()
     sittings: list[dict[str, Any]] = []
@@ -93,7 +98,7 @@ def run_study(
     )
     starts = any(case.learn and case.agent != SCRATCH for case in cases)
     after = "; each run starts from the pretrained run of its own seed" if starts else ""
-    report = Report(
+    return Report(
         study,
         cases,
         table_of_runs(study, measured),
@@ -103,4 +108,3 @@ def run_study(
         command,
         runs_dir,
     )
-    return write_report(report, out, formats=formats)

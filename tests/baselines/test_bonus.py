@@ -170,12 +170,6 @@ def test_rewards_are_scaled_by_all_that_came_before(mode):
     assert constant.tolist() == [0.0 if mode == "standard" else 1000.0] * 4  # no scale of its own
 
 
-def test_too_small_a_batch_for_the_neighbours_is_refused():
-    agent = small_agent("apt", "onehot", learner={"batch_size": 2}, n_steps=1)
-    with pytest.raises(ConfigurationError, match="nearest neighbours were asked for among 2"):
-        agent.learn(60)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", BONUS_AGENTS)
 def test_a_gpu_learns_what_the_cpu_learns(name):

@@ -2,10 +2,7 @@
 
 import csv
 import os
-import signal
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -230,40 +227,3 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     assert all(_is_finished(run) for run in (runs[0], runs[2], runs[3]))
     kinds = [read_run_config(runs[i].folder).kind for i in (0, 2, 3)]
     assert kinds == ["finetune", "offline", "adapt"]
-
-
-ORPHAN = """
-import multiprocessing, pathlib, time
-from rover_bench.executors import EXECUTORS
-
-def call():
-    pathlib.Path("pid").write_text(str(multiprocessing.current_process().pid))
-    time.sleep(600)
-
-if __name__ == "__main__":
-    EXECUTORS["local"].open(1).start([(call,)])[0].result()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are listed as Linux does it")
-def test_a_process_whose_parent_is_killed_ends(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("orphan.py").write_text(ORPHAN)
-    parent = subprocess.Popen([sys.executable, "orphan.py"])
-    until(lambda: Path("pid").exists() and Path("pid").read_text())
-    process = Path("/proc", Path("pid").read_text())
-    assert process.exists()
-    parent.kill()
-    parent.wait()
-
-    def has_ended() -> bool:
-        try:
-            return "Z" in (process / "stat").read_text().rpartition(")")[2]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-
-    try:
-        until(has_ended)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(int(process.name), signal.SIGKILL)

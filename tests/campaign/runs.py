@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 from small_agents import SMALL
 
-from rover.plots.runs import flatten
-
 from .processes import rover
 
 STEPS = 100
 GRID = "S..\n.#.\n..G"
-_GOAL = "goal=2,2"
+_GOAL = ("--task", "goal=2,2")
 
 _QUICK = {"checkpoint_every": 20, "evaluation_episodes": 2}
 _ROVER = {"policy_every": 20, "mirror_steps": 5}
@@ -26,7 +24,7 @@ _SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset th
     **SMALL,
 }
 _LEARNER = {"learner.hidden_sizes": (16, 8), "learner.batch_size": 16}
-_TASK_SETTINGS = {"evaluate_every": 20, "checkpoint_every": 20, **_LEARNER}
+_TASK = {"evaluate_every": 20, "checkpoint_every": 20}
 
 
 class Run(NamedTuple):
@@ -62,7 +60,10 @@ def made(run: Run, shared: Path) -> Path:
 
 def _set(settings: Mapping[str, object]) -> list[str]:
     words = []
-    for name, value in flatten(settings).items():
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            words += _set({f"{name}.{key}": one for key, one in value.items()})
+            continue
         text = list(value) if isinstance(value, tuple) else value
         words += ["--set", f"{name}={text}"]
     return words
@@ -83,53 +84,17 @@ def _pretrain(agent: str, observation: str) -> Run:
     return Run(f"pretrain {agent}, {observation}", words)
 
 
-PRETRAINED = [
-    *(_pretrain(agent, see) for see in ("state", "onehot", "pixels") for agent in _SETTINGS),
-    *(_pretrain(agent, "vector") for agent in ("rover", "rnd", "mepol")),
-]
-_BY_NAME = {run.name.removeprefix("pretrain "): run for run in PRETRAINED}
-
-
-def _finetune(source: str, algorithm: str, origin: str) -> Run:
-    words = ["finetune", "--task", _GOAL, "--algorithm", algorithm]
-    words += ["--from", origin] if origin == "scratch" else ["--transfer", origin]
-    words += _set({"seed_steps": 10, "warmup_steps": 15, "learner.update_every": 5})
-    words += _set(_TASK_SETTINGS)
-    name = f"finetune {algorithm} {origin} of {source}"
-    return Run(name, words, _BY_NAME[source])
-
-
-def _offline(source: str, algorithm: str) -> Run:
-    words = [
-        "finetune",
-        "--offline",
-        "--task",
-        _GOAL,
-        "--algorithm",
-        algorithm,
-        *_set(_TASK_SETTINGS),
-    ]
-    return Run(f"offline {algorithm} on {source}", words, _BY_NAME[source])
-
-
-def _adapt(source: str) -> Run:
-    task = [] if source.endswith("vector") else ["--task", _GOAL]
-    settings = {"evaluate_every": 20, "checkpoint_every": 20, "learner.plan_every": 10}
-    return Run(f"adapt {source}", ["adapt", *task, *_set(settings)], _BY_NAME[source])
-
-
-_STARTS = (
-    ("rover, state", "policy"),
-    ("rover, onehot", "both"),
-    ("rover, pixels", "encoder"),
-    ("rnd, onehot", "policy"),
-    ("cic, state", "policy"),
-    ("mepol, state", "scratch"),
-)
-_DATA = ("rover, state", "rnd, onehot", "random, pixels")
+_STATE, _RND = _pretrain("rover", "state"), _pretrain("rnd", "onehot")
+_ONLINE = {"seed_steps": 10, "warmup_steps": 15, "learner.update_every": 5}
+# Every way to observe and every way to learn, agents with networks of their own, and the paper's
+# preset.
 RUNS = [
-    *PRETRAINED,
-    *(_finetune(source, name, origin) for name in ("ddpg", "sac") for source, origin in _STARTS),
-    *(_offline(source, name) for name in ("cql", "ddpg") for source in _DATA),
-    *(_adapt(source) for source in ("rover, state", "rnd, onehot", "rover, pixels", "rnd, vector")),
+    _STATE,
+    _pretrain("rover:paper", "onehot"),
+    _pretrain("rover", "pixels"),
+    _RND,
+    _pretrain("mepol", "vector"),
+    Run("finetune", ["finetune", *_GOAL, *_set(_TASK | _LEARNER | _ONLINE)], _RND),
+    Run("offline", ["finetune", "--offline", *_GOAL, *_set(_TASK | _LEARNER)], _STATE),
+    Run("adapt", ["adapt", *_GOAL, *_set(_TASK | {"learner.plan_every": 10})], _STATE),
 ]

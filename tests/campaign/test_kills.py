@@ -33,20 +33,6 @@ from .runs import RUNS, STEPS, Run
 
 pytestmark = [pytest.mark.slow, ON_LINUX]
 
-# Every way to observe and every way to learn, agents with networks of their own, and the paper's
-# preset.
-_KILLED = (
-    "pretrain rover, state",
-    "pretrain rover:paper, onehot",
-    "pretrain rover, pixels",
-    "pretrain rnd, onehot",
-    "pretrain mepol, vector",
-    "finetune ddpg policy of rnd, onehot",
-    "offline cql on rover, state",
-    "adapt rover, state",
-)
-NUMBERS = [number for number, run in enumerate(RUNS) if run.name in _KILLED]
-
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 130, signal.SIGINT: 130}
 _CLOCKS = "wall_time", "metrics_bytes"
@@ -179,7 +165,7 @@ def _check_killed(did: str, ended: Ended, moment: Moment, *, is_over: bool) -> N
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "attempt" in metafunc.fixturenames:
         asked: int = metafunc.config.getoption("attempts")
-        metafunc.parametrize("attempt", range(asked) if asked else NUMBERS)
+        metafunc.parametrize("attempt", range(asked or len(RUNS)))
 
 
 @pytest.fixture(scope="session")

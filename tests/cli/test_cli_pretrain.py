@@ -1,10 +1,8 @@
 """``rover pretrain`` and ``rover resume``, of ROVER and of other agents."""
 
-import math
 import os
 import re
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from same_files import assert_same
 from rover.cli import main
 from rover.coverage.agent import Rover
 from rover.envs import registration
-from rover.errors import RoverWarning
 from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
@@ -41,18 +38,6 @@ def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
     config = read_json(Path(folder) / "config.json")
     assert (config["seed"], config["settings"]["policy_every"]) == (3, 10)
     assert config["env_kwargs"] == {"layout": "corridor", "length": 5}
-
-
-def test_a_run_that_is_too_short_says_how_many_steps_are_left(capsys):
-    words = "pretrain FrozenLake-v1 --env map_name=8x8 --steps 120 --run-dir lake --no-progress"
-    assert main(words.split()) == 0
-    said, summary = capsys.readouterr().out, read_json(Path("lake/summary.json"))
-    left = summary["pairs_known"] - summary["pairs_tried"]
-    steps = 120 + math.ceil(left / summary["new_pairs"])
-    assert f"too short:  {left} of {summary['pairs_known']} state-action pairs" in said
-    assert (
-        f"take at least {steps:,} steps:\n            rover resume lake --steps {steps}\n" in said
-    )
 
 
 def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(refused):
@@ -101,23 +86,6 @@ def test_tensorboard_has_every_figure_under_its_name(capsys, monkeypatch, refuse
     assert not Path("other").exists()
 
 
-def test_our_warnings_are_one_line_each_and_others_are_left_alone(capsys, monkeypatch):
-    def warn(self, *arguments, **options):
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn("features\ncollapsed", RoverWarning, stacklevel=1)
-            warnings.warn("of another package", UserWarning, stacklevel=1)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Rover, "learn", warn)
-    with pytest.warns(UserWarning, match="of another package"):
-        assert main([*TINY, "20", "--run-dir", "run"]) == 130
-    assert capsys.readouterr().err.splitlines() == [
-        "rover: warning: features collapsed",
-        "rover: interrupted before anything was written",
-    ]
-
-
 def test_a_bug_keeps_its_traceback_and_an_interrupt_has_none(capsys, monkeypatch):
     def fail(*arguments, **options):
         raise failure
@@ -150,8 +118,7 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
     assert main([*words, "--steps", "100", "--run-dir", "whole"]) == 0
     capsys.readouterr()
     assert main(["resume", "short"]) == 0
-    said = "short is complete: 60 steps. To extend it: rover resume short --steps 120"
-    assert said in capsys.readouterr().out
+    assert "short is complete: 60 steps." in capsys.readouterr().out
     assert main(["resume", "short", "--steps", "100"]) == 0
     assert "rover/Corridor-v0, preset default, seed 0" in capsys.readouterr().out
     files = [f"{name}.safetensors" for name in ("policy", "buffer", "evaluation")]

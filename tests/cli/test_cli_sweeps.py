@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from short_runs import short_study
 
-from rover.cli import COMMANDS, LABORATORY, main
+from rover.cli import main
 from rover_bench import paper_study
 from rover_bench.commands import _read_agents
 
@@ -28,15 +28,6 @@ def test_words_become_methods_with_presets():
         ("smm", "published"),
     ]
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
-
-
-def test_the_laboratory_is_an_extra(monkeypatch, refused, capsys):
-    for name in LABORATORY:
-        monkeypatch.delitem(COMMANDS, name)
-        error = refused(name, "study.toml")
-        assert f"`rover {name}` comes with the extra bench: pip install '.[bench]'" in error
-    assert main(["--help"]) == 0
-    assert not {*LABORATORY} & {*capsys.readouterr().out.split()}
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):

@@ -60,8 +60,9 @@ def test_wrong_input_is_one_line_with_exit_code_2(refused, corridor_run, words, 
 
 @pytest.mark.parametrize("kind", ["finetune", "offline"])
 def test_a_stopped_run_is_resumed(refused, corridor_run, capsys, monkeypatch, kind):
-    from rover.finetuning import Finetuning
     from rover.finetuning.offline import OfflineTraining
+
+    from rover.finetuning import Finetuning
 
     shutil.copytree(corridor_run, "source")
     cls, mode = {
@@ -82,7 +83,7 @@ def test_a_stopped_run_is_resumed(refused, corridor_run, capsys, monkeypatch, ki
         assert main([*words, "--run-dir", "stopped"]) == 130
     interrupted = "rover: interrupted; continue with: rover resume stopped\n"
     assert interrupted in capsys.readouterr().err
-    assert "--steps is for runs of pretrain" in refused("resume", "stopped", "--steps=9")
+    assert "it takes no further words" in refused("resume", "stopped", "--steps=9")
     if kind == "offline":
         Path("source").rename("moved")
         assert "are not at source" in refused("resume", "stopped")

@@ -16,7 +16,6 @@ from rover.evaluation.visits import (
     _arrivals,
     data_coverage,
     first_steps,
-    novel_moments,
     random_references,
 )
 
@@ -112,11 +111,3 @@ def test_a_large_reference_is_shorter_than_the_run(monkeypatch):
     run.buffer.add(0, 0, 0, False, False)  # one step more than the references
     figures, curves = data_coverage(run, references, repeats=True)
     assert figures["compared_steps"] == curves["visited_steps"][-1] == 5
-
-
-def test_novel_moments_are_what_differs_most_in_order():
-    rows = np.zeros((40, 8, 8), np.uint8)
-    rows[11], rows[30] = 255, 128
-    rows[7, :4] = 255
-    assert novel_moments(rows, 4).tolist() == [0, 7, 11, 30]
-    assert novel_moments(np.zeros((5, 8, 8), np.uint8), 4).tolist() == [0]

@@ -3,7 +3,6 @@
 import warnings
 from functools import cache
 from typing import Any
-from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -16,8 +15,6 @@ from rover.errors import (
     ArtefactError,
     ConfigurationError,
     NonFiniteError,
-    RoverWarning,
-    StorageError,
 )
 from rover.integrations.minari import export_minari, load_minari
 
@@ -126,18 +123,6 @@ def test_transitions_that_cannot_be_exported(tmp_path):
             export_minari(source, "maze-v0", env=env)
 
 
-def test_a_disk_that_refuses_leaves_nothing(root, monkeypatch):
-    env, buffer = collected("state")
-    monkeypatch.setattr(
-        minari.dataset.minari_storage.MinariStorage, "update_metadata", Mock(side_effect=OSError)
-    )
-    with pytest.raises(StorageError, match="could not be written, and nothing was left"):
-        export_minari(buffer, "rover/maze-v0", env=env)
-    assert minari.list_local_datasets() == {}
-    with pytest.raises(ConfigurationError, match="'maze' is no id of a Minari data set"):
-        export_minari(buffer, "maze", env=env)
-
-
 def test_data_sets_that_are_missing_empty_or_damaged(root):
     with pytest.raises(ArtefactError, match=r"no Minari data set 'maze-v0' on.*download"):
         load_minari("maze-v0")
@@ -210,7 +195,7 @@ FOUR = np.array([0, 1, 2, 5])
             ConfigurationError,
             "episode 0 .* '5', int64",
         ),
-        ({"actions": FOUR[:3]}, None, ArtefactError, "actions that its space does not have: 2"),
+        ({"actions": FOUR[:3]}, None, ArtefactError, "actions that are not of its space's set: 2"),
         ({"rewards": [0, np.inf, 0]}, None, NonFiniteError, "rewards that are NaN or inf"),
     ],
 )
@@ -219,31 +204,6 @@ def test_data_sets_that_are_refused(changes, space, error, message):
     made_by_others([an_episode(**changes)], **spaces)
     with pytest.raises(error, match=message):
         load_minari("other-v0")
-
-
-def test_continuous_actions_of_others_are_the_buffers_own():
-    torques = np.array([[0.3], [-1.7], [0.3]], np.float32)
-    seen = np.arange(12, dtype=np.float32).reshape(4, 3) / 12
-    box = gym.spaces.Box(-8, 8, (3,))
-    made_by_others(
-        [an_episode(actions=torques, observations=seen)],
-        observation_space=box,
-        action_space=gym.spaces.Box(-2, 2, (1,)),
-    )
-    own, _ = load_minari("other-v0")
-    np.testing.assert_array_equal(own.taken(own.actions), torques)
-
-
-def test_many_continuous_actions_are_rounded_and_said_to_be():
-    rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (500, 2)).astype(np.float32)
-    episode = an_episode(500, actions=actions)
-    made_by_others([episode], "continuous-v0", action_space=gym.spaces.Box(-1, 1, (2,)))
-    with pytest.warns(RoverWarning, match=r"500 different .* to 256, which leaves out 0\.\d%"):
-        buffer, _ = load_minari("continuous-v0")
-    error = np.linalg.norm(buffer.taken(buffer.actions) - actions, axis=1)
-    nearest = np.linalg.norm(actions[:, None] - buffer.action_set, axis=2).min(axis=1)
-    np.testing.assert_allclose(error, nearest, atol=1e-6)
 
 
 def test_nested_observations_and_two_actions_at_once():

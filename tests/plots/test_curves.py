@@ -1,14 +1,11 @@
 """Curves: what is averaged with what, what is drawn where, and in which colour."""
 
-import itertools
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 from run_folders import read_run, unknown_records
 from scipy import stats
 
@@ -101,34 +98,6 @@ def test_a_method_keeps_its_colour_and_strangers_take_free_ones():
     assert len({style.colour for style in styles.values()}) == 8
     assert {alone[name].label for name in ("rover", "rnd")} == {"ROVER", "RND"}
     assert {agent_class(name).label for name in alone} == {one.label for one in alone.values()}
-
-
-# Of linear RGB, for a full deficiency (Machado, Oliveira & Fernandes, 2009, Table 1).
-VISIONS = {
-    "any": np.eye(3),
-    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
-    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
-    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
-}
-TO_XYZ = [[0.4339, 0.3762, 0.1899], [0.2127, 0.7152, 0.0722], [0.0178, 0.1095, 0.8729]]
-
-
-def lab(colour: str, vision: str) -> Any:
-    """CIE L*a*b* of a colour, as seen with a vision; relative to white."""
-    rgb = np.array(to_rgb(colour))
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    x, y, z = np.cbrt(TO_XYZ @ np.clip(VISIONS[vision] @ linear, 1e-3, 1.0))
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
-
-
-@pytest.mark.parametrize("vision", VISIONS)
-def test_the_eight_colours_are_told_apart_with_any_colour_vision(vision):
-    styles = assign_styles(map(str, range(8))).values()
-    seen = {style.colour: lab(style.colour, vision) for style in styles}
-    assert len(seen) == 8
-    pairs = itertools.combinations(seen, 2)
-    distances = {pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]])) for pair in pairs}
-    assert min(distances.values()) > 12.0, min(distances, key=distances.__getitem__)
 
 
 def test_reference_lines_have_names_in_the_legend(run):

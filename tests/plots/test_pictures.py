@@ -118,21 +118,20 @@ def visited(n: int, width: int, whose: str = "") -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("width", "options", "settings", "names"),
+    ("width", "settings", "names"),
     [
-        (4, {}, {}, ["observation[0]", "observation[1]"]),
-        (4, {"dims": [1, 3]}, {}, ["observation[1]", "observation[3]"]),
-        (4, {}, {"cover": [2, 3]}, ["observation[2]", "observation[3]"]),
-        (1, {}, {}, ["step of the first visit", "observation[0]"]),
+        (4, {}, ["observation[0]", "observation[1]"]),
+        (4, {"cover": [2, 3]}, ["observation[2]", "observation[3]"]),
+        (1, {}, ["step of the first visit", "observation[0]"]),
     ],
 )
 def test_vectors_are_drawn_in_a_plane_beside_random_actions(
-    width, options, settings, names, tmp_path, figures
+    width, settings, names, tmp_path, figures
 ):
     arrays = visited(30, width) | visited(20, width, "uniform_")
     settings = {"discount": 0.9, **settings}
     run = write_run(tmp_path / "run", records=[], arrays=arrays, settings=settings)
-    plot_runs([run], **options)
+    plot_runs([run])
     assert list(figures) == ["visits"]
     ours, theirs, bar = figures["visits"].axes
     assert [ours.get_xlabel(), ours.get_ylabel()] == names
@@ -140,9 +139,6 @@ def test_vectors_are_drawn_in_a_plane_beside_random_actions(
     assert [len(axes.collections[0].get_offsets()) for axes in (ours, theirs)] == [30, 20]
     first = ours.collections[0]
     assert first.norm is theirs.collections[0].norm  # one colour is one step in both
-    if width > 1:
-        with pytest.raises(ConfigurationError, match=r"needs two of the observation's 4 numbers"):
-            plot_runs([run], dims=[0, 4])
 
 
 def test_boards_are_drawn_by_their_visits_where_a_plane_would_hide_them(tmp_path, figures):
@@ -154,27 +150,18 @@ def test_boards_are_drawn_by_their_visits_where_a_plane_would_hide_them(tmp_path
     run = write_run(tmp_path / "run", records=[], arrays=arrays, settings={"discount": 0.9})
     plot_runs([run])
     assert figures["visits"].axes[0].get_yscale() == "log"
-    plot_runs([run], dims=[0, 1])
-    assert figures["visits"].axes[0].get_yscale() == "linear"
 
 
 @pytest.mark.parametrize("shape", [(6, 8, 3), (3, 6, 8), (6, 8), (2, 6, 8), (6, 8, 1)])
-def test_images_have_a_strip_and_the_plane_of_their_slow_features(shape, tmp_path, figures):
+def test_images_have_a_strip(shape, tmp_path, figures):
     frames = np.random.default_rng(0).integers(0, 256, (5, *shape)).astype(np.uint8)
     arrays = {"frames": frames, "frame_steps": 7 * np.arange(5)}
-    for whose in ("", "uniform_"):
-        columns = visited(9, 2, whose)
-        arrays |= {name: column for name, column in columns.items() if "observ" not in name}
-        arrays[f"{whose}plane"] = columns[f"{whose}observations"]
     run = write_run(tmp_path / "run", records=[], arrays=arrays)
     plot_runs([run])
-    assert list(figures) == ["visits", "frames"]
-    assert figures["visits"].axes[0].get_xlabel() == "slowest feature"
+    assert list(figures) == ["frames"]
     shown = figures["frames"].axes[:5]
     assert [axes.get_title() for axes in shown] == [f"step {7 * k}" for k in range(5)]
     assert {axes.images[0].get_array().shape[:2] for axes in shown} == {(6, 8)}
-    with pytest.raises(ConfigurationError, match="two numbers of the vector observations of one"):
-        plot_runs([run], dims=[0, 1])
 
 
 def test_runs_of_pretraining_share_a_figure_by_agent_and_preset(tmp_path, figures):
@@ -244,8 +231,7 @@ def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"settings": {"n_steps": 1, "learner": {"batch_size": 8}}}, r"learner\.batch_size \(64 a"),
-        ({"preset": "paper"}, r"would be one curve, but differ in preset \(fast and paper\)"),
+        ({"preset": "paper"}, "would be one curve, but differ in their settings"),
         ({"seed": 0}, "are both of seed 0: leave one of them out"),
         ({"kind": "offline"}, "is a run of `rover finetune`, and others are not"),
     ],
@@ -268,12 +254,6 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path, grid_run):
         plot_runs([grid_run, run], out=tmp_path)
     with pytest.raises(ArtefactError, match="stopped before its policy was measured"):
         plot_runs([write_task_run(tmp_path / "short", ())])
-    (run / "summary.json").write_text("[]")
-    with pytest.raises(ArtefactError, match=r"summary\.json is damaged: its best possible return"):
-        plot_runs([run])
-    (run / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
-    with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: a record of"):
-        plot_runs([run])
 
 
 def test_a_run_says_what_it_started_from_and_what_it_learned(tmp_path):
@@ -283,7 +263,6 @@ def test_a_run_says_what_it_started_from_and_what_it_learned(tmp_path):
     assert run.style.label == "ROVER"
     run = RunFiles.read(write_task_run(tmp_path / "a"))
     assert (run.is_task, run.agent, run.environment) == (True, "rover", "MultiRooms-v0, goal room5")
-    assert run.settings["learner.batch_size"] == 64
     near = {**TASK, "env_kwargs": {"goal": [6, 4], "reward": "dense"}, "goal_name": None}
     run = RunFiles.read(write_task_run(tmp_path / "b", task=near, transfer="both"))
     assert (run.agent, run.environment) == (

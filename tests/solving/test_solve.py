@@ -18,7 +18,7 @@ from rover.evaluation.regret import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret
 from rover.solving.experience import Experience
-from rover.solving.returns import FunctionReward, warn_if_worse_than_random, warn_of_unseen
+from rover.solving.returns import FunctionReward, warn_if_worse_than_random
 from rover.solving.tasks import reward_task
 from rover.training.agent import Agent
 
@@ -184,8 +184,6 @@ def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric():
     assert policy.value(far)[0] == 0.0
     assert (policy.landmarks_of(far) < 0).all()
     assert policy.probs(np.array([[2, 0]], np.uint8))[0, 0] == pytest.approx(1.0)
-    with pytest.warns(RoverWarning, match="40% of the decisions were made at observations that"):
-        warn_of_unseen(0.4, policy)
 
 
 def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
@@ -199,7 +197,6 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
         np.testing.assert_array_equal(each.value(near[:1]), each.value(seen))
         unseen = each.landmarks_of(np.concatenate([near, seen])) < 0
         np.testing.assert_array_equal(unseen, [0, 1, 0])
-    warn_of_unseen(0.4, policy)  # says nothing: pytest makes errors of warnings
 
 
 @pytest.mark.slow

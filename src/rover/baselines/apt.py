@@ -11,7 +11,6 @@ from rover.baselines.bonus import BonusAgent, BonusConfig
 from rover.baselines.icm import IcmConfig, IcmFeatures
 from rover.baselines.rewards import RunningMoments
 from rover.data import Batch
-from rover.errors import ConfigurationError
 
 
 class ParticleConfig(BaseModel, extra="forbid", frozen=True):
@@ -44,11 +43,6 @@ def particle_rewards(
     d̄, both (n,) float64 ≥ 0, without gradient. μ is the mean of the distances `seen` in all batches
     before this one, 1 if there are none, or if the `config` does not divide.
     """
-    if len(index) <= config.k:
-        raise ConfigurationError(
-            f"{config.k} nearest neighbours were asked for among {len(index)} particles: use k "
-            "between 1 and the number of other particles, or a larger batch"
-        )
     # About the centre: distances are by a product of matrices, which loses digits far from 0.
     centred = points.detach().double()
     centred = centred - centred.mean(dim=0)

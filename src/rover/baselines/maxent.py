@@ -18,14 +18,11 @@ from rover.arrays import FloatArray
 from rover.baselines.bonus import BonusAgent, BonusConfig
 from rover.baselines.rewards import IntrinsicReward
 from rover.data import Batch
-from rover.errors import NonFiniteError
 from rover.features import input_statistics, restore_tensors
 from rover.policies import NetworkPolicy, PolicyNetwork
 
 # Singular values below this share of the largest are rounding errors.
 _RELATIVE_RANK = 1e-10
-# The exponential of it is just below the largest float64.
-_LARGEST_LOG = 700.0
 
 
 class _MaxentConfig(BaseModel, extra="forbid", frozen=True):
@@ -95,11 +92,6 @@ class _KernelDensity:
         # K_h(0) = (d + 2) / (2 V_d h^d), with V_d the volume of the unit ball.
         log_volume = 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d + 1.0)
         log_peak = math.log(0.5 * (d + 2)) - log_volume - d * math.log(h)
-        if log_peak > _LARGEST_LOG:
-            raise NonFiniteError(
-                f"a kernel of bandwidth {h} in {d} dimensions has a peak beyond floating point: "
-                "use fewer components, a larger bandwidth, or mass in place of density"
-            )
         return self.mass(queries) * math.exp(log_peak)
 
 

@@ -96,15 +96,8 @@ class _Mepol(Agent[_MepolConfig]):
 
     @classmethod
     def resolve(cls, config: _MepolConfig, env: gym.Env[Any, Any]) -> _MepolConfig:
-        """Fill in discount and horizon. ConfigurationError: batches with too few neighbours."""
+        """Fill in discount and horizon."""
         horizon = horizon_of(env) if config.horizon is None else config.horizon
-        # Here and not after the first batch, which may take minutes.
-        if config.n_neighbors >= config.n_trajectories * horizon:
-            raise ConfigurationError(
-                f"a batch of {config.n_trajectories} trajectories of at most {horizon} steps has "
-                f"too few states for n_neighbors={config.n_neighbors}: raise n_trajectories or "
-                "lower n_neighbors"
-            )
         return super().resolve(config, env).model_copy(update={"horizon": horizon})
 
     def _build(self) -> CoveragePolicy:
@@ -282,16 +275,9 @@ def _maximize_entropy(
 ) -> dict[str, float]:
     """Ascend the state entropy of a policy on one batch of its own (Mutti et al., Algorithm 1).
 
-    Args:
-        optimizer: of the policy; its learning rate is the same afterwards as before.
-        action_log_probs: ln π(a|x) of the batch's n steps under the current parameters, (n,).
-        lengths: of the trajectories, one after the other, which add up to n.
-        neighbourhoods: of the states that the steps arrived in.
-
-    Returns:
-        Ĥ of the policy that collected the batch ("state_entropy_before") and of the one that was
-        found ("state_entropy"), the estimated divergence of the two ("kl", at most δ), and the
-        gradient steps that were kept ("search_steps") and taken back ("backtracks").
+    `action_log_probs` gives ln π(a|x) (n,) of the batch's n steps under the current parameters;
+    `lengths` of its trajectories add up to n. Returns Ĥ before and after, the estimated divergence,
+    and the gradient steps that were kept and taken back.
     """
     # By which the batch was collected: ratios are to it, however far the search goes.
     behaviour = action_log_probs().detach()

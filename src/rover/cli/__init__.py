@@ -6,20 +6,12 @@ words, and a command's module is imported when the command is run or explained.
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rover.version import __version__
-
-LABORATORY = {
-    "compare": ("rover_bench.commands", "Run several agents on an environment."),
-    "sweep": ("rover_bench.commands", "Run a study, and write its page, tables and figures."),
-    "reproduce": ("rover_bench.commands", "Reproduce a figure or table of the ROVER paper."),
-}
-"""Commands of the extra `bench`, which are there where its pandas is."""
 
 COMMANDS = {
     "pretrain": ("rover.cli.learning", "Pretrain on an environment without its reward."),
@@ -28,18 +20,15 @@ COMMANDS = {
     "plot": ("rover.cli.evaluating", "Draw figures of runs."),
     "solve": ("rover.cli.evaluating", "Plan for a reward on the transitions of pretraining."),
     "adapt": ("rover.cli.learning", "Learn a task by interacting, with the model of a run."),
-    "finetune": (
-        "rover.cli.learning",
-        "Learn a task from a pretrained policy or stored data.",
-    ),
+    "finetune": ("rover.cli.learning", "Learn a task from a pretrained policy or stored data."),
     "envs": ("rover.cli.environments", "List environments, or show one."),
     "settings": ("rover.cli.settings", "List settings with their ranges and values."),
     "demo": ("rover.cli.learning", "Pretrain on five rooms and look at the result."),
+    "compare": ("rover_bench.commands", "Run several agents on an environment."),
+    "sweep": ("rover_bench.commands", "Run a study, and write its page, tables and figures."),
+    "reproduce": ("rover_bench.commands", "Reproduce a figure or table of the ROVER paper."),
 }
 """Module and first line of help of each command, which is the function of that name."""
-
-if importlib.util.find_spec("pandas"):
-    COMMANDS |= LABORATORY
 
 _HELP = """\
 usage: rover COMMAND ... [--import MODULE]

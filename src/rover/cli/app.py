@@ -16,19 +16,10 @@ from typing import Annotated, Any
 
 import gymnasium as gym
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.exceptions import UnknownCommandError
 
-from rover.cli import COMMANDS, LABORATORY
+from rover.cli import COMMANDS
 from rover.envs import import_modules
-from rover.errors import (
-    BY_ENVIRONMENT,
-    RoverError,
-    RoverWarning,
-    shorten,
-)
-
-# Exit codes; unread: what read the output, such as head, left before its end.
-_UNREAD, _WRONG_INPUT = 1, 2
+from rover.errors import BY_ENVIRONMENT, RoverError, shorten
 
 
 def _make_app() -> App:
@@ -85,29 +76,22 @@ def run(words: Sequence[str]) -> int:
         except BrokenPipeError:
             # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _UNREAD
+            return 1
         except Exception as error:
             text, flag = _explain(error), os.environ.get("ROVER_TRACEBACK", "")
             if text is None or flag not in ("", "0"):
                 raise
             _say("error", text)
-            return _WRONG_INPUT
+            return 2
 
 
 def _explain(error: Exception) -> str | None:
     """The message of an error that a user can put right; None for a bug."""
     if isinstance(error, CycloptsError):
         name = " ".join(["rover", *(error.command_chain or ())])
-        if isinstance(error, UnknownCommandError):
-            word = error.unused_tokens[0] if error.unused_tokens else ""
-            if word in LABORATORY:
-                return f"`rover {word}` comes with the extra bench: pip install '.[bench]'"
         return f"{error} (see `{name} --help`)"
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
-        return (
-            "there is not enough memory for this: take fewer steps, a smaller environment, or "
-            "smaller settings, such as batch sizes and layer widths"
-        )
+    if isinstance(error, ModuleNotFoundError) and error.name == "pandas":
+        return "this command comes with the extra bench: pip install '.[bench]'"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{shorten(str(error.filename))}: {error.strerror}"
     notes = getattr(error, "__notes__", [])
@@ -124,17 +108,10 @@ def _say(kind: str, message: object) -> None:
 
 @contextmanager
 def _one_line_warnings() -> Iterator[None]:
-    """Show this package's warnings as one line each, and all others as Python does."""
+    """Show warnings as one line each."""
     with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def show_line(message: Any, category: Any, *where: Any, **others: Any) -> None:
-            # Gymnasium writes its warnings in colours, also where nothing shows them.
-            text = re.sub(r"\x1b\[\d+m", "", str(message))
-            if issubclass(category, RoverWarning) or text.startswith("WARN: "):  # Gymnasium's
-                _say("warning", text.removeprefix("WARN: "))
-            else:
-                show(message, category, *where, **others)
-
-        warnings.showwarning = show_line
+        # Gymnasium writes its warnings in colours, also where nothing shows them.
+        warnings.showwarning = lambda message, *_: _say(
+            "warning", re.sub(r"\x1b\[\d+m", "", str(message)).removeprefix("WARN: ")
+        )
         yield

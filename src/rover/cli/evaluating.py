@@ -6,7 +6,6 @@ import json
 import math
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -20,15 +19,14 @@ from rover.errors import ConfigurationError
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from rover.envs import FiniteMDP, RewardFunction
+    from rover.envs import RewardFunction
     from rover.policies import ContextPolicy, Policy, ValuePolicy
 
 _REPEATS = 100  # sets of episodes of an exact measurement, for its interval
 _MAX_STEPS = 100_000  # after which waiting for full coverage is given up
 
 _ROLLOUT_NOTE = (
-    "The states of this environment are unknown, so neither coverage nor J* can be computed. Cells "
-    "come from one net, built from other episodes of uniform actions; compare entropies only here. "
+    "The states of this environment are unknown, so neither coverage nor J* can be computed. "
     "± is the standard error of a mean over sets of episodes."
 )
 
@@ -64,17 +62,14 @@ def evaluate(
 
     Uniformly random actions and the optimal policy for J are measured too. Where
     the dynamics are known: the share of all states that the episodes visit
-    together, the steps of resampling until every state was seen, and `J = Σ d²`
-    of the exact discounted occupancy d, relative to the least J of any policy.
-    Elsewhere episodes are rolled out. For a policy of `rover solve` the return is
-    measured too: −1 per step and 0 on arrival for goals, or the environment's own
-    reward.
+    together, and `J = Σ d²` of the exact discounted occupancy d. Elsewhere episodes
+    are rolled out. For a policy of `rover solve` the return is measured too: −1 per
+    step and 0 on arrival for goals, or the environment's own reward.
 
     examples:
 
         rover evaluate runs/rover-Maze-v0-default-seed0
-        rover evaluate runs/maze/policy.safetensors --episodes 5
-        rover evaluate runs/maze --json | jq .policy.optimality_ratio
+        rover evaluate runs/maze/policy.safetensors --episodes 5 --json
 
     Args:
         path: run folder, or policy.safetensors
@@ -92,19 +87,12 @@ def evaluate(
     env = make_env(env_id, policy.details["env_kwargs"])
     # The file may be older than the environment registered under its id.
     policy.check_fits(env)
-    problem = finite_dynamics(env)
-    buffer = load_run_buffer(path) if path.is_dir() and problem is None else None
+    is_known = finite_dynamics(env) is not None
+    buffer = load_run_buffer(path) if path.is_dir() and not is_known else None
     horizon = horizon_of(env, longest=0 if buffer is None else buffer.longest_episode)
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
-    if problem is None:
-        rows, note = _ROLLOUT_ROWS, _ROLLOUT_NOTE
-        figures = _roll_out(env, policy, setup)
-    else:
-        n_states = problem.dynamics.n_states
-        rows, note = _EXACT_ROWS, f"{n_states:,} states: at most {math.log(n_states):.3f} nats."
-        figures = _measure_exactly(problem, policy, setup)
-    task = None
+    figures, task = _measure(env, policy, setup), None
     # Only policies of `rover solve` were planned for tasks; others are worth what they cover.
     if isinstance(policy, ValuePolicy):
         of_goals = policy.tasks != (OWN_REWARD,)
@@ -116,54 +104,45 @@ def evaluate(
     headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
     columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
     title = f"{env_id}: {episodes} episodes, horizon {horizon}, discount {setup['discount']:g}"
-    say(figures_table(title, columns, rows), note)
+    say(figures_table(title, columns, _EXACT_ROWS if is_known else _ROLLOUT_ROWS))
+    say(f"at most {math.log(figures['n_states']):.3f} nats" if is_known else _ROLLOUT_NOTE)
     if task is not None:
         _say_task(task, episodes)
 
 
-def _measure_exactly(
-    problem: FiniteMDP, policy: Policy, setup: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Measure a policy where the dynamics are known, beside uniform actions and the optimum."""
+def _measure(env: gym.Env[Any, Any], policy: Policy, setup: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure a policy beside uniform actions: exactly where the dynamics are known, and beside the
+    optimum, else by roll-outs."""
     import numpy as np
 
-    from rover.evaluation import compare_finite
-
-    return compare_finite(
-        problem,
-        policy.tables(problem.observations),
-        discount=setup["discount"],
-        horizon=setup["horizon"],
-        n_episodes=setup["episodes"],
-        n_repeats=_REPEATS,
-        max_steps=_MAX_STEPS,
-        rng=np.random.default_rng(setup["seed"]),
-    )
-
-
-def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure a policy by roll-outs beside uniform actions, where the states are unknown."""
-    import numpy as np
-
-    from rover.evaluation import RolloutEvaluator
+    from rover.envs import finite_dynamics
+    from rover.evaluation import RolloutEvaluator, compare_finite
     from rover.evaluation.rollouts import MEASURED_SETS
 
-    if setup["episodes"] < 2:
-        raise ConfigurationError(
-            f"the states of {setup['env_id']} are unknown, so episodes are rolled out, and an "
-            "interval needs at least two: --episodes 2"
+    problem, episodes, seed = finite_dynamics(env), setup["episodes"], setup["seed"]
+    if problem is not None:
+        return compare_finite(
+            problem,
+            policy.tables(problem.observations),
+            discount=setup["discount"],
+            horizon=setup["horizon"],
+            n_episodes=episodes,
+            n_repeats=_REPEATS,
+            max_steps=_MAX_STEPS,
+            rng=np.random.default_rng(seed),
         )
+    if episodes < 2:
+        raise ConfigurationError("an interval of roll-outs needs at least two: --episodes 2")
     evaluator = RolloutEvaluator(
         env,
         policy.n_actions,
         horizon=setup["horizon"],
-        n_episodes=setup["episodes"],
+        n_episodes=episodes,
         n_sets=MEASURED_SETS,
-        rng=np.random.default_rng([setup["seed"], 0]),
+        rng=np.random.default_rng([seed, 0]),
     )
     # A stream of its own: every policy is measured beside the same random actions.
-    rng = np.random.default_rng([setup["seed"], 1])
-    measured = evaluator.measure(policy.sample_component, rng)
+    measured = evaluator.measure(policy.sample_component, np.random.default_rng([seed, 1]))
     return {"policy": measured, "uniform": evaluator.uniform}
 
 
@@ -198,9 +177,9 @@ def _planned_figures(
     returns, decisions = greedy_episodes(played, first, seed=seed, n_episodes=n_episodes)
     if regret is None:
         warn_if_worse_than_random(first, played)
-    several = f"{policy.n_components} goals"
+    n_goals = policy.n_components
     return {
-        "name": policy.tasks[0] if policy.n_components == 1 else several,
+        "name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals",
         "return": float((returns if regret is None else regret.returns).mean()),
         "best": None if regret is None else float(regret.best.mean()),
         "solved": None if regret is None else regret.solved,
@@ -215,6 +194,8 @@ def _say_task(task: Mapping[str, Any], episodes: int) -> None:
         how = f"exactly; best possible {task['best']:.2f}"
     unseen = f"{task['unseen_share']:.1%} of the decisions were made at unseen observations"
     say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {how}. {unseen}.")
+    if task["name"].endswith(" goals") and task["solved"] is not None:
+        say(f"{task['solved']} of {task['name']} at the best possible return")
 
 
 def solve(
@@ -229,22 +210,20 @@ def solve(
 ) -> None:
     """Plan for a reward on the transitions of pretraining.
 
-    No further step is made, and runs of any agent can be used. Untried actions
-    have the least value, so plans stay within the data. Without --task, --goals,
-    --goal and --reward the plan is for the environment's own reward.
+    No further step is made. Untried actions have the least value, so plans stay
+    within the data. Without --task, --goals, --goal and --reward the plan is for
+    the environment's own reward.
 
     examples:
 
         rover solve runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
         rover solve runs/maze-seed0 runs/maze-seed1 --goals all
         rover solve runs/MountainCar-v0 --reward my_rewards:at_the_flag
-        rover solve runs/MultiRoom-v0 --goal my_goals:at_the_green_square
 
     Args:
         paths: run folder of `rover pretrain`; several of one environment are planned on together
         goals: a policy for each goal: all that were ever arrived at, or those with names
-        goal: function of yours, goal(observations) -> bool, that says which observations are goals:
-            arriving at one is worth 1 and ends the task
+        goal: function of yours, goal(observations) -> bool: arriving there is worth 1 and ends
         reward: function of yours, reward(observations, actions, next_observations) -> (rewards,
             terminated)
         run_dir: folder for the policy [default: a new one under runs/]
@@ -254,17 +233,12 @@ def solve(
     if len(asked) + bool(task) > 1:
         raise ConfigurationError("give one of --task, --goals, --goal and --reward")
     from rover.finetuning import check_rewarded
-    from rover.plots import write_pictures
-    from rover.plots.solutions import draw_solution
-    from rover.policies import ContextPolicy, load_policy
-    from rover.solving.returns import warn_of_unseen
+    from rover.policies import load_policy
     from rover.training.run_folder import POLICY_FILE, finished_file
 
-    path, *others = paths
-    wanted = words.task_of(path, task)
-    env, began = wanted.make_env(), time.perf_counter()
-    start = load_policy(finished_file(path, POLICY_FILE))
-    name = wanted.name
+    wanted = words.task_of(paths[0], task)
+    env, name = wanted.make_env(), wanted.name
+    start = load_policy(finished_file(paths[0], POLICY_FILE))
     for kind, value in asked.items():
         name = f"{goals}-goals" if goals else getattr(value, "__name__", kind)
     if not asked:
@@ -272,32 +246,18 @@ def solve(
         check_rewarded(env)
         asked = {"reward": env}
     policy = _plan(paths, start, **asked)
-    seconds = time.perf_counter() - began
     # A plan is a policy file and its figures; there is no run to resume, and so no run folder.
-    made_of = f"{path.name}-and-{len(others)}-more" if others else path.name
-    folder = words.Making(run_dir=run_dir).folder(made_of, name, "solve")
+    folder = words.Making(run_dir=run_dir).folder(words.name_of(paths), name, "solve")
     file = folder / "policy.safetensors"
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
-    say(f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step")
+    say(f"{wanted.env_id}, {name}")
     function = reward if goal is None else _goal_reward(goal)
-    options: dict[str, int] = {"episodes": episodes, "seed": seed}
-    if isinstance(policy, ContextPolicy):
-        _say_contexts(policy, start, env, function, **options)
-    elif figures := _planned_figures(policy, env, function, of_goals=goals is not None, **options):
-        # It goes into the file: who is handed the policy should know how often it guesses.
-        policy.details["unseen_share"] = figures["unseen_share"]
-        _say_task(figures, episodes)
-        warn_of_unseen(figures["unseen_share"], policy)
-        if goals is not None:
-            n_goals = policy.n_components
-            say(f"{figures['solved']} of {n_goals} goals at the best possible return")
+    _say_plan(policy, start, env, function, of_goals=bool(goals), episodes=episodes, seed=seed)
     # Only now: a refusal above leaves no empty folder.
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
-    if not isinstance(policy, ContextPolicy):
-        for picture in write_pictures(draw_solution(policy, env), folder / "pictures"):
-            say(f"picture: {picture}")
+    _draw(policy, env, folder)
     say(f"policy: {file}", f"see:    rover evaluate {shlex.quote(str(file))}")
 
 
@@ -328,19 +288,26 @@ def _goal_reward(goal: Callable[..., Any]) -> RewardFunction:
     return arrived
 
 
-def _say_contexts(
-    policy: Policy,
+def _say_plan(
+    policy: ValuePolicy | ContextPolicy,
     start: Policy,
     env: gym.Env[Any, Any],
     function: RewardFunction | None,
     *,
+    of_goals: bool,
     episodes: int,
     seed: int,
 ) -> None:
-    """Print the return of a policy of contexts beside the policy that it was made of."""
+    """Print the return of a policy; of contexts beside the policy that it was made of."""
     from rover.evaluation.returns import followed_episodes
+    from rover.policies import ContextPolicy
     from rover.solving.returns import FunctionReward
 
+    options: dict[str, int] = {"episodes": episodes, "seed": seed}
+    if not isinstance(policy, ContextPolicy):
+        if figures := _planned_figures(policy, env, function, of_goals=of_goals, **options):
+            _say_task(figures, episodes)
+        return
     played = env if function is None else FunctionReward(env, function)
     planned, before = (
         followed_episodes(played, one.sample_component, seed=seed, n_episodes=episodes)[0].mean()
@@ -352,11 +319,21 @@ def _say_contexts(
     )
 
 
+def _draw(policy: ValuePolicy | ContextPolicy, env: gym.Env[Any, Any], folder: Path) -> None:
+    """Draw a policy on the map of its environment, where there is one."""
+    from rover.plots import write_pictures
+    from rover.plots.solutions import draw_solution
+    from rover.policies import ContextPolicy
+
+    if not isinstance(policy, ContextPolicy):
+        for picture in write_pictures(draw_solution(policy, env), folder / "pictures"):
+            say(f"picture: {picture}")
+
+
 def plot(
     *paths: words.Run,
     out: words.Folder | None = None,
     formats: words.Formats = ("png",),
-    dims: tuple[int, int] | None = None,
 ) -> None:
     """Draw figures of runs.
 
@@ -369,15 +346,13 @@ def plot(
     examples:
 
         rover plot runs/rover-Maze-v0-default-seed0
-        rover plot runs/robot --dims 0 2
         rover plot runs/maze-*-seed? --out pictures --format pdf
 
     Args:
         paths: run folder; several of one kind share a figure
         out: folder of the figures [default: RUN/pictures of the only run]
-        dims: two numbers of vector observations, as in --dims 0 2, whose plane shows the visits
     """
     from rover.plots import plot_runs
 
-    for picture in plot_runs(paths, out=out, formats=formats, dims=dims):
+    for picture in plot_runs(paths, out=out, formats=formats):
         say(str(picture))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,11 +16,10 @@ from rover.cli.tables import figures_table, say
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rover.finetuning import TaskResult
+    from rover.finetuning import Task, TaskResult
     from rover.training.agent import Agent
 
 _DEFAULT_STEPS, _OTHER_STEPS = 3_000, 10_000  # of ROVER's best preset, and of all others
-_DEMO_ENV = "rover/MultiRooms-v0"
 _MAKING = words.Making()
 
 _SEEN = {
@@ -45,23 +43,19 @@ def pretrain(
     """Pretrain on an environment without its reward.
 
     The result is a policy whose episodes visit the states of the environment as
-    evenly as possible.
+    evenly as possible. All files go to one run folder; `rover resume RUN`
+    continues a stopped run, with the same result.
 
     ENV is any Gymnasium id with discrete or up to 32 continuous actions, and
     Discrete, vector or image observations; "module:Name-v0" imports the module
     that registers it. `rover envs` lists rover's own.
 
-    All files go to one run folder. `rover resume RUN` continues a stopped run,
-    with the same result.
-
     examples:
 
         rover pretrain rover/MultiRooms-v0
         rover pretrain rover/MultiRooms-v0 --env rooms=7 --env observation=onehot
-        rover pretrain FrozenLake-v1 --env is_slippery=false --steps 2000
         rover pretrain rover/TwoRooms-v0 --env observation=pixels --preset paper
         rover pretrain rover/TwoRooms-v0 --agent rnd --set learner.batch_size=64
-        rover pretrain rover/FourRooms-v0 --target my_targets:twice
 
     Args:
         env_id: Gymnasium id, such as rover/Maze-v0
@@ -75,9 +69,8 @@ def pretrain(
     from rover.baselines import make_agent, preset_of
 
     preset = preset_of(agent, preset)
-    # Runs of ROVER are named by their preset alone. A folder that exists is never written into.
-    name = [] if agent == "rover" else [agent]
-    folder = making.folder(env_id, *name, preset, f"seed{making.seed}")
+    name = preset if agent == "rover" else f"{agent}-{preset}"
+    folder = making.folder(env_id, name, f"seed{making.seed}")
     options = making.settings_of(agent)
     if target is not None:
         options["target"] = target
@@ -95,14 +88,12 @@ def demo(
 ) -> None:
     """Pretrain on five rooms and look at the result.
 
-    The environment is rover/MultiRooms-v0, five rooms on a corridor without a
-    reward. Prints what was learned, plans for the rooms, and draws it, in a
-    minute.
+    Prints what was learned on rover/MultiRooms-v0, plans for the rooms, and draws
+    it, in a minute.
 
     examples:
 
         rover demo
-        rover demo --seed 1
 
     Args:
         steps: environment steps
@@ -111,25 +102,18 @@ def demo(
     from rover.cli.evaluating import plot, solve
 
     folder = words.Making(run_dir=run_dir).folder("demo")
-    say(f"Pretraining on {_DEMO_ENV} for {steps} steps, without any reward ...")
     making = words.Making(seed=seed, run_dir=folder)
-    pretrain(_DEMO_ENV, steps=steps, env=(("observation", "onehot"),), making=making)
+    pretrain("rover/MultiRooms-v0", steps=steps, env=(("observation", "onehot"),), making=making)
     say(
         "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
         "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
     )
     try:
         solve(folder, goals="named")
-    except ConfigurationError as error:  # a goal was not seen in so few steps, or there are none
+    except ConfigurationError as error:  # a goal was not seen in so few steps
         say(f"No goal is solved: {error}")
     plot(folder)
-    say(
-        "\ntry next:\n"
-        f"  {_rover('solve', folder)} --goals all\n"
-        f"  {_rover('finetune', folder)} --task goal=room5 --steps 20000\n"
-        "  rover pretrain rover/Maze-v0\n"
-        "  rover envs"
-    )
+    say(f"\ntry next:\n  {_rover('finetune', folder)} --task goal=room5\n  rover envs")
 
 
 def finetune(
@@ -138,7 +122,6 @@ def finetune(
     origin: Annotated[Literal["pretrained", "scratch"], Parameter(name="--from")] = "pretrained",
     transfer: Literal["policy", "encoder", "both"] = "policy",
     offline: words.Flag = False,
-    reward: words.OwnFunction | None = None,
     algorithm: Literal["ddpg", "sac", "cql"] | None = None,
     preset: Literal["fast", "paper"] = "fast",
     steps: words.Count | None = None,
@@ -146,18 +129,16 @@ def finetune(
 ) -> None:
     """Learn a task from a pretrained policy or stored data.
 
-    The reward is seen only by interacting: nothing that pretraining stored is
-    looked at. With --offline not a further step is made: stored transitions, of
-    one run or of several of one environment, are labelled with the task's reward.
+    The reward is seen only by interacting. With --offline no further step is made:
+    stored transitions of one run, or of several of one environment, are labelled
+    with the task's reward.
 
     examples:
 
         rover finetune runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
         rover finetune runs/rooms --task goal=room5 --from scratch
-        rover finetune runs/rooms --task goal=4,4 --algorithm sac
         rover finetune runs/pixels --task goal=room2 --task reward=dense --transfer both
         rover finetune runs/rooms --offline --task goal=room5
-        rover finetune runs/MountainCar-v0 --offline --reward my_rewards:at_the_flag
 
     Args:
         paths: run folder of `rover pretrain`, of any agent; with --offline one or more
@@ -165,34 +146,23 @@ def finetune(
         transfer: what is taken over: the policy, its encoder below new networks, or the policy
             and its encoder below the critics
         offline: learn from the stored transitions alone
-        reward: with --offline, function of yours, reward(observations, actions, next_observations)
-            -> (rewards, terminated), that labels the transitions where no task of rover's does
-        algorithm: learner: ddpg or sac; with --offline cql or ddpg [default: the first of them]
+        algorithm: ddpg or sac; with --offline cql or ddpg [default: the first of them]
         preset: fast, small networks for a laptop, or the paper's settings
         steps: environment steps, or updates with --offline [default: 20000, or 15000 updates]
     """
     path, *others = paths
     algorithm = algorithm or ("cql" if offline else "ddpg")
-    if algorithm == ("sac" if offline else "cql"):
-        raise ConfigurationError("--algorithm is ddpg or sac, and with --offline cql or ddpg")
-    if offline and (origin == "scratch" or transfer != "policy"):
+    if offline and (origin, transfer) != ("pretrained", "policy"):
         raise ConfigurationError("--offline starts from no policy: leave out --from and --transfer")
-    if not offline and (others or reward is not None):
-        raise ConfigurationError("several runs, and --reward, are for --offline")
+    if others and not offline:
+        raise ConfigurationError("several runs are for --offline")
     options: dict[str, Any] = {"algorithm": algorithm, "preset": preset}
     options |= _options(making, f"offline-{algorithm}" if offline else algorithm)
     goal, seed = words.task_of(path, task), f"seed{making.seed}"
     if offline:
-        from rover.finetuning import train_offline
-        from rover.solving.experience import Experience
-        from rover.training.run_folder import load_run_buffer
-
-        buffer = Experience.of(paths).buffer if others else load_run_buffer(path)
-        name = f"{path.name}-and-{len(others)}-more" if others else path.name
-        options |= {"reward": reward, "updates": steps or 15_000}
-        options["source"] = ", ".join(map(str, paths))
-        folder = making.folder(name, goal.name, "offline", algorithm, seed)
-        _learn(partial(train_offline, buffer, goal, **options), folder)
+        options |= {"updates": steps or 15_000, "source": ", ".join(map(str, paths))}
+        folder = making.folder(words.name_of(paths), goal.name, "offline", algorithm, seed)
+        _learn(partial(_train_offline, paths, goal, **options), folder)
         return
     from rover.finetuning import finetune as learn
     from rover.policies import load_policy
@@ -206,6 +176,16 @@ def finetune(
     _learn(partial(learn, policy, goal, **options), folder)
 
 
+def _train_offline(paths: tuple[Path, ...], goal: Task, **options: Any) -> TaskResult:
+    """Learn a task from the transitions of runs."""
+    from rover.finetuning import train_offline
+    from rover.solving.experience import Experience
+    from rover.training.run_folder import load_run_buffer
+
+    buffer = load_run_buffer(paths[0]) if len(paths) == 1 else Experience.of(paths).buffer
+    return train_offline(buffer, goal, **options)
+
+
 def adapt(
     path: words.Run,
     /,
@@ -216,10 +196,9 @@ def adapt(
 ) -> None:
     """Learn a task by interacting, with the model of a run.
 
-    The reward is seen only by interacting; where actions lead is known from the
-    run's transitions. Until a reward is met the agent goes to what it has not
-    visited in the task, by the shortest paths; then it plans for the rewards it
-    has seen.
+    Where actions lead is known from the run's transitions. Until a reward is met
+    the agent goes to what it has not visited in the task, by the shortest paths;
+    then it plans for the rewards it has seen.
 
     examples:
 
@@ -243,7 +222,6 @@ def resume(
     /,
     *,
     steps: words.Count | None = None,
-    reward: words.OwnFunction | None = None,
     target: words.OwnFunction | None = None,
     log: words.Logs = (),
     progress: words.Progress = True,
@@ -263,23 +241,16 @@ def resume(
         path: run folder
         steps: of `rover pretrain`: steps in all; more than the run was started with extend it
             [default: what it was started with]
-        reward: of `rover finetune --offline`: the function that the run was started with
         target: of `rover pretrain`: the function that the run was started with
     """
     from rover.storage import is_complete, read_run_config
 
     run_config = read_run_config(path)
-    given = (("steps", steps, "pretrain"), ("target", target, "pretrain"))
-    for name, value, kind in (*given, ("reward", reward, "offline")):
-        if value is not None and run_config.kind != kind:
-            raise ConfigurationError(
-                f"{path} is a run of kind {run_config.kind}, and --{name} is for runs of {kind}"
-            )
+    if run_config.kind != "pretrain" and not steps is target is None:
+        raise ConfigurationError(f"{path} is a run of {run_config.kind}: it takes no further words")
     watching: dict[str, Any] = {"log": log, "progress_bar": progress}
     if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
-        twice = _rover("resume", path, "--steps", 2 * run_config.total_timesteps)
-        advice = f" To extend it: {twice}" if run_config.kind == "pretrain" else ""
-        say(f"{path} is complete: {run_config.total_timesteps:,} steps.{advice}")
+        say(f"{path} is complete: {run_config.total_timesteps:,} steps.")
     elif run_config.kind == "pretrain":
         from rover.baselines import resume_agent
 
@@ -293,7 +264,7 @@ def resume(
     else:
         from rover.finetuning import resume_task
 
-        _learn(partial(resume_task, reward=reward, **watching), path)
+        _learn(partial(resume_task, **watching), path)
 
 
 def _rover(*arguments: object) -> str:
@@ -313,10 +284,7 @@ def _resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        advice = " before anything was written"
-        if (folder / "config.json").exists():
-            advice = f"; continue with: {_rover('resume', folder)}"
-        raise KeyboardInterrupt(advice) from None
+        raise KeyboardInterrupt(f"; continue with: {_rover('resume', folder)}") from None
 
 
 def _show_agent(agent: Agent[Any], env_id: str | None) -> None:
@@ -329,14 +297,6 @@ def _show_agent(agent: Agent[Any], env_id: str | None) -> None:
     say(figures_table(title, columns, _rows(agent, summary)))
     if summary["visited_unit"] == "cells":
         say("cells:      of a net that random actions divide into 50; their mean (least–most).")
-    tried, known, rate = (summary[name] for name in ("pairs_tried", "pairs_known", "new_pairs"))
-    if tried is not None and tried < known and rate:
-        steps = summary["steps"] + math.ceil((known - tried) / rate)
-        say(
-            f"too short:  {known - tried:,} of {known:,} state-action pairs of the visited states "
-            f"were not tried. At the latest rate, {rate:.2g} new ones a step, all of them take at "
-            f"least {steps:,} steps:\n            {_rover('resume', agent.run_dir)} --steps {steps}"
-        )
     if summary["left_out"] is not None:
         say(f"left out:   {summary['left_out']}.")
     say(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -14,7 +15,6 @@ from rover.cli.tables import say
 from rover.errors import choose
 
 TASKS = ("adapt", "ddpg", "sac", "offline-cql", "offline-ddpg")
-_SIGNS = (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
 
 
 def settings(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> None:
@@ -49,8 +49,12 @@ def setting_rows(name: str) -> Iterator[tuple[str, str, dict[str, str], str]]:
     presets = _presets(choose("name", name, (*agent_names(), *TASKS)))
     for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
         setting, field, _ = rows[0]
-        shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}
-        yield setting, _show_kind(field), shown, field.description or ""
+        # As JSON, which --set reads.
+        values = (json.dumps(row[2], separators=(",", ":")).strip('"') for row in rows)
+        of = field.annotation
+        name = of.__name__ if type(of) is type else str(of).replace("typing.", "")
+        kind = " ".join([name, *map(str, field.metadata)])
+        yield setting, kind, dict(zip(presets, values, strict=True)), field.description or ""
 
 
 def _presets(name: str) -> dict[str, BaseModel]:
@@ -80,17 +84,3 @@ def _flatten(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, FieldIn
             yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, field, value
-
-
-def _show_kind(field: FieldInfo) -> str:
-    """The type and range of a field."""
-    kind = field.annotation
-    name = kind.__name__ if type(kind) is type else str(kind).replace("typing.Literal", "")
-    limits = ((sign, getattr(one, key, None)) for one in field.metadata for key, sign in _SIGNS)
-    return name + ",".join(f" {sign} {limit:g}" for sign, limit in limits if limit is not None)
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value)

@@ -56,10 +56,6 @@ def _env_id(_: Any, tokens: Sequence[Token]) -> str:
 def _function(_: Any, tokens: Sequence[Token]) -> Callable[..., Any]:
     """A function of the user's own, as MODULE:FUNCTION."""
     module, _, name = tokens[0].value.partition(":")
-    if not module or not name:
-        raise ValueError(
-            f"must be MODULE:FUNCTION, as in my_rewards:reward, not {shorten(tokens[0].value)}"
-        )
     import_modules([module])
     function = getattr(sys.modules[module], name, None)
     if not callable(function):
@@ -74,8 +70,6 @@ def _pairs(_: Any, tokens: Sequence[Token]) -> Pairs:
         name, equals, text = token.value.partition("=")
         if not equals or not name:
             raise ValueError(f"{token.keyword} {shorten(token.value)} must be NAME=VALUE")
-        if name in pairs:
-            raise ValueError(f"{token.keyword} {name} is given twice")
         pairs[name] = _read_value(text)
     return tuple(pairs.items())
 
@@ -172,12 +166,16 @@ class Making:
         if self.run_dir is not None:
             return self.run_dir
         name = "-".join(re.sub(r"[^\w.-]+", "-", part.rpartition(":")[2]) for part in parts)
-        # Names of files have at most 255 bytes, and numbers and suffixes follow.
-        name = name[:200]
         folder, number = Path("runs") / name, 2
         while folder.exists():
             folder, number = Path("runs") / f"{name}-{number}", number + 1
         return folder
+
+
+def name_of(paths: Sequence[Path]) -> str:
+    """Runs in the name of a folder."""
+    more = f"-and-{len(paths) - 1}-more" if len(paths) > 1 else ""
+    return f"{paths[0].name}{more}"
 
 
 def task_of(path: Path, pairs: Pairs) -> Task:

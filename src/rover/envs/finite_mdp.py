@@ -128,8 +128,8 @@ RewardFunction = Callable[
 (n,), finite, and terminations on arrival (n,), each a function of its own row alone."""
 
 GIVE_REWARD = (
-    "give --reward MODULE:FUNCTION, in Python reward=, a function of (observations, actions, "
-    "next_observations) that returns rewards (n,) and terminated (n,)"
+    "give --reward MODULE:FUNCTION to `rover solve`, in Python reward=, a function of "
+    "(observations, actions, next_observations) that returns rewards (n,) and terminated (n,)"
 )
 
 

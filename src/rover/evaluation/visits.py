@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import FloatArray, IntArray, evenly_spaced, farthest_points
+from rover.arrays import IntArray, evenly_spaced
 from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _FIGURES = {"states": "states_seen", "observations": "observations", "cells": "d
 
 DATA_FIGURES = (
     *("visited_unit", "compared_steps", "sparse_reward", "data_cells"),
-    *("first_arrival", "pairs_tried", "pairs_known", "new_pairs"),
+    *("first_arrival", "pairs_tried", "pairs_known"),
     *(f"uniform_{name}" for name in _FIGURES.values()),
     *("uniform_visited_least", "uniform_visited_most"),
     *("uniform_first_arrival", "uniform_pairs_tried", "uniform_pairs_known"),
@@ -91,30 +91,22 @@ def data_coverage(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Measure the transitions of a run beside uniformly random actions.
 
-    Where references are shorter than the run, all are counted over their length.
-
     Args:
         run: the collector of the run, with at least one transition.
-        references: runs of random actions, of equal length; empty where no second environment can
-            be stepped.
+        references: runs of random actions, of equal length; shorter ones are what is counted over.
         repeats: True if observations repeat, so that they are counted and not cells.
         states_of: true states (N,) of observations (N, *shape), −1 of none; None: unknown.
 
     Returns:
-        The figures :data:`DATA_FIGURES`, None where one is not known. And curves over K steps, from
-        0 on: ``visited_steps`` (K,), ``visited`` (K,), the states, observations or cells visited
-        after each of them, and ``uniform_visited`` (K,), the same of random actions, in the mean;
-        empty where nothing can be counted: continuous states without a reference.
+        The figures :data:`DATA_FIGURES`, None where one is not known. And curves over K steps:
+        ``visited_steps`` (K,), ``visited`` (K,) until then, and ``uniform_visited`` (K,), the mean
+        of the references; empty of continuous states without a reference.
     """
     collectors = [run, *references]
     buffers = [one.buffer for one in collectors]
     n_steps = min(map(len, buffers))
     tables = [one.observations.rows for one in buffers]
-    unit: Unit | None = "states"
-    if states_of is not None:
-        labels = [*map(states_of, tables)]
-    else:
-        unit, labels = _labels(tables, repeats=repeats)
+    unit, labels = _labels(tables, repeats=repeats, states_of=states_of)
     is_sparse, came = zip(*[one.arrival.within(n_steps) for one in collectors], strict=True)
     figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES) | {
         "visited_unit": unit,
@@ -127,13 +119,10 @@ def data_coverage(
         median = np.sort(np.array(came[1:], np.float64))[len(references) // 2]
         figures["uniform_first_arrival"] = None if np.isnan(median) else int(median)
     if unit in ("states", "observations"):
-        pairs = [_tried_pairs(one, n_steps) for one in buffers]
-        figures["pairs_tried"], figures["pairs_known"] = pairs[0]
-        # Over the latest quarter: early steps nearly always try something new.
-        earlier, _ = _tried_pairs(run.buffer, n_steps - n_steps // 4)
-        figures["new_pairs"] = (pairs[0][0] - earlier) / max(1, n_steps // 4)
+        ours, *theirs = [_tried_pairs(one, n_steps) for one in buffers]
+        figures["pairs_tried"], figures["pairs_known"] = ours
         if references:
-            tried, known = np.mean(pairs[1:], axis=0).tolist()
+            tried, known = np.mean(theirs, axis=0).tolist()
             figures |= {"uniform_pairs_tried": tried, "uniform_pairs_known": known}
     if unit is None:
         return figures, {}
@@ -154,8 +143,15 @@ def data_coverage(
     return figures, curves
 
 
-def _labels(tables: Sequence[NDArray[Any]], *, repeats: bool) -> tuple[Unit | None, list[IntArray]]:
-    """Unit of what is counted, and the cell of each observation: of a run, then of references."""
+def _labels(
+    tables: Sequence[NDArray[Any]],
+    *,
+    repeats: bool,
+    states_of: Callable[[NDArray[Any]], IntArray] | None,
+) -> tuple[Unit | None, list[IntArray]]:
+    """Unit of what is counted, and the state, number or cell of each observation of each table."""
+    if states_of is not None:
+        return "states", [*map(states_of, tables)]
     if tables[0].ndim == 1 or repeats:
         return "observations", [np.arange(len(table)) for table in tables]
     if len(tables) == 1:
@@ -172,39 +168,9 @@ def _labels(tables: Sequence[NDArray[Any]], *, repeats: bool) -> tuple[Unit | No
     return "cells", labels
 
 
-def _tried_pairs(buffer: Buffer, n_steps: int | None = None) -> tuple[int, int]:
-    """State-action pairs that were tried in the first `n_steps` transitions, or all, and all pairs
-    of the observations that were left."""
+def _tried_pairs(buffer: Buffer, n_steps: int) -> tuple[int, int]:
+    """State-action pairs that were tried in the first `n_steps` transitions, and all pairs of the
+    observations that were left."""
     inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
     tried = np.unique(inputs * buffer.n_actions + actions)
     return len(tried), len(np.unique(inputs)) * buffer.n_actions
-
-
-def slow_planes(buffers: Sequence[Buffer]) -> list[FloatArray]:
-    """The two slowest linear features of observations, (N, 2) of each buffer.
-
-    Slow features (Wiskott & Sejnowski 2002) have unit variance and change least in a step: the
-    least eigenvectors of E[Δx Δxᵀ] after whitening. They are fitted to the first buffer; of images
-    and long vectors in the random projection that cells are counted in.
-    """
-    first = buffers[0]
-    project = Projection(first.observations.shape, np.random.default_rng(0))
-    points = [project(one.observations.rows) for one in buffers]
-    visited = points[0][first.successors]
-    centred = visited - visited.mean(axis=0)
-    variances, axes = np.linalg.eigh(centred.T @ centred / len(centred))
-    varies = variances > 1e-8 * max(variances.max(), 1e-300)
-    whiten = axes[:, varies] / np.sqrt(variances[varies])
-    moves = (visited - points[0][first.inputs]) @ whiten
-    slow = whiten @ np.linalg.eigh(moves.T @ moves)[1][:, :2]
-    planes = [(one - visited.mean(axis=0)) @ slow for one in points]
-    # A single number that varies is drawn over nothing else.
-    return [np.pad(plane, ((0, 0), (0, 2 - plane.shape[1]))) for plane in planes]
-
-
-def novel_moments(rows: NDArray[Any], most: int) -> IntArray:
-    """Indices of up to `most` observations (N, *shape) that differ most, from the first one on, in
-    a random projection; in order of their visit."""
-    kept = evenly_spaced(len(rows), MAX_POINTS)
-    points: FloatArray = Projection(rows.shape[1:], np.random.default_rng(0))(rows[kept])
-    return np.sort(kept[farthest_points(points, most)])

@@ -6,10 +6,8 @@ buffer's episodes. https://minari.farama.org
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from rover.arrays import FloatArray, farthest_points
+from rover.arrays import FloatArray
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Spaces, id_and_kwargs, known_id, make_env
 from rover.errors import (
@@ -28,12 +26,9 @@ from rover.errors import (
     NonFiniteError,
     RoverError,
     RoverWarning,
-    StorageError,
 )
 from rover.storage import read_run_config
 from rover.training.run_folder import load_run_buffer
-
-_MOST_ACTIONS = 256  # of a data set with continuous actions, as many as exploring takes at most
 
 
 def _import_minari() -> Any:
@@ -70,13 +65,12 @@ def export_minari(
         The data set, a ``minari.MinariDataset``.
 
     Raises:
-        ConfigurationError: Minari is not installed; a malformed or taken id; no transitions; an
-            environment that is missing, cannot be made or does not fit the transitions.
+        ConfigurationError: Minari is not installed; no transitions; an environment that is missing,
+            cannot be made or does not fit the transitions.
         ArtefactError: the run folder or buffer file cannot be used.
-        StorageError: the disk refused. Nothing is left behind.
+        ValueError: Minari's, of an id that is malformed or taken.
     """
     minari = _import_minari()
-    folder = _free_folder(minari, dataset_id)  # before the transitions are read: it takes a while
     buffer = source if isinstance(source, Buffer) else load_run_buffer(source)
     if not isinstance(source, Buffer) and Path(source).is_dir():
         config = read_run_config(source)
@@ -97,46 +91,19 @@ def export_minari(
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to export: the buffer is empty")
     spec = _portable_spec(env)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of authors and the like that are missing
-            written = minari.create_dataset_from_buffers(
-                dataset_id,
-                list(_episodes(buffer)),
-                observation_space=Spaces.of(env).observation,
-                action_space=env.action_space,
-                jpeg_encoding=False,  # which would lose digits
-                **about,
-            )
-        # Given the environment, Minari would make it once more.
-        written.storage.update_metadata({"env_spec": spec} if spec else {})
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise StorageError(
-                f"the data set {dataset_id!r} could not be written, and nothing was left of it "
-                f"({error}): free some space, or name another folder in MINARI_DATASETS_PATH"
-            ) from error
-        raise
-    return minari.load_dataset(dataset_id)
-
-
-def _free_folder(minari: Any, dataset_id: str) -> Path:
-    """The folder of a data set that is not there yet."""
-    try:
-        minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
-    except (TypeError, ValueError):  # an id without a version is a TypeError there
-        raise ConfigurationError(
-            f"{dataset_id!r} is no id of a Minari data set: letters, digits, '-' and '_', and a "
-            "version, as in 'maze-v0' or 'rover/maze-v0'"
-        ) from None
-    folder = Path(minari.storage.get_dataset_path(dataset_id))
-    if folder.exists():
-        raise ConfigurationError(
-            f"there is a Minari data set {dataset_id!r} already, in {folder}; choose another "
-            f"name or version, or delete it with `minari delete {dataset_id}`"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of authors and the like that are missing
+        written = minari.create_dataset_from_buffers(
+            dataset_id,
+            list(_episodes(buffer)),
+            observation_space=Spaces.of(env).observation,
+            action_space=env.action_space,
+            jpeg_encoding=False,  # which would lose digits
+            **about,
         )
-    return folder
+    # Given the environment, Minari would make it once more.
+    written.storage.update_metadata({"env_spec": spec} if spec else {})
+    return minari.load_dataset(dataset_id)
 
 
 def _portable_spec(env: gym.Env[Any, Any]) -> str | None:
@@ -179,8 +146,7 @@ def _episodes(buffer: Buffer) -> Iterator[Any]:
 def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
-    Continuous actions that are not of their space's set are the buffer's own: up to 256 different
-    ones as they are, more of them rounded to 256, with a warning that says by how much.
+    Continuous actions must be of the set that ROVER makes of their space.
 
     Args:
         dataset: the id of a data set on this machine, or a ``minari.MinariDataset``, which may
@@ -226,7 +192,7 @@ def _read(dataset: Any) -> tuple[Buffer, FloatArray]:
     lengths = list(map(len, taken))
     if sum(lengths) == 0:
         raise ArtefactError(f"the Minari data set {dataset.id!r} holds no transitions")
-    spaces, numbers = _numbered(spaces, np.concatenate(taken), dataset.id)
+    numbers = _numbers(spaces, np.concatenate(taken), dataset.id)
     chosen = np.split(numbers, np.cumsum(lengths[:-1]))
     buffer, rewards = Buffer.of(spaces), list[FloatArray]()
     for episode, actions in zip(dataset.iterate_episodes(), chosen, strict=True):
@@ -262,29 +228,14 @@ def _elements(seen: Any) -> list[Any]:
     return list(seen)
 
 
-def _numbered(spaces: Spaces, taken: NDArray[Any], name: str) -> tuple[Spaces, NDArray[np.int64]]:
-    """The numbers (n,) of actions (n, ...), and the spaces with the set that they are of."""
+def _numbers(spaces: Spaces, taken: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """The numbers (n,) of actions (n, ...) in the set of their space."""
     actions = np.arange(spaces.n_actions) if spaces.actions is None else spaces.actions
     flat, rows = actions.reshape(len(actions), -1), taken.reshape(len(taken), -1)
     apart, numbers = map(np.asarray, KDTree(flat).query(rows))
-    if not apart.any():
-        return spaces, numbers
-    if actions.dtype.kind != "f":
+    if apart.any():
         raise ArtefactError(
-            f"the Minari data set {name!r} has actions that its space does not have: "
+            f"the Minari data set {name!r} has actions that are not of its space's set: "
             f"{taken[apart.argmax()]}"
         )
-    own = np.unique(rows, axis=0)
-    if len(own) > _MOST_ACTIONS:
-        kept = own[farthest_points(own, _MOST_ACTIONS)]
-        error = np.square(KDTree(kept).query(rows)[0]).sum() / np.square(rows - rows.mean(0)).sum()
-        warnings.warn(
-            f"the {len(own):,} different actions of the data are rounded to {len(kept)}, which "
-            f"leaves out {error:.1%} of their variance: plans on them are as exact as that",
-            RoverWarning,
-            stacklevel=4,
-        )
-        own = kept
-    own_set = own.reshape(-1, *actions.shape[1:]).astype(actions.dtype)
-    numbers = np.asarray(KDTree(own).query(rows)[1])
-    return replace(spaces, actions=own_set, n_actions=len(own)), numbers
+    return numbers

@@ -16,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
@@ -92,9 +91,8 @@ def draw_panels(
         grid: the map that they share.
         columns: maps in a row; None: all of them, or one of a wide map.
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
-            but to 10 at least. Occupancies are on the scale of the square root from zero: a start
-            state that is occupied a hundred times more does not make the others look alike. Regret
-            is on a linear scale from zero, values from the least to the greatest.
+            but to 10 at least, occupancies on the scale of the square root from zero, regret on a
+            linear one from zero, and values on one from the least to the greatest.
 
     Returns:
         The axes of the maps, in order; the last of their images holds the values.
@@ -103,16 +101,7 @@ def draw_panels(
     rows = -(-len(panels) // columns)
     if isinstance(figure, Figure):
         figure.set_size_inches(*_size(grid, panels, rows, columns))
-    valued = [panel.values for panel in panels if panel and panel.values is not None]
-    # Of sums over cells, which are what is drawn: states may share one.
-    largest = max((float(np.nanmax(grid.place(values))) for values in valued), default=1.0)
-    norms: dict[Scale, Normalize] = {
-        "visits": LogNorm(1.0, max(10.0, largest)),
-        "occupancy": PowerNorm(0.5, 0.0, largest),
-        "regret": Normalize(0.0, max(1.0, largest)),
-        "value": Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest),
-    }
-    drawn: list[Axes] = []
+    norm, drawn = _norm_of(panels, grid, scale), list[Axes]()
     # All maps share one scale, so the last image and the last paths give the colour bars.
     image = paths = None
     places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
@@ -120,8 +109,7 @@ def draw_panels(
         if panel is None:
             axes.remove()
             continue
-        _draw_map(axes, grid)
-        starts = np.asarray(panel.starts, np.int64)
+        _draw_map(axes, grid, panel)
         if panel.values is not None:
             placed = grid.place(panel.values)
             # A value may be zero or negative; a count of zero is a state that nothing visited.
@@ -129,17 +117,11 @@ def draw_panels(
             if scale in ("value", "regret"):
                 bare = np.isnan(placed) | ~grid.free
             shown = np.ma.masked_where(bare, placed)
-            image = axes.imshow(shown, norm=norms[scale], cmap=SEQUENTIAL, zorder=1)
+            image = axes.imshow(shown, norm=norm, cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
             paths = _draw_paths(axes, panel.trajectories, grid.cells)
-            starts = np.union1d(starts, panel.trajectories[:, 0])
         if panel.policy_probs is not None:
             _draw_arrows(axes, panel.policy_probs, grid)
-        corners = np.unique(grid.cells[starts], axis=0) - 0.44
-        # Where episodes may begin nearly anywhere, no cell is framed.
-        for x, y in corners if len(corners) <= grid.free.sum() // 3 else ():
-            axes.add_patch(Rectangle((x, y), 0.88, 0.88, fill=False, label="start", **_FRAME))
-        label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
     if image is not None:
         add_colour_bar(figure, image, drawn, _SCALE_LABELS[scale])
@@ -147,14 +129,24 @@ def draw_panels(
         location: Literal["right", "bottom"] = "right" if image is None else "bottom"
         add_colour_bar(figure, paths, drawn, "step of the episode", location=location)
     # Legends only below single maps: beside others they would shrink them.
-    handles: list[Any] = drawn[0].patches[:1]
-    if ord(GOAL) in grid.marks[:, 2]:
-        star: dict[str, Any] = {"marker": "*", "color": TEXT_COLOUR, "linestyle": "none"}
-        handles.append(Line2D([], [], label="goal", **star))
-    if len(drawn) == 1 and handles:
-        place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "ncols": 2}
-        drawn[0].legend(handles=handles, **place, **LEGEND)
+    if len(drawn) == 1 and drawn[0].patches:
+        place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0)}
+        drawn[0].legend(handles=drawn[0].patches[:1], **place, **LEGEND)
     return drawn
+
+
+def _norm_of(panels: Sequence[MapPanel | None], grid: GridMap, scale: Scale) -> Normalize:
+    """The colour scale that all maps share."""
+    valued = [panel.values for panel in panels if panel and panel.values is not None]
+    # Of sums over cells, which are what is drawn: states may share one.
+    largest = max((float(np.nanmax(grid.place(values))) for values in valued), default=1.0)
+    if scale == "visits":
+        return LogNorm(1.0, max(10.0, largest))
+    if scale == "occupancy":
+        return PowerNorm(0.5, 0.0, largest)
+    if scale == "regret":
+        return Normalize(0.0, max(1.0, largest))
+    return Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest)
 
 
 def map_figure(
@@ -190,9 +182,9 @@ def _size(
     )
 
 
-def _draw_map(axes: Axes, grid: GridMap) -> None:
+def _draw_map(axes: Axes, grid: GridMap, panel: MapPanel) -> None:
     """Walls dark, floor light, one square per cell; (x, y) of a cell is its centre, where its mark
-    is written: a goal is a star."""
+    is written: a goal is a star. Starts are framed."""
     free, (height, width) = grid.free, grid.free.shape
     x, y, floor = np.arange(width), np.arange(height), ListedColormap([FLOOR_COLOUR])
     axes.pcolormesh(x, y, free, cmap=floor, edgecolors="#D6D3CB", linewidth=0.5, zorder=0)
@@ -205,6 +197,14 @@ def _draw_map(axes: Axes, grid: GridMap) -> None:
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(color=WALL_COLOUR, linewidth=1.5)
+    starts = np.asarray(panel.starts, np.int64)
+    if panel.trajectories is not None:
+        starts = np.union1d(starts, panel.trajectories[:, 0])
+    corners = np.unique(grid.cells[starts], axis=0) - 0.44
+    # Where episodes may begin nearly anywhere, no cell is framed.
+    for x, y in corners if len(corners) <= grid.free.sum() // 3 else ():
+        axes.add_patch(Rectangle((x, y), 0.88, 0.88, fill=False, label="start", **_FRAME))
+    label_axes(axes, title=panel.title, y=panel.y)
 
 
 def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineCollection:

@@ -6,7 +6,6 @@ import io
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,16 +16,9 @@ from rover.plots.maps import MapPanel, map_figure
 from rover.plots.runs import ENDED, RunFiles
 from rover.plots.style import BEST, RANDOM, TICK_SIZE
 from rover.plots.visits import visits_figures
-from rover.storage import fitting, replace_file
+from rover.storage import replace_file
 
 Figures = Iterator[tuple[str, Figure]]
-
-# Metadata by picture format: equal figures give equal bytes for png.
-_UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
-    "png": {},
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-}
 
 
 def plot_runs(
@@ -34,13 +26,11 @@ def plot_runs(
     *,
     out: str | Path | None = None,
     formats: Sequence[str] = ("png",),
-    dims: Sequence[int] | None = None,
 ) -> list[Path]:
     """Draw what can be drawn of a run of pretraining, or of any number of runs.
 
     A run of pretraining: ``learning_curves``; when it has finished ``visits``, beside visits of
-    random actions: on the map, in a plane of two numbers of the observation, in the plane of two
-    slow features of images and long vectors, or sorted where states are numbers. Images:
+    random actions: on the map, in a plane of two numbers of the observation, or sorted. Images:
     ``frames``. On a map: ``trajectories``, ``occupancy``, ``policy`` and ``snapshots``.
 
     Several runs of pretraining on one environment: ``learning_curves``, a line for each agent and
@@ -51,15 +41,13 @@ def plot_runs(
         run_dirs: the folders of the runs, finished or not; at least one.
         out: folder of the pictures; None: the folder ``pictures`` of the only run.
         formats: as of :func:`write_pictures`.
-        dims: two numbers of vector observations whose plane is drawn.
 
     Returns:
         The files written.
 
     Raises:
         ArtefactError: a folder without a run, or a damaged file; nothing to draw yet.
-        ConfigurationError: several runs and no `out`; runs that cannot share a curve or a
-            picture; an unknown format.
+        ConfigurationError: several runs and no `out`; runs that cannot share a curve or a picture.
         StorageError: the pictures cannot be written.
 
     Warns:
@@ -67,6 +55,30 @@ def plot_runs(
     """
     runs = [RunFiles.read(path) for path in run_dirs]
     folder, first = Path(out or runs[0].path / "pictures"), runs[0]
+    _check_drawn(runs)
+    if out is None and len(runs) > 1:
+        raise ConfigurationError(
+            f"the picture of {len(runs)} runs belongs to none of them: say where it goes with "
+            "--out DIR, or `out` in Python"
+        )
+    if first.is_task:
+        figures = _task_figures(runs)
+    else:
+        figures = _run_figures(first) if len(runs) == 1 else _agent_figures(runs)
+    written = write_pictures(figures, folder, formats=formats)
+    if len(runs) == 1 and not first.is_task and not first.is_complete:
+        warnings.warn(
+            f"{first.path} has not ended: drew the curves only; continue it with "
+            f"`rover resume {first.path}`",
+            RoverWarning,
+            stacklevel=2,
+        )
+    return written
+
+
+def _check_drawn(runs: Sequence[RunFiles]) -> None:
+    """Refuse runs of different kinds, and runs that have measured nothing yet."""
+    first = runs[0]
     for run in runs:
         if run.is_task is not first.is_task:
             raise ArtefactError(
@@ -80,26 +92,6 @@ def plot_runs(
                 f"{run.path} has nothing to draw: it was stopped before its policy was measured; "
                 f"continue it with `rover resume {run.path}`"
             )
-    if out is None and len(runs) > 1:
-        raise ConfigurationError(
-            f"the picture of {len(runs)} runs belongs to none of them: say where it goes with "
-            "--out DIR, or `out` in Python"
-        )
-    if dims is not None:
-        _check_dims(runs, dims)
-    if first.is_task:
-        figures = _task_figures(runs)
-    else:
-        figures = _run_figures(first, dims) if len(runs) == 1 else _agent_figures(runs)
-    written = write_pictures(figures, folder, formats=formats)
-    if len(runs) == 1 and not first.is_task and not first.is_complete:
-        warnings.warn(
-            f"{first.path} has not ended, so there are no trajectories, occupancies and visits "
-            f"yet: drew the curves only; continue it with `rover resume {first.path}`",
-            RoverWarning,
-            stacklevel=2,
-        )
-    return written
 
 
 def write_pictures(
@@ -129,26 +121,10 @@ def write_pictures(
         folder.mkdir(parents=True, exist_ok=True)
         for kind in formats:
             stream = io.BytesIO()
-            figure.savefig(stream, format=kind, dpi=dpi, metadata=_UNDATED.get(kind))
+            figure.savefig(stream, format=kind, dpi=dpi)
             written.append(folder / f"{name}.{kind}")
             replace_file(written[-1], stream.getvalue())
     return written
-
-
-def _check_dims(runs: Sequence[RunFiles], dims: Sequence[int]) -> None:
-    """Refuse dimensions that are no two numbers of the observations of the only run."""
-    observations = runs[0].arrays.get("observations")
-    if len(runs) > 1 or observations is None or observations.ndim != 2:
-        raise ConfigurationError(
-            "--dims are two numbers of the vector observations of one finished run of pretraining: "
-            f"{runs[0].path} has none, or is not alone"
-        )
-    width = observations.shape[1]
-    if len(dims) != 2 or not all(0 <= one < width for one in dims):
-        raise ConfigurationError(
-            f"a plane needs two of the observation's {width} numbers, from 0 to {width - 1}, as in "
-            f"--dims 0 {width - 1}; not {' '.join(map(str, dims))}"
-        )
 
 
 def _title_of(run: RunFiles) -> str:
@@ -160,16 +136,14 @@ def _title_of(run: RunFiles) -> str:
     return f"{run.style.label} on {run.environment}, seed {run.config.seed}, {progress}"
 
 
-def _run_figures(run: RunFiles, dims: Sequence[int] | None) -> Figures:
+def _run_figures(run: RunFiles) -> Figures:
     """The pictures of a run of pretraining, by name."""
-    # What files hold is drawn as it stands, and nothing of it is checked before.
-    with fitting(f"{run.path} cannot be drawn; restore it from a copy"):
-        title = _title_of(run)
-        if figure := learning_curves({run.agent: [run]}, title):
-            yield "learning_curves", figure
-        if run.is_complete:
-            yield from visits_figures(run, title, dims)
-            yield from _policy_figures(run, title)
+    title = _title_of(run)
+    if figure := learning_curves({run.agent: [run]}, title):
+        yield "learning_curves", figure
+    if run.is_complete:
+        yield from visits_figures(run, title)
+        yield from _policy_figures(run, title)
 
 
 def _policy_figures(run: RunFiles, title: str) -> Figures:
@@ -201,10 +175,8 @@ def _agent_figures(runs: Sequence[RunFiles]) -> Figures:
     first, groups = runs[0], dict[str, list[RunFiles]]()
     presets: dict[str, set[str | None]] = {}
     for run in runs:
-        if (run.config.env_id, run.config.env_kwargs) != (
-            first.config.env_id,
-            first.config.env_kwargs,
-        ):
+        ours, theirs = first.config, run.config
+        if (ours.env_id, ours.env_kwargs) != (theirs.env_id, theirs.env_kwargs):
             raise ConfigurationError(
                 f"{first.path} ran on {first.environment} and {run.path} on {run.environment}, or "
                 "with other keywords: draw them in separate pictures"
@@ -279,13 +251,11 @@ def _check_one_curve(group: Sequence[RunFiles]) -> None:
     """Refuse runs that differ in more than their seeds, or have one seed."""
     first, seeds = group[0], dict[int, RunFiles]()
     for run in group:
-        for name in sorted(first.settings.keys() | run.settings.keys()):
-            ours, theirs = first.settings.get(name), run.settings.get(name)
-            if ours != theirs:
-                raise ConfigurationError(
-                    f"{first.path} and {run.path} would be one curve, but differ in {name} "
-                    f"({ours} and {theirs}): draw them in separate pictures"
-                )
+        if run.settings != first.settings:
+            raise ConfigurationError(
+                f"{first.path} and {run.path} would be one curve, but differ in their settings: "
+                "draw them in separate pictures"
+            )
         # The same run twice would narrow the interval without a further observation.
         other = seeds.setdefault(run.config.seed, run)
         if other is not run:

@@ -14,7 +14,6 @@ from rover.arrays import FloatArray, IntArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
     RunConfig,
-    fitting,
     is_complete,
     read_json,
     read_lines,
@@ -131,55 +130,42 @@ class RunFiles:
         task = self.config.task
         if task is None:
             return self.config.env_id or "an environment without an id"
-        with fitting(f"{self.path / 'config.json'} is damaged: its task"):
-            title, kwargs = task["env_id"].rpartition("/")[2], dict(task["env_kwargs"])
-            goal = task["goal_name"] or kwargs.get("goal")
+        title, kwargs = task["env_id"].rpartition("/")[2], dict(task["env_kwargs"])
+        goal = task["goal_name"] or kwargs.get("goal")
         if goal is not None:
             title += f", goal {tuple(goal) if isinstance(goal, list) else goal}"
         return f"{title}, dense reward" if kwargs.get("reward") == "dense" else title
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings by dotted names, such as ``learner.batch_size``; preset, freeze_encoder."""
+        """All settings; preset and freeze_encoder."""
         others = {"preset": self.config.preset, "freeze_encoder": self.config.freeze_encoder}
-        return flatten({**others, **self.config.settings})
+        return {**others, **self.config.settings}
 
     @property
     def best_return(self) -> float | None:
         """The best possible return of the task; None where it is unknown."""
-        with fitting(f"{self.path / 'summary.json'} is damaged: its best possible return"):
-            best = self.summary.get("best_possible_return")
-            return None if best is None else float(best)
+        best = self.summary.get("best_possible_return")
+        return None if best is None else float(best)
 
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:
         """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.
 
         ``visited`` and ``uniform_visited`` are the curves of the data that a finished run left.
-        ArtefactError: a record without a step, or with something that is no number.
         """
         if key in ("visited", "uniform_visited"):
             if key not in self.arrays:
                 return np.zeros(0), np.zeros(0)
             curve = self.arrays["visited_steps"], self.arrays[key]
             return curve[0].astype(np.float64), curve[1].astype(np.float64)
-        with fitting(f"{self.path / 'metrics.jsonl'} is damaged: a record of {key}"):
-            measured = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
-            last = self.summary.get(key) if key in _AT_THE_END else None
-            if last is not None and self.is_complete:
-                measured.append((self.summary["steps"], last))
-            table = np.array(measured, np.float64).reshape(-1, 2)
+        measured = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
+        last = self.summary.get(key) if key in _AT_THE_END else None
+        if last is not None and self.is_complete:
+            measured.append((self.summary["steps"], last))
+        table = np.array(measured, np.float64).reshape(-1, 2)
         # The end is measured twice if it was due then anyway.
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted names, such as ``learner.batch_size``."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        is_group = isinstance(value, Mapping)
-        flat |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
-    return flat
 
 
 Runs = Mapping[str, Sequence[RunFiles]]

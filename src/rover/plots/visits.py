@@ -41,9 +41,7 @@ _Plane = tuple[list[int], tuple[str, str]]
 """Two numbers of an observation, and the names of their axes."""
 
 
-def visits_figures(
-    run: RunFiles, title: str, dims: Sequence[int] | None = None
-) -> Iterator[tuple[str, Figure]]:
+def visits_figures(run: RunFiles, title: str) -> Iterator[tuple[str, Figure]]:
     """Visits of a finished run beside random actions: ``visits``, and ``frames`` of images."""
     arrays = run.arrays
     if run.grid is not None:
@@ -55,13 +53,13 @@ def visits_figures(
                 panels.append(MapPanel(seen, values=visits))
         yield "visits", map_figure(run.grid, panels, title)
         return
-    is_numbered = "observations" in arrays and arrays["observations"].ndim == 1
-    if "buffer_visits" in arrays or is_numbered or (dims is None and _plane_hides(run)):
+    rows = arrays.get("observations")
+    if "buffer_visits" in arrays or (rows is not None and _plane_hides(run, rows)):
         name = "buffer_visits" if "buffer_visits" in arrays else "visits"
         lines = {run.style: arrays[name], RANDOM: arrays.get(f"uniform_{name}")}
         yield "visits", _sorted_lines(lines, title)
-    elif "visits" in arrays:
-        yield "visits", _plane_figure(run, title, dims)
+    elif rows is not None:
+        yield "visits", _plane_figure(run, title)
     if "frames" in arrays:
         yield "frames", _frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}")
 
@@ -116,47 +114,39 @@ def draw_phase_plane(
     return scatter
 
 
-def _planes_of(run: RunFiles, dims: Sequence[int] | None = None) -> list[_Plane]:
-    """The planes in which vectors are drawn: `dims`; else the known pairs of the environment; else
-    the first two dimensions that are to be covered, or of all."""
+def _planes_of(run: RunFiles) -> list[_Plane]:
+    """The planes in which vectors are drawn: the known pairs of the environment, or the first two
+    dimensions that are to be covered, or of all."""
     known = _PHASE_PLANES.get(run.config.env_id or "")
-    if dims is None and known is not None:
+    if known is not None:
         return [([first, first + 1], (x, y)) for first, x, y in known]
-    if dims is None:
-        cover = run.config.settings.get("cover")
-        cover = cover if isinstance(cover, list) else []
-        dims = [*cover, *(one for one in (0, 1) if one not in cover)]
-    first, second = dims[:2]
+    cover = run.config.settings.get("cover")
+    cover = cover if isinstance(cover, list) else []
+    first, second = [*cover, *(one for one in (0, 1) if one not in cover)][:2]
     return [([first, second], (f"observation[{first}]", f"observation[{second}]"))]
 
 
-def _plane_hides(run: RunFiles) -> bool:
-    """True of vectors whose plane shows less than a tenth of them, such as boards and flags."""
-    rows = run.arrays.get("observations")
-    if rows is None or "plane" in run.arrays or rows.ndim != 2 or rows.shape[1] < 2:
-        return False
+def _plane_hides(run: RunFiles, rows: NDArray[Any]) -> bool:
+    """True of numbers, and of vectors whose plane shows less than a tenth of them, as of boards."""
+    if rows.ndim == 1 or rows.shape[1] == 1:
+        return rows.ndim == 1
     planes = _planes_of(run)
     return all(len(np.unique(rows[:, pair], axis=0)) < 0.1 * len(rows) for pair, _ in planes)
 
 
-def _plane_figure(run: RunFiles, title: str, dims: Sequence[int] | None) -> Figure:
-    """Visits of vectors and images, coloured by the step of the first one, and roll-outs: a row
-    for each plane."""
+def _plane_figure(run: RunFiles, title: str) -> Figure:
+    """Visits of vectors, coloured by the step of the first one, and roll-outs: a row for each
+    plane."""
     arrays, rollouts = run.arrays, None
-    name = "plane" if "plane" in arrays and dims is None else "observations"
-    width = arrays[name].shape[1]
-    if name == "plane":
-        planes: list[_Plane] = [([0, 1], ("slowest feature", "second slowest feature"))]
-    elif width == 1:  # over time
-        planes = [([0, 1], ("step of the first visit", "observation[0]"))]
+    width = arrays["observations"].shape[1]
+    if width == 1:  # over time
+        planes: list[_Plane] = [([0, 1], ("step of the first visit", "observation[0]"))]
     else:
-        planes, rollouts = _planes_of(run, dims), arrays.get("rollouts")
-        if rollouts is not None and rollouts.shape[2] != width:
-            rollouts = None
+        planes, rollouts = _planes_of(run), arrays.get("rollouts")
     clouds: list[tuple[str, NDArray[Any], IntArray]] = []
     for heading, whose in (("Visited", ""), ("Random actions: visited", "uniform_")):
-        if f"{whose}{name}" in arrays:
-            steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}{name}"]
+        if f"{whose}observations" in arrays:
+            steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}observations"]
             rows = np.column_stack([steps, rows]) if width == 1 else rows
             clouds.append((f"{heading} ({len(rows):,})", rows, steps))
     columns = len(clouds) + (rollouts is not None)

@@ -31,7 +31,6 @@ _STEPS, _FEWEST_EPISODES, _EPISODES = 1000, 3, 30
 """Steps beside random actions after which no other episode begins, and fewest and most episodes:
 each is cut after an equal share of the steps."""
 
-_MAX_UNSEEN = 0.3  # share of decisions at unseen observations
 _SEED = 7  # of these episodes: a policy and random actions play the same ones
 
 
@@ -114,19 +113,6 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
     def _read(self) -> NDArray[Any]:
         row: NDArray[Any] = self._spaces.read(self._seen, "the environment")[None]
         return row
-
-
-def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
-    """Warn if more than three tenths of a policy's decisions, the `share`, were made at
-    observations that no distance relates to others: every action is taken alike there."""
-    if share > _MAX_UNSEEN and not policy.has_metric:
-        warnings.warn(
-            f"{share:.0%} of the decisions were made at observations that the data never had, "
-            "where every action is taken alike: pretrain for more steps, or show the environment's "
-            "state as a vector of floats, in which near observations are alike",
-            RoverWarning,
-            stacklevel=3,
-        )
 
 
 def warn_if_worse_than_random(policy: Policy, env: gym.Env[Any, Any]) -> None:

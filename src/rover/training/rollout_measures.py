@@ -22,7 +22,7 @@ from rover.envs.dynamics import MAX_EVALUATED_STATES
 from rover.errors import RoverWarning
 from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, is_less, stack_episodes
-from rover.evaluation.visits import first_steps, novel_moments, slow_planes
+from rover.evaluation.visits import first_steps
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.training.measures import (
@@ -43,8 +43,6 @@ MAX_RECORDED_OBSERVATIONS = 100_000
 """Distinct observations that are kept for pictures."""
 _N_FRAMES = 8
 """Images that a run records for a picture."""
-_FEW_NUMBERS = 10
-"""Width of vectors that are drawn by their own numbers."""
 
 
 class RolloutMeasures(Measures):
@@ -155,26 +153,21 @@ class RolloutMeasures(Measures):
             )
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
-        """Distinct observations, thinned evenly, their visits, roll-outs, and novel images."""
+        """Distinct observations, thinned evenly, their visits, roll-outs, and images."""
         table, arrays = self._buffer.observations, dict(self._data_arrays)
         buffers = {"": self._buffer}
         if self._references:
             buffers["uniform_"] = self._references[0].buffer
-        # Of images, and of vectors too long to choose two of their numbers, the slowest features.
-        is_plane = len(table.shape) > 1 or (len(table.shape) == 1 and table.shape[0] > _FEW_NUMBERS)
-        planes = slow_planes([*buffers.values()]) if is_plane else []
-        for number, (whose, buffer) in enumerate(buffers.items()):
+        for whose, buffer in buffers.items():
             rows = buffer.observations.rows
             # Evenly over the order of first visits, which pictures show as colours.
             keep = evenly_spaced(len(rows), MAX_RECORDED_OBSERVATIONS)
             arrays[f"{whose}visits"] = buffer.visits()[keep]
             arrays[f"{whose}first_steps"] = first_steps(buffer)[keep]
-            if is_plane:
-                arrays[f"{whose}plane"] = planes[number][keep]
             if rows.ndim < 3:
                 arrays[f"{whose}observations"] = rows[keep]
         if len(table.shape) > 1:
-            shown = novel_moments(table.rows, _N_FRAMES)
+            shown = evenly_spaced(len(table), _N_FRAMES)
             steps = first_steps(self._buffer)[shown]
             arrays |= {"frames": table.rows[shown], "frame_steps": steps}
         if self._episodes and len(table.shape) == 1:
