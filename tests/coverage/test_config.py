@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rover import Rover, load_policy
 from rover.coverage.config import RoverConfig, is_physical, resolve
 from rover.coverage.run import is_due
-from rover.data import Buffer, draw_transitions
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.features import encoder_config, make_encoder
@@ -114,24 +113,6 @@ def test_images_that_nothing_would_be_left_of_are_padded(side, padded):
     assert config.padding == padded
     encoder = make_encoder(config, torch.Generator().manual_seed(0))
     assert encoder.features(np.zeros((1, side, 40, 3), np.uint8)).shape == (1, 200)
-
-
-def buffer_of(lengths: list[int], unfinished: int = 0) -> Buffer:
-    """Episodes of these lengths, in which each transition has an observation of its own."""
-    buffer = Buffer((), np.int64, 2)
-    ends = np.cumsum(lengths) - 1
-    for row in range(sum(lengths) + unfinished):
-        here, there = buffer.observations.intern(np.int64(row)), row
-        buffer.add(here, row % 2, there, False, row in ends)
-    return buffer
-
-
-def test_draws_by_episodes_are_of_finished_ones_each_alike():
-    buffer, rng = buffer_of([2, 6, 2], unfinished=5), np.random.default_rng(0)
-    drawn = draw_transitions(buffer, 30_000, "episodes", rng)
-    expected = np.repeat([1 / 6, 1 / 18, 1 / 6, 0.0], [2, 6, 2, 5])
-    np.testing.assert_allclose(np.bincount(drawn, minlength=15) / 30_000, expected, atol=0.01)
-    assert set(draw_transitions(buffer_of([], 4), 100, "episodes", rng)) == {0, 1, 2, 3}
 
 
 SMALL: dict[str, Any] = {

@@ -90,15 +90,14 @@ def test_every_transition_begins_a_window_equally_often_and_the_seed_decides():
 
 
 @settings(max_examples=40)
-@given(TRANSITIONS, st.none() | st.integers(1, 40))
-def test_transitions_are_drawn_by_episode_of_the_finished_ones(transitions, window):
+@given(TRANSITIONS)
+def test_transitions_are_drawn_by_episode_of_the_finished_ones(transitions):
     buffer, size = filled(transitions), len(transitions)
-    first = 0 if window is None else max(0, size - window)
-    ends = [row for row in range(first, size) if transitions[row][3] != "."]
-    begins = [first, *(row + 1 for row in ends[:-1])] if ends else [first]
+    ends = [row for row in range(size) if transitions[row][3] != "."]
+    begins = [0, *(row + 1 for row in ends[:-1])]
     behind = [row + 1 for row in ends] or [size]
     rng, again = np.random.default_rng(0), np.random.default_rng(0)
-    rows = draw_transitions(buffer, 50, "episodes", rng, window=window)
+    rows = draw_transitions(buffer, 50, "episodes", rng)
     episodes = again.integers(len(begins), size=50)
     expected = again.integers(np.array(begins)[episodes], np.array(behind)[episodes])
     assert rows.tolist() == expected.tolist()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_envs import image_place, numbered_place
 
 from rover.baselines import make_agent
-from rover.data import Buffer
+from rover.data import Buffer, Collector
 from rover.data.rollout import _Arrival
 from rover.evaluation.visits import (
     _arrivals,
@@ -104,8 +104,9 @@ def test_each_kind_of_observation_is_counted_in_its_unit():
 
 def test_a_large_reference_is_shorter_than_the_run(monkeypatch):
     monkeypatch.setattr("rover.evaluation.visits._REFERENCE_BYTES", 5 * 20 * 20 * 3)
-    like = Buffer((20, 20, 3), np.uint8, 4)
-    references = random_references(image_place(), like, n_steps=50, seed=0)
+    env, empty = image_place(), Buffer((20, 20, 3), np.uint8, 4)
+    like = Collector(env, empty, seed=0)
+    references = random_references(env, like, n_steps=50, seed=0)
     assert [len(one.buffer) for one in references] == [5, 5, 5]
     run = references.pop()
     run.buffer.add(0, 0, 0, False, False)  # one step more than the references

@@ -130,7 +130,7 @@ def _optimistic_values(counts: Counts, n_actions: int, *, discount: float) -> Fl
     """Optimal action values (S, A) in [0, 1] of the optimistic model; 0 where none is reached."""
     # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.
     rows = counts.rows()
-    is_certain = not counts.varies() and np.count_nonzero(rows.start) <= 1
+    is_certain = counts.is_certain and np.count_nonzero(rows.start) <= 1
     return exploration_values(
         np.equal(counts.tries, 0).reshape(-1, n_actions).astype(np.float64),
         rows,

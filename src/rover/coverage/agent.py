@@ -80,7 +80,7 @@ class Rover(CoverageRun):
         step = self.num_timesteps
         if step < self.config.seed_steps:
             return None
-        if self.world.has_contexts or self._recognises_contexts():
+        if self.world.chosen == "contexts" or self._recognises_contexts():
             return self._update_in_contexts()
         figures = self._represent()
         if figures is None:

@@ -85,8 +85,8 @@ class StateExplorer:
 
     def observe(self, row: int, *, done: bool) -> None:
         """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
-        self._make_room()
-        is_news = self.model.add(row)
+        has_grown = self.model.extend()
+        is_news = self.model.add(row) or has_grown
         x, action = self._buffer.inputs[row], self._buffer.actions[row]
         # A plan stops with a transition that it headed for, which is then less novel.
         if is_news or (
@@ -97,13 +97,10 @@ class StateExplorer:
             self._exhausted = False
             self._path.clear()
 
-    def _make_room(self) -> None:
-        if self.model.extend():
-            self._plan, self._exhausted = None, False
-
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         """The next action at an observation, by its index; None: nothing novel can be reached."""
-        self._make_room()
+        if self.model.extend():
+            self._plan, self._exhausted = None, False
         if self.model.is_certain and not self._path and not self._exhausted:
             self._path = self.model.most_novel_path(observation, rng)
             self._exhausted = not self._path

@@ -113,9 +113,9 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _renew_policy(self) -> None:
         """Plan a policy to follow, unless it is as new as the last update or knows all pairs."""
-        if self._planned_at >= self.measures.latest.get("step", 0) or self.world.has_contexts:
+        warm, world, latest = self._warm_start, self.world, self.measures.latest.get("step", 0)
+        if world.chosen == "contexts" or self._planned_at >= latest:
             return
-        warm, world = self._warm_start, self.world
         is_certain = world.kind == "states" and world.counts.is_certain
         if warm is None or not is_certain or warm.pairs != world.counts.n_pairs:
             self._plan_and_follow()
@@ -163,7 +163,7 @@ class CoverageRun(Agent[RoverConfig]):
         # of an even coverage: no judges of a policy that covers something else.
         config, is_exact = self.config, self.measures.evaluator is not None
         is_judged = config.cover is None if is_exact else config.target is None
-        is_judged = is_judged and not self.world.has_contexts
+        is_judged = is_judged and self.world.chosen != "contexts"
         if self.preset != "default" or not is_judged:
             return
         spread = -record["objective"] if "objective" in record else record.get("cells")
@@ -176,7 +176,7 @@ class CoverageRun(Agent[RoverConfig]):
         A run that is made longer goes on as if it had not been planned.
         """
         step, line = self.num_timesteps, self.measures.latest.get("step")
-        explores = self._explores and not self.world.has_contexts
+        explores = self._explores and self.world.chosen != "contexts"
         if line is None or not explores or self._planned_at == step:
             return None
         drawn = self._batch_rng.bit_generator.state
@@ -188,7 +188,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _figures(self) -> dict[str, Any]:
         names, latest = self.world.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names}
-        figures["contexts"] = self.world.has_contexts
+        figures["contexts"] = self.world.chosen == "contexts"
         if self._plan_figures is not None:
             figures["sink_mass"] = self._plan_figures["sink_mass"]
         return {**super()._figures(), **figures}
@@ -203,7 +203,7 @@ class CoverageRun(Agent[RoverConfig]):
 
         return {
             "representation": self._representation.state(),
-            "contexts": self.world.has_contexts,
+            "contexts": self.world.chosen == "contexts",
             # Exploration values follow from the buffer, which they are learned from again.
             "policy": policy.content() if isinstance(policy, CoveragePolicy) else None,
             "best": None if best is None else (best[0], *stored(best[1])),
@@ -224,7 +224,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._final = None if final is None else self._stored(*final)
         self._planned_at, self._plan_figures = int(state["planned_at"]), None
         self._follow(self._uniform if state["policy"] is None else self._read(state["policy"]))
-        if self.world.has_contexts:
+        if self.world.chosen == "contexts":
             self.measures.within_episodes = True
             explorer = cast(ContextExplorer, self._explorer)
             shape = self.buffer.observations.shape

@@ -121,8 +121,6 @@ class Buffer:
     truncated: BoolArray
     rewards: FloatArray | None
     skills: NDArray[np.float32] | None
-    _n_derived: int
-    _n_merged: int
 
     def __init__(
         self,
@@ -152,7 +150,12 @@ class Buffer:
         self._starts: list[int] = []
         self._length = 0
         self._set_views()
-        self._forget_derived()
+        self._derived_columns: dict[str, NDArray[Any]] = {
+            "is_end": np.empty(0, np.bool_),
+            **dict.fromkeys(("episodes", "previous", "following"), np.empty(0, np.int64)),
+        }
+        self._n_derived = self._n_merged = 0
+        self._merged: TransitionCounts | None = None
 
     @classmethod
     def of(cls, spaces: Spaces, *, rewards: bool = False, skill_dim: int = 0) -> Buffer:
@@ -296,15 +299,6 @@ class Buffer:
         view.flags.writeable = False
         return view
 
-    def _forget_derived(self) -> None:
-        """Derive episodes and counts anew, from the first transition on."""
-        self._derived_columns: dict[str, NDArray[Any]] = {
-            "is_end": np.empty(0, np.bool_),
-            **dict.fromkeys(("episodes", "previous", "following"), np.empty(0, np.int64)),
-        }
-        self._n_derived = self._n_merged = 0
-        self._merged: TransitionCounts | None = None
-
     def rows_of(self, episode: int) -> IntArray:
         """Rows of the transitions of an episode, in the order in which they were made."""
         return np.arange(*np.searchsorted(self.episodes, [episode, episode + 1]))
@@ -388,7 +382,8 @@ class Buffer:
         self._length = len(state["inputs"])
         self._columns = {name: state[name].copy() for name in self._columns}
         self._set_views()
-        self._forget_derived()
+        self._n_derived = self._n_merged = 0
+        self._merged = None
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""

@@ -90,9 +90,11 @@ class RunningEpisode:
     # By environment, so that an episode knows that a later one of the same environment ended it.
     _latest: ClassVar[WeakValueDictionary[int, RunningEpisode]] = WeakValueDictionary()
 
-    def __init__(self, env: gym.Env[Any, Any], *, seed: int, number: int = 0) -> None:
+    def __init__(
+        self, env: gym.Env[Any, Any], *, seed: int, number: int = 0, spaces: Spaces | None = None
+    ) -> None:
         self._env, self._number, self.n_steps = env, number, 0
-        self._spaces = Spaces.of(env)
+        self._spaces = spaces or Spaces.of(env)
         self._key = id(env.unwrapped)
         self._latest[self._key] = self
         try:
@@ -124,7 +126,7 @@ class RunningEpisode:
         not of its space. NonFiniteError: NaN or infinity in it.
         """
         # Two agents on one environment would interleave their episodes without any error.
-        if not self.is_latest:
+        if self._latest.get(self._key) is not self:
             raise ConfigurationError(
                 "another agent or evaluation has reset this environment in the middle of an "
                 "episode: give each an environment object of its own"
@@ -190,33 +192,44 @@ class Collector:
 
     The environment's reward is recorded only where the buffer has a column for it.
 
-    Attributes:
+    Args:
+        env: the environment.
         buffer: the transitions.
+        seed: of the run.
+        spaces: the environment's, where they are known already.
+
+    Attributes:
+        buffer, spaces: as given.
         observation: index of the observation that the agent stands on.
         episode: number of the episode in progress, from 0.
         arrival: first arrival at a reward, for reports.
+        is_lent: whether others may reset the environment until the next step, before which the
+            unfinished episode is played again if they did.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], buffer: Buffer, *, seed: int) -> None:
+    def __init__(
+        self, env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, spaces: Spaces | None = None
+    ) -> None:
         self._env, self.buffer, self._seed = env, buffer, seed
+        self.spaces = spaces or Spaces.of(env)
         self.episode = self.observation = -1
         self.arrival = _Arrival()
         self._running: RunningEpisode
-        self._is_lent = False
+        self.is_lent = False
 
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
         self.episode += 1
-        seed = episode_seed(self._seed, self.episode)
-        self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
+        seed, spaces = episode_seed(self._seed, self.episode), self.spaces
+        self._running = RunningEpisode(self._env, seed=seed, number=self.episode, spaces=spaces)
         self.observation = self.buffer.observations.intern(self._running.observation)
         self.buffer.add_start(self.observation)
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over, which is
         returned."""
-        if self._is_lent:
-            self._is_lent = False
+        if self.is_lent:
+            self.is_lent = False
             if not self._running.is_latest:
                 self._replay()
         reached, reward, terminated, truncated = self._running.step(action)
@@ -245,17 +258,12 @@ class Collector:
         self.episode, self.arrival = state["episode"], _Arrival(**state["arrival"])
         self._replay()
 
-    def lend(self) -> None:
-        """Let the environment be reset by others until the next step, before which the unfinished
-        episode is played again if it was."""
-        self._is_lent = True
-
     def _replay(self) -> None:
         """Play the unfinished episode again."""
         buffer = self.buffer
         rows = buffer.rows_of(self.episode)
-        seed = episode_seed(self._seed, self.episode)
-        self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
+        seed, spaces = episode_seed(self._seed, self.episode), self.spaces
+        self._running = RunningEpisode(self._env, seed=seed, number=self.episode, spaces=spaces)
         reached, is_over = self._running.observation, False
         # The first observation and all that followed: each is compared, not only the last.
         actions = [None, *buffer.actions[rows].tolist()]

@@ -50,13 +50,8 @@ def _one_hot(layout: Layout) -> _ObservationMap:
             f"the map has {n_states} states, too many for one-hot observations ({_MAX_ONE_HOT} at "
             "most); use observation='state', or a smaller map"
         )
-
-    def unit_vector(state: int) -> NDArray[np.float32]:
-        vector = np.zeros(n_states, np.float32)
-        vector[state] = 1.0
-        return vector
-
-    return _ObservationMap(gym.spaces.Box(0.0, 1.0, (n_states,), np.float32), unit_vector)
+    space = gym.spaces.Box(0.0, 1.0, (n_states,), np.float32)
+    return _ObservationMap(space, lambda state: np.eye(1, n_states, state, dtype=np.float32)[0])
 
 
 def _pixels(layout: Layout) -> _ObservationMap:

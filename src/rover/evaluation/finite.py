@@ -28,6 +28,9 @@ ENDED = -1
 
 TARGET_COVERAGE = 0.95
 
+_REACHED = 1e-6
+"""J* as a share of Σ t² up to which a target t is reached: the accuracy of the interior point."""
+
 # Simulated sets of episodes of an expected coverage.
 _N_REPEATS = 100
 # Seed of episodes of random actions and of the optimum: figures of the problem alone.
@@ -137,14 +140,6 @@ def sample_trajectories(
     return np.ascontiguousarray(trajectories.T)
 
 
-def _covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
-    """Share (R,) of the S states that R sets of episodes visit together: trajectories (R, T)."""
-    seen = np.zeros((len(trajectories), n_states + 1), np.bool_)  # ENDED, −1, is the last column
-    seen[np.arange(len(seen))[:, None], trajectories] = True
-    shares: FloatArray = seen[:, :n_states].mean(axis=1)
-    return shares
-
-
 def sample_steps_to_full_coverage(
     dynamics: FiniteDynamics,
     policy_probs: FloatArray,
@@ -232,10 +227,14 @@ class FiniteEvaluator:
         return float(self.exact_figures(self.uniform_policy)["objective"])
 
     def ratio(self, objective: float) -> float | None:
-        """J / J* of an objective J; None of too many states, and of a target that is reached."""
+        """J / J* of an objective J; None of too many states, and of a target that a policy reaches:
+        J* is 0."""
         if self.n_states > MAX_EVALUATED_STATES:
             return None
-        return self.objective.ratio(objective, self.optimum.objective)
+        least, target = self.optimum.objective, self.objective.target
+        if target is not None and least <= _REACHED * float(target @ target):
+            return None
+        return objective / least
 
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state: π(a|x)
@@ -265,7 +264,9 @@ class FiniteEvaluator:
             horizon=self.horizon,
             rng=rng,
         )
-        return _covered_shares(episodes.reshape(n_repeats, -1), self.n_states), episodes
+        seen = np.zeros((n_repeats, self.n_states + 1), np.bool_)  # ENDED, −1, is the last column
+        seen[np.arange(n_repeats)[:, None], episodes.reshape(n_repeats, -1)] = True
+        return seen[:, : self.n_states].mean(axis=1), episodes
 
     def exact_figures(self, policy_probs: FloatArray) -> dict[str, Any]:
         """Figures that need no sampling, for a policy (S, A) or a mixture (K, S, A).
@@ -279,7 +280,7 @@ class FiniteEvaluator:
         dynamics, discount = self.problem.dynamics, self.discount
         occupancy = policy_occupancy(dynamics, policy_probs, discount=discount)
         squares = float(occupancy @ occupancy)
-        objective = self.objective.value(occupancy)
+        objective = self.objective.evaluate(occupancy)[0]
         return {
             "objective": objective,
             "optimality_ratio": self.ratio(objective),

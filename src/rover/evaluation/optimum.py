@@ -90,9 +90,9 @@ def optimal_occupancy(
     policy_probs = np.full((n_states, n_actions), 1.0 / n_actions)
     policy_probs[visited] = pairs[visited] / occupancy[visited, None]
     # The program leaves out J(0) = Σ t², S times which is in its units.
-    scale = solution.obj_val + 2.0 * n_states * objective.value(np.zeros(n_states))
+    scale = solution.obj_val + 2.0 * n_states * objective.evaluate(np.zeros(n_states))[0]
     return Optimum(
-        objective=objective.value(occupancy),
+        objective=objective.evaluate(occupancy)[0],
         state_occupancy=occupancy,
         policy_probs=policy_probs,
         # Relative, as J* of many states is small.

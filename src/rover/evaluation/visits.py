@@ -40,21 +40,22 @@ _REFERENCE_BYTES = 2**27
 
 
 def random_references(
-    env: gym.Env[Any, Any], like: Buffer, *, n_steps: int, seed: int
+    env: gym.Env[Any, Any], run: Collector, *, n_steps: int, seed: int
 ) -> list[Collector]:
     """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
-    observations like in the buffer are so large that 128 MiB do not hold them."""
+    observations like those of a run are so large that 128 MiB do not hold them."""
     from rover.data import Collector  # brings torch, which the other figures do without
 
-    table = like.observations
+    table, n_actions = run.buffer.observations, run.buffer.n_actions
     row_bytes = int(np.prod(table.shape)) * table.dtype.itemsize
     n_steps = min(n_steps, max(1, _REFERENCE_BYTES // row_bytes))
     references = []
     for number in range(N_REFERENCES):
         rng = np.random.default_rng([seed, number])
-        collector = Collector(env, like.emptied(), seed=int(rng.integers(2**31)))
+        drawn, spaces = int(rng.integers(2**31)), run.spaces
+        collector = Collector(env, run.buffer.emptied(), seed=drawn, spaces=spaces)
         collector.start_episode()
-        for action in rng.integers(like.n_actions, size=n_steps):
+        for action in rng.integers(n_actions, size=n_steps):
             collector.step(int(action))
         references.append(collector)
     return references

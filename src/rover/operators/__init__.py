@@ -2,9 +2,9 @@
 
 from rover.operators.kernels import Dirac, Gaussian, Interpolation, Kernel, Linear, make_kernel
 from rover.operators.mirror_descent import MirrorDescentResult, mirror_descend
-from rover.operators.objective import Objective
 from rover.operators.occupancy import (
     DenseOperator,
+    Objective,
     Occupancy,
     TransitionOperator,
     objective_gradient,

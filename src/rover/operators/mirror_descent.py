@@ -19,8 +19,12 @@ import torch
 from torch import Tensor
 
 from rover.errors import SingularSolveError
-from rover.operators.objective import Objective
-from rover.operators.occupancy import Occupancy, TransitionOperator, solve_occupancy
+from rover.operators.occupancy import (
+    Objective,
+    Occupancy,
+    TransitionOperator,
+    solve_occupancy,
+)
 
 StepRule = Literal["growing", "backtracking", "constant"]
 """Rule of the step size: doubled after every step, the route to a linear rate (Xiao 2022), or from

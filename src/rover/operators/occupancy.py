@@ -5,7 +5,7 @@ With P_π = Σ_a P_a diag(π(a|·)) on the anchors and initial weights α0,
     w = (I − γ P_π)⁻¹ α0                 unnormalised occupancy (paper, eq. state_occupancy)
     m = 1 − (1−γ) 1ᵀw                    what is not on anchors is in the sink
     J = (1−γ)² wᵀKw + ε²m²               (Theorem "sink-state objective decomposition")
-    g = ∂J/∂w = (1−γ) ∂J/∂d              with shares d = (1−γ) w (rover.operators.objective)
+    g = ∂J/∂w = (1−γ) ∂J/∂d              with shares d = (1−γ) w (:class:`Objective`)
     v = (I − γ P_πᵀ)⁻¹ g
     G_a = γ P_aᵀ v                       the paper's [∇J](·, a) at the anchors  (Theorem 1)
 
@@ -15,15 +15,55 @@ G is the action value of the linearised cost. The partial derivative ∂J/∂π(
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from rover.arrays import FloatArray
 from rover.errors import SingularSolveError
 from rover.operators.kernels import require_finite
-from rover.operators.objective import Objective
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """J = ‖μ − μ_t‖² + ε² m², the distance of an occupancy from the one that is wanted.
+
+    With shares d (s,) of states or anchors, which sum to 1 − m, and their Gram matrix K,
+
+        J(d) = (d − t)ᵀ K (d − t) + ε² m²,      ∂J/∂d = 2 K (d − t) − 2 ε² m 1.
+
+    Arrays are of numpy or of torch, all of one kind.
+
+    Attributes:
+        target: (s,) t ≥ 0, sum 1, the occupancy that is wanted; None: 0, as even as possible.
+        sink_norm: ε ≥ 0, norm of the embedding of the sink, whose mass is m.
+    """
+
+    target: Any = None
+    sink_norm: float = 0.0
+
+    def evaluate(
+        self, shares: Any, sink_mass: float = 0.0, *, gram: Callable[[Any], Any] | None = None
+    ) -> tuple[float, Any]:
+        """J and its slope ∂J/∂d (s,) at shares d (s,).
+
+        Args:
+            shares: d.
+            sink_mass: m.
+            gram: product of K with a vector (s,); None: states share nothing, K = I.
+        """
+        away = shares if self.target is None else shares - self.target
+        similar = away if gram is None else gram(away)  # needed twice
+        value = float(away @ similar) + self.sink_norm**2 * sink_mass**2
+        return value, 2.0 * similar - 2.0 * self.sink_norm**2 * sink_mass
+
+    def program(self, n_states: int) -> tuple[FloatArray, FloatArray]:
+        """Diagonal (S,) of Q, and q (S,): J(d) = ½ dᵀ Q d + qᵀ d + J(0), of :meth:`evaluate`."""
+        return np.full(n_states, 2.0), np.asarray(self.evaluate(np.zeros(n_states))[1])
 
 
 class _Resolvent(Protocol):

@@ -52,22 +52,16 @@ class _SparseResolvent:
         # The auxiliary node of terminal states has no right side of its own.
         padded = np.zeros(len(self.order))
         padded[: self.n_states] = right.numpy()
-        solution = np.empty_like(padded)
-        solution[self.order] = self._solve(padded[self.order], transposed)
-        return torch.from_numpy(solution[: self.n_states])
-
-    def _solve(self, right: FloatArray, transposed: bool) -> FloatArray:
-        factors = self.factors
+        ordered, factors, failed = padded[self.order], self.factors, 1
         if factors is None:
-            matrix = csr_array(self.matrix.T if transposed else self.matrix)
-            solution, failed = bicgstab(
-                matrix, right, rtol=_RESIDUAL, atol=0.0, maxiter=_MOST_ITERATIONS
-            )
-            if not failed:
-                return solution
-            factors = _factor(self.matrix)  # an iteration may break down
-        trans = "T" if transposed else "N"
-        return factors.solve(right, trans=trans)  # type: ignore[call-overload,no-any-return] # stubs lack trans
+            matrix, most = csr_array(self.matrix.T if transposed else self.matrix), _MOST_ITERATIONS
+            found, failed = bicgstab(matrix, ordered, rtol=_RESIDUAL, atol=0.0, maxiter=most)
+        if failed:  # an iteration may break down
+            factors, trans = factors or _factor(self.matrix), "T" if transposed else "N"
+            found = factors.solve(ordered, trans=trans)  # type: ignore[call-overload] # stubs lack trans
+        solution = np.empty_like(padded)
+        solution[self.order] = found
+        return torch.from_numpy(solution[: self.n_states])
 
 
 class SparseOperator:

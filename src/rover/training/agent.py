@@ -124,7 +124,7 @@ class Agent(Run, Generic[ConfigT]):
         )
         self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim())
         self.world = World(self.buffer)
-        self._collector = Collector(self.env, self.buffer, seed=self.seed)
+        self._collector = Collector(self.env, self.buffer, seed=self.seed, spaces=self.spaces)
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
         problem = finite_dynamics(self.env)
@@ -340,7 +340,7 @@ class Agent(Run, Generic[ConfigT]):
                 RoverWarning,
                 stacklevel=4,
             )
-        self._collector.lend()
+        self._collector.is_lent = True
         with self.stopwatch("evaluate"):
             self._final = self._last_plan()
             self._choose()

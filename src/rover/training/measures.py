@@ -292,7 +292,7 @@ class Measures(ABC):
         buffer, self._references = self._buffer, []
         if self._config.measure_share > 0.0:
             self._references = random_references(
-                self._rollout_env, buffer, n_steps=len(buffer), seed=REFERENCE_SEED
+                self._rollout_env, run, n_steps=len(buffer), seed=REFERENCE_SEED
             )
         # The reference decides, which is one for all runs, so that their figures have one unit.
         decides = self._references[0].buffer if self._references else buffer

@@ -121,16 +121,14 @@ class Counts:
         self._variance += tries + 1 - square / (tries + 1) - before
         return entry is None and not (foretold == outcome and self.is_certain)
 
-    def varies(self, pair: int | None = None) -> bool:
-        """True if a pair, or any, has led to more than one outcome."""
-        if pair is None:
-            return self._variance != 0.0
+    def varies(self, pair: int) -> bool:
+        """True if a pair has led to more than one outcome."""
         return self._square[pair] < self.tries[pair] ** 2
 
     @property
     def is_certain(self) -> bool:
         """True if no pair has led to more than one outcome."""
-        return not self.varies()
+        return self._variance == 0.0
 
     @property
     def outcome_variance(self) -> float:

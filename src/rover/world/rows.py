@@ -72,15 +72,14 @@ class Rows:
         n_states, ends = len(start), counts.terminated
         pairs = counts.inputs * n_actions + counts.actions
         tries = np.bincount(pairs, counts.counts, minlength=n_states * n_actions)
-        shares = counts.counts / (tries[pairs] + ridge)
-
-        def over(some: BoolArray) -> csr_array:
-            index = pairs[some], counts.successors[some]
-            return csr_array((shares[some], index), shape=(len(tries), n_states))
-
+        shares, to = counts.counts / (tries[pairs] + ridge), counts.successors
+        onward, ended = (
+            csr_array((shares[some], (pairs[some], to[some])), shape=(len(tries), n_states))
+            for some in (~ends, ends)
+        )
         return cls(
-            onward=over(~ends),
-            ended=over(ends),
+            onward=onward,
+            ended=ended,
             sink=np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0),
             start=start / max(float(start.sum()), 1e-300),
             ahead=np.empty((len(tries), 0)),

@@ -68,16 +68,11 @@ class World:
         self._made_of = (0, 0, 0)
 
     @property
-    def has_contexts(self) -> bool:
-        """True if each episode is explored on a graph of its own."""
-        return self.chosen == "contexts"
-
-    @property
     def kind(self) -> Kind:
         """States, if every observation stands for itself alone, landmarks, or contexts."""
         buffer = self.buffer
-        if self.has_contexts:
-            return "contexts"
+        if self.chosen == "contexts":
+            return self.chosen
         if buffer.observations.shape == () or len(buffer) < FIRST_UNITS:
             return "states"
         if self.chosen is not None:
