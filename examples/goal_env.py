@@ -56,7 +56,7 @@ def success_rate(steps: int, episodes: int, seed: int) -> float:
     rng, reached = np.random.default_rng(seed), 0
     for episode in range(episodes):
         seen, _ = env.reset(seed=seed + episode)
-        task = policy.component_of(seen["desired_goal"])
+        task = policy.tasks.index(str(seen["desired_goal"]))
         terminated = truncated = False
         while not (terminated or truncated):
             seen, _, terminated, truncated, _ = env.step(

@@ -92,5 +92,6 @@ def test_a_policy_on_landmarks_is_what_was_planned_there(car):
     values = torch.from_numpy(np.random.default_rng(0).normal(size=len(model.anchors)))
     wanted = model.operator.action_values(values)[: len(model.basis)]
     policy = CoveragePolicy(encoder, Interpolation(), model.basis, model.coefficients(values))
-    at_landmarks = policy.logits_from_features(model.basis)
+    regressors = policy.kernel(model.basis, model.basis)
+    at_landmarks = policy.logits_from_regressors(regressors)
     assert torch.allclose(at_landmarks, wanted, atol=1e-9)

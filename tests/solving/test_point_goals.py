@@ -107,7 +107,7 @@ def test_points_are_goals_on_landmarks(walk, stay):
     below, above = policy.probs(np.array([[0.6], [0.97]]))
     assert below[1] > 0.9
     assert above[0] > 0.9
-    with pytest.raises(ConfigurationError, match=r"as near as .* times its radius"):
+    with pytest.raises(ConfigurationError, match="no transition arrives at the goal: collect"):
         rover.solve(walk, goal=PointGoal([3.0], columns=[0], radius=0.02))
 
 
@@ -117,10 +117,6 @@ def test_the_planner_is_the_one_that_is_asked_for(walk):
     assert isinstance(rover.solve(walk, goal=goal, planner="sampled"), SampledPolicy)
     with pytest.raises(ConfigurationError, match="for goals that are points"):
         rover.solve(walk, goal=lambda seen: seen[:, 0] > 0.9, planner="sampled")
-    with pytest.raises(ConfigurationError, match="is for goals"):
-        rover.solve(walk, reward=lambda seen, *_: seen[:, 0], planner="sampled")
-    with pytest.raises(ConfigurationError, match="'landmarks' or 'sampled'"):
-        rover.solve(walk, goal=goal, planner="best")
 
 
 def test_the_way_to_a_target_that_the_data_lacks_is_planned_to_zero():

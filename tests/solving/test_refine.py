@@ -7,14 +7,16 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from lines import line
 from numpy.typing import NDArray
 
 import rover
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
+from rover.policies import ValuePolicy
 from rover.solving.experience import Experience
-from rover.solving.refine import _best_plan, _Stage, _warn_if_worse
+from rover.solving.refine import _Stage, warn_if_worse
 from rover.world.dynamics import RefinedDynamics
 
 GAMMA = 0.95
@@ -28,6 +30,7 @@ class _Stick:
     """
 
     n_actions, arrivals = 2, np.linspace(-2.0, 2.0, 41)[:, None]
+    begins = np.linspace(-0.2, 0.2, 5)[:, None]
 
     def __init__(self, missed: float) -> None:
         self.missed = np.full_like(self.arrivals, missed)
@@ -56,6 +59,21 @@ def stage(*, ends: bool = False, missed: float = 0.0) -> _Stage:
         discount=GAMMA,
         sink_value=-7.0,
     )
+
+
+def policy_of(tables: dict[str, FloatArray]) -> ValuePolicy:
+    own = {"projection": np.eye(1), "sink_values": np.zeros(1), "goals": np.array([-1])}
+    return ValuePolicy(
+        {name: torch.from_numpy(table) for name, table in (tables | own).items()},
+        observation_shape=(1,),
+        neighbours=8,
+        reach=np.inf,
+        temperature=0.0,
+    )
+
+
+def planned(one: _Stage, n: int = 41) -> ValuePolicy:
+    return policy_of(one.plan(np.linspace(-1.0, 1.0, n)[:, None], 1).tables())
 
 
 def by_hand(x: float, action: int, held: int, ends: bool) -> tuple[float, float, float]:
@@ -100,14 +118,13 @@ def test_values_are_those_of_a_fine_grid() -> None:
 
 def test_a_plan_that_falls_in_simulation_is_mended() -> None:
     """On landmarks away from the edge: interpolated, a fall is no fall."""
-    one, begins = stage(), np.linspace(-0.2, 0.2, 5)[:, None]
-    starts, rng = np.array([[0.05], [-0.1]]), np.random.default_rng(5)
-    first, _ = one.simulate(one.plan(begins, 1).policy(), starts, rng)
-    plan, best = _best_plan(one, 1, begins, starts, rng)
+    one, starts, rng = stage(), np.array([[0.05], [-0.1]]), np.random.default_rng(5)
+    first, _ = one.simulate(policy_of(one.plan(_Stick.begins, 1).tables()), starts, rng)
+    policy, best = one.best_policy(policy_of, 1, starts, rng)
     assert first.mean() < 0.5 * best.mean()
     assert one.is_best(best.mean()), "it stays up until the simulated rollout ends"
     assert best.mean() == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
-    returns, passed = one.simulate(plan.policy(), starts, rng)
+    returns, passed = one.simulate(policy, starts, rng)
     assert returns == pytest.approx(best)
     assert (np.abs(passed) <= 1.0).all()
 
@@ -115,7 +132,7 @@ def test_a_plan_that_falls_in_simulation_is_mended() -> None:
 def test_a_simulated_rollout_is_the_policy_step_by_step() -> None:
     """A stick that leans by 1 can be held at 0.9, at 0.78, and so on; beyond 1.08 it falls."""
     one, rng = stage(), np.random.default_rng(0)
-    policy = one.plan(np.linspace(-1.0, 1.0, 201)[:, None], 1).policy()
+    policy = planned(one, 201)
     _, passed = one.simulate(policy, np.array([[1.0]]), rng)
     assert passed[:4, 0] == pytest.approx([1.0, 0.9, 0.78, 0.636])
     assert (policy.probs(passed[:3])[:, 0] == 1.0).all()
@@ -127,9 +144,8 @@ def test_a_simulated_rollout_is_the_policy_step_by_step() -> None:
 def test_simulated_actions_have_the_probabilities_of_the_policy() -> None:
     """Where a wall is likely an action is drawn at random: from 0.85 the wrong one falls."""
     one, starts = stage(), np.full((4000, 1), 0.85)
-    policy = one.plan(np.linspace(-1.0, 1.0, 41)[:, None], 1).policy()
-    assert policy.contact_probability is not None
-    policy.contact_probability += 0.6
+    tables = one.plan(np.linspace(-1.0, 1.0, 41)[:, None], 1).tables()
+    policy = policy_of(tables | {"contact_probability": np.full((41, 2), 0.6)})
     assert policy.probs(starts[:1])[0] == pytest.approx([0.7, 0.3])
     _, passed = one.simulate(policy, starts, np.random.default_rng(0))
     stays_up = np.isclose(passed[4000:], 1.2 * 0.85 - 0.3).sum() / 4000
@@ -137,10 +153,9 @@ def test_simulated_actions_have_the_probabilities_of_the_policy() -> None:
 
 
 def test_a_law_that_misses_much_is_worth_less() -> None:
-    landmarks, starts = np.linspace(-1.0, 1.0, 41)[:, None], np.zeros((20, 1))
-    sure, missed = stage(), stage(missed=0.3)
+    starts, sure, missed = np.zeros((20, 1)), stage(), stage(missed=0.3)
     good, bad = (
-        one.simulate(one.plan(landmarks, 1).policy(), starts, np.random.default_rng(0))[0].mean()
+        one.simulate(planned(one), starts, np.random.default_rng(0))[0].mean()
         for one in (sure, missed)
     )
     assert sure.is_best(good)
@@ -149,15 +164,15 @@ def test_a_law_that_misses_much_is_worth_less() -> None:
 
 def test_simulated_returns_below_those_of_random_actions_are_warned_of() -> None:
     one, starts = stage(), np.linspace(-0.1, 0.1, 20)[:, None]
-    policy = one.plan(np.linspace(-1.0, 1.0, 41)[:, None], 1).policy()
+    policy = planned(one)
     best, random = (
         one.simulate(each, starts, np.random.default_rng(0))[0] for each in (policy, None)
     )
     assert random.mean() < best.mean() - 5.0
     with pytest.warns(RoverWarning, match=r"the plan earns .* less than the .* of uniformly"):
-        _warn_if_worse(random, best)
+        warn_if_worse(random, best)
     with warnings.catch_warnings(action="error"):
-        _warn_if_worse(best, random)
+        warn_if_worse(best, random)
 
 
 def test_a_plan_that_is_not_simulated_says_so() -> None:

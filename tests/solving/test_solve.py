@@ -1,6 +1,5 @@
 """Any reward at first sight, from agents, run folders and buffers."""
 
-import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -12,13 +11,12 @@ from walled_points import ARENAS, random_walk, success
 import rover
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret
 from rover.solving.experience import Experience
-from rover.solving.returns import FunctionReward, warn_if_worse_than_random
 from rover.solving.tasks import reward_task
 from rover.training.agent import Agent
 
@@ -99,7 +97,7 @@ def test_regret_where_episodes_end_elsewhere():
             steps += going.sum()
         assert found.returns[k] == pytest.approx(-steps)
     assert (found.returns <= found.best + 1e-9).all()
-    assert found.best[policy.component_of(np.int64(4))] == pytest.approx(-2.0)
+    assert found.best[policy.tasks.index("4")] == pytest.approx(-2.0)
     with pytest.raises(ConfigurationError, match="no single state"):
         goal_states(rover.solve(lake, goal=lambda seen: seen > 3), lake.env)
 
@@ -153,18 +151,13 @@ def test_a_policy_of_a_net_survives_its_file(tmp_path):
 
 def test_one_policy_for_many_goals(agent):
     policy = rover.solve(agent, goals=[(0, 2), (3, 0)])
-    assert policy.component_of("3,0") == 1
-    assert policy.component_of(agent.env.unwrapped.observations()[3]) == 1
+    assert policy.tasks == ("0,2", "3,0")
     for k in range(2):
         alone = policy.single(k)
         np.testing.assert_array_equal(
             alone.tables(np.arange(10))[0], policy.tables(np.arange(10))[k]
         )
         assert alone.tasks == (policy.tasks[k],)
-    with pytest.raises(ConfigurationError, match="not solved for"):
-        policy.component_of("room9")
-    with pytest.raises(ConfigurationError, match="not solved for"):
-        policy.component_of(np.int64(5))
 
 
 def _line(dtype: type) -> Buffer:
@@ -182,7 +175,7 @@ def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric():
     far = np.array([[50, 3]], np.uint8)
     np.testing.assert_allclose(policy.probs(far), 1.0 / 3.0)
     assert policy.value(far)[0] == 0.0
-    assert (policy.landmarks_of(far) < 0).all()
+    assert policy.is_unseen(far).all()
     assert policy.probs(np.array([[2, 0]], np.uint8))[0, 0] == pytest.approx(1.0)
 
 
@@ -195,7 +188,7 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
         # A tenth of the actions is uniform where nothing was seen.
         np.testing.assert_allclose(each.probs(near)[:, 0], [1.0, 0.9 + 0.1 / 3.0])
         np.testing.assert_array_equal(each.value(near[:1]), each.value(seen))
-        unseen = each.landmarks_of(np.concatenate([near, seen])) < 0
+        unseen = each.is_unseen(np.concatenate([near, seen]))
         np.testing.assert_array_equal(unseen, [0, 1, 0])
 
 
@@ -290,34 +283,3 @@ def test_sources_without_transitions(agent, tmp_path):
         expected_values(agent.buffer, [lambda o, a, n: np.ones(len(a))])
     with pytest.raises(ConfigurationError, match="no grid world"):
         rover.solve(agent.buffer, goal=(3, 2))
-
-
-class Cued(gym.Env[Any, Any]):
-    """The first observation is the action that pays at the third one, where others cost."""
-
-    observation_space, action_space = gym.spaces.Discrete(4), gym.spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.n_steps, self.cue = 0, int(self.np_random.integers(3))
-        return self.cue, {}
-
-    def step(self, action: Any) -> Any:
-        self.n_steps += 1
-        earned = float(self.n_steps == 3) * (1.0 if action == self.cue else -1.0)
-        return 3, earned, self.n_steps == 3, False, {}
-
-
-def test_a_policy_that_earns_less_than_random_actions_is_warned_of():
-    agent = rover.Rover(Cued(), seed=0, contexts=False).learn(300)
-
-    def costly(seen: Any, actions: Any, reached: Any) -> Any:
-        return -(actions == 0).astype(np.float64)
-
-    env = FunctionReward(Cued(), costly)
-    dear = rover.solve(agent, reward=lambda *arrays: -costly(*arrays))
-    message = r"actions: -3\.00 ± 0\.00 in 30 episodes, .* -1\.\d\d ± "
-    with pytest.warns(RoverWarning, match=message):
-        warn_if_worse_than_random(dear, env)
-    with warnings.catch_warnings(action="error"):
-        warn_if_worse_than_random(rover.solve(agent, reward=costly), env)

@@ -160,8 +160,10 @@ def _planned_figures(
     `env` has no such task."""
     from rover.envs import finite_dynamics
     from rover.evaluation import greedy_episodes
+    from rover.evaluation.returns import followed_episodes
     from rover.solving import goal_regret, reward_regret
-    from rover.solving.returns import FunctionReward, warn_if_worse_than_random
+    from rover.solving.refine import warn_if_worse
+    from rover.solving.solve import FunctionReward
 
     regret = None
     try:
@@ -176,14 +178,18 @@ def _planned_figures(
     first, n_episodes = policy.single(0), episodes if regret is None else min(20, episodes)
     returns, decisions = greedy_episodes(played, first, seed=seed, n_episodes=n_episodes)
     if regret is None:
-        warn_if_worse_than_random(first, played)
+        options = {"seed": seed, "n_episodes": n_episodes}
+        random = followed_episodes(
+            played, lambda rng: lambda _: rng.random((1, first.n_actions)), **options
+        )
+        warn_if_worse(returns, random[0])
     n_goals = policy.n_components
     return {
         "name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals",
         "return": float((returns if regret is None else regret.returns).mean()),
         "best": None if regret is None else float(regret.best.mean()),
         "solved": None if regret is None else regret.solved,
-        "unseen_share": float((policy.landmarks_of(decisions) < 0).mean()),
+        "unseen_share": float(policy.is_unseen(decisions).mean()),
     }
 
 
@@ -301,7 +307,7 @@ def _say_plan(
     """Print the return of a policy; of contexts beside the policy that it was made of."""
     from rover.evaluation.returns import followed_episodes
     from rover.policies import ContextPolicy
-    from rover.solving.returns import FunctionReward
+    from rover.solving.solve import FunctionReward
 
     options: dict[str, int] = {"episodes": episodes, "seed": seed}
     if not isinstance(policy, ContextPolicy):

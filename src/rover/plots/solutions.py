@@ -38,7 +38,7 @@ def draw_solution(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Iterator[tuple
         panel = MapPanel(title, values=regret, starts=starts)
         yield "regret", map_figure(grid, [panel], scale="regret")
         return
-    is_bare = dynamics.terminal | (policy.landmarks_of(observations) < 0)
+    is_bare = dynamics.terminal | policy.is_unseen(observations)
     values = np.where(is_bare, np.nan, policy.value(observations))
     probs, rng = policy.probs(observations), np.random.default_rng(0)
     path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon_of(env), rng=rng)

@@ -34,10 +34,9 @@ _OF_CODES = ("numbers", "values", "means", "projection", "relevant", "joint")
 class ContextPolicy(Policy):
     """Policy that heads for what is new to its episode, by exploration values of pretraining.
 
-    Without a memory it is stationary, softmax(values / temperature). With one it stores what an
-    episode has shown and follows the plan on its graph, until :meth:`reset`: call it when an
-    episode begins. Roll-outs of this package, which draw a component for each episode, do.
-    Probabilities at an observation without an episode are those without a memory.
+    Without a memory it is stationary, softmax(values / temperature), and so are `probs`. With one
+    it follows the plan on the graph of what the episode has shown, until :meth:`reset`: call it
+    when an episode begins; roll-outs of this package do.
 
     Args:
         model: exploration values of observations.

@@ -72,10 +72,6 @@ class CoveragePolicy(Policy):
         """Logits (n, A) of float64 `regressors` (n, q)."""
         return regressors @ self.weights
 
-    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
-        """Logits (n, A), float64, of raw observations (n, *shape)."""
-        return self.logits_from_features(self.features(observations))
-
     def _looked_up(self, features: Tensor) -> Tensor | None:
         """Logits (n, A) of exact states by their features (n, z); None of others.
 
@@ -93,8 +89,9 @@ class CoveragePolicy(Policy):
         unknown = self.weights.new_zeros(1, self.n_actions)  # all actions alike
         return torch.cat([self.weights, unknown])[index]
 
-    def logits_from_features(self, features: Tensor) -> Tensor:
-        """Logits (n, A), float64, of features (n, z)."""
+    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
+        """Logits (n, A), float64, of raw observations (n, *shape)."""
+        features = self.features(observations)
         logits = self._looked_up(features)
         if logits is None:
             regressors = features if self.basis is None else self.kernel(features, self.basis)

@@ -19,17 +19,8 @@ from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy
 from rover.storage import fitting, read_tensors
 
-_TYPES: dict[str, type[Policy]] = {
-    kind.file_type: kind
-    for kind in (
-        CoveragePolicy,
-        NetworkPolicy,
-        GreedyPolicy,
-        ValuePolicy,
-        ContextPolicy,
-        SampledPolicy,
-    )
-}
+_KINDS = CoveragePolicy, NetworkPolicy, GreedyPolicy, ValuePolicy, ContextPolicy, SampledPolicy
+_TYPES: dict[str, type[Policy]] = {kind.file_type: kind for kind in _KINDS}
 
 
 class _Details(BaseModel):
@@ -37,13 +28,9 @@ class _Details(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    agent: str | None = None
-    style: dict[str, str] | None = None
-    preset: str | None = None
     seed: int | None = None
     env_id: str | None = None
     env_kwargs: dict[str, Any] = {}
-    steps: int | None = None
     discount: float | None = Field(None, gt=0, lt=1)
     action_set: list[Any] | None = None
     observation_space: dict[str, Any] | None = None
@@ -54,13 +41,10 @@ def load_policy(
 ) -> Policy:
     """Read a policy from its file; nothing is unpickled.
 
-    A :class:`CoveragePolicy` is ROVER's, or a :class:`ContextPolicy` in contextual environments; a
-    :class:`NetworkPolicy` an actor-critic agent's, a :class:`GreedyPolicy` a value-based learner's.
-
     Args:
         path: the file.
-        encoder: the torch module of your own that the policy was trained with: the file holds its
-            weights, which are put into a copy, and not its code.
+        encoder: the torch module of your own that the policy was trained with, whose weights are
+            in the file.
         kernel: the kernel of your own that it was trained with.
 
     Raises:

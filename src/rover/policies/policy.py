@@ -110,6 +110,12 @@ class Policy(nn.Module, ABC):
         # The logarithm of the mean of probabilities, without leaving logarithms: log Σ_k p_k / K.
         return log_probs.logsumexp(dim=0) - math.log(self.n_components)
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks of a plan by name, one for each component; of others they are empty."""
+        named = self.details.get("tasks") or ()
+        return tuple(named) if len(named) == self.n_components else ("",) * self.n_components
+
     def component_probs(
         self, observations: NDArray[Any] | Tensor, component: int
     ) -> NDArray[np.float64]:
@@ -152,8 +158,7 @@ class Policy(nn.Module, ABC):
     def probs(self, observations: Any) -> NDArray[np.float64]:
         """Action probabilities (n, A) of a batch of observations.
 
-        For several components their mean, which is what is done in a state if a component is drawn
-        at every step; to follow one for an episode, see :meth:`act`.
+        For several components their mean; to follow one for an episode, see :meth:`act`.
 
         Args:
             observations: n of them as the environment returns them: an array (n, *shape), or of
@@ -248,9 +253,6 @@ class Policy(nn.Module, ABC):
         Returns:
             Actions (n, *action shape) as the environments take them, without the first axis for a
             single one; and the next state.
-
-        Raises:
-            ConfigurationError: observations of another shape than the policy's.
         """
         rng, (batch, is_one) = rng or self._rng, self._batch(observation)
         begins = np.zeros(len(batch), np.bool_) if episode_start is None else episode_start
@@ -263,7 +265,6 @@ class Policy(nn.Module, ABC):
         return (actions[0] if is_one else actions), followed
 
     def _begin_episode(self, rng: np.random.Generator, deterministic: bool) -> Any:
-        """State of :meth:`predict` at the beginning of an episode."""
         return self.sample_component(rng)
 
     def _next_action(
@@ -273,7 +274,6 @@ class Policy(nn.Module, ABC):
         rng: np.random.Generator,
         deterministic: bool,
     ) -> int | NDArray[Any]:
-        """Action of :meth:`predict` for an observation (*shape), as the environment takes it."""
         (probs,) = followed(observation[None])
         number = probs.argmax() if deterministic else rng.choice(len(probs), p=probs)
         return self._as_taken(int(number))
@@ -290,14 +290,10 @@ class Policy(nn.Module, ABC):
 
     def __repr__(self) -> str:
         """Kind, sizes and origin of the policy."""
-        shape, details = self.observation_shape, self.details
-        parts = [f"{self.n_actions} actions", f"observations {shape}" if shape else "states"]
-        if self.n_components > 1:
-            parts.append(f"{self.n_components} components")
-        parts += [
-            f"{key}={details[key]!r}" for key in ("agent", "env_id", "seed") if key in details
-        ]
-        return f"{type(self).__name__}({', '.join(parts)})"
+        known = {key: self.details.get(key) for key in ("agent", "env_id", "seed")}
+        parts = [f"{key}={value!r}" for key, value in known.items() if value is not None]
+        sizes = f"{self.n_actions} actions, observations {self.observation_shape}"
+        return f"{type(self).__name__}({', '.join([sizes, *parts])})"
 
     def _as_taken(self, action: int) -> int | NDArray[Any]:
         """The action with a number, as the environment takes it."""
@@ -310,9 +306,8 @@ class Policy(nn.Module, ABC):
         Raises:
             ConfigurationError: it is for other shapes, or another number of actions.
         """
-        spaces = Spaces.of(env)
-        shape, n_actions = spaces.shape, spaces.n_actions
-        of_env, own = spaces.actions, self.action_set
+        spaces, own = Spaces.of(env), self.action_set
+        shape, n_actions, of_env = spaces.shape, spaces.n_actions, spaces.actions
         # A policy of few torques fits an environment that was given the same few as its actions.
         same = of_env is None or own is None or np.array_equal(of_env, own)
         if (self.observation_shape, self.n_actions) != (shape, n_actions) or not same:

@@ -33,12 +33,9 @@ class SampledPolicy(Policy):
     A sequence of controls is worth the discounted sum of −δ − (1 − p) 1[δ > 1] over its predicted
     points, with the distance δ to the goal in units of its radius, and the chance p that features
     of the goal move, 0 if they move without contact: a hand that is far from a box goes to it. The
-    first control of the best sequence is taken, and the next decision of the episode begins with
-    what is left of the best ones (``rover.world.sampled``). Actions are in the environment's own
-    space, between the bounds of what the model was fitted to; `probs`, which has no memory, is
-    certain of the nearest of the actions that pretraining chose among.
-
-    Several goals are its components.
+    first control of the best sequence is taken, and the next decision begins with what is left of
+    the best ones (``rover.world.sampled``). Actions are in the environment's own space; `probs`,
+    which has no memory, is certain of the nearest action of pretraining's. Goals are components.
 
     Args:
         model: of the environment.
@@ -69,11 +66,6 @@ class SampledPolicy(Policy):
         self.sampling = sampling
         self._plan: SampledPlan | None = None
         self._followed = -1
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The goals by name, one for each component."""
-        return tuple(self.details.get("tasks") or ("",) * self.n_components)
 
     def distances(self, observations: NDArray[Any], component: int = 0) -> NDArray[np.float64]:
         """Distances (n,) of observations (n, d) to a goal, in units of its radius: reached at 1."""
@@ -111,13 +103,8 @@ class SampledPolicy(Policy):
     def act(
         self, observation: Any, rng: np.random.Generator, component: int | None = None
     ) -> int | NDArray[Any]:
-        """One action for one observation, the next of the episode since `reset`.
-
-        Args:
-            observation: as the environment returns it.
-            rng: source of randomness, read when an episode begins.
-            component: the goal; None: the one of the episode, drawn when it begins.
-        """
+        """One action for one observation, the next of the episode since `reset`, whose goal is
+        drawn when it begins if none is given."""
         ((row,), _) = self._batch(observation)
         if self._plan is None or component not in (None, self._followed):
             self._followed = self.draw_component(rng) if component is None else component
@@ -126,10 +113,8 @@ class SampledPolicy(Policy):
         return self._as_action(self._plan.act(row))
 
     def _begin_episode(self, rng: np.random.Generator, deterministic: bool) -> SampledPlan:
-        """The search of an episode whose goal is drawn.
-
-        With `deterministic` its actions follow from its observations alone.
-        """
+        """The search of an episode whose goal is drawn; `deterministic`: its actions follow from
+        its observations alone."""
         component = self.draw_component(rng) if self.n_components > 1 else 0
         return self._begin(component, np.random.default_rng(0) if deterministic else _child(rng))
 
@@ -150,8 +135,7 @@ class SampledPolicy(Policy):
         return torch.eye(self.n_actions, dtype=torch.float64)[chosen].clamp(min=1e-300).log()
 
     def sample_component(self, rng: np.random.Generator) -> Probs:
-        """The policy that one episode follows, from its first observation on, in actions of the
-        set that pretraining chose among."""
+        """The policy that one episode follows, in actions that pretraining chose among."""
         plan = self._begin_episode(rng, False)
 
         def probs(observations: NDArray[Any]) -> NDArray[np.float64]:

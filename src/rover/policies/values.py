@@ -23,10 +23,8 @@ from rover.world.net import between
 # Action values nearer than this, relative to the largest of the table, are taken for equal.
 _TIE = 1e-7
 
-# Landmarks that vote at an unseen observation.
-_VOTERS = 3
-
-# Share of uniform actions at an unseen observation: all voters may miss a wall that is beside it.
+# Share of uniform actions at an unseen observation: a wall may be beside it, and not beside the
+# nearest landmark.
 _UNSEEN = 0.1
 
 _OF_TASKS = "action_values", "sink_values", "goals", "remaining", "values"
@@ -60,9 +58,8 @@ class ValuePolicy(Policy):
 
     Several tasks are its components: one table of action values each, on the same landmarks. Its
     logits are Q / temperature; with temperature 0 the best actions share the probability. At an
-    observation far from all data it takes every action alike; or, where observations
-    have a metric, it acts as at one of the nearest three landmarks that prefer an action, drawn in
-    proportion to 1 / distance: one alone would keep it at a wall that this landmark is not at.
+    observation far from all data it takes every action alike; or, where observations have a metric,
+    it acts as at the nearest landmark, and by uniform actions now and then.
 
     Args:
         tables: float64 by name, on p landmarks: ``landmarks`` (p, z) as points; ``projection``
@@ -76,8 +73,8 @@ class ValuePolicy(Policy):
         neighbours: landmarks that a point is interpolated from; 1: the nearest stands for it.
         reach: distance to the nearest landmark beyond which an observation is unseen; inf for
             never.
-        has_metric: whether near points are alike, so that the nearest
-            landmarks stand for an unseen observation.
+        has_metric: whether near points are alike, so that the nearest landmark stands for an
+            unseen observation.
         temperature: ≥ 0, in units of the values.
         encoder: makes the features; None: observations as they are, flattened.
         details: anything JSON-able that should travel with the policy; ``tasks`` names the tasks.
@@ -122,12 +119,6 @@ class ValuePolicy(Policy):
             if name != "action_values":
                 self.register_buffer(name, None if tensor is None else tensor.contiguous())
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The tasks by name, one for each component."""
-        named = self.details.get("tasks") or ()
-        return tuple(named) if len(named) == self.n_components else ("",) * self.n_components
-
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
         """Logits (n, A) float64 of the actions under one task, for observations (n, *shape)."""
         self._check_component(component)
@@ -144,23 +135,13 @@ class ValuePolicy(Policy):
         """Logits (n, A) float64 of `regressors` (n, z), under the task of a policy for one."""
         return self._logits(regressors, [0])[0]
 
-    def values_from_regressors(self, regressors: Tensor) -> Tensor:
-        """Q (n, A) float64 at `regressors` (n, z), under the task of a policy for one."""
-        return self._action_values(regressors, self._near(regressors), [0])[0]
-
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
         near = self._near(points)
         logits = self._preferences(self._action_values(points, near, components), components)
-        if self.contact_probability is not None and self._has_contacts:
-            logits = self._with_contacts(logits, near.read(self.contact_probability))
-        if self.has_metric:
-            # Each task has voters of its own: landmarks where its actions differ.
-            logits = torch.stack(
-                [
-                    self._with_votes(rows, component, points, near)
-                    for rows, component in zip(logits, components, strict=True)
-                ]
-            )
+        if self.contact_probability is not None and bool(self.contact_probability.any()):
+            return self._with_uniform(logits, near.read(self.contact_probability))
+        if self.has_metric and bool((unseen := self._is_far(points)).any()):
+            return self._with_uniform(logits, _UNSEEN * unseen[:, None])
         return logits
 
     def _preferences(self, q: Tensor, components: Sequence[int]) -> Tensor:
@@ -170,36 +151,15 @@ class ValuePolicy(Policy):
             return better / self.temperature
         # At temperature 0 equal actions share the probability: rounding to multiples of the tie
         # makes them exactly equal, and the next best too unlikely to be drawn.
-        return (better / self._ties[list(components)]).round()
+        largest = self.table.detach()[list(components)].abs().amax(dim=(1, 2), keepdim=True)
+        return (better / (_TIE * largest.clamp(min=1e-12))).round()
 
-    def _with_contacts(self, logits: Tensor, contact_probability: Tensor) -> Tensor:
-        """Logits (c, n, A), uniform with the contact probability, of (n, A), of the best action."""
+    def _with_uniform(self, logits: Tensor, share: Tensor) -> Tensor:
+        """Logits (c, n, A) with a share of uniform actions, (n, A), of that of the best action."""
         best = logits.argmax(dim=2, keepdim=True)
-        probability = contact_probability.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
-        probs = (1.0 - probability) * torch.softmax(logits, dim=2) + probability / self.n_actions
+        share = share.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
+        probs = (1.0 - share) * torch.softmax(logits, dim=2) + share / self.n_actions
         return probs.clamp(min=1e-300).log()
-
-    def _with_votes(self, logits: Tensor, component: int, points: Tensor, near: _Near) -> Tensor:
-        """Logits (n, A) at points (n, z), by the nearest landmarks where the data is far."""
-        table = self.table[component]
-        # A landmark whose actions have equal values has no vote.
-        voters = (table != table[:, :1]).any(dim=1)
-        if not voters.any():
-            return logits
-        is_silent = (table[near.rows[:, 0]] == self.sink_values[component]).all(dim=1)
-        rows = torch.nonzero(is_silent | self._is_unseen(points))[:, 0]
-        if len(rows) == 0:
-            return logits
-        tree = KDTree(self.landmarks[voters].cpu().numpy())
-        distances, chosen = _nearest(tree, points[rows], _VOTERS)
-        # Inverse distances (Shepard 1968): the nearest counts most, none is left out.
-        weights = 1.0 / distances.clamp(min=1e-9)
-        probs = torch.softmax(self._preferences(table[voters][None], [component])[0], dim=1)
-        votes = (weights[:, :, None] * probs[chosen]).sum(dim=1)
-        votes = votes / weights.sum(dim=1, keepdim=True)
-        votes = (1.0 - _UNSEEN) * votes + _UNSEEN / self.n_actions
-        # A new tensor: the logits may need a gradient.
-        return logits.index_put((rows,), votes.clamp(min=1e-300).log())
 
     def regressors(self, observations: Tensor) -> Tensor:
         """The points (n, z) float64 of raw observations (n, *shape)."""
@@ -227,18 +187,7 @@ class ValuePolicy(Policy):
             return q
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
         nothing = self.sink_values[list(components)][:, None, None]
-        return torch.where(self._is_unseen(points)[:, None], nothing, q)
-
-    @cached_property
-    def _has_contacts(self) -> bool:
-        """True unless no contact is likely anywhere."""
-        return self.contact_probability is not None and bool(self.contact_probability.any())
-
-    @cached_property
-    def _ties(self) -> Tensor:
-        """Differences (K, 1, 1) of action values below which actions are equal."""
-        largest = self.table.detach().abs().amax(dim=(1, 2), keepdim=True)
-        return _TIE * largest.clamp(min=1e-12)
+        return torch.where(self._is_far(points)[:, None], nothing, q)
 
     @cached_property
     def _tree(self) -> KDTree:
@@ -256,9 +205,15 @@ class ValuePolicy(Policy):
             torch.from_numpy(rows).to(points.device), torch.from_numpy(weights).to(points.device)
         )
 
-    def _is_unseen(self, points: Tensor) -> Tensor:
+    def _is_far(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""
-        return _nearest(self._tree, points, 1)[0][:, 0] > self.reach
+        distance = self._tree.query(_checked(points))[0]
+        return torch.from_numpy(np.asarray(distance > self.reach)).to(points.device)
+
+    def is_unseen(self, observations: NDArray[Any]) -> NDArray[np.bool_]:
+        """Mask (n,) of raw observations (n, *shape) that are far from all data."""
+        with torch.no_grad():
+            return self._is_far(self.regressors(as_tensor(observations))).numpy()
 
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0
@@ -274,29 +229,6 @@ class ValuePolicy(Policy):
         """max_a Q(x, a) (n,) of a batch of observations, as of :meth:`probs`, under one task."""
         return np.asarray(self.action_values(observations, component).max(axis=1))
 
-    def landmarks_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """The nearest landmark (n,) of raw observations (n, *shape); −1 where the data is
-        silent."""
-        with torch.no_grad():
-            points = self.regressors(as_tensor(observations))
-        distances, rows = _nearest(self._tree, points, 1)
-        return torch.where(distances <= self.reach, rows, -1)[:, 0].numpy()
-
-    def component_of(self, goal: NDArray[Any] | int | str) -> int:
-        """The component whose task is to arrive at `goal`: an observation (*shape), or a name."""
-        if isinstance(goal, str):
-            components = [k for k, name in enumerate(self.tasks) if name == goal]
-            described = f"{goal!r}; it was solved for {', '.join(self.tasks[:10])}"
-        else:
-            landmark = int(self.landmarks_of(np.asarray(goal)[None])[0])
-            components = (
-                [] if landmark < 0 else torch.nonzero(self.goals == landmark)[:, 0].tolist()
-            )
-            described = "this observation"
-        if not components:
-            raise ConfigurationError(f"the policy was not solved for {described}")
-        return int(components[0])
-
     def single(self, component: int) -> ValuePolicy:
         """The policy of one task alone."""
         self._check_component(component)
@@ -306,18 +238,18 @@ class ValuePolicy(Policy):
         """A copy that can learn: its table requires gradients, and its values are logits.
 
         Args:
-            temperature: > 0, in units of the values, which the copy's values are divided by. None:
-                the policy's own; of a policy that acts for the best, the one with which the best
-                actions are e⁴ times as likely as the next best, in the median landmark.
+            temperature: > 0, which values are divided by. None: the policy's own; where it is 0 the
+                one with which the best actions are e⁴ times as likely as the next best, in the
+                median landmark.
 
         Raises:
-            ConfigurationError: a policy for several tasks, a temperature that is not positive, or
-                values that are the same for all actions.
+            ConfigurationError: several tasks, no positive temperature, or values that are the same
+                for all actions.
         """
         if self.n_components > 1:
             raise ConfigurationError(
                 f"the policy is for {self.n_components} tasks, and only one can be learned: take "
-                "policy.single(policy.component_of(goal))"
+                "policy.single(component)"
             )
         unit = self.temperature if temperature is None else temperature
         if temperature is None and unit == 0.0:
@@ -336,7 +268,7 @@ class ValuePolicy(Policy):
     def _softness(self) -> float:
         """Temperature at which the best actions are e⁴ times as likely as the next best."""
         with torch.no_grad():
-            q = self.values_from_regressors(self.landmarks)
+            q = self._action_values(self.landmarks, self._near(self.landmarks), [0])[0]
         # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
         behind = q.amax(dim=1, keepdim=True) - q
         tied = behind <= _TIE * q.abs().amax().clamp(min=1e-12)
@@ -404,15 +336,6 @@ class ValuePolicy(Policy):
             temperature=float(content["temperature"]),
             encoder=encoder,
         ).requires_grad_(False)
-
-
-def _nearest(tree: KDTree, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Distances and rows, both (n, k), of the k landmarks of a tree nearest to points (n, z).
-
-    By differences, exactly: an observation that was seen has distance 0 from itself.
-    """
-    distances, rows = tree.query(_checked(points), k=range(1, 1 + min(k, tree.n)))
-    return points.new_tensor(distances), torch.from_numpy(rows).to(points.device)
 
 
 def _checked(points: Tensor) -> NDArray[np.float64]:

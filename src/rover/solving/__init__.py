@@ -1,9 +1,14 @@
 """Zero-shot planning: policies for any reward from the transitions that pretraining stored."""
 
-from rover.solving.returns import goal_regret, goal_states, reward_regret
-from rover.solving.solve import solve, solve_in_contexts
+from rover.solving.solve import (
+    expected_values,
+    goal_regret,
+    goal_states,
+    reward_regret,
+    solve,
+    solve_in_contexts,
+)
 from rover.solving.tasks import OWN_REWARD, Goal, PointGoal, Reward
-from rover.solving.values import expected_values
 
 __all__ = [
     "OWN_REWARD",

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +27,6 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
-from rover.evaluation.rollouts import is_less
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.policies import ValuePolicy
 from rover.solving.experience import Experience
@@ -52,15 +53,8 @@ too, and up to which any is: mazes leave 0.05, an inverted pendulum on its rail 
 
 
 class _Plan(NamedTuple):
-    """Values of p landmarks, and outcomes of repeated actions there.
-
-    Attributes:
-        landmarks: (p, d).
-        ends: (p, A, d) of the actions.
-        earned: (p, A) discounted rewards before the ends.
-        remaining: (p, A) share of the value of the ends that is still to be added.
-        values: (p,).
-    """
+    """Values (p,) of landmarks (p, d): repeated actions end at (p, A, d), and have earned (p, A)
+    before, with a share (p, A) of the value of the end that is still to be added."""
 
     landmarks: FloatArray
     ends: FloatArray
@@ -79,34 +73,10 @@ class _Plan(NamedTuple):
             "values": self.values[None],
         }
 
-    def policy(self) -> ValuePolicy:
-        """The policy of the plan, of points for observations."""
-        d = self.landmarks.shape[1]
-        tables = self.tables() | {
-            "projection": np.eye(d),
-            "sink_values": np.zeros(1),
-            "goals": np.array([-1]),
-        }
-        return ValuePolicy(
-            {name: torch.from_numpy(table) for name, table in tables.items()},
-            observation_shape=(d,),
-            neighbours=NEIGHBOURS,
-            reach=math.inf,
-            temperature=0.0,
-        )
-
 
 class _Stage:
-    """A reward in a dynamics model.
-
-    Args:
-        dynamics: the dynamics model.
-        rewards: (n,) of the transitions that it was made of.
-        ends: (n,) those that end the task.
-        terminated: (n,) those that ended an episode.
-        discount: γ in (0, 1).
-        sink_value: of what lies beyond the data.
-    """
+    """A reward in a dynamics model: of the transitions (n,) that it was made of, the rewards, those
+    that end the task and those that ended an episode; and the value of what lies beyond."""
 
     def __init__(
         self,
@@ -182,10 +152,8 @@ class _Stage:
     def simulate(
         self, policy: ValuePolicy | None, starts: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray]:
-        """Discounted returns (k,) of a policy from starts (k, d), and the points passed (n, d).
-
-        None is the policy of uniformly random actions.
-        """
+        """Discounted returns (k,) of a policy, or of random actions, from starts (k, d), and the
+        points passed (n, d)."""
         points, passed, numbers = starts, [starts], np.arange(len(starts))
         returns, left, alive = np.zeros(len(starts)), 1.0, np.ones(len(starts))
         while left > _LAST_DISCOUNT and len(points):
@@ -208,49 +176,43 @@ class _Stage:
             passed.append(points)
         return returns, np.concatenate(passed)
 
+    def best_policy(
+        self,
+        policy_of: Callable[[dict[str, FloatArray]], ValuePolicy],
+        action_repeat: int,
+        starts: FloatArray,
+        rng: np.random.Generator,
+        least: float = -math.inf,
+    ) -> tuple[ValuePolicy, FloatArray]:
+        """The policy with the best simulated returns (k,) from starts (k, d) in a sequence of plans
+        that repeat actions, and these returns.
 
-def _best_plan(
-    stage: _Stage,
-    action_repeat: int,
-    begins: FloatArray,
-    starts: FloatArray,
-    rng: np.random.Generator,
-    least: float = -math.inf,
-) -> tuple[_Plan, FloatArray]:
-    """The plan with the best simulated returns (k,) in a sequence of refinements, and these.
-
-    They end when the best possible is reached, or nothing better was found for a while.
-
-    Args:
-        stage: the reward in the dynamics model.
-        action_repeat: steps for which actions are repeated in a backup.
-        begins: (n, d) of transitions.
-        starts: (k, d) of episodes.
-        rng: draws the disturbances.
-        least: return that a plan must exceed for planning to go on.
-    """
-    new = Net.over(begins, SPACING, largest=MAX_SOLVED_LANDMARKS).landmarks
-    plan: _Plan | None = None
-    best: tuple[_Plan, FloatArray] | None = None
-    since, spacing = 0, SPACING
-    for _ in range(_ROUNDS):
-        plan = stage.plan(new, action_repeat, plan)
-        returns, passed = stage.simulate(plan.policy(), starts, rng)
-        value = float(returns.mean())
-        since += 1
-        if value > least:
-            least, since = value + _BETTER * abs(value), 0
-        if best is None or value > best[1].mean():
-            best = plan, returns
-        apart = nearest(KDTree(plan.landmarks), passed, 1)[0][:, 0]
-        if since == _PATIENCE or apart.max() <= spacing:
-            since, spacing = 0, spacing / 2.0
-        new = Net.over(passed[apart > spacing], spacing).landmarks
-        is_done = stage.is_best(best[1].mean()) or spacing < _FINEST
-        if is_done or not 0 < len(new) <= 2 * MAX_SOLVED_LANDMARKS - len(plan.landmarks):
-            break
-    assert best is not None
-    return best
+        It ends when the best possible is reached, or nothing better than `least` was found for a
+        while.
+        """
+        new = Net.over(self._dynamics.begins, SPACING, largest=MAX_SOLVED_LANDMARKS).landmarks
+        plan: _Plan | None = None
+        best: tuple[ValuePolicy, FloatArray] | None = None
+        since, spacing = 0, SPACING
+        for _ in range(_ROUNDS):
+            plan = self.plan(new, action_repeat, plan)
+            policy = policy_of(plan.tables())
+            returns, passed = self.simulate(policy, starts, rng)
+            value = float(returns.mean())
+            since += 1
+            if value > least:
+                least, since = value + _BETTER * abs(value), 0
+            if best is None or value > best[1].mean():
+                best = policy, returns
+            apart = nearest(KDTree(plan.landmarks), passed, 1)[0][:, 0]
+            if since == _PATIENCE or apart.max() <= spacing:
+                since, spacing = 0, spacing / 2.0
+            new = Net.over(passed[apart > spacing], spacing).landmarks
+            is_done = self.is_best(best[1].mean()) or spacing < _FINEST
+            if is_done or not 0 < len(new) <= 2 * MAX_SOLVED_LANDMARKS - len(plan.landmarks):
+                break
+        assert best is not None
+        return best
 
 
 def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) -> ValuePolicy:
@@ -263,15 +225,32 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
         RoverWarning: a dynamics model explains too little to refine the plan; or in it the plan
             earns less than uniformly random actions.
     """
+    policy_of = partial(planned_policy, experience, task, settings)
     dynamics, missed = _refined_dynamics(experience, task)
-    policy = None
-    if dynamics is None or missed > _MISSED:
-        policy = planned_policy(experience, task, settings)
+    other = policy_of() if dynamics is None or missed > _MISSED else None
     if dynamics is not None:
-        plan = _refined_plan(dynamics, task, settings, other=policy)
-        if plan is not None:
-            return planned_policy(experience, task, settings, plan.tables())
-    assert policy is not None
+        rows, rng = dynamics.rows, np.random.default_rng(0)
+        stage = _Stage(
+            dynamics,
+            task.rewards[rows, 0],
+            task.ends[rows, 0],
+            dynamics.buffer.terminated[rows],
+            discount=settings.discount,
+            sink_value=float(settings.sink_values(task.rewards)[0]),
+        )
+        starts = dynamics.points(dynamics.buffer.starts()[0])
+        starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
+        policy, returns = stage.best_policy(policy_of, ACTION_REPEAT, starts, rng)
+        if stage.is_best(returns.mean()):
+            return policy
+        least = returns.mean() + _BETTER * abs(returns.mean())
+        shorter = stage.best_policy(policy_of, 1, starts, rng, least)
+        if shorter[1].mean() > least:
+            policy, returns = shorter
+        if other is None or stage.simulate(other, starts, rng)[0].mean() <= returns.mean():
+            warn_if_worse(returns, stage.simulate(None, starts, rng)[0])
+            return policy
+    assert other is not None
     if missed > 0.0:
         warnings.warn(
             f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was "
@@ -280,7 +259,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
             RoverWarning,
             stacklevel=3,
         )
-    return policy
+    return other
 
 
 def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynamics | None, float]:
@@ -302,49 +281,18 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
     return None if missed > _MOST_MISSED else dynamics, missed
 
 
-def _refined_plan(
-    dynamics: RefinedDynamics, task: Tasks, settings: PlanSettings, *, other: ValuePolicy | None
-) -> _Plan | None:
-    """The best plan for one reward, with actions repeated for three steps or one.
-
-    Args:
-        dynamics: of the transitions.
-        task: a single one on them.
-        settings: discount, and value of what lies beyond the data.
-        other: a policy of another plan. None is returned if its simulated return is larger.
-    """
-    rows, rng = dynamics.rows, np.random.default_rng(0)
-    stage = _Stage(
-        dynamics,
-        task.rewards[rows, 0],
-        task.ends[rows, 0],
-        dynamics.buffer.terminated[rows],
-        discount=settings.discount,
-        sink_value=float(settings.sink_values(task.rewards)[0]),
+def warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
+    """Warn of returns (k,) of a plan that are less than those of uniformly random actions, (m,), by
+    two and a half standard errors: the level 1%."""
+    least = returns.mean() + 2.5 * math.hypot(
+        *(one.std(ddof=1) / math.sqrt(len(one)) for one in (returns, random))
     )
-    starts = dynamics.points(dynamics.buffer.starts()[0])
-    starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
-    plan, returns = _best_plan(stage, ACTION_REPEAT, dynamics.begins, starts, rng)
-    if stage.is_best(returns.mean()):
-        return plan
-    least = returns.mean() + _BETTER * abs(returns.mean())
-    shorter, its_returns = _best_plan(stage, 1, dynamics.begins, starts, rng, least)
-    if its_returns.mean() > least:
-        plan, returns = shorter, its_returns
-    if other is not None and stage.simulate(other, starts, rng)[0].mean() > returns.mean():
-        return None
-    _warn_if_worse(returns, stage.simulate(None, starts, rng)[0])
-    return plan
-
-
-def _warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
-    """Warn of simulated returns (k,) that are less than uniformly random actions', (k,)."""
-    means = float(returns.mean()), float(random.mean())
-    errors = [float(one.std(ddof=1)) / math.sqrt(len(one)) for one in (returns, random)]
-    if is_less(means, errors, len(returns)):
+    if least < random.mean():
         warnings.warn(
-            f"in the dynamics model the plan earns {means[0]:.3g}, less than the {means[1]:.3g} of "
-            "uniformly random actions: collect more steps, or learn the task (rover.finetune)",
+            f"the plan earns {returns.mean():.3g}, less than the {random.mean():.3g} of uniformly "
+            "random actions: collect more steps; let observations show all that matters, such as "
+            "the last few of them (gymnasium.wrappers.FrameStackObservation); or learn the task "
+            "(rover.finetune)",
             RoverWarning,
-            stacklevel=5,
+            stacklevel=4,
         )

@@ -6,24 +6,44 @@ Values of any reward on a model of outcomes are found by value iteration, many r
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
+import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array, diags_array, eye_array
+from scipy.sparse.linalg import splu
+from scipy.spatial import KDTree
 
-from rover.arrays import FloatArray
-from rover.envs import GivenEnv, GoalObservation
+from rover.arrays import BoolArray, FloatArray
+from rover.envs import (
+    FiniteMDP,
+    GivenEnv,
+    GoalObservation,
+    GridWorld,
+    RewardFunction,
+    Spaces,
+    finite_dynamics,
+    goal_state,
+    horizon_of,
+    reward_function,
+)
 from rover.errors import ConfigurationError, RoverWarning
-from rover.policies import ContextPolicy, PointGoals, SampledPolicy, ValuePolicy
+from rover.evaluation import regret
+from rover.evaluation.regret import Regret
+from rover.features import as_tensor
+from rover.policies import ContextPolicy, PointGoals, Policy, SampledPolicy, ValuePolicy
 from rover.solving.experience import Experience, Source
 from rover.solving.refine import refined_policy
-from rover.solving.tasks import GOAL_RADIUS, Goal, PointGoal, Reward, goal_tasks, reward_task
-from rover.solving.values import PlanSettings, planned_policy
+from rover.solving.tasks import GOAL_RADIUS, Goal, PointGoal, Reward, Tasks, goal_tasks, reward_task
+from rover.solving.values import PlanSettings, planned_policy, read_by_arrival
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.model_selection import has_metric
 from rover.world.net import FIRST_UNITS, time_units
 from rover.world.points import state_points
+from rover.world.rows import Rows
 from rover.world.sampled import Controls, Sampling
 
 _Planner = Literal["landmarks", "sampled"]
@@ -49,68 +69,32 @@ def solve(
     planner: _Planner | None = None,
     env: GivenEnv | None = None,
 ) -> ValuePolicy | SampledPolicy:
-    """Plan for a reward on the transitions of pretraining, without further steps.
-
-    Exactly one of `reward`, `goal` and `goals` says what is wanted. Where states repeat the plan is
-    exact for the transitions that were seen; where they do not it is made on a net of the visited
-    landmarks. An action that was never tried leads to the sink, in part where observations are
-    vectors of floats: otherwise to where it led from the nearest observation.
-
-    A goal that is a point (:class:`~rover.solving.PointGoal`, a desired goal, or an observation) is
-    planned for by the returned policy itself, at every step, where observations have more than six
-    dimensions or some of them move on contact only, and wherever ``planner="sampled"`` asks for it:
-    it samples sequences of actions in a dynamics model. It takes no account of `temperature`,
-    `sink_value` and `ridge`, and stays at its goal.
+    """Plan for a reward, a goal or several goals on the transitions of pretraining, without further
+    steps (docs/solving.md). An action that was never tried leads to the sink.
 
     Args:
-        source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent; or a list of
-            several of one environment, whose transitions are planned on together.
-        reward: a function of (observations (n, *shape), actions (n,), next observations) that
-            returns rewards (n,), or rewards (n,) and terminated (n,); an array with one number for
-            each transition; or an environment, for its own reward.
-        goal: a named goal or a cell (x, y) of a grid world, an observation (*shape), several
-            (m, *shape), any of them, a :class:`~rover.solving.PointGoal`, the desired goal
-            of an environment in :class:`~rover.wrappers.GoalObservation`, or a function of
-            observations that returns bool (n,). Reaching it is worth 1 and ends the task.
-        goals: several goals, one policy each: ``"all"`` that were ever arrived at, ``"named"``, or
-            a sequence. The components of the policy, in this order.
+        source: an agent, a run folder of `rover pretrain`, a buffer, or several of one environment.
+        reward: :data:`~rover.solving.Reward`: a function, one number for each transition, or an
+            environment.
+        goal: :data:`~rover.solving.Goal`: reaching it is worth 1 and ends the task.
+        goals: ``"all"`` that were ever arrived at, ``"named"``, or several: one component each.
         discount: γ in (0, 1) per environment step.
-        temperature: 0 for the best action, else action probabilities are softmax(Q / temperature).
-        sink_value: value of leaving the data; None: the worst that the
-            rewards can add up to, so that plans keep to what was seen. Larger values make plans try
-            what was not.
-        ridge: λ ≥ 0: an action that was tried n times leads to the sink with probability
-            λ / (n + λ). Where states repeat λ is per unit of the outcomes' variance, so that what
-            is certain is trusted after once; where they do not, n is the weight of the transitions
-            near by, and λ is at most such that three quarters of the pairs lose a sixtieth of their
-            mass. 0 trusts whatever was tried somewhere.
+        temperature: 0 for the best action, else of softmax(Q / temperature).
+        sink_value: value of leaving the data; None: the least that rewards can add up to.
+        ridge: λ ≥ 0: actions that were tried n times lead to the sink with probability λ / (n + λ).
         stay: whether a goal is worth 1 at every step in it, and ends nothing; None: in goal
-            environments (:class:`~rover.wrappers.GoalObservation`), whose success is measured at
-            the end of an episode.
-        planner: ``"landmarks"`` for values that are tabulated, ``"sampled"`` for a policy that
-            plans at every step for goals that are points, such as the way to a target that each
-            episode draws; None: chosen by the data.
-        env: the environment, for goals by name or cell; None: the source's own.
-
-    Returns:
-        The policy: `probs`, `act`, `predict`, `save`; one that does not plan at every step also
-        has `value` and `action_values`.
+            environments.
+        planner: of goals: values on landmarks, or sampled sequences of actions; None: by the data.
+        env: for goals by name or cell; None: the source's own.
 
     Raises:
-        ConfigurationError: a goal that is no free cell of the map, a goal or reward that the data
-            does not show, a source without transitions or with another environment's, or
-            a setting out of range.
-        NonFiniteError: a reward that is NaN or infinite.
+        ConfigurationError: a goal or reward that the data does not show, a source without
+            transitions or of another environment, or a setting out of range.
+        NonFiniteError: a reward or a goal that is NaN or infinite.
 
     Warns:
-        RoverWarning: a source whose world changes with every episode; a plan for a reward that is
-            not refined by simulation, because a dynamics model explains too little: evaluate it
-            before use; or one that earns less than uniformly random actions where both are
-            simulated.
-
-    Example:
-        >>> policy = rover.solve(agent, goal="room5")
-        >>> policy.value(observations)
+        RoverWarning: contextual environments; a plan that is not refined by simulation; or one that
+            earns less than uniformly random actions in it.
     """
     if sum(given is not None for given in (reward, goal, goals)) != 1:
         raise ConfigurationError("give one of reward=, goal= and goals=: what is wanted")
@@ -119,32 +103,16 @@ def solve(
     experience = Experience.of(source, env)
     if isinstance(experience.policy, ContextPolicy):
         warnings.warn(
-            "the world of this source changes with every episode, and a plan on its observations "
-            "confuses one layout with another: plan within each episode with "
-            "rover.solving.solve_in_contexts",
+            "the layout changes with every episode, and a plan on observations confuses layouts: "
+            "plan within each episode with rover.solving.solve_in_contexts",
             RoverWarning,
             stacklevel=2,
         )
-    if planner not in (None, "landmarks", "sampled"):
-        raise ConfigurationError(f"planner must be 'landmarks' or 'sampled', not {planner!r}")
-    if planner == "sampled" and reward is not None:
-        raise ConfigurationError("planner='sampled' is for goals: give goal= or goals=")
     if reward is not None:
         return refined_policy(experience, reward_task(experience, reward), settings)
-    wanted = [goal] if goal is not None else goals or ()
-    if planner != "landmarks":
-        sampled = _sampled_policy(experience, wanted, discount, is_asked=planner is not None)
-        if sampled is not None:
-            return sampled
-    if planner == "sampled":
-        raise ConfigurationError(
-            "planner='sampled' is for goals that are points or observations, in at least "
-            f"{FIRST_UNITS} transitions between vectors of floats that are no names of states"
-        )
-    stays = GoalObservation.within(experience.env) is not None if stay is None else stay
-    points, rows = experience.points(), experience.rows(ridge)
-    tasks = goal_tasks(wanted, points, rows, experience.env, stays=stays)
-    return planned_policy(experience, tasks, settings)
+    return _goal_policy(
+        experience, [goal] if goal is not None else goals or (), settings, stay, planner
+    )
 
 
 def solve_in_contexts(
@@ -193,6 +161,98 @@ def solve_in_contexts(
     )
     solved.details = experience.policy_details(tasks.names, discount)
     return solved
+
+
+def expected_values(
+    source: Source,
+    rewards: Sequence[Reward] | NDArray[Any],
+    *,
+    discount: float = PlanSettings().discount,
+    env: GivenEnv | None = None,
+) -> FloatArray:
+    """Expected discounted return (K,) of pretraining's policy under K rewards, without sampling.
+
+    From where the data's episodes began, by one factorisation of I − γ P_π for all rewards; with
+    no horizon, and the environment's own terminations.
+
+    Args:
+        source: an agent or a run folder.
+        rewards: each as of :func:`solve`; or an array (K, n).
+        discount: γ in (0, 1).
+        env: as of :func:`solve`.
+
+    Raises:
+        ConfigurationError: a source without a policy, or a constant reward.
+    """
+    settings = PlanSettings(discount)
+    settings.check()
+    experience = Experience.of(source, env)
+    if experience.policy is None:
+        raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
+    given = [reward_task(experience, one) for one in rewards]
+    ends = np.repeat(experience.buffer.terminated[:, None], len(given), axis=1)
+    table = np.concatenate([one.rewards for one in given], axis=1)
+    tasks = Tasks(table, ends, tuple(one.names[0] for one in given))
+    points, rows = experience.points(), experience.rows(0.0)
+    seen = experience.buffer.observations.rows
+    if not points.exact:
+        # The policy takes observations and not points: each landmark acts as the nearest
+        # observation.
+        assert rows.landmarks is not None
+        seen = seen[KDTree(points.rows).query(rows.landmarks)[1]]
+    probs = experience.policy.tables(seen).mean(axis=0)
+    values = _policy_values(rows, probs, tasks, settings, read_by_arrival(points, tasks))
+    return np.asarray(values @ rows.start)
+
+
+def _policy_values(
+    rows: Rows, probs: FloatArray, tasks: Tasks, settings: PlanSettings, by_arrival: BoolArray
+) -> FloatArray:
+    """Values (K, m) of one policy, from one factorisation of I − γ P_π for all tasks.
+
+    Args:
+        rows: what actions lead to.
+        probs: (m, A) of the policy, at the landmarks.
+        tasks: K of them, which end where the environment terminates.
+        settings: discount, and value of the sink.
+        by_arrival: (2, K) as of :func:`read_by_arrival`.
+    """
+    ends = tasks.ends.astype(np.float64)
+    earned, remaining = rows.priced(tasks.rewards, ends, settings.discount, by_arrival=by_arrival)
+    size, n_actions = probs.shape
+    # P_π as a product: π chooses among pairs, which lead to landmarks.
+    pairs = np.repeat(np.arange(size), n_actions), np.arange(probs.size)
+    choose = csr_array((probs.ravel(), pairs), shape=(size, probs.size))
+    onward = choose @ diags_array(remaining[:, 0]) @ rows.onward
+    lost = rows.sink[:, None] * settings.sink_values(tasks.rewards)
+    right = np.asarray(choose @ ((1.0 - rows.sink)[:, None] * earned + lost))
+    return np.asarray(splu(csc_array(eye_array(size) - onward)).solve(right).T)
+
+
+def _goal_policy(
+    experience: Experience,
+    goals: str | Sequence[Goal],
+    settings: PlanSettings,
+    stay: bool | None,
+    planner: _Planner | None,
+) -> ValuePolicy | SampledPolicy:
+    """The policy of goals, as of :func:`solve`."""
+    if planner not in (None, "landmarks", "sampled"):
+        raise ConfigurationError(f"planner must be 'landmarks' or 'sampled', not {planner!r}")
+    if planner != "landmarks":
+        is_asked = planner == "sampled"
+        sampled = _sampled_policy(experience, goals, settings.discount, is_asked=is_asked)
+        if sampled is not None:
+            return sampled
+        if is_asked:
+            raise ConfigurationError(
+                "planner='sampled' is for goals that are points or observations, in at least "
+                f"{FIRST_UNITS} transitions between vectors of floats that are no names of states"
+            )
+    stays = GoalObservation.within(experience.env) is not None if stay is None else stay
+    points, rows = experience.points(), experience.rows(settings.ridge)
+    tasks = goal_tasks(goals, points, rows, experience.env, stays=stays)
+    return planned_policy(experience, tasks, settings)
 
 
 def _sampled_policy(
@@ -266,3 +326,84 @@ def check_rewards(rewards: FloatArray) -> None:
             "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
             "rewards of at least 0, such as 1 for what is wanted"
         )
+
+
+def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
+    """The regret of a policy of goals that are single states: −1 per step and 0 on arrival.
+
+    Where an episode ends elsewhere, each step that is left counts −1, so that a return is minus the
+    expected number of steps before arrival, at most the horizon; the environment's own reward is
+    not looked at. ConfigurationError: dynamics that are not known, or goals that are no states of
+    them.
+    """
+    problem = _finite_problem(env)
+    tasks = regret.goal_tasks(problem.dynamics, goal_states(policy, env))
+    tables = policy.tables(problem.observations)
+    return Regret.of(problem.dynamics, tasks, tables, horizon=horizon_of(env))
+
+
+def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
+    """The states (K,) of a finite environment that a policy's tasks are to arrive at.
+    ConfigurationError: as of :func:`goal_regret`."""
+    points = policy.regressors(as_tensor(_finite_problem(env).observations)).numpy()
+    distance, nearest = KDTree(points).query(policy.landmarks[policy.goals].numpy())
+    states = np.array(nearest, np.int64)
+    for task in np.flatnonzero((policy.goals.numpy() < 0) | (distance > policy.reach)):
+        name = policy.tasks[task]
+        if not isinstance(env.unwrapped, GridWorld):
+            raise ConfigurationError(
+                f"the task {name or 'reward'} is to arrive at no single state of the dynamics"
+            )
+        states[task] = goal_state(name, env)[1]
+    return states
+
+
+def reward_regret(
+    policy: Policy, env: gym.Env[Any, Any], reward: RewardFunction | None = None
+) -> Regret:
+    """The regret of a policy of a single component under one reward, where the dynamics are known:
+    a function that also says where the task ends, or the environment's own.
+
+    ConfigurationError: dynamics that are not known, or an environment without a reward.
+    """
+    problem = _finite_problem(env)
+    tasks = regret.reward_task(problem, reward_function(env) if reward is None else reward)
+    tables = policy.tables(problem.observations)
+    return Regret.of(problem.dynamics, tasks, tables, horizon=horizon_of(env))
+
+
+def _finite_problem(env: gym.Env[Any, Any]) -> FiniteMDP:
+    problem = finite_dynamics(env)
+    if problem is None:
+        raise ConfigurationError(
+            "the dynamics of this environment are not known, so regret cannot be computed exactly: "
+            "roll the policy out"
+        )
+    return problem
+
+
+class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment with the reward of a function, as of :func:`solve`, in place of its own, which
+    may end its episodes, too."""
+
+    def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
+        super().__init__(env)
+        self._function, self._spaces = reward, Spaces.of(env)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._seen, info = self.env.reset(**options)
+        return self._seen, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Make a step, which earns what the function says."""
+        # Copies: the environment may change its arrays, and the function what it is given.
+        begin, taken = self._read(), np.array([action])
+        self._seen, _, terminated, truncated, info = self.env.step(action)
+        returned = self._function(begin, taken, self._read())
+        rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
+        return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
+
+    def _read(self) -> NDArray[Any]:
+        row: NDArray[Any] = self._spaces.read(self._seen, "the environment")[None]
+        return row

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +21,6 @@ from rover.envs import (
     RewardFunction,
     Spaces,
     goal_state,
-    id_and_kwargs,
     resolve_goal,
     reward_function,
 )
@@ -166,25 +164,27 @@ def goal_tasks(
     Warns:
         RoverWarning: the data never arrived at some of the goals.
     """
-    buffer, finder = points.buffer, _GoalFinder(points, rows, env)
-    found = [finder.find(goal) for goal in _listed(goals, buffer, env)]
-    refused = [goal.refusal for goal in found if goal.refusal]
-    if len(refused) == len(found):
-        raise ConfigurationError(refused[0])
-    if refused:
-        warnings.warn(
-            f"{len(refused)} of {len(found)} goals were not reached in the data, and their "
-            f"policies act at random; the first: {refused[0]}",
-            RoverWarning,
-            stacklevel=3,
-        )
-    are_goals = np.stack([goal.mask for goal in found], axis=1)
+    buffer, table = points.buffer, points.buffer.observations.rows
+    index = {row.tobytes(): number for number, row in enumerate(table)} if points.exact else {}
+    found = [_find(goal, points, rows, env, index) for goal in _listed(goals, buffer, env)]
+    names, masks, passing = zip(*found, strict=True)
+    are_goals, passed = np.stack(masks, axis=1), np.stack(passing, axis=1)
     arrived = are_goals[buffer.successors]
+    missed = np.flatnonzero(~arrived.any(axis=0) & ~passed.any(axis=0))
+    if len(missed):
+        named = "" if names[missed[0]] == "goal" else f" {names[missed[0]]}"
+        refusal = f"no transition arrives at the goal{named}: collect more steps"
+        if len(missed) == len(found):
+            raise ConfigurationError(refusal)
+        warnings.warn(
+            f"{len(missed)} of {len(found)} goals were not reached in the data, and their "
+            f"policies act at random; the first: {refusal}",
+            RoverWarning,
+            stacklevel=4,
+        )
     # An end of the environment ends a task too: what came after it was another episode.
     ends = buffer.terminated[:, None] | (arrived & (not stays))
-    passing = np.stack([goal.passing for goal in found], axis=1)
-    names = tuple(goal.name for goal in found)
-    return Tasks(arrived.astype(np.float64), ends, names, are_goals, passing, stays)
+    return Tasks(arrived.astype(np.float64), ends, names, are_goals, passed, stays)
 
 
 def _listed(
@@ -205,124 +205,84 @@ def _listed(
     return goals
 
 
-class _Found(NamedTuple):
-    """A goal among the observations of a buffer.
+def _find(
+    goal: Goal,
+    points: Points,
+    rows: Rows | None,
+    env: gym.Env[Any, Any] | None,
+    index: Mapping[bytes, int],
+) -> tuple[str, BoolArray, IntArray]:
+    """Name of a goal, mask (N,) of the observations that are it, and the step (n·A,) from which on
+    rows are in it, as of :class:`Tasks`: it may lie between observations."""
+    table = points.buffer.observations.rows
+    point = PointGoal.of(goal, env, table.shape[1:])
+    if point is not None or callable(goal):
+        is_goal: Any = goal if point is None else lambda seen: point.distances(seen) <= 1.0
 
-    Attributes:
-        name: of its task.
-        mask: (N,) the observations that are it.
-        passing: (n·A,) steps from which on rows are in it, as of :class:`Tasks`.
-        refusal: the reason why it cannot be planned for; empty: it can.
-    """
+        def is_inside(at: FloatArray) -> BoolArray:
+            if points.encoder is not None:  # no observation has these features
+                return np.zeros(len(at), np.bool_)
+            return _met(is_goal, points.observations(at))
 
-    name: str
-    mask: BoolArray
-    passing: IntArray
-    refusal: str
+        return getattr(goal, "__name__", "goal"), _met(is_goal, table), _passing(is_inside, rows)
+    name, wanted = _observations(goal, table, env)
+    if points.exact:
+        keys, mask = (
+            [row.tobytes() for row in wanted.astype(table.dtype)],
+            np.zeros(len(table), bool),
+        )
+        mask[[index[key] for key in keys if key in index]] = True
+        return name, mask, np.empty(0, np.int64)
+    tree = KDTree(points.of(wanted))
+
+    def is_near(at: FloatArray) -> BoolArray:
+        return np.asarray(tree.query(at)[0] <= GOAL_RADIUS)
+
+    return name, is_near(points.rows), _passing(is_near, rows)
 
 
-class _GoalFinder:
-    """Finds goals of any form among the observations of a buffer.
+def _passing(is_goal: Callable[[FloatArray], BoolArray], rows: Rows | None) -> IntArray:
+    """The step (n·A,) from which on rows on landmarks are in a goal of points, 0: in none; (0,) of
+    states."""
+    if rows is None or rows.landmarks is None or rows.passed is None:
+        return np.empty(0, np.int64)
+    begins = np.repeat(rows.landmarks, len(rows.sink) // len(rows.landmarks), axis=0)
+    points = begins + _SHARES * (rows.ahead - begins)
+    inside = is_goal(points.reshape(-1, points.shape[2])).reshape(points.shape[:2])
+    # A pair that was never tried has not moved, and leads to the sink.
+    reached = inside.any(axis=0) & (rows.sink < 1.0)
+    n_steps = (rows.passed[1] >= 0).sum(axis=0)
+    step = np.ceil(_SHARES[inside.argmax(axis=0), 0, 0] * n_steps)
+    return np.where(reached, step, 0).astype(np.int64)
 
-    Args:
-        points: of the observations.
-        rows: that are planned on, or None.
-        env: the environment, for goals by name or cell; or None.
-    """
 
-    def __init__(self, points: Points, rows: Rows | None, env: gym.Env[Any, Any] | None) -> None:
-        self._points, self._rows, self._env = points, rows, env
-        self._table = points.buffer.observations.rows
-
-    def find(self, goal: Goal) -> _Found:
-        """A goal, with the rows that lead into it: it may lie between observations.
-
-        Raises:
-            ConfigurationError: of no known form.
-            NonFiniteError: it is not finite.
-        """
-        point = PointGoal.of(goal, self._env, self._table.shape[1:])
-        passing, near = self._passing(None), ""
-        if point is not None or callable(goal):
-            name = getattr(goal, "__name__", "goal")
-            is_goal: Any = goal if point is None else lambda seen: point.distances(seen) <= 1.0
-            mask = _met(is_goal, self._table)
-            if self._points.encoder is None:
-                passing = self._passing(lambda at: _met(is_goal, self._points.observations(at)))
-            if point is not None:
-                near = f"{point.distances(self._table).min():.3g} times its radius"
-        else:
-            name, wanted = self._observations(goal)
-            if self._points.exact:
-                found = (self._row.get(row.tobytes()) for row in wanted.astype(self._table.dtype))
-                mask = np.zeros(len(self._table), np.bool_)
-                mask[[row for row in found if row is not None]] = True
-            else:
-                # Where states do not repeat no transition arrives at a point exactly.
-                tree = KDTree(self._points.of(wanted))
-                apart = np.asarray(tree.query(self._points.rows)[0])
-                mask = apart <= GOAL_RADIUS
-                passing = self._passing(lambda at: np.asarray(tree.query(at)[0]) <= GOAL_RADIUS)
-                near = f"{apart.min():.2g} times what five steps change"
-        if mask[self._points.buffer.successors].any() or passing.any():
-            return _Found(name, mask, passing, "")
-        refusal = "no transition arrives at the goal" + (f" {name}" if name != "goal" else "")
-        if near:
-            refusal += f", and the data came as near as {near}"
-        return _Found(name, mask, passing, f"{refusal}: collect more steps")
-
-    def _passing(self, is_goal: Callable[[FloatArray], BoolArray] | None) -> IntArray:
-        """The step (n·A,) from which on rows on landmarks are in a goal of points, 0: in none;
-        (0,) of states."""
-        rows = self._rows
-        if rows is None or rows.landmarks is None or rows.passed is None:
-            return np.empty(0, np.int64)
-        if is_goal is None:
-            return np.zeros(len(rows.sink), np.int64)
-        begins = np.repeat(rows.landmarks, self._points.buffer.n_actions, axis=0)
-        points = begins + _SHARES * (rows.ahead - begins)
-        inside = is_goal(points.reshape(-1, points.shape[2])).reshape(points.shape[:2])
-        # A pair that was never tried has not moved, and leads to the sink.
-        reached = inside.any(axis=0) & (rows.sink < 1.0)
-        n_steps = (rows.passed[1] >= 0).sum(axis=0)
-        step = np.ceil(_SHARES[inside.argmax(axis=0), 0, 0] * n_steps)
-        return np.where(reached, step, 0).astype(np.int64)
-
-    def _observations(self, goal: Any) -> tuple[str, NDArray[Any]]:
-        """Name and observations (m, *shape) of a goal by its name, its cell, or observations."""
-        if isinstance(goal, str | tuple):
-            world = None if self._env is None else self._env.unwrapped
-            if self._env is None or not isinstance(world, GridWorld):
-                raise ConfigurationError(
-                    f"the goal {goal!r} is a name or a cell, and the environment is no grid world: "
-                    "give an observation, or a function of observations"
-                )
-            name, state = goal_state(goal, self._env)
-            return name, world.observations()[state : state + 1]
-        wanted, shape = self._stored(goal), self._table.shape[1:]
-        wanted = wanted[None] if wanted.shape == shape else wanted
-        if wanted.shape[1:] != shape or len(wanted) == 0:
+def _observations(
+    goal: Any, table: NDArray[Any], env: gym.Env[Any, Any] | None
+) -> tuple[str, NDArray[Any]]:
+    """Name and observations (m, *shape) of a goal by its name, its cell, or observations."""
+    if isinstance(goal, str | tuple):
+        world = None if env is None else env.unwrapped
+        if env is None or not isinstance(world, GridWorld):
             raise ConfigurationError(
-                f"a goal of shape {np.shape(goal)} is no observation of shape {shape}, and "
-                "not several"
+                f"the goal {goal!r} is a name or a cell, and the environment is no grid world: "
+                "give an observation, or a function of observations"
             )
-        if not np.isfinite(wanted).all():
-            raise NonFiniteError("a goal must be finite")
-        return (str(wanted[0]) if wanted.shape == (1,) else "goal"), wanted
-
-    def _stored(self, goal: Any) -> NDArray[Any]:
-        """A goal, or several, as observations are stored."""
-        spaces = None if self._env is None else Spaces.of(self._env)
-        if spaces is None or spaces.observation is spaces.observed:
-            return np.asarray(goal)
-        if isinstance(goal, np.ndarray) and goal.shape[-len(spaces.shape) :] == spaces.shape:
-            return goal
-        return spaces.read(goal, "a goal")
-
-    @cached_property
-    def _row(self) -> dict[bytes, int]:
-        """The row of each observation of the table, by its bytes."""
-        return {row.tobytes(): index for index, row in enumerate(self._table)}
+        name, state = goal_state(goal, env)
+        return name, world.observations()[state : state + 1]
+    shape, spaces = table.shape[1:], None if env is None else Spaces.of(env)
+    is_array = isinstance(goal, np.ndarray) and goal.shape[goal.ndim - len(shape) :] == shape
+    if spaces is None or is_array or spaces.observation is spaces.observed:
+        wanted = np.asarray(goal)
+    else:
+        wanted = spaces.read(goal, "a goal")
+    wanted = wanted[None] if wanted.shape == shape else wanted
+    if wanted.shape[1:] != shape or len(wanted) == 0:
+        raise ConfigurationError(
+            f"a goal of shape {np.shape(goal)} is no observation of shape {shape}, and not several"
+        )
+    if not np.isfinite(wanted).all():
+        raise NonFiniteError("a goal must be finite")
+    return (str(wanted[0]) if wanted.shape == (1,) else "goal"), wanted
 
 
 def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> BoolArray:
@@ -354,13 +314,18 @@ def reward_task(experience: Experience, reward: Reward) -> Tasks:
     ends = buffer.terminated
     if isinstance(reward, gym.Env):
         check_same_spaces(buffer, reward)
-        name = _name_of(reward, experience)
+        world = reward.unwrapped
+        if isinstance(world, GridWorld) and world.goal is not None and world.reward == "sparse":
+            known, _ = resolve_goal("" if reward.spec is None else reward.spec.id, world.goal)
+            name = known or ",".join(map(str, world.goal))
+        elif experience.env is not None and reward.spec and reward.spec == experience.env.spec:
+            name = OWN_REWARD
         try:
             rewards, ends = label(buffer, reward_function(reward))
         # Only an environment whose rewards follow from no table is played again; a grid world's
         # reason stands.
         except ConfigurationError:
-            if isinstance(reward.unwrapped, GridWorld) or experience.seed is None:
+            if isinstance(world, GridWorld) or experience.seed is None:
                 raise
             rewards = _replayed_rewards(buffer, reward, seed=experience.seed)
     elif callable(reward):
@@ -384,17 +349,6 @@ def reward_task(experience: Experience, reward: Reward) -> Tasks:
     return Tasks.single(rewards, ends, name)
 
 
-def _name_of(env: gym.Env[Any, Any], experience: Experience) -> str:
-    """The name of an environment's task: its goal, where arriving there is all that counts."""
-    world = env.unwrapped
-    if isinstance(world, GridWorld) and world.goal is not None and world.reward == "sparse":
-        name, _ = resolve_goal("" if env.spec is None else env.spec.id, world.goal)
-        return name or ",".join(map(str, world.goal))
-    about = {} if experience.policy is None else experience.policy.details
-    pretrained_on = about.get("env_id"), about.get("env_kwargs")
-    return OWN_REWARD if pretrained_on == id_and_kwargs(env) else "reward"
-
-
 def _with_ends(reward: Callable[..., Any]) -> RewardFunction:
     """A reward function that also says where the task ends; nowhere if the user's does not."""
 
@@ -408,16 +362,8 @@ def _with_ends(reward: Callable[..., Any]) -> RewardFunction:
 
 
 def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
-    """Reward of every transition (n,) of a run, by playing its episodes again.
-
-    Args:
-        buffer: all transitions of the run.
-        env: the environment, with its reward.
-        seed: of the run.
-
-    Raises:
-        ConfigurationError: the environment does not repeat what was recorded.
-    """
+    """Reward of every transition (n,) of a run of a seed, by playing its episodes again.
+    ConfigurationError: the environment does not repeat what was recorded."""
     rewards, table = np.empty(len(buffer)), buffer.observations.rows
     for number in range(buffer.n_episodes):
         running = RunningEpisode(env, seed=episode_seed(seed, number), number=number)

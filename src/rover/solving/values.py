@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array, diags_array, eye_array
-from scipy.sparse.linalg import splu
-from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, blocks
-from rover.envs import GivenEnv
 from rover.errors import ConfigurationError
 from rover.policies import ValuePolicy
-from rover.solving.experience import Experience, Source
-from rover.solving.tasks import Reward, Tasks, reward_task
+from rover.solving.experience import Experience
+from rover.solving.tasks import Tasks
 from rover.world.neighbours import NEIGHBOURS
 from rover.world.points import Points
 from rover.world.rows import Rows, iterate
@@ -73,7 +67,7 @@ def planned_policy(
         # Goals are what rows lead to; other tasks end with transitions.
         ends = tasks.ends[:, 0] if tasks.goals is None else None
         rows = experience.rows(settings.ridge, ends)
-        tables = _optimal_tables(rows, tasks, settings, _by_arrival(points, tasks))
+        tables = _optimal_tables(rows, tasks, settings, read_by_arrival(points, tasks))
     own = {
         "projection": points.projection,
         "sink_values": settings.sink_values(tasks.rewards),
@@ -91,49 +85,7 @@ def planned_policy(
     ).requires_grad_(False)
 
 
-def expected_values(
-    source: Source,
-    rewards: Sequence[Reward] | NDArray[Any],
-    *,
-    discount: float = PlanSettings().discount,
-    env: GivenEnv | None = None,
-) -> FloatArray:
-    """Expected discounted return (K,) of pretraining's policy under K rewards, without sampling.
-
-    From where the data's episodes began, by one factorisation of I − γ P_π for all rewards; with
-    no horizon, and the environment's own terminations.
-
-    Args:
-        source: an agent or a run folder.
-        rewards: each as of :func:`solve`; or an array (K, n).
-        discount: γ in (0, 1).
-        env: as of :func:`solve`.
-
-    Raises:
-        ConfigurationError: a source without a policy, or a constant reward.
-    """
-    settings = PlanSettings(discount)
-    settings.check()
-    experience = Experience.of(source, env)
-    if experience.policy is None:
-        raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
-    given = [reward_task(experience, one) for one in rewards]
-    ends = np.repeat(experience.buffer.terminated[:, None], len(given), axis=1)
-    table = np.concatenate([one.rewards for one in given], axis=1)
-    tasks = Tasks(table, ends, tuple(one.names[0] for one in given))
-    points, rows = experience.points(), experience.rows(0.0)
-    seen = experience.buffer.observations.rows
-    if not points.exact:
-        # The policy takes observations and not points: each landmark acts as the nearest
-        # observation.
-        assert rows.landmarks is not None
-        seen = seen[KDTree(points.rows).query(rows.landmarks)[1]]
-    probs = experience.policy.tables(seen).mean(axis=0)
-    values = _policy_values(rows, probs, tasks, settings, _by_arrival(points, tasks))
-    return np.asarray(values @ rows.start)
-
-
-def _by_arrival(points: Points, tasks: Tasks) -> BoolArray:
+def read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
     """Mask (2, K): whether the rewards, and the ends, of tasks are read where steps end, rather
     than where they begin and from the action."""
     shape = 2, len(tasks.names)
@@ -158,7 +110,7 @@ def _optimal_tables(
         rows: what actions lead to.
         tasks: K of them.
         settings: discount, and value of the sink.
-        by_arrival: (2, K) as of :func:`_by_arrival`.
+        by_arrival: (2, K) as of :func:`read_by_arrival`.
     """
     assert rows.landmarks is not None
     size = len(rows.landmarks), len(rows.sink) // len(rows.landmarks)
@@ -212,27 +164,3 @@ def _solve(
         "remaining": by_task(inside * remaining),
         "values": solved.states.T,
     }
-
-
-def _policy_values(
-    rows: Rows, probs: FloatArray, tasks: Tasks, settings: PlanSettings, by_arrival: BoolArray
-) -> FloatArray:
-    """Values (K, m) of one policy, from one factorisation of I − γ P_π for all tasks.
-
-    Args:
-        rows: what actions lead to.
-        probs: (m, A) of the policy, at the landmarks.
-        tasks: K of them, which end where the environment terminates.
-        settings: discount, and value of the sink.
-        by_arrival: (2, K) as of :func:`_by_arrival`.
-    """
-    ends = tasks.ends.astype(np.float64)
-    earned, remaining = rows.priced(tasks.rewards, ends, settings.discount, by_arrival=by_arrival)
-    size, n_actions = probs.shape
-    # P_π as a product: π chooses among pairs, which lead to landmarks.
-    pairs = np.repeat(np.arange(size), n_actions), np.arange(probs.size)
-    choose = csr_array((probs.ravel(), pairs), shape=(size, probs.size))
-    onward = choose @ diags_array(remaining[:, 0]) @ rows.onward
-    lost = rows.sink[:, None] * settings.sink_values(tasks.rewards)
-    right = np.asarray(choose @ ((1.0 - rows.sink)[:, None] * earned + lost))
-    return np.asarray(splu(csc_array(eye_array(size) - onward)).solve(right).T)
