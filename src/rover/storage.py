@@ -10,7 +10,6 @@ import json
 import math
 import os
 import secrets
-import socket
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,7 +33,7 @@ _TEMPORARY = ".rover-tmp"
 # What code raises that is given something unfitting; the first two are of this package.
 _MISFITS = (
     *(ArtefactError, ConfigurationError, safetensors.SafetensorError),
-    *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError),
+    *(OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError),
 )
 
 
@@ -63,17 +62,6 @@ def _named_errors(verb: str, path: str | os.PathLike[str]) -> Iterator[None]:
         raise StorageError(f"cannot {verb} {path}: {error.strerror or error}") from error
 
 
-def _check_is_file(path: str | os.PathLike[str]) -> None:
-    if not os.path.isfile(path):  # opening a pipe would wait for its writer
-        raise ArtefactError(f"{path} is no file; check the path")
-
-
-def _read_file(path: str | os.PathLike[str]) -> bytes:
-    _check_is_file(path)
-    with _named_errors("read", path):
-        return Path(path).read_bytes()
-
-
 def _plain(value: Any, place: str, tensors: dict[str, Any] | None = None) -> Any:
     """JSON values of nested ones; tensors and arrays move to `tensors`, by their place."""
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
@@ -91,8 +79,8 @@ def _plain(value: Any, place: str, tensors: dict[str, Any] | None = None) -> Any
             f"{place} is a {type(value).__name__}, which is not stored, or has keys that are no "
             "strings; convert it first"
         )
-    while place in tensors:  # keys may have dots
-        place += "'"
+    if place in tensors:
+        raise ArtefactError(f"two values are at {place}: give them keys without dots")
     tensors[place] = value
     return {_ARRAY if is_array else _TENSOR: place}
 
@@ -107,16 +95,9 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read the one value of a JSON file, whose numbers are finite."""
-    return _parsed(_read_file(path), str(path))
-
-
-def _parsed(text: bytes | str, name: str) -> Any:
-    def refuse(word: str) -> None:
-        raise ValueError(f"{word} is not a number of JSON")
-
-    with fitting(f"{name} is not JSON; correct it or restore it from a copy"):
-        return json.loads(text, parse_constant=refuse)
+    """Read the one value of a JSON file."""
+    with fitting(f"{path} is not JSON; correct it or restore it from a copy"):
+        return json.loads(Path(path).read_bytes())
 
 
 def append_line(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
@@ -132,8 +113,8 @@ def append_line(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None
 
 def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Read the whole lines of a file; a torn last one is passed over."""
-    whole = _read_file(path).split(b"\n")[:-1]
-    return [_parsed(line, f"{path}, line {n},") for n, line in enumerate(whole, 1)]
+    with fitting(f"{path} is not JSON in lines; correct it or restore it from a copy"):
+        return [json.loads(line) for line in Path(path).read_bytes().split(b"\n")[:-1]]
 
 
 def write_tensors(path: str | os.PathLike[str], content: Mapping[str, Any], *, kind: str) -> None:
@@ -159,7 +140,6 @@ def write_tensors(path: str | os.PathLike[str], content: Mapping[str, Any], *, k
 def read_tensors(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
     """Read a file of :func:`write_tensors`; tuples come back as lists. ArtefactError: it is
     missing, torn, of another program, another kind or a newer format."""
-    _check_is_file(path)
     with fitting(f"{path} is no file of rover, or is damaged; restore it from a copy"):
         # Opening compares the length of the file with its header, and reads no tensor.
         file: Any = safetensors.safe_open(path, "pt")
@@ -218,8 +198,8 @@ def fitting(problem: str) -> Iterator[None]:
 def run_lock(folder: str | os.PathLike[str], *, patience: float = 0.0) -> Iterator[None]:
     """Hold the folder of a run inside a `with` block: one writer at a time.
 
-    Another holder has `patience` seconds to let go of it, before a StorageError that names it. The
-    operating system takes the lock back however its holder ends.
+    Another holder has `patience` seconds to let go of it, before a StorageError. The operating
+    system takes the lock back however its holder ends.
     """
     file = Path(folder, ".lock")
     lock = filelock.FileLock(file, timeout=patience, thread_local=False)
@@ -228,13 +208,10 @@ def run_lock(folder: str | os.PathLike[str], *, patience: float = 0.0) -> Iterat
             lock.acquire()
         except filelock.Timeout:
             raise StorageError(
-                f"another process is writing to this run: {folder} is in use by "
-                f"{file.read_text(errors='replace')[:200]}; wait until it ends, stop it, or choose "
-                "another folder"
+                f"another process is writing to this run: {folder} is in use; wait until it ends, "
+                "stop it, or choose another folder"
             ) from None
     try:
-        with suppress(OSError):
-            file.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         for orphan in Path(folder).glob(f".*{_TEMPORARY}"):  # of processes that were killed
             orphan.unlink(missing_ok=True)
         yield
@@ -265,14 +242,9 @@ class RunConfig(BaseModel):
     settings: dict[str, Any]
 
 
-def read_run_config(
-    path: str | os.PathLike[str], *, kind: str | None = None, to_resume: bool = False
-) -> RunConfig:
-    """The configuration of the run in folder `path`.
-
-    ArtefactError: no run there, one of another `kind`, one of a newer version, or, where it is
-    `to_resume`, of an older one.
-    """
+def read_run_config(path: str | os.PathLike[str], *, kind: str | None = None) -> RunConfig:
+    """The configuration of the run in folder `path`. ArtefactError: no run there, one of another
+    `kind`, or one of a newer version."""
     file = Path(path, "config.json")
     if not file.exists():
         raise ArtefactError(f"{path} holds no run: it has no config.json")
@@ -284,19 +256,10 @@ def read_run_config(
         raise ArtefactError(
             f"{path} holds a run of `rover {config.kind}`; give one of `rover {kind}`"
         )
-    if to_resume and config.format < RUN_FORMAT:
-        raise ArtefactError(
-            f"{path} is a run folder of format {config.format}, and this version goes on with runs "
-            f"of format {RUN_FORMAT}: continue it with rover {config.version}, or begin another "
-            "--run-dir"
-        )
     return config
 
 
 def is_complete(folder: str | os.PathLike[str]) -> bool:
     """Tell whether the run in `folder` came to its end and left all its files."""
     file = Path(folder, "summary.json")
-    # Run folders of format 3 have a manifest from their end on.
-    return Path(folder, "manifest.json").exists() or (
-        file.exists() and bool(dict(read_json(file)).get("complete"))
-    )
+    return file.exists() and bool(dict(read_json(file)).get("complete"))

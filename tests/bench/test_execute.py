@@ -198,7 +198,7 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             _bring_to_end(stopped)
     assert not _is_finished(stopped)
-    another = pytest.raises(StorageError, match="is in use by process")
+    another = pytest.raises(StorageError, match="is in use; wait")
     with run_lock(stopped.folder), another:
         _bring_to_end(stopped)
     _bring_to_end(stopped)

@@ -37,7 +37,7 @@ MAZE = ("pretrain", "rover/Maze-v0")
         ((*MAZE, "--env", "slip=icy"), "slip is 'icy', but must be a probability"),
         ((*MAZE, "--env", "slop=0.1"), "unknown keyword 'slop': a grid world takes "),
         (("envs", "--env", "rooms=3"), "--env needs an ENV"),
-        (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),
+        (("pretrain", "maze"), "environment 'maze' cannot be made: NameNotFound"),
         # agents that are compared
         pytest.param(
             ("compare", "rover/Maze-v0", "--agents", "rnd:slow"),

@@ -167,7 +167,7 @@ def test_a_buffer_comes_back_from_its_file_to_the_bit(make, tmp_path):
 
 def test_files_that_hold_no_buffer(tmp_path):
     path, content = tmp_path / "buffer.safetensors", filled([(0, 1, 2, False, False)], [0]).state()
-    with pytest.raises(ArtefactError, match=r"buffer\.safetensors is no file; check"):
+    with pytest.raises(ArtefactError, match=r"buffer\.safetensors is no file of rover"):
         Buffer.load(path)
     for changes in ({"observations": np.zeros(())}, {"skills": np.zeros(1)}):
         write_tensors(path, {"columns": {**content, **changes}, "n_actions": 3}, kind="buffer")

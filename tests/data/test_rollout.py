@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rover.data import Buffer, Collector
 from rover.envs import GridWorld, Spaces
-from rover.errors import ConfigurationError, ReplayMismatchError
+from rover.errors import ReplayMismatchError
 
 
 class Walk(GridWorld):
@@ -89,10 +89,10 @@ def replay_often(collector: Collector) -> None:
         collector.load_state(collector.state())
 
 
-def test_a_second_episode_on_one_environment_is_noticed():
+def test_an_episode_that_another_one_interrupts_goes_on_as_if_alone():
     env = Walk()
-    first, _ = collect(env, 1)
-    second, _ = collect(env, 1)
-    second.step(0)
-    with pytest.raises(ConfigurationError, match="give each an environment object of its own"):
-        first.step(0)
+    (first, _), (alone, _) = collect(env, 7), collect(Walk(), 7)
+    collect(env, 4, seed=8)
+    for action in [0, 1] * 10:
+        assert first.step(action) == alone.step(action)
+        assert first.observation == alone.observation

@@ -1,13 +1,11 @@
 """Ids in Gymnasium's registry, and the id and keywords that make an environment again."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from rover.envs import GridWorld, id_and_kwargs, make_env
-from rover.errors import ConfigurationError
 
 MAP = "S..\n.#.\n..G"
 
@@ -33,11 +31,3 @@ def test_what_cannot_be_made_again_has_no_keywords():
     assert id_and_kwargs(GridWorld("two_rooms")) is None
     strange = make_env("FrozenLake-v1", {"desc": np.array([["S", "G"]])})
     assert id_and_kwargs(strange) is None
-
-
-@pytest.mark.filterwarnings("ignore:.*human.*rendering")
-@pytest.mark.parametrize("env_id", ["rover/TwoRooms-v0", "CartPole-v1"])
-def test_a_window_that_cannot_be_opened_is_an_error_at_once(env_id, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
-    with pytest.raises(ConfigurationError, match=r"cannot .*human.*pygame is not installed, run"):
-        make_env(env_id, {"render_mode": "human"})

@@ -115,53 +115,27 @@ def test_observations_are_stored_and_described(space, shape, dtype):
             assert np.array_equal(row, its) == data_equivalence(element, other, exact=True)
 
 
-class Mission(spaces.Space[str]):
-    """Text of MiniGrid's kind: it does not say that it cannot be flattened, it raises."""
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        return "go"
-
-    def __repr__(self) -> str:  # in the name of a test, which no address may be
-        return "Mission()"
-
-
-LARGE = spaces.Dict({f"{k}": spaces.Sequence(spaces.Box(0, 1, (k + 1,))) for k in range(600)})
-
-
-@pytest.mark.parametrize(
-    ("observations", "actions", "words"),
-    [
-        (TWO, spaces.Discrete(10**9), "choose among at most 65536 actions"),
-        (spaces.Box(-1, 1, (0,)), TWO, r"Box.*\(0,\).* not supported"),
-        (object(), TWO, r"give one of gymnasium\.spaces"),
-        (TWO, spaces.Box(0, 2, (6, 6)), "of up to 32 bounded numbers"),
-        (LARGE, TWO, r"^.{150,400}$"),
-    ],
-)
-def test_spaces_that_no_line_makes_usable_are_named(observations, actions, words):
-    with pytest.raises(UnsupportedSpaceError, match=words):
-        Spaces.of(Walk(observations, actions))
+STACK = spaces.Box(0, 255, (84, 84, 24), np.uint8)
 
 
 @pytest.mark.parametrize(
     ("observations", "actions"),
     [
-        (spaces.Dict({"way": spaces.Discrete(4), "image": RGB, "mission": Mission()}), TWO),
-        (spaces.Dict({"mission": spaces.Sequence(TWO), "place": NUMBERS}), TWO),
-        (spaces.Dict({"left": RGB, "right": RGB}), TWO),
-        (spaces.Text(5), TWO),
+        (TWO, spaces.Discrete(10**9)),
+        (TWO, spaces.Box(0, 2, (6, 6))),
         (TWO, spaces.Box(-np.inf, np.inf, (2,))),
+        (spaces.Box(-1, 1, (0,)), TWO),
+        (spaces.Text(5), TWO),
+        (STACK, TWO),
+        (spaces.Dict({"image": STACK, "goal": NUMBERS}), TWO),
+        (spaces.Dict({"seen": RGB, "where": spaces.Tuple((NUMBERS,))}), TWO),
+        (spaces.Dict({"seen": GREY, "mission": spaces.Sequence(TWO)}), TWO),
     ],
     ids=str,
 )
-def test_the_line_that_a_refusal_gives_works(observations, actions):
-    env = Walk(observations, actions)
-    with pytest.raises(UnsupportedSpaceError) as caught:
-        rover.check_env(env)
-    line = str(caught.value).rpartition(" with ")[2]
-    wrapped = eval(line, {"env": env, "gymnasium": gym})
-    rover.check_env(wrapped, n_steps=200)
-    rover.Rover(wrapped, seed=0)
+def test_spaces_without_a_form_are_refused(observations, actions):
+    with pytest.raises(UnsupportedSpaceError, match=r"space .* is not supported: wrap the env"):
+        Spaces.of(Walk(observations, actions))
 
 
 @pytest.mark.parametrize("colours_first", [False, True])
@@ -171,22 +145,6 @@ def test_frames_of_a_stack_become_channels_in_their_order(colours_first):
     image = StoredForm.of(spaces.Box(0, 255, stack.shape, np.uint8)).rows(stack[None])[0]
     for number, frame in enumerate(frames):
         np.testing.assert_array_equal(image[..., 3 * number : 3 * number + 3], frame)
-
-
-@pytest.mark.parametrize("shape", [(64, 48, 52, 3), (84, 84, 24), (32, 32, 9)])
-def test_images_of_too_many_channels_are_no_vectors(shape):
-    stack = spaces.Box(0, 255, shape, np.uint8)
-    with pytest.raises(UnsupportedSpaceError, match="stack fewer frames"):
-        StoredForm.of(stack)
-    with pytest.raises(UnsupportedSpaceError, match="take one of its parts"):
-        StoredForm.of(spaces.Dict({"image": stack, "goal": NUMBERS}))
-
-
-@pytest.mark.parametrize("image", [GREY, RGB, spaces.Box(0, 1, (3, 9, 12))], ids=str)
-def test_an_image_beside_numbers_is_no_vector(image):
-    words = r"take one of its parts with .*seen\['seen'\]"
-    with pytest.raises(UnsupportedSpaceError, match=words):
-        StoredForm.of(spaces.Dict({"seen": image, "where": spaces.Tuple((NUMBERS,))}))
 
 
 @pytest.mark.filterwarnings("ignore")

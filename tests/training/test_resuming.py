@@ -54,7 +54,7 @@ def test_a_finished_run_is_complete_and_its_buffer_is_read_from_folder_or_file(c
     for path, words in (
         (copy_of_finished, r"has no buffer.safetensors yet: .* finish it"),
         (copy_of_finished.parent, "holds no run: it has no config.json"),
-        (copy_of_finished / "nowhere", "is no file; check the path"),
+        (copy_of_finished / "nowhere", "is no file of rover"),
     ):
         with pytest.raises(ArtefactError, match=words):
             load_run_buffer(path)
@@ -136,7 +136,7 @@ def test_a_checkpoint_that_is_torn_or_lost_is_refused_and_nothing_is_written(sto
 
 def test_a_run_has_one_writer(stopped):
     first, second = Rover.resume(stopped), Rover.resume(stopped)
-    with pytest.raises(StorageError, match="is in use by process"):
+    with pytest.raises(StorageError, match="is in use; wait"):
         first.learn(50, callback=lambda record: second.learn(25))
 
 

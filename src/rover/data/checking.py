@@ -20,11 +20,6 @@ from rover.errors import ConfigurationError, RoverWarning, abridge
 def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
     """Check that a buffer holds transitions of an environment's observations and actions; else
     ConfigurationError."""
-    if not isinstance(buffer, Buffer):
-        raise ConfigurationError(
-            f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
-            "load or rover.training.run_folder.load_run_buffer returns"
-        )
     # Equal shapes and dtypes are all that can be told; which observations they are cannot.
     own, table = Spaces.of(env), buffer.observations
     fits = (table.shape, table.dtype, buffer.n_actions) == (own.shape, own.dtype, own.n_actions)

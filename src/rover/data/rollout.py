@@ -22,7 +22,6 @@ from rover.data.buffer import Buffer
 from rover.envs import Spaces
 from rover.errors import (
     BY_ENVIRONMENT,
-    ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
     shorten,
@@ -37,12 +36,6 @@ def episode_seed(seed: int, episode: int) -> int:
 def as_reward(reward: Any, where: object) -> float:
     """A reward that an environment returned, as a finite number; arrays of one number are one.
     NonFiniteError: it is NaN, infinite, or no single number."""
-    if (n := np.size(reward)) > 1:
-        raise NonFiniteError(
-            f"{where}: the environment gave a vector of {n} rewards, one for each objective; make "
-            "one number of it with gymnasium.wrappers.TransformReward(env, lambda r: float(r @ "
-            "WEIGHTS)), with a weight for each"
-        )
     try:
         value = float(np.asarray(reward).item())
     except (TypeError, ValueError, OverflowError):
@@ -56,63 +49,38 @@ def as_reward(reward: Any, where: object) -> float:
     return value
 
 
-_OLD_INTERFACE = (
-    "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
-    "shimmy.GymV21CompatibilityV0"
-)
-
-
-def _parts(returned: Any, method: str, form: str) -> tuple[Any, ...]:
-    """The parts of what an environment returned, as many as `form` names, or an error."""
-    if not (isinstance(returned, tuple) and len(returned) == form.count(",") + 1):
-        raise ConfigurationError(
-            f"the environment's {method} did not return {form}: {_OLD_INTERFACE}"
-        )
-    return returned
-
-
 class RunningEpisode:
-    """One episode of an environment, which is reset, and which nothing else steps meanwhile.
+    """One episode of an environment, which is reset.
 
     Only the observations are read; the environment may change the actions that it is given.
     `number` is the episode's, for messages.
 
     Attributes:
+        latest: the episode that has reset each environment last, by `key`.
         observation: the first one, as it is stored (:class:`rover.envs.Spaces`).
         n_steps: taken so far.
 
     Raises:
-        ConfigurationError: the environment does not follow Gymnasium's interface, or its first
-            observation is not of its space.
+        ConfigurationError: the first observation is not of its space.
         NonFiniteError: NaN or infinity in that observation.
     """
 
-    # By environment, so that an episode knows that a later one of the same environment ended it.
-    _latest: ClassVar[WeakValueDictionary[int, RunningEpisode]] = WeakValueDictionary()
+    # By environment, so that an episode knows that a later one has reset it.
+    latest: ClassVar[WeakValueDictionary[int, RunningEpisode]] = WeakValueDictionary()
 
     def __init__(
         self, env: gym.Env[Any, Any], *, seed: int, number: int = 0, spaces: Spaces | None = None
     ) -> None:
         self._env, self._number, self.n_steps = env, number, 0
         self._spaces = spaces or Spaces.of(env)
-        self._key = id(env.unwrapped)
-        self._latest[self._key] = self
+        self.key = id(env.unwrapped)
+        self.latest[self.key] = self
         try:
-            returned: Any = env.reset(seed=seed)
+            first, _ = env.reset(seed=seed)
         except Exception as error:
-            if isinstance(error, TypeError) and "seed" in str(error):
-                raise ConfigurationError(
-                    f"the environment's reset takes no seed: {_OLD_INTERFACE}"
-                ) from error
             error.add_note(f"{BY_ENVIRONMENT} in the reset of episode {number}, seed {seed}")
             raise
-        first, _ = _parts(returned, "reset", "(observation, info)")
         self.observation = self._spaces.read(first, self)
-
-    @property
-    def is_latest(self) -> bool:
-        """True until another episode of the same environment begins."""
-        return self._latest.get(self._key) is self
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
@@ -122,28 +90,19 @@ class RunningEpisode:
         """Take an action, by its number where they are not Discrete: observation, reward as it was
         returned, terminated, truncated.
 
-        ConfigurationError: another episode of the same environment has begun, or the observation is
-        not of its space. NonFiniteError: NaN or infinity in it.
+        ConfigurationError: the observation is not of its space. NonFiniteError: NaN or infinity in
+        it.
         """
-        # Two agents on one environment would interleave their episodes without any error.
-        if self._latest.get(self._key) is not self:
-            raise ConfigurationError(
-                "another agent or evaluation has reset this environment in the middle of an "
-                "episode: give each an environment object of its own"
-            )
         taken = self._spaces.taken(action)
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         try:
-            returned = self._env.step(taken)
+            observation, reward, terminated, truncated, _ = self._env.step(taken)
         except Exception as error:
             error.add_note(
                 f"{BY_ENVIRONMENT} in step {self.n_steps + 1} of episode {self._number}, whose "
                 f"action was {shorten(self._spaces.taken(action))}"
             )
             raise
-        observation, reward, terminated, truncated, _ = _parts(
-            returned, "step", "(observation, reward, terminated, truncated, info)"
-        )
         self.n_steps += 1
         row = self._spaces.read(observation, self)
         return row, reward, bool(terminated), bool(truncated)
@@ -166,10 +125,10 @@ class _Arrival:
     def note(self, reward: Any, terminated: bool) -> None:
         """Take note of a step; a reward that is no single finite number is skipped."""
         self.n_steps += 1
-        is_number = isinstance(reward, bool | int | float | np.number | np.ndarray)
-        if not is_number or np.size(reward) != 1 or np.asarray(reward).dtype.kind not in "biuf":
+        try:
+            value = float(np.asarray(reward).item())
+        except (TypeError, ValueError, OverflowError):
             return
-        value = float(np.asarray(reward).item())
         if self.n_steps == 1 and math.isfinite(value):
             self.usual = value
         if self.usual is None:
@@ -203,8 +162,6 @@ class Collector:
         observation: index of the observation that the agent stands on.
         episode: number of the episode in progress, from 0.
         arrival: first arrival at a reward, for reports.
-        is_lent: whether others may reset the environment until the next step, before which the
-            unfinished episode is played again if they did.
     """
 
     def __init__(
@@ -215,7 +172,6 @@ class Collector:
         self.episode = self.observation = -1
         self.arrival = _Arrival()
         self._running: RunningEpisode
-        self.is_lent = False
 
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
@@ -227,11 +183,9 @@ class Collector:
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over, which is
-        returned."""
-        if self.is_lent:
-            self.is_lent = False
-            if not self._running.is_latest:
-                self._replay()
+        returned. An episode that an evaluation in the same environment interrupted is replayed."""
+        if RunningEpisode.latest.get(self._running.key) is not self._running:
+            self._replay()
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)
         kept_reward = None

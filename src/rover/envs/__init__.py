@@ -1,15 +1,8 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
-from rover.envs.discrete_actions import DiscreteActions, action_set
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
-from rover.envs.finite_mdp import (
-    RewardFunction,
-    finite_dynamics,
-    map_arrays,
-    reward_function,
-)
-from rover.envs.goals import GoalObservation
-from rover.envs.gridworld import GridWorld
+from rover.envs.finite_mdp import RewardFunction, finite_dynamics, map_arrays, reward_function
+from rover.envs.gridworld import OBSERVATIONS, GridWorld
 from rover.envs.random_rooms import RandomRooms
 from rover.envs.registration import (
     ENVIRONMENTS,
@@ -24,8 +17,8 @@ from rover.envs.registration import (
     make_env,
     resolve_goal,
 )
-from rover.envs.spaces import Spaces, StoredObservations
-from rover.envs.views import OBSERVATIONS
+from rover.envs.spaces import Spaces, action_set
+from rover.envs.wrappers import DiscreteActions, GoalObservation, StoredObservations
 
 __all__ = [
     "ENVIRONMENTS",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import operator
 import reprlib
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -16,12 +18,15 @@ from numpy.typing import NDArray
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import (
     ACTION_MOVES,
+    AGENT_COLOUR,
+    FLOOR_COLOUR,
     LARGEST_NUMBER,
     LAYOUT_FAMILIES,
+    WALL_COLOUR,
     Layout,
+    draw_map,
     make_layout,
 )
-from rover.envs.views import OBSERVATIONS, render_rgb
 from rover.errors import ConfigurationError, choose, whole_number
 
 _DEFAULT_HORIZON = 100
@@ -29,6 +34,67 @@ DEFAULT_DISCOUNT = 0.99
 _REWARDS = ("sparse", "dense")
 _RENDER_MODES = ("rgb_array",)
 _N_ACTIONS = len(ACTION_MOVES)
+_PIXELS_SIDE = 84
+_MAX_ONE_HOT = 10_000
+
+
+class _ObservationMap(NamedTuple):
+    """From the states of a layout to observations: their space, and a fresh array for a state."""
+
+    space: gym.Space[Any]
+    encode: Callable[[int], Any]
+
+
+def _numbers(layout: Layout) -> _ObservationMap:
+    """The state's number in [0, S): a ``Discrete`` space."""
+    return _ObservationMap(gym.spaces.Discrete(layout.n_states), int)
+
+
+def _one_hot(layout: Layout) -> _ObservationMap:
+    """A float32 vector of length S with a one at the state."""
+    n_states = layout.n_states
+    if n_states > _MAX_ONE_HOT:
+        raise ConfigurationError(
+            f"the map has {n_states} states, too many for one-hot observations ({_MAX_ONE_HOT} at "
+            "most); use observation='state', or a smaller map"
+        )
+    space = gym.spaces.Box(0.0, 1.0, (n_states,), np.float32)
+    return _ObservationMap(space, lambda state: np.eye(1, n_states, state, dtype=np.float32)[0])
+
+
+def _pixels(layout: Layout) -> _ObservationMap:
+    """An 84×84 RGB image, uint8: the map centred on wall colour, 84 // max(height, width) pixels to
+    a cell's side, the agent as a red square."""
+    height, width = layout.free.shape
+    cell = _PIXELS_SIDE // max(height, width)
+    if cell == 0:
+        raise ConfigurationError(
+            f"the map has {height} rows and {width} columns, too many for pixel "
+            f"observations of {_PIXELS_SIDE}×{_PIXELS_SIDE}; use observation='state' or "
+            f"'onehot', or a map of at most {_PIXELS_SIDE} cells a side"
+        )
+    shape = (_PIXELS_SIDE, _PIXELS_SIDE, 3)
+    # Centred, so that maps of any shape fill the same 84 × 84 pixels.
+    top = (_PIXELS_SIDE - cell * height) // 2
+    left = (_PIXELS_SIDE - cell * width) // 2
+    background = np.full(shape, WALL_COLOUR, np.uint8)
+    floor = background[top:, left:][: cell * height, : cell * width]
+    floor[np.kron(layout.free, np.ones((cell, cell), np.bool_))] = FLOOR_COLOUR
+    corners = (layout.cells * cell + (left, top)).tolist()
+
+    def image(state: int) -> NDArray[np.uint8]:
+        # The background is copied, not drawn: a step costs what copying an image does.
+        drawn, (x, y) = background.copy(), corners[state]
+        drawn[y : y + cell, x : x + cell] = AGENT_COLOUR
+        return drawn
+
+    return _ObservationMap(gym.spaces.Box(0, 255, shape, np.uint8), image)
+
+
+OBSERVATIONS: Mapping[str, Callable[[Layout], _ObservationMap]] = MappingProxyType(
+    {"state": _numbers, "onehot": _one_hot, "pixels": _pixels}
+)
+"""Makes the observation map of a layout, by kind."""
 
 
 class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
@@ -208,7 +274,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         mode."""
         if self.render_mode is None:
             return None
-        return render_rgb(self.layout, self.state, goal_state=self.goal_state)
+        return draw_map(self.layout, self.state, self.goal_state)
 
 
 def _state_of(layout: Layout, cell: Any, role: str, words: str) -> int:

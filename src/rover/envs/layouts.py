@@ -26,11 +26,18 @@ _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
 
 LARGEST_NUMBER = 10**6
 """No setting of an environment is larger."""
-_MAX_CELLS = 1_000_000  # 1,000 × 1,000, which take about two seconds and 300 MB
 
 ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)
 """(A, 2) as (dx, dy): up, down, left, right."""
 ACTION_MOVES.flags.writeable = False
+
+WALL_COLOUR = (64, 64, 70)
+FLOOR_COLOUR = (238, 236, 230)
+AGENT_COLOUR = (224, 26, 34)
+# Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
+_GOAL_COLOUR = (0, 158, 115)
+_IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
+_SMALLEST_CELL, _LARGEST_CELL = 5, 48
 
 _FOLDER = Path(__file__).parent / "layouts"  # maps of the paper's section 4
 
@@ -102,12 +109,10 @@ class Layout:
 def _parse_layout(text: str) -> Layout:
     """Read a map, whose rows are parted by any white space.
 
-    ConfigurationError, which names the cell as (x, y): the map is ragged or larger than 1,000,000
-    cells, has an unknown character, not exactly one start, several goal marks, or free cells that
-    cannot be reached from the start.
+    ConfigurationError, which names the cell as (x, y): the map is ragged, has an unknown character,
+    not exactly one start, several goal marks, or free cells that cannot be reached from the start.
     """
     lines = text.split() or [""]
-    _check_size(len(lines), max(map(len, lines)))
     _check_characters(lines)
     characters = np.array([list(line) for line in lines], np.str_)  # (height, width) of a letter
     start, free = _only_mark(characters, START), characters != WALL
@@ -126,15 +131,6 @@ def _parse_layout(text: str) -> Layout:
             f"{len(cut_off)}; open a way to it or make it a wall ('{WALL}')"
         )
     return layout
-
-
-def _check_size(rows: int, columns: int) -> None:
-    """Raise where there are more cells than a map may have."""
-    if rows * columns > _MAX_CELLS:
-        raise ConfigurationError(
-            f"the map has {rows} rows and {columns} columns, but a map can have {_MAX_CELLS:,} "
-            "cells: make it smaller"
-        )
 
 
 def _check_characters(lines: list[str]) -> None:
@@ -170,7 +166,6 @@ def _two_rooms(room_size: int = 7) -> Layout:
 
     2 room_size² + 1 states, 99 by default (paper, section 4).
     """
-    _check_size(room_size, 2 * room_size + 1)  # before the text is made, which may fill the memory
     room = FREE * room_size
     door = min(2, room_size - 1)
     rows = [room + (FREE if y == door else WALL) + room for y in range(room_size)]
@@ -184,10 +179,11 @@ def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
     one-cell connector at x = (room_size + 1) r + room_size // 2, y = 1. 22 rooms − 1 states at the
     default room size; 109 by default (paper, section 4).
     """
-    width = (room_size + 1) * rooms - 1
-    _check_size(room_size + 2, width)
     # the row between corridor and rooms
-    lines = [START + FREE * (width - 1), WALL.join([_wall_with_a_door(room_size)] * rooms)]
+    lines = [
+        START + FREE * ((room_size + 1) * rooms - 2),
+        WALL.join([_wall_with_a_door(room_size)] * rooms),
+    ]
     lines += [WALL.join([FREE * room_size] * rooms)] * room_size
     return _parse_layout("\n".join(lines))
 
@@ -197,7 +193,6 @@ def _four_rooms(room_size: int = 5) -> Layout:
 
     4 room_size² + 4 states; 104 by default.
     """
-    _check_size(2 * room_size + 1, 2 * room_size + 1)
     wall = _wall_with_a_door(room_size)
     half = [FREE * room_size + between + FREE * room_size for between in wall]
     lines = [*half, wall + WALL + wall, *half]
@@ -283,3 +278,16 @@ def make_layout(source: Any, **options: int) -> Layout:
             f"name ({', '.join(LAYOUT_FAMILIES)}), nor a text file that can be read: {error}"
         ) from error
     return _parse_layout(text)
+
+
+def draw_map(layout: Layout, state: int, goal_state: int | None = None) -> NDArray[np.uint8]:
+    """Draw the map, the agent in red and the goal in green, (rows, columns, 3) uint8 with 5 to 48
+    pixels a cell."""
+    image = np.where(layout.free[..., None], FLOOR_COLOUR, WALL_COLOUR).astype(np.uint8)
+    for drawn, colour in ((goal_state, _GOAL_COLOUR), (state, AGENT_COLOUR)):
+        if drawn is not None:
+            x, y = layout.cells[drawn]
+            image[y, x] = colour
+    # A whole number of pixels for each cell, so that edges are sharp.
+    side = min(max(_IMAGE_SIDE // max(layout.free.shape), _SMALLEST_CELL), _LARGEST_CELL)
+    return image.repeat(side, axis=0).repeat(side, axis=1)

@@ -16,9 +16,9 @@ from rover.envs.layouts import (
     START,
     WALL,
     Layout,
+    draw_map,
     make_layout,
 )
-from rover.envs.views import render_rgb
 from rover.errors import ConfigurationError, choose, whole_number
 
 _OBSERVATIONS = ("map", "view")
@@ -173,7 +173,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         if self.render_mode is None:
             return None
         context = int(self.context_of[self._state])
-        return render_rgb(self.layouts[context], self._state - self._first[context])
+        return draw_map(self.layouts[context], self._state - self._first[context])
 
 
 def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Layout:

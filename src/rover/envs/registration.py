@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
-from gymnasium.error import UnregisteredEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, TimeLimit
 
 from rover.envs.gridworld import GridWorld
@@ -147,16 +146,10 @@ class Environment(NamedTuple):
     env_kwargs: Mapping[str, Any] = MappingProxyType({})
 
     def another(self) -> gym.Env[Any, Any] | None:
-        """Another instance, or None. ConfigurationError: it cannot be made, or is the same one."""
+        """Another instance, or None. ConfigurationError: it is the same one."""
         if self.make is None:
             return None
-        try:
-            other = self.make()
-        except Exception as error:  # a port that is in use, or whatever else it may raise
-            raise ConfigurationError(
-                f"a second instance of the environment, to evaluate in, cannot be made ({error}): "
-                "give an instance in place of an id or a function, which is evaluated in itself"
-            ) from error
+        other = self.make()
         if other.unwrapped is self.env.unwrapped:
             raise ConfigurationError(
                 "the function that makes the environment returned the same instance twice: make a "
@@ -222,8 +215,7 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
     """Make a registered environment; an id ``"module:Name-v0"`` imports the module that registers
     it first.
 
-    ConfigurationError: no such id (the message names the nearest one), the environment refuses its
-    keyword arguments, or there is no window for ``render_mode="human"``.
+    ConfigurationError: no such id, or the environment refuses its keyword arguments.
     """
     kwargs = dict(env_kwargs or {})
     # Whatever a constructor raises becomes one line that names the environment and its keywords.
@@ -232,14 +224,10 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
         env = gym.make(env_id, **kwargs)
         for wrapper in wrappers:
             env = _wrapper_class(wrapper.entry_point)(env, **(wrapper.kwargs or {}))
-        if kwargs.get("render_mode") == "human":
-            env.reset()  # where a window cannot be opened, this says so
         return env
     except RoverError:
         raise
     except Exception as error:  # whatever a constructor may raise; the cause stays attached
-        if isinstance(error, UnregisteredEnv) or str(error).startswith("Malformed environment ID"):
-            raise ConfigurationError(_unknown(env_id)) from error
         options = f" with {kwargs}" if kwargs else ""
         raise ConfigurationError(
             f"environment {shorten(env_id)} cannot be made{options}: "
@@ -297,17 +285,6 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
         return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None
-
-
-def _unknown(env_id: str) -> str:
-    """The message for an id that is not registered."""
-    # Case and namespace are what is misspelt most: "multirooms-v0" for "rover/MultiRooms-v0".
-    ids = {name.lower().rpartition("/")[2]: name for name in registry}
-    ids |= {name.lower(): name for name in registry}
-    hint = "`rover envs` lists rover's own; to use another package's, import it: 'module:Name-v0'"
-    if close := nearest(env_id.rpartition(":")[2].lower(), ids):
-        hint = f"did you mean {ids[close]!r}?"
-    return f"unknown environment {shorten(env_id)}; {hint}"
 
 
 _ENTRY_POINTS = {

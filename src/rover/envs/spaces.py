@@ -23,7 +23,6 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
-from rover.envs.discrete_actions import MAX_ACTIONS, MOST_NUMBERS, action_set, element
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
 
 _DTYPES = ("uint8", "int64", "float32", "float64")
@@ -44,12 +43,11 @@ _SIDE_OF_IMAGES = 32
 _LARGEST_FLOAT = 1e6
 """Bounds beyond which a number has none: environments write the largest float for infinity."""
 
-_OBSERVATION = "gymnasium.wrappers.TransformObservation"
-_ACTION = "gymnasium.wrappers.TransformAction"
-
-
-class _Misfit(Exception):
-    """An observation is not of its space."""
+_MAX_ACTIONS = 2**16
+_MOST_NUMBERS = 32  # of a continuous action for which a finite set stands
+_STRENGTHS = 5  # of a single number
+_LARGEST_SET, _PER_NUMBER = 32, 3  # elements of a set, or so many for each number and one
+_MOST_COUNTED = 8  # numbers up to which all corners are counted
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ class Spaces:
         Raises:
             ConfigurationError: no environment, its class, or many at once.
             UnsupportedSpaceError: observations without a form above, or actions without a set of
-                at most 65,536; the message has the line that wraps the environment, where there is
-                one.
+                at most 65,536.
         """
         is_env = hasattr(env, "action_space") and hasattr(env, "observation_space")
         if inspect.isclass(env) or not is_env or isinstance(getattr(env, "num_envs", None), int):
@@ -97,10 +94,14 @@ class Spaces:
         stored = form.space
         if actions is not None:
             n_actions = len(actions)
-        elif isinstance(acted, spaces.Discrete) and acted.n <= MAX_ACTIONS:
+        elif isinstance(acted, spaces.Discrete) and acted.n <= _MAX_ACTIONS:
             n_actions = int(acted.n)
         else:
-            raise _unsupported("action", acted, _line_for_actions(acted))
+            raise UnsupportedSpaceError(
+                f"action space {abridge(acted)} is not supported: wrap the environment to take at "
+                f"most {_MAX_ACTIONS} actions, or up to {_MOST_NUMBERS} bounded numbers "
+                "(gymnasium.wrappers.TransformAction)"
+            )
         dtype = np.dtype(np.int64 if isinstance(stored, spaces.Discrete) else stored.dtype)
         return cls(observed, acted, stored, form, stored.shape or (), dtype, actions, n_actions)
 
@@ -122,7 +123,7 @@ class Spaces:
         """
         try:
             fitting = _fitting(observation, self.observed)
-        except _Misfit:
+        except ValueError:
             kind = type(observation).__name__
             if isinstance(observation, np.ndarray):
                 kind = f"{observation.dtype} of shape {observation.shape}"
@@ -148,26 +149,6 @@ class Spaces:
             dtype = self.acted.dtype
             return number if dtype is None else dtype.type(number)
         return element(self.actions, number)
-
-
-class StoredObservations(
-    gym.ObservationWrapper[NDArray[Any], Any, Any], gym.utils.RecordConstructorArgs
-):
-    """An environment whose observations are returned as ROVER stores them.
-
-    Agents and policies of ROVER take observations as they are; this is for others that have to see
-    what a policy of ROVER sees, such as Stable-Baselines3. The errors are `Spaces.of`'s.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self)
-        gym.ObservationWrapper.__init__(self, env)
-        self._spaces = Spaces.of(env)
-        self.observation_space: gym.Space[Any] = self._spaces.observation
-
-    def observation(self, observation: Any) -> NDArray[Any]:
-        """The observation as it is stored."""
-        return self._spaces.read(observation, "the environment")
 
 
 class StoredForm(NamedTuple):
@@ -200,7 +181,11 @@ class StoredForm(NamedTuple):
             return cls(space, pixels, partial(_as_images, image))
         leaves = list(_leaves(space))
         if not leaves or not all(map(_is_vector, leaves)):
-            raise _unsupported("observation", space, _line_for_observations(space))
+            raise UnsupportedSpaceError(
+                f"observation space {abridge(space)} is not supported: wrap the environment to "
+                f"return numbers alone, or one image of at most {_MOST_CHANNELS} channels "
+                "(gymnasium.wrappers.TransformObservation)"
+            )
         flat = spaces.flatten_space(space)
         assert isinstance(flat, spaces.Box)
         dtype = _stored_dtype(np.dtype(flat.dtype))
@@ -301,16 +286,13 @@ def _fitting(observation: Any, space: gym.Space[Any]) -> Any:
     """
     if isinstance(space, spaces.Dict):
         if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
-            raise _Misfit
+            raise ValueError
         return {name: _fitting(observation[name], part) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         if not isinstance(observation, Sequence) or len(observation) != len(space.spaces):
-            raise _Misfit
+            raise ValueError
         return tuple(map(_fitting, observation, space.spaces))
-    try:
-        returned = row = np.array(observation)  # a copy: some environments write into one array
-    except ValueError:  # lists of unequal lengths
-        raise _Misfit from None
+    returned = row = np.array(observation)  # a copy: some environments write into one array
     dtype = np.dtype(np.int64) if space.dtype is None else np.dtype(space.dtype)
     if row.dtype.kind in "biuf":
         with np.errstate(all="ignore"):  # an infinity is named by whoever reads it
@@ -322,7 +304,7 @@ def _fitting(observation: Any, space: gym.Space[Any]) -> Any:
     if fits and isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         fits = bool(space.contains(row))
     if not fits:
-        raise _Misfit
+        raise ValueError
     return row
 
 
@@ -368,50 +350,6 @@ def _as_images(image: _Image, batch: Any) -> NDArray[Any]:
     return np.round(255.0 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
 
 
-def _unsupported(name: str, space: Any, advice: str) -> UnsupportedSpaceError:
-    if not isinstance(space, gym.Space):
-        advice = "give one of gymnasium.spaces"
-    return UnsupportedSpaceError(f"{name} space {abridge(space)} is not supported: {advice}")
-
-
-def _line_for_actions(space: gym.Space[Any]) -> str:
-    """Advice on a space of actions that is not supported, with the line to paste."""
-    if isinstance(space, spaces.Box) and space.low.size <= MOST_NUMBERS and not space.is_bounded():
-        return (
-            "give its numbers bounds, your own in the place of -1 and 1, with "
-            f"{_ACTION}(env, lambda a: a, gymnasium.spaces.Box(-1, 1, {space.shape}))"
-        )
-    return (
-        f"choose among at most {MAX_ACTIONS} actions, or of up to {MOST_NUMBERS} bounded numbers, "
-        f"with {_ACTION}(env, lambda a: CHOICES[a], gymnasium.spaces.Discrete(len(CHOICES))), "
-        "where CHOICES is a list of them"
-    )
-
-
-def _line_for_observations(space: gym.Space[Any]) -> str:
-    """Advice on a space of observations that is not supported, with the line to paste."""
-    # A dictionary with text or several images in it has often a part that is all one needs.
-    parts = space.spaces if isinstance(space, spaces.Dict) else {}
-    usable = [key for key, part in parts.items() if isinstance(part, spaces.Box | spaces.Discrete)]
-    if usable:
-        key = "image" if "image" in usable else usable[0]
-        return (
-            f"take one of its parts with {_OBSERVATION}(env, lambda seen: seen[{key!r}], "
-            f"env.observation_space[{key!r}])"
-        )
-    if isinstance(space, spaces.Box) and _has_many_channels(space):
-        return (
-            f"images have up to {_MOST_CHANNELS} channels, which are at most a quarter of a side: "
-            "stack fewer frames, or make them grey with gymnasium.wrappers.GrayscaleObservation"
-        )
-    if isinstance(space, spaces.Text):
-        return "make numbers of it with gymnasium.wrappers.FlattenObservation(env)"
-    return (
-        f"make a vector of its numbers with {_OBSERVATION}(env, FUNCTION, "
-        "gymnasium.spaces.Box(LOW, HIGH, (SIZE,)))"
-    )
-
-
 def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
     """Description in JSON of a space's stored form, for :func:`_described_space`."""
     match space:
@@ -451,3 +389,67 @@ def _described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
             if np.dtype(dtype).kind in "biuf":
                 return spaces.Box(low, high, shape, np.dtype(dtype).type)
     raise ValueError(f"no space is described by {shorten(description)}")
+
+
+def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
+    """Actions (A, *shape) that numbers stand for, the same for every equal space.
+
+    All elements of a Discrete space that begins elsewhere than at 0 and of MultiDiscrete and
+    MultiBinary, the last number's changing fastest, if they are at most 65,536. Of a bounded Box of
+    up to 32 floats a set that stands for all: of one number five strengths; of more, to let go,
+    which is zero or the nearest to it; each number alone at its least and its largest value; and as
+    many corners of the box, all or drawn, as make 32, or three for each number and one if that
+    is more. What is best under dynamics that are affine
+    in the action lies at a corner. None of any other space.
+    """
+    match space:
+        case spaces.Discrete(start=start, n=n) if start != 0 and n <= _MAX_ACTIONS:
+            return np.arange(start, start + n, dtype=np.int64)
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            is_binary = isinstance(space, spaces.MultiBinary)
+            sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
+            start = 0 if is_binary else space.start  # type: ignore[union-attr]
+            counts = sizes.ravel().tolist()
+            if not counts or math.prod(counts) > _MAX_ACTIONS:
+                return None
+            each = np.indices(counts).reshape(len(counts), -1).T
+            return np.asarray((each.reshape(-1, *sizes.shape) + start).astype(space.dtype))
+        case spaces.Box() if (
+            space.is_bounded()
+            and 1 <= space.low.size <= _MOST_NUMBERS
+            and np.dtype(space.dtype).kind == "f"
+        ):
+            return _strengths(space)
+    return None
+
+
+def _strengths(space: spaces.Box) -> NDArray[Any]:
+    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+    if len(low) == 1:
+        actions = np.linspace(low, high, _STRENGTHS)
+    else:
+        rest = np.clip(0.0, low, high)
+        alone = np.tile(rest, (2 * len(low), 1))
+        alone[np.arange(2 * len(low)), np.repeat(np.arange(len(low)), 2)] = np.stack(
+            [low, high], axis=1
+        ).ravel()
+        # A fixed stream: the set belongs to the space, like its bounds.
+        rng, largest = np.random.default_rng(0), max(_LARGEST_SET, 1 + _PER_NUMBER * len(low))
+        if len(low) <= _MOST_COUNTED:
+            corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
+            corners = corners[np.sort(rng.permutation(len(corners))[: largest - 1 - 2 * len(low)])]
+        else:
+            shape = largest - 1 - 2 * len(low), len(low)
+            corners = np.where(rng.random(shape) < 0.5, low, high)
+        actions = np.concatenate([rest[None], alone])
+        actions = np.concatenate([actions, corners])
+        # Where zero is a bound some of them are one.
+        _, first = np.unique(actions, axis=0, return_index=True)
+        actions = actions[np.sort(first)]
+    return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
+
+
+def element(actions: NDArray[Any], number: int) -> Any:
+    """A copy of an action of a set; numbers of a Discrete space are scalars."""
+    is_number = actions.ndim == 1 and actions.dtype.kind != "f"
+    return actions[number] if is_number else np.array(actions[number])

@@ -230,7 +230,7 @@ def resume_task(
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
-    path, run_config = Path(run_dir), read_run_config(run_dir, to_resume=True)
+    path, run_config = Path(run_dir), read_run_config(run_dir)
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):

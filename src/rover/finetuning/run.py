@@ -357,7 +357,6 @@ class OnlineRun(TaskRun):
         # A run that goes on from here has nothing tabulated, and rounding depends on what was.
         if self._acting is not None:
             self._acting.forget()
-        self._collector.is_lent = True
         recent, self._progress.recent_returns = self._progress.recent_returns, []
         return self._evaluate(
             {

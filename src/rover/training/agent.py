@@ -260,7 +260,7 @@ class Agent(Run, Generic[ConfigT]):
             ConfigurationError: `env` or an object is missing, or differs from the run's.
             ReplayMismatchError: the environment is not deterministic given its seed.
         """
-        stored = read_run_config(run_dir, kind="pretrain", to_resume=True)
+        stored = read_run_config(run_dir, kind="pretrain")
         if stored.agent != cls.name:
             raise ArtefactError(
                 f"{run_dir} holds a run of {stored.agent!r}, which {cls.label} cannot continue"
@@ -340,7 +340,6 @@ class Agent(Run, Generic[ConfigT]):
                 RoverWarning,
                 stacklevel=4,
             )
-        self._collector.is_lent = True
         with self.stopwatch("evaluate"):
             self._final = self._last_plan()
             self._choose()

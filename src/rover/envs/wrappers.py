@@ -1,18 +1,72 @@
-"""Goal environments (gymnasium-robotics' ``GoalEnv``) as environments of vectors."""
+"""Wrappers: finite sets of actions, goal environments as vectors, observations as stored."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, SupportsIndex
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.errors import ConfigurationError, UnsupportedSpaceError, abridge
+from rover.envs.layouts import LARGEST_NUMBER
+from rover.envs.spaces import Spaces
+from rover.errors import ConfigurationError, UnsupportedSpaceError, abridge, whole_number
 
+_MOST_ACTIONS = 1000
 _PARTS = {"observation", "achieved_goal", "desired_goal"}
 _BISECTIONS = 40
+
+
+class DiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """An environment with continuous actions, as one with a finite set of them: a grid.
+
+    The policy that is pretrained chooses an index; :meth:`action` is the same action in the
+    environment's own space.
+
+    Args:
+        env: an environment with bounded ``Box`` actions.
+        levels: evenly spaced values of each number, ≥ 2, the ends included: the strongest actions
+            are what most control problems need, and Gymnasium's ``DiscretizeAction`` lacks them.
+
+    Attributes:
+        actions: (A, *action shape), the finite set, the last number changing fastest.
+
+    Raises:
+        UnsupportedSpaceError: the actions are no ``Box``, or unbounded.
+        ConfigurationError: `levels` out of range, or more than 1,000 actions.
+
+    Example:
+        >>> env = DiscreteActions(gym.make("Pendulum-v1"), levels=5)
+        >>> agent = Rover(gym.wrappers.RepeatAction(env, 2), seed=0).learn(2000)
+        >>> torque = env.action(agent.policy.act(observation, rng))
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], levels: int = 3) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, levels=levels)
+        gym.ActionWrapper.__init__(self, env)
+        space = env.action_space
+        if not (isinstance(space, spaces.Box) and space.low.size and space.is_bounded()):
+            raise UnsupportedSpaceError(
+                "DiscreteActions is for bounded Box actions, and this environment has "
+                f"{abridge(space)}"
+            )
+        count, size = whole_number("levels", levels, least=2, most=LARGEST_NUMBER), space.low.size
+        if count**size > _MOST_ACTIONS:
+            raise ConfigurationError(
+                f"levels={count} makes more than the {_MOST_ACTIONS:,} actions that can be "
+                f"explored, of {size} numbers each: give fewer levels"
+            )
+        low, high = (end.astype(np.float64).ravel() for end in (space.low, space.high))
+        grid = itertools.product(*np.linspace(low, high, count, axis=1))
+        self.actions = np.array(list(grid)).reshape(-1, *space.shape).astype(space.dtype)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
+
+    def action(self, action: SupportsIndex) -> NDArray[Any]:
+        """The action with an index from 0 to A − 1, of the policy or of Stable-Baselines3, in the
+        environment's own space: a copy, since some environments change what they are given."""
+        return np.array(self.actions[int(action)])
 
 
 class GoalObservation(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -49,7 +103,7 @@ class GoalObservation(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCon
         if not (isinstance(space, spaces.Dict) and set(space.spaces) == _PARTS):
             raise UnsupportedSpaceError(
                 f"GoalObservation is for dictionaries of {', '.join(sorted(_PARTS))}, and this "
-                f"environment has {abridge(space)}: leave it out"
+                f"environment has {abridge(space)}"
             )
         seen = [env.reset(seed=seed)[0] for seed in (0, 1)]
         self._is_within = True
@@ -106,3 +160,23 @@ class GoalObservation(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCon
         if self._is_within:
             return vector
         return np.concatenate([observation["achieved_goal"], vector]).astype(vector.dtype)
+
+
+class StoredObservations(
+    gym.ObservationWrapper[NDArray[Any], Any, Any], gym.utils.RecordConstructorArgs
+):
+    """An environment whose observations are returned as ROVER stores them.
+
+    Agents and policies of ROVER take observations as they are; this is for others that have to see
+    what a policy of ROVER sees, such as Stable-Baselines3. The errors are `Spaces.of`'s.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        self._spaces = Spaces.of(env)
+        self.observation_space: gym.Space[Any] = self._spaces.observation
+
+    def observation(self, observation: Any) -> NDArray[Any]:
+        """The observation as it is stored."""
+        return self._spaces.read(observation, "the environment")
