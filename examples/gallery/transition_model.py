@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 import rover
-from rover.world.model import LandmarkModel
+from rover.world.world import World
 
 WALLS = np.array([[*"......"], [*".####."], [*".#..#."], [*".#.##."], [*"......"]]) == "#"
 MOVES = {"right": (1, 0), "up": (0, 1), "left": (-1, 0), "down": (0, -1)}
@@ -34,16 +34,15 @@ class PointMaze(gymnasium.Env):
 
 
 buffer = rover.Rover(PointMaze(), seed=100).learn(500).buffer
-model = LandmarkModel(buffer, lambda seen, _: (buffer.observations.rows[seen], None), largest=80)
-model.fit()
-rows = model.rows()
-novelty = model.dynamics.novelty(rows.landmarks)
-places, ends = rows.landmarks * model.scale, rows.ahead.reshape(-1, 4, 2) * model.scale
+model = World(buffer).landmarks()
+rows, scale = model.rows(80), model.units.scale
+novelty = model.novelty(rows.landmarks)
+places, ends = rows.landmarks * scale, rows.ahead.reshape(-1, 4, 2) * scale
 place = np.linalg.norm(places - (5.5, 1.1), axis=1).argmin()
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.8), layout="constrained")
 for axes, title in (left, "landmarks and their novelty"), (right, "transitions of one landmark"):
     axes.pcolormesh(np.arange(7), np.arange(6), WALLS, cmap="Greys", vmax=3)
-    axes.plot(*(model.cells.landmarks * model.scale).T, "k.", markersize=2)
+    axes.plot(*(model.cells.landmarks * scale).T, "k.", markersize=2)
     points = axes.scatter(*places.T, c=novelty, s=26)
     axes.set(aspect="equal", xlabel="x", ylabel="y", title=title)
 right.set(xlim=(4, 6), ylim=(0, 2))

@@ -88,7 +88,9 @@ def test_the_net_is_finer_where_the_dynamics_model_explains_the_motion(car, monk
 def test_a_policy_on_landmarks_is_what_was_planned_there(car):
     seen = car._representation
     encoder = seen.policy_encoder()
-    model, encoder = PlanningModel.of_landmarks(seen.landmarks(40), encoder, car._cover, most=40)
+    model, encoder = PlanningModel.of_landmarks(
+        car.world.landmarks(seen.sums), encoder, car._cover, most=40
+    )
     values = torch.from_numpy(np.random.default_rng(0).normal(size=len(model.anchors)))
     wanted = model.operator.action_values(values)[: len(model.basis)]
     policy = CoveragePolicy(encoder, Interpolation(), model.basis, model.coefficients(values))

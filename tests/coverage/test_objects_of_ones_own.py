@@ -154,9 +154,8 @@ def test_exact_states_share_the_places_that_they_cover():
 @pytest.mark.parametrize("cover", [(0,), lambda rows: rows[:, :1]])
 def test_a_net_prices_novelty_by_what_is_covered(cover):
     agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
-    model = agent._explorer.model
-    model.fit()
-    here = model.rows().landmarks[:3].copy()
+    model = agent.world.landmarks(agent._explorer.sums)
+    here = model.rows(600).landmarks[:3].copy()
     there = here.copy()
     there[:, 1] += 7.0
     novelty = model.novelty
@@ -165,7 +164,7 @@ def test_a_net_prices_novelty_by_what_is_covered(cover):
         there[:, 0] += 7.0
         assert (novelty(there) > novelty(here)).all()
     first, second = np.ptp(agent.buffer.observations.rows[:, :2], axis=0)
-    assert first > 1.5 * second, (first, second)
+    assert first > 1.25 * second, (first, second)
 
 
 @pytest.mark.parametrize(

@@ -190,15 +190,16 @@ def test_contacts_are_simulated_where_they_were_met() -> None:
     buffer = line(2000, np.random.default_rng(0), wall=0.5)
     model = Experience.of(buffer).points().model
     assert model is not None
-    dynamics = RefinedDynamics(model.buffer, model.points, model.dynamics)
+    scale = model.units.scale
+    dynamics = RefinedDynamics(model.buffer, model.units.points, model.dynamics)
     at, right, left = (
-        np.array([[0.5], [0.3], [0.7]]) / model.scale,
+        np.array([[0.5], [0.3], [0.7]]) / scale,
         np.ones(3, int),
         np.zeros(3, int),
     )
     free = dynamics.step(at[None])[0]
-    followed = dynamics.follow(at, right)[0][:, 0] * model.scale
-    assert free[1, 0] * model.scale > 0.505, "the law passes the wall"
+    followed = dynamics.follow(at, right)[0][:, 0] * scale
+    assert free[1, 0] * scale > 0.505, "the law passes the wall"
     assert followed[:, 0] == pytest.approx([0.5, 0.31, 0.71], abs=3e-3)
     assert (dynamics.follow(at, left)[0][:, 0] == free[0]).all()
-    assert (np.abs(dynamics.missed) * model.scale).max() < 0.006
+    assert (np.abs(dynamics.missed) * scale).max() < 0.006

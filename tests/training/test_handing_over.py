@@ -36,8 +36,8 @@ class Stuck(Rover):
 
     name = "stuck"
 
-    def _improve(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
-        policy, plan = super()._improve(anew=anew)
+    def _improve(self) -> tuple[CoveragePolicy, Improvement]:
+        policy, plan = super()._improve()
         if self.num_timesteps >= 200:
             weights = torch.zeros_like(policy.weights)
             weights[:, 0] = 500.0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.arrays import FloatArray, IntArray
+from rover.arrays import FloatArray
 from rover.data import Buffer
 from rover.world.dynamics import (
     _CELL_WIDTH,
@@ -16,19 +16,17 @@ from rover.world.dynamics import (
     RefinedDynamics,
 )
 from rover.world.model import LandmarkModel
+from rover.world.regression import Displacements
+from rover.world.world import World
 
 SEEDS = st.integers(0, 2**32 - 1)
 FORCES, TORQUES = np.array([-1.0, 0.0, 1.0]), np.array([-2.0, 0.0, 2.0])
 
 
-def place_model(buffer: Buffer) -> LandmarkModel:
-    return LandmarkModel(buffer, lambda at, _: (buffer.observations.rows[at], None))
-
-
-def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, LandmarkModel]:
+def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> World:
     """A ball in a bowl that three forces push, between walls at ±1.5, in episodes of 50 steps."""
     rng, buffer = np.random.default_rng(seed), Buffer((2,), np.float64, 3)
-    grown, ball = place_model(buffer), np.zeros(2)
+    world, ball = World(buffer), np.zeros(2)
     here = buffer.observations.intern(ball)
     buffer.add_start(here)
     for row in range(n_steps):
@@ -42,10 +40,10 @@ def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, La
             buffer.add_start(there)
         here = there
         if price_every and row > 50 and row % price_every == 0:
-            grown.fit()
-            rows = grown.rows()
+            grown = world.landmarks()
+            rows = grown.rows(600)
             grown.ahead(here, rows, grown.novelty(rows.landmarks))
-    return buffer, grown
+    return world
 
 
 def moved(ball: FloatArray, force: float) -> FloatArray:
@@ -57,24 +55,24 @@ def moved(ball: FloatArray, force: float) -> FloatArray:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
-    buffer, grown = rolled(seed, 400)
-    grown.fit()
-    motion = grown.dynamics
+    world = rolled(seed, 400)
+    buffer, grown = world.buffer, world.landmarks()
+    motion, scale = grown.dynamics, grown.units.scale
     rng = np.random.default_rng(seed)
     balls = rng.uniform(-0.4, 0.4, (50, 2))
-    ends, terminates = motion.step(balls[None] / grown.scale)
-    held, _ = motion.ends(balls / grown.scale)
+    ends, terminates = motion.step(balls[None] / scale)
+    held, _ = motion.ends(balls / scale)
     for row, ball in enumerate(balls):
         for action, force in enumerate(FORCES):
             there = moved(ball, force)
-            np.testing.assert_allclose(ends[action, row] * grown.scale, there, atol=0.02)
+            np.testing.assert_allclose(ends[action, row] * scale, there, atol=0.02)
             for _ in range(ACTION_REPEAT - 1):
                 there = moved(there, force)
-            np.testing.assert_allclose(held[row, action] * grown.scale, there, atol=0.06)
+            np.testing.assert_allclose(held[row, action] * scale, there, atol=0.06)
     assert not terminates.any()
     # At the wall the law alone is wrong; where it was hit before, it is corrected.
     hits = np.flatnonzero(np.abs(buffer.observations.rows[buffer.successors, 0]) == 1.5)
-    points, actions, changes = grown._moves(slice(0, len(buffer)))
+    points, actions, changes = grown.units.moves(buffer, slice(0, len(buffer)))
     each = np.arange(len(hits))
     corrected = motion.step(points[None, hits])[0][actions[hits], each] - points[hits]
     law = motion._displacements.predict(points[hits])[actions[hits], each]
@@ -85,13 +83,12 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
 @settings(max_examples=8)
 def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(seed, n_steps, price_every):
     """To the bit: a run that was resumed makes it anew."""
-    buffer, grown = rolled(seed, n_steps, price_every=price_every)
+    grown = rolled(seed, n_steps, price_every=price_every)
     stored = Buffer((2,), np.float64, 3)
-    stored.load_state(buffer.state())
+    stored.load_state(grown.buffer.state())
     made = []
-    for model in (grown, place_model(stored)):
-        model.fit()
-        rows = model.rows()
+    for model in (grown.landmarks(), World(stored).landmarks()):
+        rows = model.rows(600)
         onward, novelty = model.ahead(0, rows, model.novelty(rows.landmarks))
         made.append(
             [
@@ -107,48 +104,34 @@ def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(seed, n_ste
 
 
 def test_what_was_predicted_and_did_not_come_is_less_novel():
-    buffer, _ = rolled(0, 300)
-    model = place_model(buffer)
-    model.fit()
-    points, actions, changes = model._moves(slice(0, 300))
-    missed = model.dynamics._displacements.left_out(points, actions, changes)
+    world = rolled(0, 300)
+    model, sums = world.landmarks(), world._sums
+    points, actions, changes = model.units.moves(world.buffer, slice(0, 300))
+    missed = sums._displacements.left_out(points, actions, changes)
     far = np.abs(missed).max(axis=1) > 0.5
     assert far.any()
     predicted = (points + changes - missed)[far]
-    before = DynamicsModel(
-        lambda rows: (points[rows], actions[rows], changes[rows]),
-        300,
-        np.eye(3),
-        coverage=np.ones(2),
-        time_scales=np.ones(2),
-    )
-    novelty = before.novelty(predicted)
-    before._refute(points[far], actions[far], changes[far], missed[far])
-    assert (before.novelty(predicted) < novelty).all()
+    novelty = sums._novelty(predicted)
+    sums._refute(points[far], actions[far], changes[far], missed[far])
+    assert (sums._novelty(predicted) < novelty).all()
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_noise_is_not_corrected(noise):
     """The correction stays where it predicts cells that are left out, by brute force, and goes
     where it repeats noise of half of a usual change in five steps."""
-    buffer, grown = rolled(1, 400)
-    grown.fit()
-    rng, n = np.random.default_rng(1), len(buffer)
-    points, actions, changes = grown._moves(slice(0, n))
+    world = rolled(1, 400)
+    buffer, rng, n = world.buffer, np.random.default_rng(1), 400
+    points, actions, changes = world.landmarks().units.moves(buffer, slice(0, n))
     shown = {row: rng.normal(size=2) * noise for row in {*buffer.inputs, *buffer.successors}}
     begins = points + [shown[row] for row in buffer.inputs]
     ends = points + changes + [shown[row] for row in buffer.successors]
-
-    def moves(rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
-        return begins[rows], actions[rows], (ends - begins)[rows]
-
-    units = np.ones(2)
-    model = DynamicsModel(moves, n, np.eye(3), coverage=units, time_scales=units)
+    displacements = Displacements(begins, actions, ends - begins, np.eye(3), rng=rng)
     each, counts = np.zeros((n, 3, 2)), np.zeros((n, 3))
     moved = each.copy()
     rows = np.arange(n)
     each[rows, actions], moved[rows, actions], counts[rows, actions] = begins, ends - begins, 1.0
-    model.correct(each, counts, moved)
+    model = DynamicsModel(displacements, 0.0, each, counts, moved)
     errors = ends - begins - model.smooth(begins, actions)
     missed = 0.0
     for row in rows:
@@ -158,7 +141,7 @@ def test_noise_is_not_corrected(noise):
         missed += ((errors[row] - corrected) ** 2).sum()
     helps = missed < (errors**2).sum()
     assert model._residuals[:, :, :2].any()
-    model.correct(each, counts, moved, repeats_noise=False)
+    model = DynamicsModel(displacements, 1.0, each, counts, moved)
     assert helps == (noise == 0.0)
     assert bool(model._residuals[:, :, :2].any()) == helps
 
@@ -184,10 +167,8 @@ def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, LandmarkModel]:
             there = buffer.observations.intern(seen(angle, speed))
             buffer.add(here, action, there, terminated=False, truncated=step == 79)
             here = there
-    table = buffer.observations.rows.astype(np.float64)
-    model = LandmarkModel(buffer, lambda rows, _: (table[rows], None))
-    model.fit()
-    return RefinedDynamics(model.buffer, model.points, model.dynamics), model
+    model = World(buffer).landmarks()
+    return RefinedDynamics(model.buffer, model.units.points, model.dynamics), model
 
 
 def test_ten_steps_ahead_are_on_the_circle_and_near_the_truth() -> None:
@@ -195,13 +176,13 @@ def test_ten_steps_ahead_are_on_the_circle_and_near_the_truth() -> None:
     law, model = refined(rng)
     assert law.unexplained < 1e-3
     angle, speed = rng.uniform(-2.0, 2.0, (2, 50))
-    points, actions = seen(angle, speed) / model.scale, rng.integers(3, size=(10, 50))
+    points, actions = seen(angle, speed) / model.units.scale, rng.integers(3, size=(10, 50))
     for chosen in actions:
         ends, ended = law.step(points[None])
         assert ended.shape == (3, 50)
         points = ends[chosen, np.arange(50)]
         angle, speed = turned(angle, speed, TORQUES[chosen])
-    x = points * model.scale
+    x = points * model.units.scale
     assert np.abs(x[:, 0] ** 2 + x[:, 1] ** 2 - 1.0).max() < 1e-2
     inside = np.abs(speed) < 6.0  # what was seen
     assert np.median(np.abs(x - seen(angle, speed))[inside]) < 0.05

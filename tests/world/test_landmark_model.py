@@ -16,8 +16,8 @@ from rover.coverage.explore import LandmarkExplorer
 from rover.data import Buffer
 from rover.operators import Objective, mirror_descend
 from rover.world import model, net
-from rover.world.model import LandmarkModel
 from rover.world.net import Net, _lag_scale
+from rover.world.world import World
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3
@@ -69,24 +69,15 @@ def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed, d, m):
     np.testing.assert_allclose(distance, np.sort(everything, axis=1)[:, :k], rtol=1e-6)
 
 
-def place_model(buffer: Buffer) -> LandmarkModel:
-    largest = min(model.LANDMARKS.most, max(model.LANDMARKS.most_cells - 4, 1))
-    return LandmarkModel(
-        buffer,
-        lambda at, _: (buffer.observations.rows[at].astype(np.float64), None),
-        largest=largest,
-    )
-
-
-def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, LandmarkModel]:
+def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> World:
     """A plane that three actions push about, of which the last is never taken; episodes end.
 
     Args:
-        fit_every: steps after which the model is looked at; 0: never.
+        fit_every: steps after which a model is made; 0: never.
     """
     rng, push = np.random.default_rng(seed), np.array([[0.2, 0.0], [-0.1, 0.2]])
     buffer = Buffer((2,), np.float64, N_ACTIONS)
-    grown, place = place_model(buffer), np.zeros(2)
+    world, place = World(buffer), np.zeros(2)
     here = buffer.observations.intern(place)
     buffer.add_start(here)
     for row in range(n_steps):
@@ -100,9 +91,8 @@ def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, Land
             buffer.add_start(there)
         here = there
         if fit_every and row % fit_every == fit_every - 1:
-            grown.fit()
-            grown.rows()
-    return buffer, grown
+            world.landmarks()
+    return world
 
 
 @given(SEEDS, st.integers(20, 300), st.sampled_from([2000, 12]), st.integers(7, 30))
@@ -113,19 +103,19 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
     """To the bit: a run that was resumed makes it anew."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "LANDMARKS", model.LANDMARKS._replace(most_cells=largest))
-        buffer, grown = wander(seed, n_steps, fit_every=fit_every)
+        grown = wander(seed, n_steps, fit_every=fit_every)
         stored = Buffer((2,), np.float64, N_ACTIONS)
-        stored.load_state(buffer.state())
+        stored.load_state(grown.buffer.state())
         made = []
-        for one in (grown, place_model(stored)):
-            one.fit()
-            rows = one.rows()
+        for world in (grown, World(stored)):
+            one = world.landmarks()
+            rows = one.rows(min(600, max(largest - 4, 1)))
             made.append(
                 (
-                    one.scale,
+                    one.units.scale,
                     one.cells.landmarks,
-                    one._tries,
-                    one._begins,
+                    world._sums._tries,
+                    world._sums._means,
                     rows.landmarks,
                     rows.onward.toarray(),
                     rows.end,
@@ -136,49 +126,45 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
             )
     for first, second in zip(*made, strict=True):
         np.testing.assert_array_equal(first, second)
-    assert len(grown.cells) <= largest
+    assert len(one.cells) <= largest
     assert len(rows.landmarks) <= largest - 4 or largest > 12
-    assert grown._tries.sum() == n_steps
+    assert world._sums._tries.sum() == n_steps
 
 
 def test_a_net_of_a_policy_is_its_own_and_bounded():
-    _, coarse = wander(0, 300)
-    coarse._largest = 10
-    coarse.fit()
-    before = coarse.rows()
+    coarse = wander(0, 300).landmarks()
+    before = coarse.rows(10)
     for largest in (25, 10):
-        rows = coarse.rows(largest)
+        rows = coarse.rows(largest, 1.1)
         assert 10 // 2 < len(rows.landmarks) <= largest
         mass = rows.onward.sum(axis=1) + rows.end + rows.sink
         np.testing.assert_allclose(mass, 1.0, rtol=1e-12)
     assert len(coarse.rows(25).landmarks) > len(before.landmarks)
     # The explorer's landmarks and rows are what they were.
-    np.testing.assert_array_equal(coarse.rows().ahead, before.ahead)
+    np.testing.assert_array_equal(coarse.rows(10).ahead, before.ahead)
 
 
 def test_landmarks_of_later_rows_go_on_from_earlier_ones_until_there_are_too_many():
-    _, grown = wander(3, 112)
-    grown.fit()
-    before = grown.rows()
+    world = wander(3, 112)
+    earlier, buffer = world.landmarks(), world.buffer
+    before = earlier.rows(600)
     rng = np.random.default_rng(1)
     for _ in range(40):
-        here = int(grown.buffer.successors[-1])
-        reached = grown.buffer.observations.rows[here] + rng.normal(size=2) * 0.3
-        reached = grown.buffer.observations.intern(reached)
-        grown.buffer.add(here, int(rng.integers(2)), reached, False, False)
+        here = int(buffer.successors[-1])
+        reached = buffer.observations.rows[here] + rng.normal(size=2) * 0.3
+        reached = buffer.observations.intern(reached)
+        buffer.add(here, int(rng.integers(2)), reached, False, False)
     assert net.units_due(152) == 112, "units are those of before"
-    grown.fit()
-    after = grown.rows()
-    grown._largest = len(before.landmarks) // 2
-    fewer = grown.rows()
+    after = world.landmarks().rows(600)
+    fewer = world.landmarks().rows(len(before.landmarks) // 2)
+    np.testing.assert_array_equal(earlier.rows(600).ahead, before.ahead, "a model does not change")
     assert len(after.landmarks) > len(before.landmarks)
     assert after.continues(before)
     assert not fewer.continues(before)
 
 
 def test_a_plan_of_many_actions_has_fewer_landmarks(monkeypatch):
-    _, grown = wander(0, 300)
-    grown.fit()
+    grown = wander(0, 300).landmarks()
     assert len(grown.rows(60).landmarks) > 30
     for fewest, most in ((5, 20), (30, 30)):
         bounds = model.LANDMARKS._replace(most_predicted=20 * N_ACTIONS, fewest=fewest)
@@ -189,8 +175,8 @@ def test_a_plan_of_many_actions_has_fewer_landmarks(monkeypatch):
 @pytest.mark.parametrize("seed", range(3))
 def test_predictions_by_brute_force(seed):
     """The law, and what it misses in the cells near by, shrunk to nothing far from them."""
-    _, grown = wander(seed, 150)
-    grown.fit()
+    world = wander(seed, 150)
+    grown, sums = world.landmarks(), world._sums
     motion = grown.dynamics
     points = np.concatenate(
         [grown.cells.landmarks[:9], np.random.default_rng(seed).normal(size=(9, 2))]
@@ -200,13 +186,13 @@ def test_predictions_by_brute_force(seed):
         for action in range(N_ACTIONS):
             law = motion._displacements.predict(point[None])[action, 0]
             total, missed = 0.1, np.zeros(2)
-            for cell in np.flatnonzero(grown._tries[:, action]):
-                n = grown._tries[cell, action]
-                begin = grown._begins[cell, action] / n
+            for cell in np.flatnonzero(sums._tries[:, action]):
+                n = sums._tries[cell, action]
+                begin, change = sums._means[:, cell, action] / n
                 told = motion._displacements.predict(begin[None])[action, 0]
                 weight = min(n, 4.0) * np.exp(-0.5 * ((begin - point) ** 2).sum() / 0.4**2)
                 total += weight
-                missed += weight * (grown._changes[cell, action] / n - told)
+                missed += weight * (change - told)
             reached = np.clip(point + law + missed / total, motion.low, motion.high)
             np.testing.assert_allclose(ends[action, row], reached, atol=1e-9)
             assert motion.terminations is not None
@@ -215,9 +201,9 @@ def test_predictions_by_brute_force(seed):
 
 
 def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed():
-    buffer, grown = wander(0, 150)
-    grown.fit()
-    rows = grown.rows()
+    world = wander(0, 150)
+    buffer, grown = world.buffer, world.landmarks()
+    rows = grown.rows(600)
     values, place = (
         np.ones(len(rows.landmarks)),
         buffer.observations.rows[buffer.successors[-1]].copy(),
@@ -243,9 +229,9 @@ def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed(
 
 
 def test_at_the_same_observation_what_was_tried_least_is_next():
-    buffer, grown = wander(0, 150)
-    grown.fit()
-    rows = grown.rows()
+    world = wander(0, 150)
+    buffer, grown = world.buffer, world.landmarks()
+    rows = grown.rows(600)
     values, here = np.ones(len(rows.landmarks)), int(buffer.successors[-1])
     far = buffer.observations.intern(buffer.observations.rows[here] + 1.0)
     tries = np.zeros(N_ACTIONS, np.int64)
@@ -276,9 +262,7 @@ def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
         buffer.add(here, int(rng.integers(N_ACTIONS)), there, done, False)
         if done:
             buffer.add_start(there)
-    grown = place_model(buffer)
-    grown.fit()
-    rows = grown.rows()
+    rows = World(buffer).landmarks().rows(600)
     assert rows.onward.data.min() >= 0.0
     assert min(rows.end.min(), rows.sink.min(), rows.start.min()) >= 0.0
     np.testing.assert_allclose(rows.onward.sum(axis=1) + rows.end + rows.sink, 1.0, atol=1e-9)
@@ -306,11 +290,10 @@ def test_no_plan_is_made_with_negative_mass(seed, n, width, ends):
 
 
 def test_a_plan_is_worth_what_policy_iteration_says():
-    buffer, grown = wander(0, 150)
-    explorer = LandmarkExplorer(grown, buffer)
+    explorer = LandmarkExplorer(wander(0, 150))
     action = explorer.act(0, np.random.default_rng(0))
-    rows, gamma = explorer._rows, explorer._discount
-    gains = (1.0 - gamma) * grown.dynamics.novelty(rows.ahead).reshape(-1, N_ACTIONS)
+    (grown, rows), gamma = explorer._known, explorer._discount
+    gains = (1.0 - gamma) * grown.novelty(rows.ahead).reshape(-1, N_ACTIONS)
     size = len(rows.start)
     moves = (rows.onward.toarray() + np.outer(rows.end, rows.start)).reshape(size, N_ACTIONS, size)
     policy = np.zeros(size, np.int64)

@@ -13,9 +13,16 @@ from rover.world.lookahead import most_novel_sequence
 DISCOUNT = 0.9
 
 
+def model_and_begin(seed, n):
+    world = rolled(seed, n)
+    model = world.landmarks()
+    return model, model.point(int(world.buffer.successors[-1]))
+
+
 def way_of(model, begin, **options):
     return most_novel_sequence(
         model.dynamics,
+        model._visited(),
         begin,
         lambda points: 0.3 - 0.01 * points[:, 0],
         discount=DISCOUNT,
@@ -31,7 +38,7 @@ def worth_of(model, begin, actions):
         ends, ended = model.dynamics.ends(point)
         point, ended = ends[:, action], float(ended[0, action])
         visited = np.array(passed).reshape(1, len(passed), len(begin))
-        novelty = float(model.dynamics.novelty(point, visited, ACTION_REPEAT)[0])
+        novelty = float(model._visited()(point, visited, ACTION_REPEAT)[0])
         worth += DISCOUNT**length * alive * (1.0 - DISCOUNT) * novelty
         passed, alive = [*passed, point[0]], alive * (1.0 - ended)
     onward = alive * float(0.3 - 0.01 * point[0, 0]) + (1.0 - alive) * 0.2
@@ -42,10 +49,7 @@ def worth_of(model, begin, actions):
 def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
     unbounded = lookahead.Beam(length=4, width=100_000, most_branches=100_000, cell=1e-6)
     monkeypatch.setattr(lookahead, "BEAM", unbounded)
-    buffer, model = rolled(seed, 200)
-    model.fit()
-    model.dynamics.visit(len(model.buffer))
-    begin = model.point(int(buffer.successors[-1]))
+    model, begin = model_and_begin(seed, 200)
     sequence = way_of(model, begin)
     every = {
         actions: worth_of(model, begin, actions)[0]
@@ -55,10 +59,7 @@ def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
 
 
 def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
-    buffer, model = rolled(5, 300)
-    model.fit()
-    model.dynamics.visit(len(model.buffer))
-    begin = model.point(int(buffer.successors[-1]))
+    model, begin = model_and_begin(5, 300)
     sequence = way_of(model, begin)
     worth, points = worth_of(model, begin, sequence.actions)
     np.testing.assert_allclose(sequence.points, points, atol=1e-9)
@@ -68,10 +69,7 @@ def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
 
 
 def test_points_that_a_way_has_passed_count_as_visited():
-    _, model = rolled(1, 200)
-    model.fit()
-    model.dynamics.visit(len(model.buffer))
-    novelty, points = model.dynamics.novelty, np.array([[0.5, 0.1], [9.0, 9.0]])
+    novelty, points = rolled(1, 200).landmarks()._visited(), np.array([[0.5, 0.1], [9.0, 9.0]])
     far = points[:, None] + 1e3
     np.testing.assert_array_equal(novelty(points, far), novelty(points))
     # A point far from all data has novelty 1, and 1 / (1 + n) after n visits to it.
@@ -79,10 +77,7 @@ def test_points_that_a_way_has_passed_count_as_visited():
 
 
 def test_no_way_begins_with_an_action_that_has_just_changed_nothing():
-    buffer, model = rolled(2, 200)
-    model.fit()
-    model.dynamics.visit(len(model.buffer))
-    begin = model.point(int(buffer.successors[-1]))
+    model, begin = model_and_begin(2, 200)
     free = way_of(model, begin).actions[0]
     others = [action for action in range(3) if action != free]
     assert way_of(model, begin, idle=[free]).actions[0] != free

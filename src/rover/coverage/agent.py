@@ -112,24 +112,24 @@ class Rover(CoverageRun):
 
     # estimate
 
-    def _estimate(self, *, anew: bool) -> tuple[PlanningModel, Encoder]:
+    def _estimate(self) -> tuple[PlanningModel, Encoder]:
         """The model of states, of landmarks, or of a kernel, and the encoder for its policy."""
         config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
         encoder = seen.policy_encoder()
         if seen.plans_on == "kernel":
             return kernel_planning_model(seen, cover, config, buffer, self._batch_rng), encoder
         if seen.plans_on == "landmarks":
-            landmarks = seen.landmarks(config.n_landmarks, anew=anew)
+            landmarks = self.world.landmarks(seen.sums)
             return PlanningModel.of_landmarks(landmarks, encoder, cover, most=config.n_landmarks)
         counts = self.world.counts
         return PlanningModel.of_states(counts, seen.features(), config, cover, buffer), encoder
 
     # improve
 
-    def _improve(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
+    def _improve(self) -> tuple[CoveragePolicy, Improvement]:
         """A policy of mirror descent on the model."""
         with self.stopwatch("estimate"):
-            model, encoder = self._estimate(anew=anew)
+            model, encoder = self._estimate()
         with self.stopwatch("improve"):
             step, explores = self.num_timesteps, self._explores
             plan = improve(model, self._warm_start, self.config, step=step, is_exploring=explores)

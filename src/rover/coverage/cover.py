@@ -37,6 +37,7 @@ class Cover:
     Attributes:
         part: as given.
         has_target: whether a distribution is wanted that need not be even.
+        is_partial: whether a part of observations is to be covered.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Cover:
     ) -> None:
         self._buffer, self.part = buffer, part
         self._target, self.has_target = target, target is not None
+        self.is_partial = part is not None
 
     def _parts(self, observations: IntArray) -> FloatArray:
         """The parts (n, k) of observations (n,), unscaled."""

@@ -32,7 +32,8 @@ from rover.data import Buffer
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
 from rover.world.lookahead import ActionSequence
-from rover.world.model import LandmarkModel
+from rover.world.model import LANDMARKS, LandmarkModel, Sums
+from rover.world.net import FIRST_UNITS
 from rover.world.rows import Rows, Values, exploration_values
 from rover.world.sampled import ContactSearch
 from rover.world.world import World
@@ -120,8 +121,9 @@ class LandmarkExplorer:
     """Plans over the landmarks of a dynamics model to what is novel.
 
     Args:
-        model: of the buffer's transitions.
-        buffer: the transitions.
+        world: of the transitions.
+        sums: that its landmark model is made of, as of :meth:`~rover.world.world.World.landmarks`.
+        most: landmarks of a plan.
         search: whether to look ahead from the current state; None: where states have more than
             three dimensions.
         contacts: searches for contacts, which go before; None: none are looked for.
@@ -129,13 +131,14 @@ class LandmarkExplorer:
 
     def __init__(
         self,
-        model: LandmarkModel,
-        buffer: Buffer,
+        world: World,
+        sums: Sums | None = None,
+        most: int = LANDMARKS.most,
         *,
         search: bool | None = None,
         contacts: ContactSearch | None = None,
     ) -> None:
-        self.model, self._buffer = model, buffer
+        self._world, self._buffer, self.sums, self._most = world, world.buffer, sums, most
         self._search, self._contacts = search, contacts
         self._discount = _LANDMARK_DISCOUNT**ACTION_REPEAT  # of a plan's step
         self.forget_plan()
@@ -143,7 +146,7 @@ class LandmarkExplorer:
     def forget_plan(self) -> None:
         """Plan anew before the next action: nothing that is not in the buffer is kept."""
         self._plan: Values | None = None
-        self._rows: Rows | None = None
+        self._known: tuple[LandmarkModel, Rows] | None = None
         self._n_planned = self._n_fitted = 0
         self._begin_episode()
 
@@ -160,29 +163,30 @@ class LandmarkExplorer:
 
     def act(self, observation: int, rng: np.random.Generator) -> int:
         """The next action at an observation, by its index."""
-        if not self.model.is_ready:
+        if len(self._buffer) < FIRST_UNITS:
             return int(rng.integers(self._buffer.n_actions))
         if self._contacts is not None and not self._path:
             action = self._contacts.act(observation, rng)
             if action is not None:
                 return action
-        plan, rows = self._current_plan()
-        if self._search or (self._search is None and len(self.model.kept) > _MOST_PLANNED):
-            self._look_ahead(observation, plan, rows)
+        plan, model, rows = self._current_plan()
+        is_wide = len(model.units.kept) > _MOST_PLANNED
+        if self._search or (self._search is None and is_wide):
+            self._look_ahead(observation, plan, model, rows)
             return self._path.pop()
-        onward, novelty = self.model.ahead(observation, rows, plan.states)
+        onward, novelty = model.ahead(observation, rows, plan.states)
         return _drawn_best((1.0 - self._discount) * novelty + self._discount * onward, rng)
 
-    def _look_ahead(self, observation: int, plan: Values, rows: Rows) -> None:
+    def _look_ahead(self, observation: int, plan: Values, model: LandmarkModel, rows: Rows) -> None:
         """Search for an action sequence where there is none, or its first action led elsewhere."""
-        point = self.model.point(observation)
+        point = model.point(observation)
         if len(self._path) == ACTION_REPEAT and self._sequence is not None:
             # Points of other features, or in other units, are missed as well.
             expected = self._sequence.points[0]
             if len(expected) != len(point) or np.abs(point - expected).max() > MISSED:
                 self._path.clear()
         if not self._path:
-            self._sequence = self.model.most_novel_sequence(
+            self._sequence = model.most_novel_sequence(
                 observation, rows, plan.states, self._discount
             )
             # Two actions are followed, in reverse: the last is popped first.
@@ -190,19 +194,19 @@ class LandmarkExplorer:
             if self._sequence.alive < 0.9:  # an end is averted step by step, not three at a time
                 del self._path[:-1]
 
-    def _current_plan(self) -> tuple[Values, Rows]:
-        """The plan and its rows, made anew when due, from the last one's values where its landmarks
-        go on; rows are a fiftieth of the data old at most, novelty is up to date."""
-        latest, rows, n = self._plan, self._rows, len(self._buffer)
+    def _current_plan(self) -> tuple[Values, LandmarkModel, Rows]:
+        """The plan, its model and rows, made anew when due, from the last one's values where its
+        landmarks go on; rows are a fiftieth of the data old at most, novelty is up to date."""
+        latest, known, n = self._plan, self._known, len(self._buffer)
         is_due = n - self._n_planned >= max(20, 0.01 * self._n_planned)  # so that costs do not grow
-        if rows is None or latest is None or is_due:
-            if rows is None or n >= self._n_fitted * (1.0 + STALE):
-                self.model.fit()
-                self._rows, self._n_fitted, before = self.model.rows(), n, rows
-                rows = self._rows
-                if before is not None and not rows.continues(before):
+        if known is None or latest is None or is_due:
+            if known is None or n >= self._n_fitted * (1.0 + STALE):
+                model, before = self._world.landmarks(self.sums), known
+                self._known, self._n_fitted = known, _ = (model, model.rows(self._most)), n
+                if before is not None and not known[1].continues(before[1]):
                     latest = None
-            novelty = self.model.novelty(rows.ahead).reshape(len(rows.start), -1)
+            model, rows = known
+            novelty = model.novelty(rows.ahead).reshape(len(rows.start), -1)
             begin = np.zeros(len(novelty))
             if latest is not None:
                 begin[: len(latest.states)] = latest.states
@@ -216,7 +220,7 @@ class LandmarkExplorer:
                 sweeps=150,
             )
             self._n_planned = n
-        return latest, rows
+        return latest, *known
 
 
 def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
@@ -244,8 +248,8 @@ def explorer_of(
             return StateExplorer(counts, buffer)
         latest.forget_plan()
         return latest
-    model = seen.landmarks(config.n_landmarks)
-    if isinstance(latest, LandmarkExplorer) and latest.model is model:
+    sums = seen.sums
+    if isinstance(latest, LandmarkExplorer) and latest.sums is sums:
         return latest
     search, contacts = config.search, None
     if search is None and isinstance(seen, Slow):
@@ -255,4 +259,5 @@ def explorer_of(
     if is_plain and config.cover != "custom":
         covered = None if config.cover is None else np.array(config.cover)
         contacts = ContactSearch(buffer, covered)
-    return LandmarkExplorer(model, buffer, search=search, contacts=contacts)
+    most = min(config.n_landmarks, seen.most_explored)
+    return LandmarkExplorer(world, sums, most, search=search, contacts=contacts)

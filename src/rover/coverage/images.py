@@ -7,7 +7,7 @@ import torch
 
 from rover.arrays import FloatArray, IntArray, blocks, evenly_spaced, rows_before
 from rover.data import Buffer
-from rover.features import Encoder, as_tensor, slow_encoder
+from rover.features import as_tensor, slow_encoder
 from rover.features.slow import (
     LAG,
     LaggedSums,
@@ -18,7 +18,7 @@ from rover.features.slow import (
     slow_features,
     speed_weights,
 )
-from rover.world.net import FIRST_UNITS, units_due
+from rover.world.net import FIRST_UNITS
 
 
 def _frames_of(buffer: Buffer) -> tuple[int, bool]:
@@ -38,31 +38,36 @@ def _frames_of(buffer: Buffer) -> tuple[int, bool]:
 
 
 class ImageFeatures:
-    """Slow features of a buffer of images, fitted whenever the data has grown by half.
-
-    They come from the transitions that the units of the model are taken from, so that features
-    and units change together. All of it is a function of the buffer, however often it was looked
-    at meanwhile.
+    """Slow features of a buffer of images, by its first transitions.
 
     Args:
         buffer: with observations (height, width, channels) uint8.
+        n: first transitions.
+
+    Attributes:
+        n: as given.
+        encoder: of the features.
     """
 
-    _points: FloatArray
+    def __init__(self, buffer: Buffer, n: int) -> None:
+        self._buffer, self.n = buffer, n
+        self._size, self._n_points = len(bending(*buffer.observations.shape)), 0
+        self._frames, self._newest_first = _frames_of(buffer)
+        self._background = self._usual_picture()
+        self._shares = self._shares_within_episodes()
+        self._known, self._n_known = torch.empty(0, self._size, dtype=torch.float32), 0
+        height, width, channels = buffer.observations.shape
+        energy = bending(height, width, channels // self._frames)
+        found = slow_features(self._lagged_sums(), energy)
+        if self._frames > 1:
+            weights = self._speed_weights(found.projection)
+            found = found.with_speeds(weights, newest_first=self._newest_first)
+        self.encoder = slow_encoder(found, self._background, self._shares)
+        self._mean, self._projection = found.mean, found.projection
+        self._points = np.empty((0, found.projection.shape[1]))
 
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
-        self._size = len(bending(*buffer.observations.shape))
-        self._n = self._n_points = 0
-
-    def encoder(self) -> Encoder:
-        """A copy of the encoder of the features that are due, whose units are its own."""
-        return self._fitted(len(self._buffer)).frozen()
-
-    def points(self, observations: IntArray, n: int) -> FloatArray:
-        """Features (m, d) float64 of observations (m,) of the buffer, fitted to at most its first
-        n transitions: a plan outlives the next fit."""
-        self._fitted(n)
+    def points(self, observations: IntArray) -> FloatArray:
+        """Features (m, d) float64 of observations (m,) of the buffer."""
         first, last = self._n_points, len(self._buffer.observations)
         if first < last:
             if len(self._points) < last:
@@ -74,29 +79,9 @@ class ImageFeatures:
             self._n_points = last
         return self._points[observations]
 
-    def _fitted(self, n: int) -> Encoder:
-        """The encoder, fitted anew when it is due for n transitions."""
-        due = units_due(n)
-        if self._n < due:
-            self._n = due
-            self._frames, self._newest_first = _frames_of(self._buffer)
-            self._background = self._usual_picture()
-            self._shares = self._shares_within_episodes()
-            self._known, self._n_known = torch.empty(0, self._size, dtype=torch.float32), 0
-            height, width, channels = self._buffer.observations.shape
-            energy = bending(height, width, channels // self._frames)
-            found = slow_features(self._lagged_sums(), energy)
-            if self._frames > 1:
-                weights = self._speed_weights(found.projection)
-                found = found.with_speeds(weights, newest_first=self._newest_first)
-            self._encoder = slow_encoder(found, self._background, self._shares)
-            self._mean, self._projection = found.mean, found.projection
-            self._points, self._n_points = np.empty((0, found.projection.shape[1])), 0
-        return self._encoder
-
     def _usual_picture(self) -> torch.Tensor:
         """The median (height, width, channels) of each pixel, of the newest frame for all."""
-        some = evenly_spaced(self._n, 256)
+        some = evenly_spaced(self.n, 256)
         images = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
         newest = images[..., self._frame(0, images.shape[3])]
         return newest.median(dim=0).values.repeat(1, 1, self._frames)
@@ -108,7 +93,7 @@ class ImageFeatures:
         The others are the same at all times of an episode: differences of its usual picture. Of
         few steps that shows whatever moves in them.
         """
-        buffer, n = self._buffer, self._n
+        buffer, n = self._buffer, self.n
         long = np.flatnonzero(np.bincount(buffer.episodes[:n]) >= 2 * LAG)
         shape = buffer.observations.shape
         if len(long) < 2:
@@ -132,7 +117,7 @@ class ImageFeatures:
 
     def _lagged_sums(self) -> LaggedSums:
         """Sums over the pairs within the transitions that are due."""
-        buffer, n, size = self._buffer, self._n, self._size // self._frames
+        buffer, n, size = self._buffer, self.n, self._size // self._frames
         sums = LaggedSums(size, buffer.n_actions)
         last = np.flatnonzero(rows_before(buffer.previous, np.arange(n), LAG - 1) >= 0)
         newest = self._frame(0, self._size)
@@ -164,7 +149,7 @@ class ImageFeatures:
 
     def _speed_weights(self, projection: torch.Tensor) -> torch.Tensor:
         """Weights (frames − 1,) of changes between frames, by the transitions that are due."""
-        buffer, n = self._buffer, self._n
+        buffer, n = self._buffer, self.n
         frames = [self._frame(age, self._size) for age in range(self._frames)]
         every = np.arange(1 + max(buffer.inputs[:n].max(), buffer.successors[:n].max()))
         parts = (self._coefficients(every[part]) for part in blocks(len(every)))

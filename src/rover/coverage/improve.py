@@ -27,7 +27,7 @@ from rover.operators import (
 )
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
-from rover.world.model import LandmarkModel
+from rover.world.model import LANDMARKS, LandmarkModel
 from rover.world.net import MOST_ROWS, nearest
 from rover.world.rows import Rows
 
@@ -102,30 +102,29 @@ class PlanningModel:
         """The planning model of landmarks, and the encoder in their units.
 
         Args:
-            model: of all transitions, to which it is fitted.
+            model: of all transitions.
             encoder: of the features that landmarks lie in.
             cover: the target distribution.
             most: landmarks; more where the dynamics model explains almost all motion.
         """
-        model.fit(repeats_noise=False)
         if model.dynamics.unexplained <= MOST_UNEXPLAINED:
             most = round(_FINER * most)
-        rows = model.rows(most)
+        rows, units = model.rows(most, LANDMARKS.fine_growth), model.units
         assert rows.landmarks is not None
         groups, target = model.coverage_groups(rows.landmarks), None
         if cover.has_target:
             some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
-            owner = nearest(rows.tree, model.points(some), 1)[1][:, 0]
+            owner = nearest(rows.tree, units.points(some), 1)[1][:, 0]
             target = cover.target(groups, some, owner)
-        seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
-        kept = model.kept[seen]
-        units = np.full(encoder.feature_dim, np.inf)  # of noise
-        units[kept] = model.scale[seen]
+        seen = units.kept < encoder.feature_dim  # others are what a function makes of observations
+        kept = units.kept[seen]
+        scale = np.full(encoder.feature_dim, np.inf)  # of noise
+        scale[kept] = units.scale[seen]
         basis = torch.zeros(len(rows.landmarks), encoder.feature_dim, dtype=torch.float64)
         basis[:, kept] = torch.from_numpy(rows.landmarks[:, seen])
         planned = cls._of_rows(rows, basis, groups, target)
         planned = replace(planned, n_pairs=model.n_pairs, on_landmarks=True)
-        return planned, encoder.in_units(units)
+        return planned, encoder.in_units(scale)
 
     @classmethod
     def _of_rows(cls, rows: Rows, basis: Tensor, groups: IntArray, target: Tensor | None) -> Self:

@@ -42,8 +42,8 @@ from rover.features import (
 )
 from rover.operators import Dirac, Interpolation, Kernel, make_kernel
 from rover.transitions import TransitionCounts
-from rover.world.model import LANDMARKS, LandmarkModel
-from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
+from rover.world.model import LANDMARKS, Features, Sums
+from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units, units_due
 from rover.world.regression import SEARCHED_FIT, USUAL_FIT
 from rover.world.world import World
 
@@ -73,15 +73,17 @@ class Representation:
     Attributes:
         encoder, kernel: as given.
         learns: whether training changes the encoder.
+        most_explored: landmarks of an exploration plan.
     """
 
     learns: ClassVar[bool] = False
-    _fit, _most = USUAL_FIT, LANDMARKS.most
+    most_explored: ClassVar[int] = LANDMARKS.most
+    _fit = USUAL_FIT
 
     def __init__(self, world: World, cover: Cover, encoder: Encoder, kernel: Kernel) -> None:
         self._world, self._buffer, self._cover = world, world.buffer, cover
         self.encoder, self.kernel = encoder, kernel
-        self._model: LandmarkModel | None = None
+        self._sums: Sums | None = None
         self._features = _NONE
 
     @property
@@ -117,30 +119,19 @@ class Representation:
         """A frozen encoder for a policy that is planned now."""
         return self.encoder.frozen()
 
-    def points(self, observations: IntArray, n: int) -> tuple[FloatArray, IntArray | None]:
-        """Features (m, d) of observations (m,) that landmarks lie in, learned from the first n
-        transitions where they are images; and the columns to be covered, None: all."""
-        if self.encoder.config.kind == "scale":
-            rows = self._buffer.observations.rows[observations]
-            raw = rows.reshape(len(rows), -1).astype(np.float64)
-            return self._cover.columns(raw, observations, are_dimensions=True)
-        features = self.features().numpy()[observations]
-        return self._cover.columns(features, observations, are_dimensions=False)
+    @property
+    def sums(self) -> Sums | None:
+        """Those of landmark models of the features; None: of the numbers of observations, as the
+        world has them."""
+        if self._sums is None or self.learns:
+            self._sums = Sums(self._buffer, self._features_by, self._fit)
+        return self._sums
 
-    def landmarks(self, largest: int, *, anew: bool = False) -> LandmarkModel:
-        """The model of landmarks.
-
-        Args:
-            largest: most landmarks of a plan.
-            anew: whether to make one that no exploration plan looks at.
-        """
-        if not anew and not self.learns and self._model is not None:
-            return self._model
-        largest = min(largest, self._most)
-        model = LandmarkModel(self._buffer, self.points, largest=largest, fit=self._fit)
-        if not anew:
-            self._model = model
-        return model
+    def _features_by(self, _: int) -> Features:
+        """Features that landmarks lie in, by the first transitions where they follow from these."""
+        return lambda some: self._cover.columns(
+            self.features().numpy()[some], some, are_dimensions=False
+        )
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that training changes; not copied."""
@@ -184,6 +175,18 @@ class Scaled(Representation):
         encoder = scaled_encoder(space, -ones, ones)  # until there is data
         super().__init__(world, cover, encoder, Interpolation() if kernel is None else kernel)
 
+    @property
+    def sums(self) -> Sums | None:
+        """Those of the world, unless a part of observations is to be covered."""
+        return super().sums if self._cover.is_partial else None
+
+    def _features_by(self, _: int) -> Features:
+        def features(some: IntArray) -> tuple[FloatArray, IntArray | None]:
+            numbers = self._buffer.observations.rows[some].astype(np.float64)
+            return self._cover.columns(numbers, some, are_dimensions=True)
+
+        return features
+
     def train(self) -> dict[str, float]:
         """Take the units from the data."""
         buffer = self._buffer
@@ -204,20 +207,24 @@ class Scaled(Representation):
 class Slow(Representation):
     """Images that do not repeat, by slow features."""
 
-    _fit, _most = SEARCHED_FIT, _EXPLORED_IN_IMAGES
+    most_explored, _fit = _EXPLORED_IN_IMAGES, SEARCHED_FIT
+    _images: ImageFeatures | None = None
 
     def __init__(self, world: World, cover: Cover, space: gym.Space[Any]) -> None:
         super().__init__(world, cover, state_encoder(space), Interpolation())
-        self._images = ImageFeatures(self._buffer)
 
     def policy_encoder(self) -> Encoder:
         """The encoder of the features that are due."""
-        return self._images.encoder()
+        return self._fitted(units_due(len(self._buffer))).encoder.frozen()
 
-    def points(self, observations: IntArray, n: int) -> tuple[FloatArray, IntArray | None]:
-        """Slow features (m, d) of observations (m,), fitted to the first n transitions."""
-        features = self._images.points(observations, n)
-        return self._cover.columns(features, observations, are_dimensions=False)
+    def _features_by(self, n: int) -> Features:
+        images = self._fitted(n)
+        return lambda some: self._cover.columns(images.points(some), some, are_dimensions=False)
+
+    def _fitted(self, n: int) -> ImageFeatures:
+        if self._images is None or self._images.n != n:
+            self._images = ImageFeatures(self._buffer, n)
+        return self._images
 
 
 class Learned(Representation):

@@ -86,8 +86,8 @@ class CoverageRun(Agent[RoverConfig]):
         return objective_of(self.config, problem, self._target)
 
     @abstractmethod
-    def _improve(self, *, anew: bool = False) -> tuple[CoveragePolicy, Improvement]:
-        """A policy of all transitions; `anew`: on landmarks that no exploration plan looks at."""
+    def _improve(self) -> tuple[CoveragePolicy, Improvement]:
+        """A policy of all transitions."""
 
     def _suit(self) -> None:
         """Choose the representation and the explorer for the kind of world that the data shows."""
@@ -180,7 +180,7 @@ class CoverageRun(Agent[RoverConfig]):
         if line is None or not explores or self._planned_at == step:
             return None
         drawn = self._batch_rng.bit_generator.state
-        policy, plan = self._improve(anew=line < step)
+        policy, plan = self._improve()
         self._batch_rng.bit_generator.state = drawn
         self._plan_figures = plan.figures
         return FinalPolicy(policy, step)

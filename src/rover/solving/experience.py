@@ -23,7 +23,7 @@ from rover.storage import read_run_config
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
 from rover.world.model_selection import lasts_a_lag, repeats
-from rover.world.net import FIRST_UNITS
+from rover.world.net import FIRST_UNITS, units_due
 from rover.world.points import Points, net_points, state_points
 from rover.world.rows import Rows
 from rover.world.world import World
@@ -137,7 +137,7 @@ class Experience(NamedTuple):
             return state_points(self.buffer)
         encoder = self._encoder() if is_image else None
         if encoder is not None or not is_image:
-            return net_points(self.buffer, encoder)
+            return net_points(self.world, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "
@@ -159,4 +159,4 @@ class Experience(NamedTuple):
             return encoder
         if len(buffer) < FIRST_UNITS or not lasts_a_lag(buffer):
             return None
-        return ImageFeatures(buffer).encoder()
+        return ImageFeatures(buffer, units_due(len(buffer))).encoder.frozen()

@@ -275,7 +275,7 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
     if missed > MOST_UNEXPLAINED:
         return None, missed
     dynamics = experience.world.part(
-        RefinedDynamics, lambda: RefinedDynamics(model.buffer, model.points, model.dynamics)
+        RefinedDynamics, lambda: RefinedDynamics(model.buffer, model.units.points, model.dynamics)
     )
     missed = dynamics.unexplained
     return None if missed > _MOST_MISSED else dynamics, missed

@@ -17,12 +17,9 @@ from scipy.spatial import KDTree
 from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.data import Buffer
 from rover.world.net import nearest
-from rover.world.novelty import PairNovelty
 from rover.world.regression import (
     SEARCHED_FIT,
-    USUAL_FIT,
     Displacements,
-    Fit,
     Terminations,
     unexplained,
 )
@@ -41,9 +38,6 @@ MOST_COMPARED = 10_000
 
 MOST_UNEXPLAINED = 0.1
 """Largest unexplained share of the motion for simulated rollouts in a model."""
-
-Moves = Callable[[slice], tuple[FloatArray, IntArray, FloatArray]]
-"""From rows of a buffer to points (n, d), actions (n,) and changes (n, d), all in units of time."""
 
 _CELL_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
 
@@ -99,14 +93,12 @@ class Dynamics:
     """A dynamics model of A actions in d dimensions; subclasses correct its displacements.
 
     Args:
-        points, actions, changes: (n, d), (n,), (n, d) of the transitions it is fitted to first.
-        controls: (A, k) of the actions; displacements are affine in them.
-        fit: settings of displacements.
+        displacements: of the actions.
+        unexplained: share of the motion that they leave unexplained, in [0, 1].
 
     Attributes:
         low, high: (d,) bounds of predictions.
-        unexplained: share of the motion of these transitions that the displacements leave
-            unexplained, in [0, 1], each left out.
+        unexplained: as given.
         terminations: probability of an end; None: no episode has terminated.
     """
 
@@ -116,19 +108,9 @@ class Dynamics:
     _relations: Invariants | None = None
     _at_once = 2048  # points that are predicted together
 
-    def __init__(
-        self,
-        points: FloatArray,
-        actions: IntArray,
-        changes: FloatArray,
-        controls: FloatArray,
-        fit: Fit,
-    ) -> None:
-        self._controls, rng = controls, np.random.default_rng(0)
-        self._displacements = Displacements(points, actions, changes, controls, rng=rng, fit=fit)
-        self._left_out = self._displacements.left_out(points, actions, changes)
-        moved = changes.any(axis=1)
-        self.unexplained = unexplained(self._left_out[moved], changes[moved])
+    def __init__(self, displacements: Displacements, unexplained: float) -> None:
+        self._displacements, self.unexplained = displacements, unexplained
+        self._controls = displacements.controls
 
     @property
     def n_actions(self) -> int:
@@ -177,101 +159,30 @@ class Dynamics:
 
 
 class DynamicsModel(Dynamics):
-    """The dynamics model of the first transitions of a buffer, and of later ones as they come.
-
-    Residuals are averaged over the cells where they were large,
+    """Displacements that are corrected near the data, by their residuals in m cells,
 
         c_a(x) = Σ_k w_k r_k / (Σ_k w_k + 0.1),   w_k = min(n_k, 4) exp(−|x − x_k|² / 2ℓ²),
 
     with the mean residual r_k of n_k transitions, and shrunk to nothing where no such cell is near.
-    Where a prediction was far from what came, the predicted point counts as visited: otherwise a
-    plan would try to pass the same wall at every point of it.
-
-    All of it is a function of the buffer, however often it was looked at meanwhile.
+    Where too much of the motion is unexplained, and cells are corrected by the others no better
+    than not at all, a correction would repeat the noise of observations, and there is none.
 
     Args:
-        moves: the transitions.
-        n_rows: number of the first transitions, which the units of novelty follow from.
-        controls: (A, k) of the actions.
-        coverage: (d,) the units of coverage, in units of the model.
-        time_scales: (d,) as of :class:`~rover.world.novelty.PairNovelty`.
-        fit: settings of displacements.
-
-    Attributes:
-        novelty: of points.
+        displacements, unexplained: as of the base.
+        begins: (m, A, d) mean points at which actions were taken in the cells.
+        counts: (m, A) how often.
+        changes: (m, A, d) on average.
     """
 
     def __init__(
         self,
-        moves: Moves,
-        n_rows: int,
-        controls: FloatArray,
-        *,
-        coverage: FloatArray,
-        time_scales: FloatArray,
-        fit: Fit = USUAL_FIT,
-    ) -> None:
-        points, actions, changes = moves(slice(0, n_rows))
-        super().__init__(points, actions, changes, controls, fit)
-        some = points[evenly_spaced(n_rows, SAMPLE)]
-        ahead = (some + self._displacements.predict(some)).reshape(-1, some.shape[1])
-        self.novelty = PairNovelty.over(points + changes, ahead, coverage, time_scales)
-        self._refute(points, actions, changes, self._left_out)
-        self._moves, self._n_fitted, self._n_visited = moves, n_rows, n_rows
-
-    def visit(self, n: int) -> None:
-        """Count the arrivals of the first n transitions."""
-        if n > self._n_visited:
-            points, _, changes = self._moves(slice(self._n_visited, n))
-            self.novelty.add(points + changes)
-            self._n_visited = n
-
-    def extend(self, n: int) -> None:
-        """Fit the displacements to the first n transitions, as far as they are whole blocks."""
-        while True:
-            # Blocks end where they do whenever they are looked at: later weights depend on it.
-            behind = max(self._n_fitted + 10, int(self._n_fitted * (1.0 + STALE)))
-            if behind > n:
-                return
-            points, actions, changes = self._moves(slice(self._n_fitted, behind))
-            missed = self._displacements.add(points, actions, changes)
-            self._refute(points, actions, changes, missed)
-            self._n_fitted = behind
-
-    def _refute(
-        self, points: FloatArray, actions: IntArray, changes: FloatArray, missed: FloatArray
-    ) -> None:
-        """Count as visited what was predicted, and what would have followed, but did not come."""
-        rows = np.flatnonzero(np.abs(missed).max(axis=1, initial=0.0) > MISSED)
-        predicted, each = points[rows] + changes[rows] - missed[rows], np.arange(len(rows))
-        for _ in range(ACTION_REPEAT + 1):
-            self.novelty.add(predicted)
-            predicted = predicted + self._displacements.predict(predicted)[actions[rows], each]
-
-    def end(
-        self, points: FloatArray, actions: IntArray, ended: BoolArray, weights: FloatArray
-    ) -> None:
-        """Learn where episodes end, as of :class:`~rover.world.regression.Terminations`."""
-        controls, rng = self._controls[actions], np.random.default_rng(0)
-        self.terminations = Terminations(points, controls, ended, weights, rng=rng)
-
-    def correct(
-        self,
+        displacements: Displacements,
+        unexplained: float,
         begins: FloatArray,
         counts: FloatArray,
         changes: FloatArray,
-        *,
-        repeats_noise: bool = True,
     ) -> None:
-        """Correct predictions by the residuals in m cells.
-
-        Args:
-            begins: (m, A, d) mean points at which actions were taken there.
-            counts: (m, A) how often.
-            changes: (m, A, d) on average.
-            repeats_noise: whether to correct also what noise alone may have changed: where cells
-                are corrected by the others no better than not at all.
-        """
+        super().__init__(displacements, unexplained)
         tried = [np.flatnonzero(taken) for taken in counts.T]
         n_actions, size, d = len(tried), max(map(len, tried)), begins.shape[2]
         cells = np.zeros((n_actions, d + 2, size))
@@ -289,7 +200,7 @@ class DynamicsModel(Dynamics):
         self._at_once = max(1, 4_000_000 // (n_actions * size))  # weights of all cells are a table
         reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
         self.low, self.high = reached.min(axis=0) - 0.5, reached.max(axis=0) + 0.5
-        if not repeats_noise and self.unexplained > MOST_UNEXPLAINED and not self._predicts_cells():
+        if unexplained > MOST_UNEXPLAINED and not self._predicts_cells():
             self._residuals[:, :, :d] = 0.0
 
     def _predicts_cells(self) -> bool:
@@ -363,13 +274,22 @@ class RefinedDynamics(Dynamics):
         self.arrivals = points(buffer.successors[self.rows])
         changes, usual = self.arrivals - self.begins, SEARCHED_FIT
         refined = usual._replace(n_waves=8 * usual.n_waves, far=10.0 * usual.far)
-        super().__init__(self.begins, actions, changes, buffer.controls, refined)
+        displacements = Displacements(
+            self.begins,
+            actions,
+            changes,
+            buffer.controls,
+            rng=np.random.default_rng(0),
+            fit=refined,
+        )
+        left_out = displacements.left_out(self.begins, actions, changes)
+        super().__init__(displacements, unexplained(left_out, changes))
         self._relations = Invariants(self.arrivals)
         self.low, self.high, self.terminations = known.low, known.high, known.terminations
-        lengths, moved = (np.linalg.norm(each, axis=1) for each in (self._left_out, changes))
+        lengths, moved = (np.linalg.norm(each, axis=1) for each in (left_out, changes))
         is_contact = lengths > 0.5 * np.median(moved)
-        self._contacts = np.where(is_contact[:, None], self._left_out, 0.0)
-        self.missed = self._left_out - self._contacts
+        self._contacts = np.where(is_contact[:, None], left_out, 0.0)
+        self.missed = left_out - self._contacts
         self._begun = KDTree(self._tries(self.begins, actions))
 
     def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from rover.arrays import FloatArray, IntArray, cell_factors
 from rover.world.dynamics import ACTION_REPEAT, DynamicsModel
+from rover.world.novelty import PairNovelty
 
 
 class Beam(NamedTuple):
@@ -51,6 +52,7 @@ class ActionSequence(NamedTuple):
 
 def most_novel_sequence(
     dynamics: DynamicsModel,
+    novelty: PairNovelty,
     begin: FloatArray,
     values: Callable[[FloatArray], FloatArray],
     *,
@@ -61,14 +63,15 @@ def most_novel_sequence(
     """The action sequence with the largest value from a point.
 
     Args:
-        dynamics: predicts where actions end, and what is novel.
+        dynamics: predicts where actions end.
+        novelty: of points.
         begin: (d,).
         values: of points (n, d), (n,).
         discount: γ in (0, 1) of a repeated action.
         after_end: value after the end of an episode.
         idle: actions, not all, with which no sequence begins.
     """
-    novelty, n_actions = dynamics.novelty, dynamics.n_actions
+    n_actions = dynamics.n_actions
     branches = n_actions * max(len(begin), 8)
     width = max(1, min(BEAM.width, BEAM.width * BEAM.most_branches // branches))
     # Of every retained sequence: its end, its value so far, and the probability that it lasts.

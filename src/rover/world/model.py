@@ -12,6 +12,7 @@ episode leads to where episodes begin. Each row sums to one, so that every plan 
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,12 +22,11 @@ import numpy as np
 from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.world.dynamics import DynamicsModel
+from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, DynamicsModel
 from rover.world.lookahead import ActionSequence, most_novel_sequence
 from rover.world.net import (
     COVERAGE_LAG,
     DENSITY_WIDTH,
-    FIRST_UNITS,
     GROWTH,
     MOST_ROWS,
     Net,
@@ -35,7 +35,14 @@ from rover.world.net import (
     time_units,
     units_due,
 )
-from rover.world.regression import USUAL_FIT, Fit, terminations_due
+from rover.world.novelty import PairNovelty
+from rover.world.regression import (
+    Displacements,
+    Fit,
+    Terminations,
+    terminations_due,
+    unexplained,
+)
 from rover.world.rows import Rows
 
 
@@ -56,106 +63,91 @@ class Landmarks(NamedTuple):
 LANDMARKS = Landmarks()
 
 
-class LandmarkModel:
-    """A model of the transitions of a buffer, whose sums grow with it.
+Features = Callable[[IntArray], tuple[FloatArray, IntArray | None]]
+"""From observations of a buffer (n,), by index, to features (n, d), and the columns of these that
+are to be covered; None: all."""
 
-    All of it is a function of the buffer, however often it was looked at meanwhile. A step's
-    novelty is priced at the landmark that it is predicted to reach, and falls with the density of
-    what was visited there, as ‖μ‖² of the data's own occupancy grows.
 
-    Args:
-        buffer: the transitions.
-        points: from observations of the buffer (n,), and the number of its first transitions that
-            features may be learned from, to features (n, d), and which columns are to be covered;
-            None: all.
-        largest: most landmarks of an exploration plan.
-        fit: settings of displacements.
+class Units(NamedTuple):
+    """Points in which landmarks lie, chosen by the first transitions.
 
     Attributes:
-        buffer: the transitions.
-        kept: (k,) features that are not noise.
+        features: of observations.
+        kept: (k,) those that are not noise.
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to coverage's; 0 for dimensions not covered.
-        cells: the net of cells.
-        dynamics: the dynamics model, and what is novel.
+        usual: median length of a change.
     """
 
+    features: Features
     kept: IntArray
     scale: FloatArray
-    cells: Net
-    dynamics: DynamicsModel
-
-    def __init__(
-        self,
-        buffer: Buffer,
-        points: Callable[[IntArray, int], tuple[FloatArray, IntArray | None]],
-        *,
-        largest: int = LANDMARKS.most,
-        fit: Fit = USUAL_FIT,
-    ) -> None:
-        self.buffer, self._largest = buffer, largest
-        self._points_of, self._fit = points, fit
-        self._units_from = 0
-
-    @property
-    def is_ready(self) -> bool:
-        """True if there is enough to take units from."""
-        return len(self.buffer) >= FIRST_UNITS
-
-    @property
-    def n_pairs(self) -> int:
-        """Number of pairs of a cell and an action that were tried."""
-        return int(np.count_nonzero(self._tries))
+    to_slow: FloatArray
+    usual: float
 
     def points(self, observations: IntArray) -> FloatArray:
-        """Observations of the buffer (n,) as points (n, k), in units of the model."""
-        features, _ = self._points_of(observations, self._units_from)
-        return np.asarray(features[:, self.kept] / self.scale)
+        """Observations of the buffer (n,) as points (n, k)."""
+        return np.asarray(self.features(observations)[0][:, self.kept] / self.scale)
 
-    def point(self, observation: int) -> FloatArray:
-        """An observation of the buffer, by its index, as a point (k,)."""
-        return np.asarray(self.points(np.array([observation]))[0])
-
-    def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
+    def moves(self, buffer: Buffer, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
         """Points, actions and changes of transitions."""
-        buffer = self.buffer
         begins, ends = self.points(buffer.inputs[rows]), self.points(buffer.successors[rows])
         return begins, buffer.actions[rows], ends - begins
 
-    def fit(self, *, repeats_noise: bool = True) -> None:
-        """Take in all transitions, and correct the dynamics model by the means of the cells, as of
-        :meth:`~rover.world.dynamics.DynamicsModel.correct`."""
-        n = len(self.buffer)
-        due = units_due(n)
-        if due != self._units_from:
+
+class Sums:
+    """Sums over the transitions of a buffer, of which landmark models are made.
+
+    They grow with the buffer, and what they are is a function of it, however often they were asked
+    for a model meanwhile.
+
+    Args:
+        buffer: the transitions.
+        seen: from a number of first transitions to the features that follow from them.
+        fit: settings of displacements.
+    """
+
+    _units: Units
+    _cells: Net
+    _displacements: Displacements
+    _novelty: PairNovelty
+
+    def __init__(self, buffer: Buffer, seen: Callable[[int], Features], fit: Fit) -> None:
+        self._buffer, self._seen, self._fit = buffer, seen, fit
+        self._n_units = self._n_visited = 0
+
+    def model(self) -> LandmarkModel:
+        """The model of all transitions, which later ones do not change."""
+        n = len(self._buffer)
+        if (due := units_due(n)) != self._n_units:
             self._take_units(due)
             self._begin(LANDMARKS.radius / 1.5)
-            self._n_ends = 0
-        self.dynamics.extend(n)
+        self._extend(n)
         self._see_ends(n)
         while self._n < n and not self._add(slice(self._n, n)):
-            self._begin(self.cells.radius * GROWTH)
-        m = len(self.cells)
-        counts = self._tries[:m]
-        tried = np.maximum(counts, 1.0)[:, :, None]
-        begins, changes = self._begins[:m] / tried, self._changes[:m] / tried
-        self.dynamics.correct(begins, counts, changes, repeats_noise=repeats_noise)
+            self._begin(self._cells.radius * GROWTH)
+        tries = self._tries[: len(self._cells)]
+        begins, changes = self._means[:, : len(tries)] / np.maximum(tries, 1.0)[:, :, None]
+        dynamics = DynamicsModel(
+            copy.copy(self._displacements), self._unexplained, begins, tries, changes
+        )
+        dynamics.terminations = self._terminations
+        cells, n_pairs = copy.copy(self._cells), int(np.count_nonzero(tries))
+        self._novelty.add(self._units.points(self._buffer.successors[self._n_visited : n]))
+        self._n_visited = n
+        novelty = copy.deepcopy(self._novelty)
+        return LandmarkModel(self._buffer, self._units, cells, n_pairs, dynamics, novelty)
 
-    def _take_units(self, n_rows: int) -> None:
-        """Choose the features that count, their units and the dynamics model, by the first
-        `n_rows`."""
-        # From here on points are of the features that follow from these.
-        buffer, self._units_from = self.buffer, n_rows
-        begins, chosen = self._points_of(buffer.inputs[:n_rows], n_rows)
-        ends, _ = self._points_of(buffer.successors[:n_rows], n_rows)
-        previous = buffer.previous[:n_rows]
+    def _take_units(self, n: int) -> None:
+        """Choose the features that count, their units and the dynamics model, by the first n."""
+        buffer, self._n_units, features = self._buffer, n, self._seen(n)
+        (begins, chosen), (ends, _) = features(buffer.inputs[:n]), features(buffer.successors[:n])
+        previous = buffer.previous[:n]
         units = time_units(begins, ends, previous)
-        self.kept = np.flatnonzero(np.isfinite(units))
-        self.scale = units[self.kept]
-        changes = (ends - begins)[:, self.kept] / self.scale
-        self._usual = float(np.median(np.linalg.norm(changes, axis=1)))
-        slow = time_units(begins, ends, previous, COVERAGE_LAG)[self.kept]
-        covered = np.isin(self.kept, self.kept if chosen is None else chosen)
+        kept = np.flatnonzero(np.isfinite(units))
+        scale = units[kept]
+        slow, fast = (time_units(begins, ends, previous, lag)[kept] for lag in (COVERAGE_LAG, 1))
+        covered = np.isin(kept, kept if chosen is None else chosen)
         if not covered.any():
             warnings.warn(
                 "nothing of what cover names follows from the step before, so everything else is "
@@ -164,20 +156,49 @@ class LandmarkModel:
                 stacklevel=2,
             )
             covered[:] = True
-        self.to_slow = np.where(covered, self.scale / slow, 0.0)
-        fast = time_units(begins, ends, previous, 1)[self.kept]
-        self.dynamics = DynamicsModel(
-            self._moves,
-            n_rows,
-            buffer.controls,
-            coverage=slow / self.scale,
-            time_scales=np.where(covered, slow / fast, 0.0),
-            fit=self._fit,
+        usual = np.median(np.linalg.norm((ends - begins)[:, kept] / scale, axis=1))
+        to_slow = np.where(covered, scale / slow, 0.0)
+        self._units = Units(features, kept, scale, to_slow, float(usual))
+        points, actions, changes = self._units.moves(buffer, slice(0, n))
+        self._displacements = Displacements(
+            points, actions, changes, buffer.controls, rng=np.random.default_rng(0), fit=self._fit
         )
+        missed = self._displacements.left_out(points, actions, changes)
+        self._unexplained = unexplained(missed, changes)
+        some = points[evenly_spaced(n, SAMPLE)]
+        ahead = (some + self._displacements.predict(some)).reshape(-1, some.shape[1])
+        time_scales = np.where(covered, slow / fast, 0.0)
+        self._novelty = PairNovelty.over(points + changes, ahead, slow / scale, time_scales)
+        self._refute(points, actions, changes, missed)
+        self._n_fitted = self._n_visited = n
+        self._terminations: Terminations | None = None
+        self._n_ends = 0
+
+    def _extend(self, n: int) -> None:
+        """Fit the displacements to the first n transitions, as far as they are whole blocks."""
+        # Blocks end where they do whenever they are looked at: later weights depend on it.
+        while (behind := max(self._n_fitted + 10, int(self._n_fitted * (1.0 + STALE)))) <= n:
+            points, actions, changes = self._units.moves(
+                self._buffer, slice(self._n_fitted, behind)
+            )
+            missed = self._displacements.add(points, actions, changes)
+            self._refute(points, actions, changes, missed)
+            self._n_fitted = behind
+
+    def _refute(
+        self, points: FloatArray, actions: IntArray, changes: FloatArray, missed: FloatArray
+    ) -> None:
+        """Count as visited what was predicted, and what would have followed, but did not come:
+        otherwise a plan would try to pass the same wall at every point of it."""
+        rows = np.flatnonzero(np.abs(missed).max(axis=1, initial=0.0) > MISSED)
+        predicted, each = points[rows] + changes[rows] - missed[rows], np.arange(len(rows))
+        for _ in range(ACTION_REPEAT + 1):
+            self._novelty.add(predicted)
+            predicted = predicted + self._displacements.predict(predicted)[actions[rows], each]
 
     def _see_ends(self, n: int) -> None:
         """Learn where the first n transitions end episodes, by a sample that stays bounded."""
-        terminated = self.buffer.terminated[:n]
+        buffer, terminated = self._buffer, self._buffer.terminated[:n]
         ends = np.flatnonzero(terminated)
         due = terminations_due(len(ends))
         if due == self._n_ends:
@@ -190,47 +211,83 @@ class LandmarkModel:
             rows.append(kind[some])
             weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
         sample = np.concatenate(rows)
-        arrivals = self.points(self.buffer.successors[sample])
-        self.dynamics.end(
-            arrivals, self.buffer.actions[sample], terminated[sample], np.concatenate(weights)
+        self._terminations = Terminations(
+            self._units.points(buffer.successors[sample]),
+            buffer.controls[buffer.actions[sample]],
+            terminated[sample],
+            np.concatenate(weights),
+            rng=np.random.default_rng(0),
         )
 
     def _begin(self, radius: float) -> None:
         """Empty sums at cells of a radius."""
-        d, most = len(self.kept), LANDMARKS.most_cells
-        self.cells, self._n = Net(np.empty((0, d)), radius, most), 0
-        self._tries = np.zeros((most, self.buffer.n_actions))
-        self._begins, self._changes = np.zeros((2, *self._tries.shape, d))
+        d, most = len(self._units.kept), LANDMARKS.most_cells
+        self._cells, self._n = Net(np.empty((0, d)), radius, most), 0
+        self._tries = np.zeros((most, self._buffer.n_actions))
+        self._means = np.zeros((2, *self._tries.shape, d))  # sums of begins and of changes
 
     def _add(self, rows: slice) -> bool:
         """Add transitions to the sums, unless that makes too many cells."""
-        begins, actions, changes = self._moves(rows)
+        begins, actions, changes = self._units.moves(self._buffer, rows)
         # One after the other, so that cells come in the order of time.
         both = np.stack([begins, begins + changes], axis=1)
-        owner = self.cells.add(both.reshape(-1, len(self.kept)))
+        owner = self._cells.add(both.reshape(-1, begins.shape[1]))
         if owner is None:
             return False
         where = owner[::2], actions
         np.add.at(self._tries, where, 1.0)
-        np.add.at(self._begins, where, begins)
-        np.add.at(self._changes, where, changes)
+        np.add.at(self._means[0], where, begins)
+        np.add.at(self._means[1], where, changes)
         self._n = rows.stop
         return True
 
-    def rows(self, most: int | None = None) -> Rows:
-        """Rows of repeated actions on landmarks, by the latest :meth:`fit`.
+
+class LandmarkModel:
+    """A model of all transitions of a buffer, which later ones do not change.
+
+    A step's novelty is priced at the landmark that it is predicted to reach, and falls with the
+    density of what was visited there, as ‖μ‖² of the data's own occupancy grows.
+
+    Args:
+        buffer: the transitions.
+        units: of its observations.
+        cells: the net of cells.
+        n_pairs: number of pairs of a cell and an action that were tried.
+        dynamics: the dynamics model.
+        novelty: of points, by the arrivals that units follow from, and predictions that failed.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        units: Units,
+        cells: Net,
+        n_pairs: int,
+        dynamics: DynamicsModel,
+        novelty: PairNovelty,
+    ) -> None:
+        self.buffer, self.units, self.cells = buffer, units, cells
+        self.n_pairs, self.dynamics = n_pairs, dynamics
+        self._novelty, self._n_visited = novelty, len(buffer)
+
+    def point(self, observation: int) -> FloatArray:
+        """An observation of the buffer, by its index, as a point (k,)."""
+        return np.asarray(self.units.points(np.array([observation]))[0])
+
+    def rows(self, most: int, growth: float = GROWTH) -> Rows:
+        """Rows of repeated actions on landmarks.
 
         Args:
-            most: landmarks that are chosen among the cells; None: as few as for exploration, where
-                later plans go on from these landmarks if they can.
+            most: landmarks that are chosen among the cells.
+            growth: factor of their radius while there are more; by the usual one landmarks of later
+                models go on from these if they can.
         """
         cells = self.cells
-        largest, growth = (self._largest, GROWTH) if most is None else (most, LANDMARKS.fine_growth)
         affordable = max(LANDMARKS.fewest, LANDMARKS.most_predicted // self.buffer.n_actions)
-        radius, largest = max(LANDMARKS.radius, cells.radius), min(largest, affordable)
+        radius, largest = max(LANDMARKS.radius, cells.radius), min(most, affordable)
         net = Net.over(cells.landmarks, radius, largest=largest, growth=growth)
         begins, times = self.buffer.starts()
-        owner = net.nearest(self.points(begins), 1)[1][:, 0]
+        owner = net.nearest(self.units.points(begins), 1)[1][:, 0]
         start = np.bincount(owner, times / times.sum(), minlength=len(net)).astype(np.float64)
         ends, terminates = self.dynamics.ends(net.landmarks)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
@@ -249,9 +306,16 @@ class LandmarkModel:
         )
 
     def novelty(self, points: FloatArray) -> FloatArray:
-        """Novelty (n,) of points (n, k), by all arrivals."""
-        self.dynamics.visit(len(self.buffer))
-        return self.dynamics.novelty(points)
+        """Novelty (n,) of points (n, k), by all arrivals in the buffer."""
+        return self._visited()(points)
+
+    def _visited(self) -> PairNovelty:
+        n = len(self.buffer)
+        if n > self._n_visited:
+            new = self.buffer.successors[self._n_visited : n]
+            self._novelty.add(self.units.points(new))
+            self._n_visited = n
+        return self._novelty
 
     def ahead(
         self, observation: int, rows: Rows, values: FloatArray
@@ -288,9 +352,9 @@ class LandmarkModel:
             index, weights = between(rows.tree, points, LANDMARKS.near, exact=True)
             return np.asarray((weights * values[index]).sum(axis=1))
 
-        self.dynamics.visit(len(self.buffer))
         return most_novel_sequence(
             self.dynamics,
+            self._visited(),
             self.point(observation),
             at,
             discount=discount,
@@ -313,8 +377,8 @@ class LandmarkModel:
         for _ in range(buffer.n_actions - 1):
             if row < 0 or buffer.successors[row] != here:
                 break
-            change = self._moves(slice(row, row + 1))[2]
-            if np.linalg.norm(change) > LANDMARKS.unmoved * self._usual:
+            change = self.units.moves(buffer, slice(row, row + 1))[2]
+            if np.linalg.norm(change) > LANDMARKS.unmoved * self.units.usual:
                 break
             here = int(buffer.inputs[row])
             times[buffer.actions[row]] += n  # more than it was tried
@@ -323,8 +387,9 @@ class LandmarkModel:
 
     def coverage_groups(self, points: FloatArray) -> IntArray:
         """Number (m,) of what each of the points of a net (m, k) is to cover."""
-        if self.to_slow.all():
+        to_slow = self.units.to_slow
+        if to_slow.all():
             return np.arange(len(points))
-        owner = Net(points[:0], DENSITY_WIDTH).add(points * self.to_slow)
+        owner = Net(points[:0], DENSITY_WIDTH).add(points * to_slow)
         assert owner is not None  # a net without a limit takes them all
         return owner

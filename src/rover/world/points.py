@@ -21,12 +21,13 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.transitions import merge_transitions
-from rover.world.model import LandmarkModel
+from rover.world.model import LandmarkModel, Sums
 from rover.world.model_selection import has_metric, is_lattice
 from rover.world.neighbours import SPACING, Neighbours, support_of
 from rover.world.net import FIRST_UNITS, Net, nearest, time_units
-from rover.world.regression import SEARCHED_FIT, USUAL_FIT
+from rover.world.regression import SEARCHED_FIT
 from rover.world.rows import Rows
+from rover.world.world import World
 
 MAX_SOLVED_LANDMARKS = 10_000
 """Most landmarks, where more would be needed spacings grow."""
@@ -151,34 +152,35 @@ def _exact_units(buffer: Buffer) -> FloatArray:
     return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
 
 
-def net_points(buffer: Buffer, encoder: Encoder | None = None) -> Points:
+def net_points(world: World, encoder: Encoder | None = None) -> Points:
     """Observations that do not repeat, in units of time, with the landmark model of them.
 
     Args:
-        buffer: the transitions.
-        encoder: makes the features of its observations; None: observations as they are, flattened.
+        world: of the transitions.
+        encoder: makes the features of its observations; None: their numbers.
 
     Raises:
         ConfigurationError: too few transitions.
     """
+    buffer = world.buffer
     if len(buffer) < FIRST_UNITS:
         raise ConfigurationError(
             f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
             f"collect at least {FIRST_UNITS}, and a thousand to expect anything"
         )
-    table = buffer.observations.rows
-    flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
-    features: FloatArray = flat.astype(np.float64)
-    fit = USUAL_FIT if encoder is None else SEARCHED_FIT
-    model = LandmarkModel(buffer, lambda rows, _: (features[rows], None), fit=fit)
-    model.fit(repeats_noise=False)
-    projection = np.zeros((features.shape[1], len(model.kept)))
-    projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
-    begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
+    sums, everything = None, np.arange(len(buffer.observations))
+    if encoder is not None:
+        features = encoder.features(buffer.observations.rows).astype(np.float64)
+        sums = Sums(buffer, lambda _: lambda rows: (features[rows], None), SEARCHED_FIT)
+    model = world.landmarks(sums)
+    units = model.units
+    size = units.features(everything[:1])[0].shape[1]
+    projection = np.zeros((size, len(units.kept)))
+    projection[units.kept, np.arange(len(units.kept))] = 1.0 / units.scale
+    begins, ends = units.points(buffer.inputs), units.points(buffer.successors)
     neighbours = Neighbours(begins, ends, buffer.actions, model.dynamics)
-    return Points(
-        buffer, features @ projection, projection, encoder, model=model, neighbours=neighbours
-    )
+    rows = units.features(everything)[0] @ projection
+    return Points(buffer, rows, projection, encoder, model=model, neighbours=neighbours)
 
 
 def _with_nearest(points: FloatArray, rows: Rows) -> Rows:

@@ -184,10 +184,12 @@ def contact_weights(errors: Tensor, usual: Tensor, far: float) -> Tensor:
 
 
 def unexplained(errors: FloatArray, changes: FloatArray) -> float:
-    """Mean share of the changes of moves (n, d) that errors (n, d) leave unexplained; 0 of none."""
-    if len(changes) == 0:
+    """Mean share of changes (n, d) that errors (n, d) leave unexplained, where there is a change;
+    0 of none."""
+    moved = changes.any(axis=1)
+    if not moved.any():
         return 0.0
-    missed, change = (errors**2).sum(axis=1), (changes**2).sum(axis=1)
+    missed, change = (errors[moved] ** 2).sum(axis=1), (changes[moved] ** 2).sum(axis=1)
     return float(np.minimum(missed / np.maximum(change, 1e-300), 1.0).mean())
 
 
@@ -206,6 +208,7 @@ class Displacements:
         fit: settings.
 
     Attributes:
+        controls: as given.
         smoothness: of the changes.
     """
 
@@ -219,7 +222,7 @@ class Displacements:
         rng: np.random.Generator,
         fit: Fit = USUAL_FIT,
     ) -> None:
-        self._controls, self._fit = controls, fit
+        self.controls, self._fit = controls, fit
         self._basis = Basis(points, controls.shape[1], rng, fit.n_waves)
         y, some = torch.from_numpy(changes), evenly_spaced(len(changes), SAMPLE)
         self.smoothness = Smoothness()
@@ -235,7 +238,7 @@ class Displacements:
         self._add(design, y, weights)
 
     def _design(self, points: FloatArray, actions: IntArray) -> Tensor:
-        return self._basis.design(points, self._controls[actions], self.smoothness.length)
+        return self._basis.design(points, self.controls[actions], self.smoothness.length)
 
     def _reweighted(self, design: Tensor, y: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (n,), and the errors (n, d) that they follow from."""
@@ -290,9 +293,9 @@ class Displacements:
         size, own, (n_actions, k) = (
             self._basis.n_shared,
             self._basis.n_by_control,
-            self._controls.shape,
+            self.controls.shape,
         )
-        by_control = torch.from_numpy(self._controls) @ self._solution[size:].reshape(k, -1)
+        by_control = torch.from_numpy(self.controls) @ self._solution[size:].reshape(k, -1)
         self._coefficients = self._solution[:size].repeat(n_actions, 1, 1)
         self._coefficients[:, :own] += by_control.reshape(n_actions, own, -1)
 

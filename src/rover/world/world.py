@@ -6,11 +6,16 @@ takes long to make of all transitions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
+from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
 from rover.world.counts import Counts
+from rover.world.model import LandmarkModel, Sums
 from rover.world.model_selection import (
     DECIDED,
     has_metric,
@@ -21,6 +26,7 @@ from rover.world.model_selection import (
     repeats,
 )
 from rover.world.net import FIRST_UNITS, units_due
+from rover.world.regression import USUAL_FIT
 
 _MOST_LEFT = 0.5
 """Error of counts up to which states repeat, whatever the error of the dynamics model: outcomes of
@@ -64,6 +70,7 @@ class World:
         self.counts_error: float | None = None
         self.motion_error: float | None = None
         self._counts: Counts | None = None
+        self._sums = Sums(buffer, lambda _: self._numbers, USUAL_FIT)
         self._parts: dict[Hashable, Any] = {}
         self._made_of = (0, 0, 0)
 
@@ -100,6 +107,20 @@ class World:
             self._counts = Counts(self.buffer, foretells=True)
         self._counts.take_in()
         return self._counts
+
+    def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
+        """The model of all transitions on landmarks, of which there is one, whoever asks first.
+
+        Args:
+            sums: of features of observations; None: of their numbers.
+        """
+        of = self._sums if sums is None else sums
+        return self.part((LandmarkModel, of), of.model)
+
+    def _numbers(self, observations: IntArray) -> tuple[FloatArray, None]:
+        """The numbers (n, d) of observations (n,)."""
+        rows = self.buffer.observations.rows[observations]
+        return rows.reshape(len(rows), math.prod(rows.shape[1:])).astype(np.float64), None
 
     @property
     def repeats(self) -> bool:
