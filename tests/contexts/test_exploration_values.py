@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.contexts.codes import fit_codes, relevant_numbers
-from rover.contexts.memory import LAMBDA, ExplorationValueModel, ridge_inverse
+from rover.contexts.memory import LAMBDA, OPTIMISM, ExplorationValueModel, ridge_inverse
 
 
 def dense(features: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -24,15 +24,15 @@ def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed, n):
     known = features[: max(1, n // 2)]
     worth = rng.random(n)
     inverses = np.stack([np.eye(6, dtype=np.float32) / np.float32(LAMBDA)] * 2)
-    model = ExplorationValueModel(None, inverses, np.zeros((6, 2), np.float32), optimism=2.0)
-    means, sinks = model.means(known), model.sinks(known)
+    model = ExplorationValueModel(None, inverses, np.zeros((6, 2), np.float32))
+    means, sinks = known @ model.weights, model.sinks(known)
     for row, value in zip(features, worth, strict=True):
         model.learn(row, 1, float(value), known, means, sinks)
     inverse, weights = dense(features.astype(np.float64), worth)
     assert model.inverses[1] == pytest.approx(inverse, abs=1e-4)
     assert model.weights[:, 1] == pytest.approx(weights, abs=1e-4)
     # What was kept of the known ones is what the model says of them afterwards.
-    assert means == pytest.approx(model.means(known), abs=1e-4)
+    assert means == pytest.approx(known @ model.weights, abs=1e-4)
     assert sinks == pytest.approx(model.sinks(known), abs=1e-4)
     assert (model.weights[:, 0] == 0.0).all()
     assert sinks[:, 0] == pytest.approx(1.0, abs=1e-5)
@@ -43,12 +43,14 @@ def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states():
     tried = np.eye(3, dtype=np.float32)[[0, 0, 0, 1]]
     inverse = ridge_inverse(tried, LAMBDA)
     weights = inverse @ (tried.T @ np.ones(4, np.float32))
-    model = ExplorationValueModel(None, inverse[None], weights[:, None], optimism=1.0)
+    model = ExplorationValueModel(None, inverse[None], weights[:, None])
     expected = np.array([[LAMBDA / (3 + LAMBDA)], [LAMBDA / (1 + LAMBDA)], [1.0]])
     states = np.eye(3, dtype=np.float32)
     assert model.sinks(states) == pytest.approx(expected, abs=1e-6)
-    assert model.means(states) == pytest.approx(1.0 - expected, abs=1e-6)
-    assert model.values(model.means(states), model.sinks(states)) == pytest.approx(1.0, abs=1e-5)
+    means = states @ model.weights
+    assert means == pytest.approx(1.0 - expected, abs=1e-6)
+    values = model.values(means, model.sinks(states))
+    assert values == pytest.approx(means + OPTIMISM * expected, abs=1e-5)
 
 
 def doors(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +83,7 @@ def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known()
         assert np.square(features).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
         inverse = ridge_inverse(features, LAMBDA)
         weights = np.zeros((codes.dim, 1), np.float32)
-        model = ExplorationValueModel(None, inverse[None], weights, optimism=1.0)
+        model = ExplorationValueModel(None, inverse[None], weights)
         sinks.append(float(model.sinks(codes(together))[0, 0]))
     assert sinks[0] < 0.05
     assert sinks[1] > 0.5

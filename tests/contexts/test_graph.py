@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.contexts.memory import MOST_TRIES, EpisodeMemory
+from rover.contexts.memory import DISCOUNT, MOST_TRIES, EpisodeMemory
 
 ONCE = np.array([1.0] + [0.0] * MOST_TRIES)
 """κ of a world in which a second try of the same tells nothing."""
@@ -15,7 +15,7 @@ ONCE = np.array([1.0] + [0.0] * MOST_TRIES)
 @settings(max_examples=25)
 def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(seed, n):
     rng = np.random.default_rng(seed)
-    graph = EpisodeMemory(3, discount=0.9)
+    graph = EpisodeMemory(3)
     assert [graph.add_node() for _ in range(n)] == list(range(n))
     table = np.where(rng.random((n, 3)) < 0.6, rng.integers(n, size=(n, 3)), -1)
     for node, action in np.argwhere(table >= 0).tolist():
@@ -29,12 +29,12 @@ def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(seed
     for middle in range(n):
         steps = np.minimum(steps, steps[:, [middle]] + steps[[middle]])
     worth = np.where(table < 0, prices, 0.0).max(axis=1)
-    best = (0.9**steps * worth).max(axis=1)
+    best = (DISCOUNT**steps * worth).max(axis=1)
     assert graph.values(prices, ONCE).max(axis=1) == pytest.approx(best, abs=2e-3)
 
 
 def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
-    graph = EpisodeMemory(1, discount=0.5)
+    graph = EpisodeMemory(1)
     for _ in range(3):
         graph.add_node()
     assert graph.add(0, 0, 1)
@@ -42,13 +42,13 @@ def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
     assert graph.add(0, 0, 2)
     prices = np.array([[0.0], [8.0], [0.0]])
     # Half of its outcomes lead to node 1, whose untried action is worth 8.
-    assert graph.values(prices, ONCE)[0, 0] == pytest.approx(0.5 * 0.5 * 8.0)
+    assert graph.values(prices, ONCE)[0, 0] == pytest.approx(DISCOUNT * 0.5 * 8.0, abs=2e-3)
     assert graph.add(0, 0, None), "an end leads nowhere"
     assert graph.values(prices, ONCE)[0, 0] == 0.0
 
 
 def test_an_nth_try_is_worth_its_share():
-    graph = EpisodeMemory(2, discount=0.9)
+    graph = EpisodeMemory(2)
     graph.add_node()
     kept = np.linspace(1.0, 0.0, MOST_TRIES + 1)
     for n in range(MOST_TRIES + 3):

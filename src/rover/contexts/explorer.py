@@ -20,12 +20,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
-from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.arrays import FloatArray
 from rover.contexts.codes import (
-    Array32,
-    ObservationCodes,
     as_numbers,
     block_side,
     fit_codes,
@@ -34,9 +31,10 @@ from rover.contexts.codes import (
 )
 from rover.contexts.memory import (
     MOST_TRIES,
-    ActionRegressions,
     EpisodeMemory,
     ExplorationValueModel,
+    action_inverses,
+    fitted_iteration,
     fold_in,
     leverage,
     ridge_inverse,
@@ -179,40 +177,27 @@ class ContextExplorer:
         numbers = as_numbers(observations, side)
         relevant = relevant_numbers(numbers[before], actions, (x != y) | ends, buffer.n_actions)
         codes = fit_codes(numbers, relevant, side=side)
-        self.model = self._regression(codes, numbers, before, actions, after, within, ends)
-        if self.memory is not None:
-            features = self.memory.renew(self.model)
-            self._episode = ridge_inverse(features, _NOVELTY_RIDGE)
-
-    def _regression(
-        self,
-        codes: ObservationCodes,
-        numbers: NDArray[Any],
-        before: IntArray,
-        actions: IntArray,
-        after: IntArray,
-        within: Array32,
-        ends: BoolArray,
-    ) -> ExplorationValueModel:
-        """The regression by fitted value iteration, and the leverage of arrivals."""
         features, new = codes.features(numbers), within > 0.0
         reached = np.column_stack([features[after], ends.astype(np.float32)])
         self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)
         # The leverage h of a member counts itself: h / (1 + h) is 1 − 1 / (1 + h) as online.
         lifelong = leverage(self._arrivals, reached)
         rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
-        regressions = ActionRegressions(features, before, actions, self._buffer.n_actions)
-        weights = np.zeros((features.shape[1], self._buffer.n_actions), np.float32)
-        model = ExplorationValueModel(codes, regressions.inverses, weights)
+        inverses = action_inverses(features, before, actions, buffer.n_actions)
+        none = np.zeros((features.shape[1], buffer.n_actions), np.float32)
+        self.model = model = ExplorationValueModel(codes, inverses, none)
         sinks = model.sinks(features)
-        model.weights, _ = regressions.iterated(
+        model.weights, _ = fitted_iteration(
+            features,
+            (before, actions, after),
+            inverses,
             lambda weights: model.values(features @ weights, sinks).max(axis=1),
             rewards,
             _ONWARD * (new & ~ends),
-            after,
             sweeps=4,
         )
-        return model
+        if self.memory is not None:
+            self._episode = ridge_inverse(self.memory.renew(model), _NOVELTY_RIDGE)
 
 
 def _is_small(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

@@ -63,55 +63,48 @@ def leverage(inverse: Array32, features: Array32) -> Array32:
     return np.asarray(np.einsum("nm,nm->n", features @ inverse, features))
 
 
-class ActionRegressions:
-    """Ridge regressions of targets on features, one for the tries of each action.
+def action_inverses(
+    features: Array32, before: IntArray, actions: IntArray, n_actions: int
+) -> Array32:
+    """G_a⁻¹ (A, m, m) of tries (n,) by the observations, with features (N, m), that they begin
+    in."""
+    tried = (features[before[actions == action]] for action in range(n_actions))
+    return np.stack([ridge_inverse(phi, LAMBDA) for phi in tried])
+
+
+def fitted_iteration(
+    features: Array32,
+    tries: tuple[IntArray, IntArray, IntArray],
+    inverses: Array32,
+    values: Callable[[Array32], NDArray[np.floating]],
+    rewards: Array32,
+    onward: Array32,
+    *,
+    sweeps: int,
+) -> tuple[Array32, Array32]:
+    """Fitted value iteration with the targets y = r + β v(x'), by one regression for each action.
 
     Args:
         features: φ (N, m) of observations.
-        before: observation in which each try begins, (n,).
-        actions: (n,).
-        n_actions: A.
+        tries: observation that each begins in, action, and observation that it led to, (n,).
+        inverses: G_a⁻¹ (A, m, m) of the tries.
+        values: v (N,) of the observations by weights (m, A).
+        rewards: r (n,) of the tries.
+        onward: β (n,).
+        sweeps: ≥ 1.
 
-    Attributes:
-        inverses: G_a⁻¹ (A, m, m).
+    Returns:
+        Weights (m, A) and the targets (n,) that they were fitted to.
     """
-
-    def __init__(
-        self, features: Array32, before: IntArray, actions: IntArray, n_actions: int
-    ) -> None:
-        self._rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
-        self._features = [features[before[rows]] for rows in self._rows]
-        # Once: sweeps change the targets of a regression and not its inputs.
-        self.inverses = np.stack([ridge_inverse(phi, LAMBDA) for phi in self._features])
-
-    def iterated(
-        self,
-        values: Callable[[Array32], NDArray[np.floating]],
-        rewards: Array32,
-        onward: Array32,
-        after: IntArray,
-        *,
-        sweeps: int,
-    ) -> tuple[Array32, Array32]:
-        """Fitted value iteration with the targets y = r + β v(x').
-
-        Args:
-            values: v (N,) of the observations by weights (m, A).
-            rewards: r (n,) of the tries.
-            onward: β (n,).
-            after: observation that each try led to, (n,).
-            sweeps: ≥ 1.
-
-        Returns:
-            Weights (m, A) and the targets (n,) that they were fitted to.
-        """
-        weights = np.zeros((self.inverses.shape[1], len(self._rows)), np.float32)
-        for _ in range(sweeps):
-            targets = (rewards + onward * values(weights)[after]).astype(np.float32)
-            tries = zip(self._rows, self._features, self.inverses, strict=True)
-            for action, (rows, phi, inverse) in enumerate(tries):
-                weights[:, action] = inverse @ (phi.T @ targets[rows])
-        return weights, targets
+    before, actions, after = tries
+    rows = [np.flatnonzero(actions == action) for action in range(len(inverses))]
+    tried = [features[before[each]] for each in rows]
+    weights = np.zeros((inverses.shape[1], len(rows)), np.float32)
+    for _ in range(sweeps):
+        targets = (rewards + onward * values(weights)[after]).astype(np.float32)
+        for action, (each, phi, inverse) in enumerate(zip(rows, tried, inverses, strict=True)):
+            weights[:, action] = inverse @ (phi.T @ targets[each])
+    return weights, targets
 
 
 @dataclass
@@ -122,30 +115,22 @@ class ExplorationValueModel:
         codes: features of observations.
         inverses: G_a⁻¹ (A, m, m).
         weights: w_a (m, A).
-        ridge: λ > 0.
-        optimism: what a full sink adds to a value.
     """
 
     codes: ObservationCodes
     inverses: Array32
     weights: Array32
-    ridge: float = LAMBDA
-    optimism: float = OPTIMISM
-
-    def means(self, features: Array32) -> Array32:
-        """φᵀ w_a (n, A) of features (n, m)."""
-        return np.asarray(features @ self.weights)
 
     def sinks(self, features: Array32) -> Array32:
         """s_a (n, A) in [0, 1] of features (n, m)."""
         unknown = 1.0 - np.square(features).sum(axis=1)
-        within = [self.ridge * leverage(inverse, features) for inverse in self.inverses]
+        within = [LAMBDA * leverage(inverse, features) for inverse in self.inverses]
         sinks = np.stack(within, axis=1) + unknown[:, None]
         return np.asarray(sinks.clip(0.0, 1.0), np.float32)
 
     def values(self, means: Array32, sinks: Array32) -> FloatArray:
         """Values of means and sinks of one shape."""
-        return np.maximum(means, 0.0).astype(np.float64) + self.optimism * sinks
+        return np.maximum(means, 0.0).astype(np.float64) + OPTIMISM * sinks
 
     def learn(
         self,
@@ -156,21 +141,14 @@ class ExplorationValueModel:
         means: Array32,
         sinks: Array32,
     ) -> None:
-        """Add the target of a try, and update the known means and sinks.
-
-        Args:
-            features: φ (m,) of the observation.
-            action: that was tried.
-            target: y.
-            known: features (n, m) with stored means and sinks.
-            means, sinks: (n, A), changed in place.
-        """
+        """Add the target y of a try at φ (m,), and update in place the means and sinks (n, A) of
+        known features (n, m)."""
         missed = target - float(features @ self.weights[:, action])
         direction, scale = fold_in(self.inverses[action], features)
         self.weights[:, action] += direction * np.float32(missed / scale)
         along = known @ direction
         means[:, action] += along * np.float32(missed / scale)
-        sinks[:, action] -= np.float32(self.ridge / scale) * np.square(along)
+        sinks[:, action] -= np.float32(LAMBDA / scale) * np.square(along)
 
 
 DISCOUNT = 0.97
@@ -191,22 +169,15 @@ class EpisodeMemory:
     Args:
         n_actions: A.
         model: exploration values of untried actions; None while there is no regression.
-        discount: γ of the plan.
 
     Attributes:
         n: number of nodes.
         node: the current one; −1 before the first.
     """
 
-    def __init__(
-        self,
-        n_actions: int,
-        model: ExplorationValueModel | None = None,
-        *,
-        discount: float = DISCOUNT,
-    ) -> None:
+    def __init__(self, n_actions: int, model: ExplorationValueModel | None = None) -> None:
         self.n, self.node, self._action = 0, -1, -1
-        self._model, self._discount = model, discount
+        self._model = model
         self._plan: FloatArray | None = None  # Q (n, A)
         self._numbers: dict[bytes, int] = {}
         self._observations: list[NDArray[Any]] = []
@@ -255,7 +226,7 @@ class EpisodeMemory:
 
     def _set(self, model: ExplorationValueModel, nodes: slice, observations: NDArray[Any]) -> None:
         self._features[nodes] = features = model.codes(observations)
-        self._means[nodes], self._sinks[nodes] = model.means(features), model.sinks(features)
+        self._means[nodes], self._sinks[nodes] = features @ model.weights, model.sinks(features)
 
     def features(self, node: int) -> Array32:
         """φ (m,) of a node."""
@@ -297,7 +268,7 @@ class EpisodeMemory:
         # The first outcome is the only one in most pairs, and all of it in most episodes.
         width = 1 + int(np.flatnonzero(self._shares[: self.n].any(axis=(0, 1))).max(initial=0))
         to = np.ascontiguousarray(self._to[: self.n, :, :width])
-        shares = self._discount * self._shares[: self.n, :, :width]
+        shares = DISCOUNT * self._shares[: self.n, :, :width]
 
         def backup(values: FloatArray) -> FloatArray:
             return np.asarray(np.maximum(untried, (shares * values[to]).sum(axis=2)))
@@ -316,14 +287,8 @@ class EpisodeMemory:
         self.node = node
 
     def act(self, kept: FloatArray, rng: np.random.Generator) -> int:
-        """The action with the largest value at the current node; ties are drawn.
-
-        Without a regression it is the one that was tried least.
-
-        Args:
-            kept: κ (n + 1,) of n-th tries.
-            rng: draws one of equal actions.
-        """
+        """The action with the largest value at the current node, with κ (n + 1,) of n-th tries; the
+        one that was tried least without a regression; ties are drawn."""
         if self._model is None:
             tries = self.tries[self.node]
             return int(rng.choice(np.flatnonzero(tries == tries.min())))

@@ -16,10 +16,12 @@ from rover.arrays import FloatArray
 from rover.contexts.codes import ObservationCodes
 from rover.contexts.explorer import ContextExplorer
 from rover.contexts.memory import (
+    LAMBDA,
     OPTIMISM,
-    ActionRegressions,
     EpisodeMemory,
     ExplorationValueModel,
+    action_inverses,
+    fitted_iteration,
 )
 from rover.data import Buffer
 from rover.features import as_tensor
@@ -72,7 +74,8 @@ class ContextPolicy(Policy):
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory."""
         features = self._model.codes(self._checked(observations).numpy())
-        values = self._model.values(self._model.means(features), self._model.sinks(features))
+        means = features @ self._model.weights
+        values = self._model.values(means, self._model.sinks(features))
         return torch.from_numpy(values / _TEMPERATURE)
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
@@ -107,12 +110,14 @@ class ContextPolicy(Policy):
         # No more rows than these transitions have: a product's last bits may depend on its size.
         n_observations = 1 + int(max(inputs.max(), successors.max()))
         features = self._model.codes(buffer.observations.rows[:n_observations])
-        weights, targets = ActionRegressions(features, inputs, actions, self.n_actions).iterated(
+        weights, targets = fitted_iteration(
+            features,
+            (inputs, actions, successors),
+            action_inverses(features, inputs, actions, self.n_actions),
             # Never below 0: where nothing is predicted the exploration value decides alone.
             lambda weights: np.maximum((features @ weights).max(axis=1), 0.0),
             earned.astype(np.float32),
             (discount * (1.0 - ends)).astype(np.float32),
-            successors,
             sweeps=_REWARD_SWEEPS,
         )
         # The largest value is a full sink's, so that a reward that is paid again and again counts
@@ -159,8 +164,8 @@ class ContextPolicy(Policy):
         tables |= {"inverses": model.inverses, "weights": model.weights, "kept": self._kept}
         return {
             "observation_shape": list(self.observation_shape),
-            "ridge": model.ridge,
-            "optimism": model.optimism,
+            "ridge": LAMBDA,
+            "optimism": OPTIMISM,
             "has_memory": self.has_memory,
             "block_side": codes.side,
             "tables": {name: torch.from_numpy(table) for name, table in tables.items()},
@@ -173,10 +178,9 @@ class ContextPolicy(Policy):
         shape = tuple(int(length) for length in content["observation_shape"])
         side = int(content["block_side"])
         tables = {name: table.numpy() for name, table in stored.items()}
-        ridge, optimism = float(content["ridge"]), float(content["optimism"])
         codes = ObservationCodes(**{name: tables[name] for name in _OF_CODES}, side=side)
         return cls(
-            ExplorationValueModel(codes, tables["inverses"], tables["weights"], ridge, optimism),
+            ExplorationValueModel(codes, tables["inverses"], tables["weights"]),
             tables["kept"],
             observation_shape=shape,
             has_memory=bool(content["has_memory"]),
