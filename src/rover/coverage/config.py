@@ -31,13 +31,9 @@ class RoverConfig(AgentConfig):
 
     # represent
     representation: Literal["identity", "info_nce", "custom"] | None = Field(
-        None,
-        description="the loss that trains an encoder; identity: none is learned; None: "
-        "identity, or info_nce of images and long vectors with a kernel or an encoder",
+        None, description="loss that trains an encoder; identity: none is learned; None: by kernel"
     )
-    feature_dim: int | None = Field(
-        None, ge=1, description="width z of a learned representation; None: 200"
-    )
+    feature_dim: int | None = Field(None, ge=1, description="width of learned features; None: 200")
     hidden_sizes: tuple[PositiveInt, ...] | None = Field(
         None, description="hidden layers of a vector encoder; None: 512, encoder=paper: 1024"
     )
@@ -48,9 +44,7 @@ class RoverConfig(AgentConfig):
         None, description="normalisation of learned features; None: l2, encoder=paper: l1"
     )
     predictor: Literal["linear", "two_layer", "silu"] = Field(
-        "linear",
-        description="next-feature predictor: one matrix, two, or two with SiLU between, which no "
-        "decay holds for",
+        "linear", description="next-feature predictor: one matrix, two, or two with SiLU between"
     )
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW step size")
@@ -59,43 +53,29 @@ class RoverConfig(AgentConfig):
     )
     batch_size: int = Field(1024, ge=2, description="transitions per encoder update")
     draw: Literal["transitions", "episodes"] = Field(
-        "transitions",
-        description="encoders and kernels: sample each transition alike, or each finished episode "
-        "alike",
+        "transitions", description="encoders and kernels: what is sampled alike"
     )
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
     encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
     # estimate
     kind: Literal["states", "landmarks"] | None = Field(
-        None,
-        description="take observations for states, or for points between landmarks; None: by the "
-        "data",
+        None, description="observations are states, or points between landmarks; None: by the data"
     )
     kernel: Literal["linear", "gaussian", "custom"] | None = Field(
-        None,
-        description="kernel on features; None: none, as of states and landmarks, or gaussian where "
-        "an encoder is learned",
+        None, description="kernel on features; None: none, or gaussian with a learned encoder"
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
     n_anchors: int = Field(
-        200,
-        ge=2,
-        description="kernels: most Nyström anchors, of more than 1,500 distinct next states, or "
-        "more than so many physical quantities",
+        200, ge=2, description="kernels: Nyström anchors, where next states are more than 1,500"
     )
     n_landmarks: int = Field(
-        800,
-        ge=2,
-        description="most landmarks of a policy, on small vectors and on slow features; 2.5 times "
-        "as many where the dynamics model explains the motion",
+        800, ge=2, description="most landmarks of a policy; 2.5 times as many in smooth dynamics"
     )
     plan_transitions: int | None = Field(
         None, ge=1, description="kernels: fit on so many sampled transitions; None: on all of them"
     )
-    unseen_starts: bool = Field(
-        True, description="give starts that were not seen yet the mass that the data leaves them"
-    )
+    unseen_starts: bool = Field(True, description="estimate the mass of starts not seen yet")
 
     # improve
     sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
@@ -107,34 +87,21 @@ class RoverConfig(AgentConfig):
     mirror_steps: int = Field(
         150,
         ge=1,
-        description="mirror-descent steps of the policy; 40 while much is new to exploration plans",
+        description="mirror-descent steps of a policy; 40 while much is new",
     )
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
     )
-    warm_start: bool = Field(
-        True, description="go on from the last policy while no new state or action was seen"
-    )
+    warm_start: bool = Field(True, description="go on from the last policy while nothing is new")
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
     policy_share: float = Field(
-        0.02,
-        ge=0,
-        lt=1,
-        description="share of all steps between policy updates, where that is more than "
-        "policy_every (a multiple of it)",
+        0.02, ge=0, lt=1, description="share of all steps between updates, where that is more"
     )
     first_policy: int | None = Field(
-        None,
-        ge=0,
-        description="steps after the seed steps of a policy update before the regular ones; None: "
-        "no such update",
+        None, ge=0, description="steps after the seed steps of an update before the regular ones"
     )
     policy_epsilon: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of uniform actions that are part of the policy, when it is measured, "
-        "returned, and collects",
+        0.0, ge=0, lt=1, description="share of uniform actions that are part of the policy"
     )
 
     # what to cover
@@ -143,9 +110,7 @@ class RoverConfig(AgentConfig):
     )
 
     target: tuple[NonNegativeFloat, ...] | Literal["custom"] | None = Field(
-        None,
-        description="wanted share of each state, relative to the others: one number a state; None: "
-        "all alike",
+        None, description="relative share of each state that is wanted; None: all alike"
     )
 
     # collect
@@ -153,13 +118,10 @@ class RoverConfig(AgentConfig):
         "plan", description="head for what is novel, or follow the policy itself"
     )
     contexts: bool | None = Field(
-        None,
-        description="plan within the episode (procedurally generated environments); None: auto",
+        None, description="plan within the episode, whose layout is its own; None: by the data"
     )
     search: bool | None = Field(
-        None,
-        description="look ahead from the current state; None: of vectors, where more than "
-        "three of their numbers are not noise",
+        None, description="look ahead from the current state; None: of vectors with more than three"
     )
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")
@@ -242,10 +204,6 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     on features, and an encoder of observations that are no physical quantities, are for presets and
     for those who ask for one.
 
-    Args:
-        config: settings with None where the environment decides.
-        space: the observation space.
-
     Raises:
         ConfigurationError: settings that contradict the space or one another.
     """
@@ -291,32 +249,17 @@ def _contradictions(
     if not has_kernel and config.plan_transitions:
         yield "plan_transitions is of kernels: leave it out, or choose a kernel"
     if has_kernel and cover is not None:
-        yield (
-            "cover is of states and landmarks, and a kernel covers its features: leave out cover, "
-            "or kernel, bandwidth, encoder and representation"
-        )
+        yield "cover is of states and landmarks: leave it out, or kernel and encoder"
     if not learns and (config.encoder == "custom" or (has_kernel and len(shape) > 1)):
-        yield (
-            "representation='identity' does not suit images with a kernel, nor an encoder of your "
-            "own: choose info_nce"
-        )
+        yield ("representation='identity' does not suit images, nor your encoder: choose info_nce")
     for name in () if learns else ("feature_dim", "hidden_sizes", "normalization"):
         if (value := getattr(config, name)) is not None:
-            yield (
-                f"{name}={value!r} is of an encoder, and none is learned here: leave it out, or "
-                "choose one, representation='info_nce'"
-            )
+            yield f"{name}={value!r} is of an encoder, and none is learned here: leave it out"
     if config.kind == "landmarks" and isinstance(space, spaces.Discrete):
         yield "kind='landmarks' is for vectors and images: leave it out"
     if config.target is not None and config.contexts:
-        yield (
-            "target has no meaning with contexts=True, where each episode has a layout of its own "
-            "to cover: leave one of them out"
-        )
+        yield "target has no meaning with contexts=True: leave one of them out"
     if isinstance(cover, tuple) and len(shape) != 1:
-        yield (
-            "cover by numbers needs vector observations; pass a function from observations to what "
-            "is to be covered of them"
-        )
+        yield "cover by numbers needs vector observations; pass a function of observations"
     elif isinstance(cover, tuple) and not 0 < len(set(cover) & {*range(shape[0])}) == len(cover):
         yield f"cover must name different dimensions from 0 to {shape[0] - 1}, not {list(cover)}"
