@@ -56,7 +56,7 @@ class _LearnerConfig(BaseModel):
     critic_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the critics")
 
     def encoder(self, observations: Observations) -> EncoderConfig:
-        """The encoder of a learner's networks: their first hidden layer, or convolutions."""
+        """The encoder of the networks: their first hidden layer, or convolutions."""
         width = None if observations.is_image else self.hidden_sizes[0]
         return encoder_config(observations, architecture="learner", feature_dim=width)
 
@@ -220,9 +220,9 @@ class _Learner(nn.Module):
 class DiscreteDDPG(_Learner):
     """Deep deterministic policy gradients (Lillicrap et al., 2016) for finite actions.
 
-    Critics: y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a), with the current actor and the target
-    critics. Actor: maximises Σ_a π(a|x) min(Q1, Q2)(x, a) + c H(π(·|x)), exactly. An encoder that
-    both share is trained by the critics' loss alone (Yarats et al., 2022).
+    Critics: y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a), with the target critics. Actor: maximises
+    Σ_a π(a|x) min(Q1, Q2)(x, a) + c H(π(·|x)), exactly. An encoder that both share is trained by
+    the critics' loss alone (Yarats et al., 2022).
 
     Args:
         encoder, config, critic_encoder, options: as of the base class.
@@ -331,9 +331,7 @@ class DiscreteDDPG(_Learner):
             logits = self.actor.logits_from_regressors(known)
         else:
             logits = self.actor(batch.observations)
-        # Of any size and dtype: differences of logits are taken before digits are dropped.
-        precise = torch.promote_types(logits.dtype, torch.float32)
-        table = F.log_softmax(logits, dim=1, dtype=precise).float()
+        table = F.log_softmax(logits, dim=1).float()
         return table[batch.index], table.detach()[batch.next_index]
 
     def next_values(self, log_probs: Tensor, q: Tensor) -> Tensor:
@@ -341,7 +339,7 @@ class DiscreteDDPG(_Learner):
         return (log_probs.exp() * q.amin(dim=0)).sum(dim=1)
 
     def actor_loss(self, log_probs: Tensor, q: Tensor, entropy: Tensor) -> Tensor:
-        """Minus the mean of Σ_a π(a|x) min(Q1, Q2)(x, a), and minus the weighted entropy ()."""
+        """Minus the mean value of the policy (n, A) by critics (2, n, A), and weighted entropy."""
         loss = -(log_probs.exp() * q.amin(dim=0)).sum(dim=1).mean()
         # Without a weight the gradient of the entropy would be computed for nothing.
         return loss - self.temperature * entropy if self.temperature > 0.0 else loss

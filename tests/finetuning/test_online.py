@@ -164,14 +164,6 @@ def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen():
     assert quick(policy, 240, warmup_steps=150).curve[-1]["greedy_return"] == BEST
 
 
-def test_any_environment_with_a_reward_and_discrete_actions():
-    lake = quick(None, 800, env=make_env("FrozenLake-v1", {"is_slippery": False}))
-    assert lake.summary["best_possible_return"] == 1.0
-    cart = quick(nn.Linear(4, 2), 200, env=make_env("CartPole-v1"))
-    assert cart.curve[-1]["greedy_return"] > 0
-    assert cart.curve[-1]["policy_entropy"] is not None
-
-
 @pytest.mark.parametrize(
     ("policy", "settings", "message"),
     [

@@ -1,4 +1,4 @@
-"""Losses of DDPG, SAC and CQL against those of torchrl and d3rlpy, where these are installed.
+"""Losses of DDPG, SAC and CQL against those of torchrl, where it is installed.
 
 torchrl's critics are separate networks, ours stand on one encoder: the gradient of the encoder is
 the sum of theirs.
@@ -23,13 +23,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("torchrl")
 DISCOUNT = 0.9
-
-
-def skip_without(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip(name)
 
 
 def perceptron(encoder: Encoder, heads: Any, number: int) -> nn.Sequential:
@@ -120,7 +117,6 @@ def gradient(module: nn.Module, name: str) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["ddpg", "sac"])
 def test_actor_critic_losses_are_those_of_torchrl(kind):
-    skip_without("torchrl")
     alpha = 0.3 if kind == "sac" else 1e-12  # DDPG is soft actor-critic without entropy
     learner = make(kind, **({"initial_temperature": alpha} if kind == "sac" else {}))
     stir(learner)
@@ -168,7 +164,6 @@ def cql_with_two_equal_heads(**settings: Any) -> DiscreteCQL:
 
 def test_the_conservative_loss_is_that_of_torchrl():
     """torchrl has one critic, no double Q-learning, and half of the squared error."""
-    skip_without("torchrl")
     from torchrl.objectives import DiscreteCQLLoss
 
     learner = cql_with_two_equal_heads()
@@ -185,48 +180,3 @@ def test_the_conservative_loss_is_that_of_torchrl():
     assert metrics["td_loss"] == pytest.approx(2 * 2.0 * losses["loss_qvalue"].item(), rel=1e-5)
     assert metrics["conservative_loss"] == pytest.approx(2 * losses["loss_cql"].item(), rel=1e-5)
     assert metrics["target_mean"] == pytest.approx(losses["target_value"].item(), rel=1e-4)
-
-
-def test_the_conservative_loss_is_that_of_d3rlpy():
-    """d3rlpy has one critic, and a Huber loss: ½ of ours while errors are small."""
-    skip_without("d3rlpy")
-    import d3rlpy
-    from d3rlpy.torch_utility import TorchMiniBatch
-
-    learner = cql_with_two_equal_heads()
-    algorithm = d3rlpy.algos.DiscreteCQLConfig(
-        encoder_factory=d3rlpy.models.VectorEncoderFactory([16, 8]),
-        gamma=DISCOUNT,
-        n_critics=1,
-        alpha=0.7,
-    ).create(device="cpu:0")
-    algorithm.create_impl((9,), N_ACTIONS)
-    implementation = algorithm.impl
-    modules = implementation.modules
-    for theirs, ours in (
-        (modules.q_funcs[0], learner.critics),
-        (modules.targ_q_funcs[0], learner.target_critics),
-    ):
-        values = list(perceptron(ours.encoder, ours.heads, 0).parameters())
-        values.insert(1, torch.zeros(16))
-        for parameter, value in zip(theirs.parameters(), values, strict=True):
-            parameter.data.copy_(value.detach())
-    batch, rewards, discounts, terminated = data()
-    n, rewards = len(batch), 0.1 * rewards
-    minibatch = TorchMiniBatch(
-        observations=batch.observations[batch.index],
-        actions=batch.actions[:, None],
-        rewards=rewards[:, None],
-        next_observations=batch.observations[batch.next_index],
-        next_actions=batch.actions[:, None],
-        returns_to_go=torch.zeros(n, 1),
-        terminals=terminated[:, None].float(),
-        intervals=torch.ones(n, 1),
-        device="cpu:0",
-    )
-    expected = implementation.compute_loss(minibatch, implementation.compute_target(minibatch))
-    metrics = learner.update(batch, rewards, discounts)
-    assert metrics["td_loss"] == pytest.approx(2 * 2.0 * expected.td_loss.item(), rel=1e-5)
-    assert metrics["conservative_loss"] == pytest.approx(
-        2 * expected.conservative_loss.item(), rel=1e-5
-    )

@@ -39,42 +39,6 @@ class Corridor(gym.Env[Any, Any]):
         return np.array([place]), reward, is_end, self.n_steps == 40, {}
 
 
-class Drawn(Corridor):
-    """The corridor as it is drawn: black once any instance was freed, as MuJoCo's pictures."""
-
-    observation_space = spaces.Box(0, 255, (17, 17, 3), np.uint8)
-    is_black = False
-
-    def __del__(self) -> None:
-        Drawn.is_black = True
-
-    def _seen(self, number: Any) -> Any:
-        picture = np.zeros((17, 17, 3), np.uint8)
-        picture[:, 8 + round(8 * number.item())] = 255 * (not Drawn.is_black)
-        return picture
-
-    def reset(self, **options: Any) -> Any:
-        return self._seen(super().reset(**options)[0]), {}
-
-    def step(self, action: Any) -> Any:
-        number, *rest = super().step(action)
-        return self._seen(number), *rest
-
-
-class Remote(Corridor):
-    """Its instances, and its copies, drive one simulator."""
-
-    client: dict[str, float] = {}  # noqa: RUF012 - shared, as a connection is
-
-    @property
-    def place(self) -> float:
-        return self.client.get("place", 0.0)
-
-    @place.setter
-    def place(self, place: float) -> None:
-        self.client["place"] = place
-
-
 class Unseeded(Corridor):
     def step(self, action: Any) -> Any:
         self.place += 0.01 * np.random.default_rng().normal()
@@ -120,24 +84,20 @@ def test_what_was_set_after_making_is_evaluated(given, learn, agent):
 
 @pytest.mark.parametrize("learn", ["finetune", "adapt"])
 def test_a_task_learns_the_same_in_an_instance_as_beside_another_one(learn, agent):
-    assert learned(learn, agent, Remote()).curve == learned(learn, agent, Corridor).curve
+    assert learned(learn, agent, Corridor()).curve == learned(learn, agent, Corridor).curve
 
 
-@pytest.mark.parametrize("make", [Corridor, Remote, Drawn])
-def test_an_instance_is_evaluated_in_itself_at_the_end_and_learned_in_further(make):
-    Drawn.is_black = False
-    agent = explored(make(), 90, measure_share=100)
+def test_an_instance_is_evaluated_in_itself_at_the_end_and_learned_in_further():
+    agent = explored(Corridor(), 90, measure_share=100)
     assert agent.summary()["cells"] > 0.0
     assert agent.summary()["uniform_observations"] > 0
-    whole = explored(make(), 180, measure_share=0.0)
+    whole = explored(Corridor(), 180, measure_share=0.0)
     agent.learn(90)
     for name, column in agent.buffer.state().items():
         np.testing.assert_array_equal(column, whole.buffer.state()[name])
-    assert not Drawn.is_black
-    if make is not Drawn:
-        rows = agent.buffer.observations.rows
-        moved = np.abs(rows[agent.buffer.successors] - rows[agent.buffer.inputs]).max(axis=1)
-        assert set(moved.tolist()) <= {0.0, 0.125}
+    rows = agent.buffer.observations.rows
+    moved = np.abs(rows[agent.buffer.successors] - rows[agent.buffer.inputs]).max(axis=1)
+    assert set(moved.tolist()) <= {0.0, 0.125}
 
 
 def test_an_instance_that_its_seed_does_not_repeat_is_evaluated_and_not_learned_in_further():

@@ -62,6 +62,13 @@ class _PlannedRun(OnlineRun):
     _plan_class: type[ValuePolicy | ContextPolicy]
     _details: dict[str, Any]
 
+    def _toss(self) -> None:
+        """Choose whether the next episode explores: one in 1 + n after n that exploited, ever fewer
+        and without end, so that a better reward is met sooner or later."""
+        progress = self._progress
+        progress.n_exploited += 1
+        progress.explores = bool(self._rng.random() < 1.0 / (1.0 + progress.n_exploited))
+
     def _current_policy(self) -> nn.Module:
         return self._plan
 
@@ -114,7 +121,7 @@ class Adaptation(_PlannedRun):
         n = self.num_timesteps
         first_reward = self._progress.is_rewarded and self._plan is self._exploration
         if done and self._progress.is_rewarded:
-            self._progress.toss(self._rng)
+            self._toss()
         is_new = len(self._buffer.observations) > self._n_visited
         is_due, since = n % self.config.learner.plan_every == 0, n - self._progress.n_planned
         if self._is_exact:
@@ -133,8 +140,7 @@ class Adaptation(_PlannedRun):
             points = self._experience.points()
             self._is_exact = points.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
-            # unvisited. What was seen in pretraining comes first; once all of it is visited, the
-            # unknown is the aim.
+            # unvisited; once all that pretraining saw is visited, the unknown is the aim.
             arrivals = self._unvisited(points.rows)[self._all.successors]
             aims = arrivals.astype(np.float64), arrivals | self._all.terminated
             self._exploration = self._plan = self._planned(
@@ -184,12 +190,10 @@ class Adaptation(_PlannedRun):
         # Up to the transition that the plan is made from: a resumed run must make the same plan.
         earned = self._buffer.rewards[:n]
         ends = every.terminated[first:].astype(np.float64)
-        # The median where the data has no reward: in a sparse task the usual reward, unaffected by
-        # rare ones.
+        # The median where the data has no reward: in a sparse task the usual one.
         rewards = np.full(len(every), float(np.median(earned)))
         ended = every.terminated.astype(np.float64)
-        # Later keys are more specific: a mean over the arrivals, then over those by the same
-        # action.
+        # Later keys are more specific: a mean over arrivals, then over those by the same action.
         if self._is_exact:
             for keys in (every.successors, every.actions + every.n_actions * every.successors):
                 sums = np.bincount(keys[first:], earned, minlength=int(keys.max()) + 1)
@@ -253,7 +257,7 @@ class ContextAdaptation(_PlannedRun):
         if not done:
             return
         if self._progress.is_rewarded:
-            self._progress.toss(self._rng)
+            self._toss()
             n = self.num_timesteps
             if n - self._progress.n_planned >= self.config.learner.plan_every:
                 self._replan(n)

@@ -142,8 +142,7 @@ class Finetuning(OnlineRun):
 
 
 class _ComponentActor(nn.Module):
-    """One stationary policy of a set, as a module; its number, `component` () int64, is part of the
-    learner's state."""
+    """One stationary policy of a set; its number `component` is part of the learner's state."""
 
     component: Tensor
 
@@ -153,7 +152,7 @@ class _ComponentActor(nn.Module):
         self.register_buffer("component", torch.zeros((), dtype=torch.int64))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Logits (n, A), float32, of raw observations (n, *shape)."""
+        """Logits (n, A) of raw observations (n, *shape)."""
         return self.policy.component_logits(observations, int(self.component))
 
 

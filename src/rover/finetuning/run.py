@@ -72,41 +72,24 @@ class TaskResult:
 
 @dataclass
 class _Progress:
-    """State of a run besides networks, data and the best policy.
-
-    Attributes:
-        curve: a record of each evaluation.
-        is_rewarded: True once there is anything to prefer a policy for.
-        first_success: the step at which an episode first reached the goal.
-        episode_return: of the current episode, in the task's own units.
-        recent_returns: of the episodes since the latest evaluation.
-        latest: figures of the latest update.
-        is_centred, is_warming_up: of fine-tuning, whose warm-up so far ended at `warmup_end`.
-        component_returns: component of a set of policies and its return, by episodes of a warm-up.
-        explores: of adapting, True if this episode goes to what is unvisited.
-        n_exploited, n_planned: episodes that followed the plan; transitions that it was made from.
-    """
+    """State of a run besides networks, data and the best policy; `episode_return` and
+    `recent_returns`, since the latest evaluation, are in the task's own units."""
 
     curve: list[Mapping[str, Any]] = field(default_factory=list)
-    is_rewarded: bool = False
-    first_success: int | None = None
+    is_rewarded: bool = False  # there is anything to prefer a policy for
+    first_success: int | None = None  # the step at which an episode first reached the goal
     episode_return: float = 0.0
     recent_returns: list[float] = field(default_factory=list)
-    latest: dict[str, float | None] = field(default_factory=dict)
+    latest: dict[str, float | None] = field(default_factory=dict)  # figures of the latest update
+    # Of fine-tuning; component of a set of policies and its return, by episodes of the warm-up.
     is_centred: bool = False
     is_warming_up: bool = False
     warmup_end: int = 0
     component_returns: list[tuple[int, float]] = field(default_factory=list)
+    # Of adapting: episodes that followed the plan, and transitions that it was made from.
     explores: bool = True
     n_exploited: int = 0
     n_planned: int = 0
-
-    def toss(self, rng: np.random.Generator) -> None:
-        """Choose whether the next episode of adapting explores, after one that met a reward or
-        followed it: one in 1 + n after n that exploited, ever fewer and without end, so that a
-        better reward is met sooner or later."""
-        self.n_exploited += 1
-        self.explores = bool(rng.random() < 1.0 / (1.0 + self.n_exploited))
 
 
 class TaskRun(Run):
@@ -119,12 +102,9 @@ class TaskRun(Run):
     ``_learner``, whose policies (``policy_module``) are evaluated and kept.
     """
 
-    can_be_extended = False
     config_class: ClassVar[Any]
 
-    # Attributes with a ``state`` and a ``load_state``.
-    _parts: ClassVar[tuple[str, ...]] = ("_learner",)
-
+    _parts: ClassVar[tuple[str, ...]] = ("_learner",)  # with a ``state`` and a ``load_state``
     _buffer: Buffer
     _learner: Any
     _start: nn.Module | None = None  # what learning began with
@@ -158,8 +138,7 @@ class TaskRun(Run):
         self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
 
     def _package(self, module: nn.Module) -> nn.Module:
-        """The policy of a learner's module as it is returned, in evaluation mode: a
-        :class:`rover.policies.Policy` where it can be saved, else the user's module."""
+        """The policy of a learner's module as it is returned, in evaluation mode."""
         if isinstance(module, PolicyNetwork):
             details = self._start.details if isinstance(self._start, Policy) else {}
             module = NetworkPolicy([module], None, details)
@@ -170,23 +149,18 @@ class TaskRun(Run):
         return module.eval()
 
     def learn(self, **watched: Any) -> TaskResult:
-        """Finish the run, `watched` as by :meth:`finish`; returns what it has learned.
-
-        RoverWarning: no reward was seen.
-        """
+        """Finish the run, `watched` as by :meth:`finish`; returns what it has learned."""
         self.finish(**watched)
-        greatest, _, module = self._best
         if not self._progress.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
-                f"from them (what is returned has a greedy return of {greatest:g}); choose a task "
-                "whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
-                "start from more coverage (a longer pretraining, another agent), or plan for the "
-                "task on what pretraining stored (`rover solve RUN`, rover.solve)",
+                "from them; choose a task whose reward is met sooner (a nearer goal, reward=dense, "
+                "a longer horizon), start from a longer pretraining, or plan for the task on what "
+                "pretraining stored (`rover solve RUN`, rover.solve)",
                 RoverWarning,
                 stacklevel=5,
             )
-        actor = self._package(module)
+        actor = self._package(self._best[2])
         policy = actor if isinstance(actor, Policy) else None
         return TaskResult(actor, policy, tuple(self._progress.curve), self.summary())
 
@@ -261,11 +235,11 @@ class TaskRun(Run):
         self._progress = _Progress(**state["progress"])
 
     def _stored(self, module: nn.Module) -> Mapping[str, Any]:
-        """Content of a checkpoint for a policy of the learner's."""
+        """A policy of the learner's, for a checkpoint."""
         return module.state_dict()
 
     def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        """A copy of the learner's policy with weights that were stored."""
+        """A policy from a checkpoint."""
         module = self._current_policy()
         module.load_state_dict(weights)
         return module

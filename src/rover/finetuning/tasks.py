@@ -159,17 +159,15 @@ def _keeps_rewards(env: gym.Env[Any, Any]) -> bool:
 
 
 def check_rewarded(env: gym.Env[Any, Any], *, by_observations: bool = False) -> None:
-    """Refuse a grid world without a goal, which no wrapper gives a reward: ConfigurationError,
-    whose message names the goals. With `by_observations` a wrapper may not change rewards, either.
-    """
+    """Refuse a grid world without a goal, which no wrapper gives a reward: ConfigurationError. With
+    `by_observations` a wrapper may not change rewards, either."""
     grid = env.unwrapped
     if isinstance(grid, GridWorld) and grid.goal_state is None and _keeps_rewards(env):
         env_id = "" if env.spec is None else env.spec.id
-        first, *others = (*GOALS.get(env_id, {}), "X,Y")
-        listed = f" (or {', '.join([*others[:-1], 'any cell as X,Y'])})" if others else ""
+        goals = ", ".join([*GOALS.get(env_id, {}), "any cell as X,Y"])
         raise ConfigurationError(
             f"{env_id or 'this grid world'} has no reward until it has a goal, so there is no task "
-            f"to learn: give --task goal={first}{listed}, in Python goal=(x, y) to gymnasium.make"
+            f"to learn: give --task goal=..., in Python goal=(x, y) to gymnasium.make ({goals})"
         )
     if by_observations and not _keeps_rewards(env):
         raise ConfigurationError(

@@ -33,8 +33,7 @@ from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_tensors
 from rover.training.config import AgentConfig, discount_of, merge_settings, validate_settings
-from rover.training.exact_measures import ExactMeasures
-from rover.training.measures import Measures
+from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run

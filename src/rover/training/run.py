@@ -57,9 +57,6 @@ class Run(ABC):
     activity: ClassVar[str]
     """One word for what goes on, beside the progress bar."""
 
-    can_be_extended: ClassVar[bool] = True
-    """True if a complete run may be made longer; otherwise it keeps no checkpoint."""
-
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
         self.total_timesteps = 0
@@ -241,8 +238,6 @@ class Run(ABC):
         if self._last_record == self.num_timesteps != self._last_checkpoint:
             self._checkpoint(folder)
         folder.write_summary(self.summary(), complete=True)
-        if not self.can_be_extended:
-            folder.forget_checkpoint()
 
     @learning_mode()
     def restore(self) -> None:

@@ -123,10 +123,6 @@ class RunFolder:
         """Write summary.json; a `complete` run has left all its files."""
         write_json(self.path / "summary.json", {**summary, "complete": complete})
 
-    def forget_checkpoint(self) -> None:
-        """Delete the checkpoint of a complete run that cannot be made longer."""
-        self._checkpoint.unlink(missing_ok=True)
-
 
 def finished_file(path: str | Path, name: str) -> Path:
     """The file `name` that pretraining leaves at its end: in the run folder `path`, or itself."""
