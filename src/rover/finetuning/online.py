@@ -9,7 +9,7 @@ of the warm-up follows one; the one with the best returns learns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
 from rover.features.encoders import tried
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import OnlineRun
+from rover.finetuning.run import TOLERANCE, OnlineRun
 from rover.learners import DiscreteDDPG, DiscreteSAC
 from rover.policies import (
     ContextPolicy,
@@ -66,7 +66,7 @@ class Finetuning(OnlineRun):
             actor_learning_rates=tables if is_table else None,
             critic_encoder=encoder,
         )
-        self._start, self._stop_after = start, config.stop_after
+        self._start = start
         self._acting = TabulatedPolicy(
             self._buffer.observations, lambda seen, _: self._learner.actor(seen)
         )
@@ -133,6 +133,15 @@ class Finetuning(OnlineRun):
         }
         if train_actor:
             self._acting.forget()
+
+    def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        record, n, best = super()._evaluate(figures), self.config.stop_after, self._best_return
+        # Evaluations of the policy that learning started from do not count.
+        begun, curve = self._progress.warmup_end, self._progress.curve
+        learned = [one["greedy_return"] for one in curve if one["step"] > begun]
+        if n is not None and best is not None and len(learned) >= n:
+            self._is_finished = min(learned[-n:]) >= best - TOLERANCE
+        return record
 
     def _package(self, module: nn.Module) -> nn.Module:
         # The set is left behind: one of its policies was chosen, and alone has learned.

@@ -43,8 +43,9 @@ from rover.training.agent import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
 
-# Returns of one policy differ in their last digits by the order in which rewards are added.
-_TOLERANCE = 1e-6
+TOLERANCE = 1e-6
+"""Returns of one policy differ in their last digits by the order in which rewards are added."""
+
 # Random numbers of the evaluations, besides acting and drawing.
 _EVALUATION_STREAM = 5
 # Episodes of an evaluation where episodes of one policy differ.
@@ -260,7 +261,6 @@ class OnlineRun(TaskRun):
     # The buffer first, which the collector replays the unfinished episode of.
     _parts: ClassVar[tuple[str, ...]] = ("_buffer", "_collector", "_learner")
     _acting: TabulatedPolicy | None = None
-    _stop_after: int | None = None  # evaluations in a row with the best possible return
 
     def __init__(
         self, run_config: RunConfig, environment: Environment, run_dir: Path | None
@@ -313,19 +313,6 @@ class OnlineRun(TaskRun):
         self._learn(done=done)
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
-
-    def _is_finished(self) -> bool:
-        """True if the latest evaluations all had the best possible return."""
-        n, best = self._stop_after, self._best_return
-        if n is None or best is None:
-            return False
-        # Evaluations of the policy that learning started from do not count.
-        learned = [
-            one["greedy_return"]
-            for one in self._progress.curve
-            if one["step"] > self._progress.warmup_end
-        ]
-        return len(learned) >= n and min(learned[-n:]) >= best - _TOLERANCE
 
     def _measure(self) -> dict[str, Any]:
         # A run that goes on from here has nothing tabulated, and rounding depends on what was.
@@ -425,7 +412,7 @@ def _curve_summary(
     columns = list(map(itemgetter("step", "greedy_return"), curve))
     steps, returns = np.array(columns, np.float64).T
     # A policy may visit the best return by luck: what counts is from when on it stays there.
-    at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE
+    at_best = returns >= (returns.max() if best is None else best) - TOLERANCE
     # Counted from the end: evaluations at the best without a worse one after them.
     n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
     area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])

@@ -94,7 +94,6 @@ class Trial:
 class _Progress:
     """Everything that the next measurement depends on, for checkpoints."""
 
-    latest: dict[str, Any] = field(default_factory=dict)  # the last metrics line
     # Environment steps that were not the run's, by what they were made for: all of them fall under
     # `measure_share`. Steps of an end are counted apart, since a run that is made longer goes on as
     # if it had never ended.
@@ -121,6 +120,7 @@ class Measures(ABC):
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
+        latest: the last metrics line.
         within_episodes: each episode has a context of its own, so that coverage within it counts,
             and policies are rolled out at the end alone.
     """
@@ -140,15 +140,11 @@ class Measures(ABC):
         self._env = self._rollout_env = environment.env
         self._buffer, self._config, self._seed = buffer, config, seed
         self.within_episodes = False
+        self.latest: dict[str, Any] = {}
         self._progress = _Progress()
         self._episodes: Sequence[NDArray[Any]] = ()
         self._data_arrays: dict[str, NDArray[Any]] = {}
         self._references: list[Collector] = []
-
-    @property
-    def latest(self) -> dict[str, Any]:
-        """The last metrics line."""
-        return self._progress.latest
 
     @property
     def _rollout_horizon(self) -> int:
@@ -186,7 +182,7 @@ class Measures(ABC):
                     following = (step // every + 1) * every
                 self._progress.next_point = math.ceil(following)
                 figures |= self._progress.evaluated
-        self._progress.latest = {
+        self.latest = {
             "step": step,
             "episode": episode,
             "observations": n_observations,
@@ -306,7 +302,7 @@ class Measures(ABC):
             **progress.data_figures,
             "steps_to_full_coverage": self._full_coverage(),
             "steps_to_95_in_20_episodes": progress.target_reached,
-            **{name: progress.latest.get(name) for name in _LATEST_FIGURES},
+            **{name: self.latest.get(name) for name in _LATEST_FIGURES},
             **dict.fromkeys(_EVALUATED),
             **progress.evaluated,
             **({} if evaluator is None else evaluator.references),
@@ -322,11 +318,11 @@ class Measures(ABC):
 
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
-        return asdict(self._progress)
+        return {"latest": self.latest, "progress": asdict(self._progress)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._progress = _Progress(**state)
+        self.latest, self._progress = state["latest"], _Progress(**state["progress"])
 
 
 class ExactMeasures(Measures):

@@ -66,6 +66,7 @@ class Run(ABC):
         self._checkpoint_every = checkpoint_every
         self._threads = threads
         self._has_begun = False
+        self._is_finished = False  # no further step is needed, after a metrics line
         self._last_record = -1
         self._last_checkpoint = 0
         self.wall_seconds = 0.0
@@ -101,10 +102,6 @@ class Run(ABC):
     @abstractmethod
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
-
-    def _is_finished(self) -> bool:
-        """True if no further step is needed, after a metrics line."""
-        return False
 
     def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
         """Choose and measure the final policy after the last step; warn of doubts."""
@@ -196,7 +193,7 @@ class Run(ABC):
                     self._store(self._folder, record)
                 if on_record is not None and on_record(record) is False:
                     return
-                if self._is_finished():
+                if self._is_finished:
                     return
             if self.num_timesteps >= total:
                 return
