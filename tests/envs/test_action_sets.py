@@ -117,15 +117,3 @@ def test_a_reward_is_asked_of_actions_as_they_were_taken(run):
 
     rover.solve(agent, reward=reward)
     assert asked[0].shape[1:] == (2,)
-
-
-def test_a_task_is_learned_and_a_policy_from_nothing_acts_in_the_same_space():
-    class Task(Cart):
-        def step(self, action):
-            observation, *_ = super().step(action)
-            return observation, float(observation[0] > 1.0), False, False, {}
-
-    task = gym.wrappers.TimeLimit(Task(), 20)
-    result = rover.finetune(None, task, total_timesteps=60)
-    action = result.policy.act(task.reset(seed=0)[0], np.random.default_rng(0))
-    assert task.action_space.contains(action)

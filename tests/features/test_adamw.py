@@ -43,16 +43,6 @@ def test_steps_are_those_of_torch_with_single_rates_and_the_state_has_its_names_
     assert "optimizer.exp_avg.3.bias" not in names
 
 
-def test_a_part_of_a_larger_tensor_learns_alone():
-    """The fused kernel would write what lies between its elements, too."""
-    whole = torch.ones(3, 3)
-    part = nn.ParameterDict({"weight": nn.Parameter(whole[:, :2])})
-    AdamW("x", part, 0.1).descend(part["weight"].sum())
-    expected = torch.full((3, 3), 0.9)
-    expected[:, 2] = 1.0
-    torch.testing.assert_close(whole, expected)
-
-
 @pytest.mark.parametrize("factor", [torch.nan, torch.inf])
 def test_an_update_that_is_not_finite_changes_nothing(factor):
     module = layers()

@@ -81,12 +81,6 @@ def test_coefficients_are_the_low_frequencies_and_centroids(seed, shape):
             np.testing.assert_allclose(found[i, channel, -2:], centre, atol=2.0**-8)
 
 
-def test_a_picture_without_a_foreground_has_its_centroid_in_the_middle():
-    picture = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (1, 9, 9, 2), np.uint8))
-    seen = coefficients(picture, picture[0]).reshape(2, -1)
-    assert (seen[:, -2:] == 0.0).all()
-
-
 def test_differences_from_the_usual_picture_count_by_their_shares():
     rng = np.random.default_rng(0)
     pictures, usual, shares = (
@@ -267,59 +261,3 @@ def test_changes_between_frames_are_weighted_as_they_foretell_the_next(seed, n_c
     np.testing.assert_array_equal(speed_weights(torch.zeros(9, 1, 2), torch.zeros(9, 2)), [1.0])
     at_rest = speed_weights(torch.zeros(9, n_changes, 2), torch.zeros(9, 2))
     np.testing.assert_array_equal(at_rest, [1.0] + [0.0] * (n_changes - 1))
-
-
-def test_a_speed_is_seen_whatever_the_contrast():
-    rng = np.random.default_rng(0)
-    known, actions = _pushed(1000, rng)
-    at = np.arange(48) + 0.5
-    away = np.hypot(at[:, None] - 38.0, at - (known[:, None, None] + 14.0))
-    brightness = rng.uniform(120.0, 250.0, (1000, 1, 1))
-    pictures = (brightness * np.clip(3.0 - away, 0.0, 1.0)).astype(np.uint8)[..., None]
-    usual = torch.from_numpy(pictures).median(dim=0).values
-    seen, energy = coefficients(torch.from_numpy(pictures), usual), bending(48, 48, 1)
-
-    def told(chosen: slice) -> float:
-        """Share of the speed's variance that changes of features of some coefficients explain."""
-        found = slow_features(_sums(seen[:, chosen], actions), energy[chosen])
-        changes = np.diff(_applied(found, seen[:, chosen].numpy()), axis=0)
-        return _explained(changes, np.diff(known))
-
-    assert told(slice(0, 64)) < 0.4  # sums over pixels flicker with the disc
-    assert told(slice(0, 66)) > 0.75
-
-
-def test_colour_noise_and_a_moving_background_do_not_fool_it():
-    rng = np.random.default_rng(0)
-    n, side = 3000, 32
-    place, places = np.array([16.0, 16.0]), []
-    for _ in range(n):
-        place = np.clip(place + 1.5 * rng.normal(size=2), 5, 27)
-        places.append(place)
-    known = np.array(places)
-    at = np.arange(side) + 0.5
-    away = np.hypot(at[:, None] - known[:, 0, None, None], at - known[:, 1, None, None])
-    disc = 200.0 * np.clip(4.5 - away, 0.0, 1.0)
-
-    def seen(seed: int) -> NDArray[np.uint8]:
-        other = np.random.default_rng(seed)
-        # Gratings that scroll by less or more than half their length at every step.
-        turns = np.cumsum(other.uniform(0.2, 0.8, size=n)) * 2.0 * np.pi
-        grating = 40.0 * np.sin(2.0 * np.pi * at / side * 2.0 + turns[:, None])[:, None, :]
-        noise = 25.0 * other.normal(size=(n, side, side, 3))
-        colour = 20.0 * other.normal(size=(n, 1, 1, 3))
-        picture = (60.0 + disc + grating)[..., None] + noise + colour
-        return np.asarray(np.clip(picture, 0, 255), np.uint8)
-
-    pictures, others = seen(1), seen(2)
-    usual = torch.from_numpy(pictures[::10]).median(dim=0).values
-    rows = torch.cat([coefficients(part, usual) for part in torch.from_numpy(pictures).split(256)])
-    found = slow_features(_sums(rows), bending(side, side, 3))
-    encoder = slow_encoder(found, usual, torch.full_like(usual, 255))
-    features, same_places = encoder.features(pictures), encoder.features(others)
-    # On discs alike before another background: features follow the disc.
-    for axis in range(2):
-        assert _explained(same_places, known[:, axis]) > 0.9
-    slow = slice(0, 2)
-    disturbed = ((features - same_places)[:, slow] ** 2).mean() / 2.0
-    assert disturbed < 0.1 * features[:, slow].var(axis=0).mean()

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from law_cases import CASES, KINDS, Case, make_case, relative_error
+from law_cases import CASES, Case, make_case, relative_error
 from torch import Tensor
 
 from rover.operators import exact_support, nystrom_support, objective_gradient
 from rover.transitions import merge_transitions
 
 TOLERANCE = 1e-8
-EXPLICIT = [(kernel, kind) for kernel, kind in CASES if kernel != "linear primal"]
 
 
 @pytest.fixture(params=CASES, ids=lambda names: f"{names[0]}-{names[1]}")
@@ -124,39 +123,6 @@ def test_residual_is_one_minus_the_regressions_total_weight(case):
     kept = model.transition.sum(dim=1) + at_anchors
     assert float((kept[:, ordinary] - 1.0).abs().max()) < TOLERANCE
     assert np.allclose(model.transition.sum(dim=1)[:, ~ordinary], 1.0)
-
-
-@pytest.mark.parametrize(("kernel", "kind"), [names for names in EXPLICIT if names[1] in KINDS[:5]])
-def test_decomposition_of_the_series_in_explicit_features(kernel, kind):
-    """‖μ̄‖² = ‖μ̂‖² + ε² m² for the series Σ_t (γ T̄P̄)^t μ̄0 of the paper, term by term."""
-    case = make_case(kernel, kind)
-    n_points = len(case.features)
-    gram = case.kernel(case.features, case.features)
-    phi = torch.linalg.cholesky(gram)  # rows: explicit features, linearly independent
-    lift = torch.linalg.inv(phi)  # row of coordinates → weights on the table's points
-    inputs, actions = phi[case.inputs], torch.from_numpy(case.actions)
-    same_action = actions[:, None] == actions[None, :]
-    ridge_gram = inputs @ inputs.T * same_action + case.ridge * torch.eye(len(inputs)).double()
-    inverse = torch.linalg.inv(ridge_gram)
-    queries = gram[case.inputs] * case.probs[0::2][:, actions].T  # of P_π μ, μ given on the points
-
-    def step(mean: Tensor, sink: float) -> tuple[Tensor, float]:
-        on_points = mean @ lift  # the policy operator is linear, and known on the points
-        alpha = inverse @ (queries @ on_points)
-        return alpha @ phi[case.successors], sink + float(on_points.sum() - alpha.sum())
-
-    mean, sink = case.normalised_start @ phi[case.starts], 0.0
-    embedding, sink_mass = torch.zeros(n_points).double(), 0.0
-    factor = 1.0 - case.discount
-    for _ in range(320):
-        embedding, sink_mass = embedding + factor * mean, sink_mass + factor * sink
-        mean, sink = step(mean, sink)
-        factor *= case.discount
-    _, _, occupancy = case.fitted
-    assert occupancy.sink_mass == pytest.approx(sink_mass, abs=1e-9)
-    assert occupancy.objective == pytest.approx(
-        float(embedding @ embedding) + case.sink_norm**2 * sink_mass**2, rel=TOLERANCE
-    )
 
 
 def test_repeating_the_data_and_the_ridge_changes_nothing(case):

@@ -136,8 +136,7 @@ def gather(buffer: Buffer, rows: IntArray, successors: IntArray | None = None) -
     """The transitions in `rows` (n,) of the buffer, or from where these begin to `successors`."""
     following = buffer.successors[rows] if successors is None else successors
     # Inputs and successors in one table: in an episode most observations are both. As np.unique
-    # with its inverse, but linear in the table where sorting would be n log n of the batch: 9 µs in
-    # place of 120 for a batch of 512 and 4,000 observations.
+    # with its inverse, but linear in the table: 9 µs in place of 120 for a batch of 512.
     ends = np.concatenate([buffer.inputs[rows], following])
     is_used = np.zeros(len(buffer.observations), np.bool_)
     is_used[ends] = True

@@ -39,8 +39,7 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     """Exact dynamics of an environment, if it is finite and they are known.
 
     Known are environments with Gymnasium's toy_text tables (``P`` and ``initial_state_distrib``,
-    with ``Discrete`` observations): FrozenLake, Taxi, CliffWalking and whatever else keeps them;
-    and every environment or wrapper whose class says what its dynamics are by an attribute
+    with ``Discrete`` observations), and every environment or wrapper whose class has an attribute
     ``finite_mdp``, a :class:`FiniteMDP` or None, as grid worlds do. Other wrappers are looked
     through if they keep both spaces and leave steps and resets as they are, but for rewards.
 

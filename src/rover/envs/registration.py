@@ -123,8 +123,7 @@ def import_modules(names: Iterable[str]) -> None:
             importlib.import_module(name)
         except Exception as error:  # whatever a module may raise
             raise ConfigurationError(
-                f"module {shorten(name)} cannot be imported: {type(error).__name__}: {error}; it "
-                "must lie in the current folder or be installed, and is named without .py"
+                f"module {shorten(name)} cannot be imported: {type(error).__name__}: {error}"
             ) from error
         IMPORTED[name] = None
 
@@ -169,8 +168,6 @@ class Environment(NamedTuple):
             raise ConfigurationError("env_kwargs are of an environment given by its id")
         if isinstance(given, str):
             env, options = make_env(given, env_kwargs), dict(env_kwargs or {})
-            if options.get("render_mode") == "human":
-                del options["render_mode"]  # one window is enough
             make = partial(make_env, given, options)
             env_id, kwargs = id_and_kwargs(env) or (None, {})
             if env_id is not None and ":" in given:
@@ -251,10 +248,9 @@ def _wrapper_class(entry_point: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
 def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     """Id and keyword arguments with which :func:`make_env` makes an environment again.
 
-    The keywords are what JSON can hold. A map that a grid world was given is among them as text, a
-    time limit that is not the registered one as `max_episode_steps`, and wrappers around what
-    ``gymnasium.make`` returned as `additional_wrappers`, in the form of an ``EnvSpec``. None for an
-    environment that was not made from its id, or with arguments that JSON cannot hold.
+    A map of a grid world is among them as text, a time limit that is not the registered one as
+    `max_episode_steps`, and wrappers as `additional_wrappers`, in the form of an ``EnvSpec``. None
+    for an environment that was not made from its id, or with arguments that JSON cannot hold.
     """
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec) or spec.id not in registry:

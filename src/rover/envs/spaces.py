@@ -394,13 +394,12 @@ def _described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
 def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
     """Actions (A, *shape) that numbers stand for, the same for every equal space.
 
-    All elements of a Discrete space that begins elsewhere than at 0 and of MultiDiscrete and
-    MultiBinary, the last number's changing fastest, if they are at most 65,536. Of a bounded Box of
-    up to 32 floats a set that stands for all: of one number five strengths; of more, to let go,
-    which is zero or the nearest to it; each number alone at its least and its largest value; and as
-    many corners of the box, all or drawn, as make 32, or three for each number and one if that
-    is more. What is best under dynamics that are affine
-    in the action lies at a corner. None of any other space.
+    All elements, up to 65,536, of MultiDiscrete, MultiBinary and a Discrete space that does not
+    begin at 0, the last number changing fastest. Of a bounded Box of up to 32 floats: of one number
+    five strengths; of more, zero or the nearest to it; each number alone at its least and its
+    largest value; and as many corners of the box, all or drawn, as make 32, or three for each
+    number and one if that is more: the best action under dynamics that are affine in it is a
+    corner. None of any other space.
     """
     match space:
         case spaces.Discrete(start=start, n=n) if start != 0 and n <= _MAX_ACTIONS:

@@ -31,8 +31,7 @@ class EncoderConfig(BaseModel):
         n_states: number of Discrete states; needed where observation_shape is ().
         feature_dim: z, the width of the features.
         hidden_sizes: widths of the hidden layers of an "mlp".
-        bias: whether the layers of an "mlp" have a bias. Without one, an observation and its
-            double share their features: right for one-hot input, wrong for most vectors.
+        bias: whether the layers of an "mlp" have a bias.
         output_relu: whether ReLU follows the last layer, so that features are non-negative.
         normalization: norm to which every feature vector is divided: "l2", "l1" or "none".
         strides: step of each 3×3 convolution of a "conv", which have 32 channels.

@@ -1,11 +1,9 @@
 """Convolutions that cost what an image differs from a reference, not what it holds.
 
-An image of most control problems is a background that never changes and a few dozen pixels that
-do. After the reference image is subtracted, almost every pixel is exactly zero, and a
-convolution without bias followed by ReLU keeps zero at zero. So only the outputs whose window
-touches a differing pixel need arithmetic; the rest of every feature map is known. Nothing is
-approximated: the result equals the ordinary convolution. The idea follows submanifold and sparse
-convolutions (Graham, Engelcke and van der Maaten, 2018), with every touched output kept.
+After the reference image is subtracted, almost every pixel of most control problems is exactly
+zero, and a convolution without bias followed by ReLU keeps zero at zero: only the outputs whose
+window touches a differing pixel need arithmetic, and the result equals the ordinary convolution
+(sparse convolutions: Graham, Engelcke and van der Maaten, 2018, with every touched output kept).
 """
 
 from __future__ import annotations

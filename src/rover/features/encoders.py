@@ -23,12 +23,7 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
 from rover.features.convolution import convolved
-from rover.features.networks import (
-    DEFAULT_GAIN,
-    as_tensor,
-    make_linear,
-    orthogonal_,
-)
+from rover.features.networks import DEFAULT_GAIN, as_tensor, make_linear, orthogonal_
 from rover.features.slow import SlowFeatures, bending, coefficients, seen
 
 # Below this norm a feature vector counts as zero and is left as it is.
@@ -40,9 +35,8 @@ _CHANNELS, _SIDE = 32, 3
 # What the convolutions of an image take in memory grows with the rows of a batch.
 _ROWS_AT_ONCE = 256
 
-# Small, so that an image which differs from the center in a few pixels is identified by them
-# (0.1 instead: cosines of 0.99 before training), and not zero, so that an image equal to the
-# center has a direction of its own.
+# Small, so that a few differing pixels identify an image (0.1 instead: cosines of 0.99 before
+# training), and not zero, so that an image equal to the center has a direction of its own.
 _CONV_OUTPUT_BIAS_STD = 1e-3
 
 
@@ -75,9 +69,8 @@ def make_encoder(
 
 
 def slow_encoder(features: SlowFeatures, background: Tensor, shares: Tensor) -> Encoder:
-    """The encoder of slow features of uint8 images, of what the function
-    :func:`~rover.features.slow.coefficients` sees beside the usual image, `background` (height,
-    width, channels) uint8, from which differences count by `shares` of 255, of the same form."""
+    """The encoder of slow features of uint8 images, whose differences from the `background`
+    (height, width, channels) uint8 count by `shares` of 255, of the same form."""
     width = {"feature_dim": features.projection.shape[1], "normalization": "none"}
     images = Observations(tuple(background.shape), "uint8")
     encoder = _SlowEncoder(images.config("slow", **width))
@@ -118,13 +111,11 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
       int64, images as height × width × channels, uint8.
     - The features of an observation do not depend on the rest of the batch, and are the same each
       time: no dropout, and no batch normalisation in training mode.
-    - ``copy.deepcopy`` copies it, since policies keep the encoder that they were made with, and
-      ``state_dict`` holds everything that training changes, since checkpoints store it.
+    - ``copy.deepcopy`` copies it, and ``state_dict`` holds everything that training changes.
     - Its weights are on the CPU. Those that require gradients are trained; a module without such
       weights is used as it is.
 
-    It is copied, so agents never share weights with one another or with the caller. The file of a
-    policy holds the weights and not the code, so it is read with a module of the same
+    The file of a policy holds the weights and not the code, so it is read with a module of the same
     architecture: ``make_encoder(config, generator, module=...)``.
 
     Args:
@@ -170,9 +161,6 @@ def tried(module: nn.Module, name: str, shape: tuple[int, ...], dtype: Any) -> A
 
 class Encoder(nn.Module, ABC):
     """Base of all encoders: input checks, centring, normalisation, and numpy in and out.
-
-    Encoders come from :func:`make_encoder`, or from a torch module of your own by
-    :func:`custom_encoder`.
 
     ``forward`` takes raw observations (n, *observation_shape), uint8 images height × width ×
     channels, float vectors, or Discrete states (n,), and returns features (n, feature_dim):

@@ -31,8 +31,7 @@ class RepresentationLoss(Protocol):
     """Protocol of a loss of your own that trains an encoder: a function, or a torch module.
 
     A module's parameters that require gradients are trained along, and stored in checkpoints.
-    Keep the features apart: a loss that equal features minimise (squared error without a stopped
-    gradient, say) collapses the representation.
+    A loss that equal features minimise collapses the representation.
     """
 
     def __call__(
@@ -100,8 +99,7 @@ class ActionPredictor(nn.Module):
     def forward(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:
         """Next features (n, z) from features (m, z) of distinct states, the rows `input_index` (n,)
         from which transitions start, and actions (n,) int64 in 0 … n_actions − 1."""
-        # All states under all actions: one product, and no more arithmetic than row by row once
-        # most pairs occur in a batch.
+        # All states under all actions in one product, once most pairs occur in a batch.
         if features.shape[0] * self.n_actions <= 2 * input_index.shape[0]:
             product = features @ self.weight.flatten(1)  # (m, A · width)
             product = product.view(features.shape[0] * self.n_actions, self.weight.shape[2])
@@ -113,8 +111,7 @@ class ActionPredictor(nn.Module):
         return (hidden if self._is_linear else F.silu(hidden)) @ self.output
 
     def _by_action(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:
-        # Rows of one action are made neighbours: one product for each action, and no copy of its
-        # matrix for every row.
+        # One product for each action, and no copy of its matrix for every row.
         order = torch.argsort(actions, stable=True)  # (n,)
         sizes = torch.bincount(actions, minlength=self.n_actions).tolist()
         inputs = torch.split(features.index_select(0, input_index.index_select(0, order)), sizes)
@@ -147,8 +144,7 @@ def info_nce_loss(
         counts: (n,), positive, transitions that each row stands for.
     """
     target_counts = counts.new_zeros(len(targets)).index_add(0, positive, counts)
-    # Cosines, so that no feature grows to lower the loss; the temperature alone sets how sharp the
-    # softmax is.
+    # Cosines, so that no feature grows to lower the loss.
     similarity = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).T  # (n, m)
     # −∞ for a target that nothing leads to, which so has no part in any denominator.
     log_counts = target_counts.log()

@@ -1,39 +1,26 @@
 """Features of images in closed form: low frequencies, what changes slowly, what actions move.
 
 An image is described by its lowest cosine frequencies and by the centroid of its foreground, the
-pixels that differ from the background. Sums over pixels depend on the contrast of a moving object
-with the walls behind it; a centroid does not. Of all linear functions of these the slowest have
-the least mean square change in a few steps for their variance (slow feature analysis: Wiskott &
-Sejnowski 2002): with a pair (x, x') that lies `LAG` steps apart and d = x' − x,
+pixels that differ from the background (a centroid does not depend on contrast). With a pair (x, x')
+that lies `LAG` steps apart and d = x' − x, slow features (Wiskott & Sejnowski 2002) are
 
     ½ E[d dᵀ] v = g C v,    z = vᵀ(x − mean) / √(2g),
 
-so that a feature changes by one, on average, within the lag. 1 − g is its correlation with itself
-over the lag: what is noise, or moves too fast to be steered, has none.
+so that a feature changes by one, on average, within the lag; 1 − g is its correlation with itself
+over the lag.
 
-The slow functions of a position in a maze are waves along its corridors, many for each position.
-Coordinates are wanted instead: an action changes them by the same amount everywhere. With the
-actions h of the steps from x to x', each counted by the steps that it had to work in, these are
-the functions with the largest share of change explained by actions (canonical correlations:
-Hotelling 1936), and whose weights bend least over the image (thin plates: Wahba 1990), so that
-they go on where nothing has been seen yet:
+Where actions account for much of any change, coordinates take their place: functions with the
+largest share r of change explained by actions (canonical correlations: Hotelling 1936), whose
+weights bend least over the image (thin plates: Wahba 1990). With the actions h of the steps from x
+to x', each counted by the steps that it had to work in,
 
     D_h u = r (D + λ T) u,    D = cov(e),    D_h = cov(e, h) cov(h)⁻¹ cov(h, e),
 
-with e = d − k p the change that the one in the lag before, p, does not foretell: of what coasts,
-actions decide little but how its speed changes. k, in [0, 1], is by least squares over all numbers,
-h counts the actions of that lag k times, each by the steps that it lacked there. T is the energy of
-bending, the fourth power of a cosine's frequency, and none for a centroid,
-which is a coordinate as it is. They take the place of slow features where actions account for much
-of any change. Where the channels of an image are consecutive frames, features describe the newest
-frame, and their change since the frame before gives the speeds.
-
-What differs between episodes and stays within each, as the mark of a goal does, is no place of
-anything: where most differences of a pixel from the usual image are of this kind, they count little
-(`seen`).
-
-All of it follows from sums over pairs. What is seen of an image depends on the usual one, so that
-a later fit takes its sums anew.
+and e = d − k p, the change that the one in the lag before, p, does not predict: k in [0, 1] is by
+least squares over all numbers, and h counts the actions of that lag k times. T is the energy of
+bending, the fourth power of a cosine's frequency, and 0 for a centroid. Where the channels of an
+image are consecutive frames, features describe the newest frame, and their changes give the speeds.
+Differences that stay the same within an episode, as the mark of a goal does, count little (`seen`).
 """
 
 from __future__ import annotations
@@ -81,10 +68,8 @@ def _cosines(length: int) -> Tensor:
 def coefficients(images: Tensor, background: Tensor) -> Tensor:
     """Low frequencies and centroids (n, p) float64 of images (n, height, width, channels) uint8.
 
-    For each channel its cosine coefficients, 64 for sides of at least 8 pixels, grey levels
-    counting from 0 to 255, and its centroid, row and column in pixels from the middle, by squared
-    differences from the `background` (height, width, channels), the usual image; the middle where
-    there is none.
+    For each channel its cosine coefficients, 64 for sides of at least 8 pixels, and its centroid,
+    row and column in pixels from the middle, by squared differences from the `background`.
     """
     low, centroid = cosine_coefficients(images), centroids(images, background)
     return torch.cat([low, centroid], dim=2).flatten(1)
@@ -250,10 +235,7 @@ def _rounded(projection: Tensor) -> Tensor:
 
 
 def speed_weights(changes: Tensor, following: Tensor) -> Tensor:
-    """Weights (m,), of sum 1, of the last m changes by which they best foretell one that follows.
-
-    One change of a picture is half noise where things move by less than a pixel; the mean of two
-    has a quarter of its variance, but is late where speeds change.
+    """Weights (m,), of sum 1, of the last m changes by which they best predict the next one.
 
     Args:
         changes: (n, m, d) of features from frame to frame, the latest first.
