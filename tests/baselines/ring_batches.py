@@ -72,19 +72,6 @@ def batch_reaching(states: list[int], *, skills: NDArray[Any] | None = None) -> 
     )
 
 
-def expanded(batch: Batch) -> Batch:
-    """The same transitions with two observations for each, merged nowhere."""
-    n = len(batch)
-    return Batch(
-        torch.cat([batch.observations[batch.index], batch.observations[batch.next_index]]),
-        torch.arange(n),
-        batch.actions,
-        torch.arange(n, 2 * n),
-        batch.skills,
-        steps=batch.steps,
-    )
-
-
 def make_reward(name: str, kind: str = "one-hot", seed: int = 0, **settings: Any) -> Any:
     """The intrinsic reward of an agent, on one kind of the ring's observations."""
     agent: Any = agent_class(name)

@@ -13,7 +13,6 @@ from small_envs import ENVIRONMENTS
 
 import rover
 from rover.baselines import agent_names, agent_summaries, make_agent, resume_agent
-from rover.errors import ConfigurationError
 from rover.learners import DDPGConfig
 from rover.policies import CoveragePolicy, NetworkPolicy
 from rover.training.agent import AGENTS, Agent
@@ -56,18 +55,6 @@ def test_a_run_folder_and_what_is_read_from_it(name, tmp_path):
     assert not np.array_equal(another.buffer.actions, agent.buffer.actions)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "words"),
-    [
-        ("cic", {"intrinsic": {"hiden": 5}}, "did you mean 'intrinsic.hidden'"),
-        ("smm", {"learner": 5}, "'learner' takes a mapping of settings, not learner=5"),
-    ],
-)
-def test_what_does_not_exist(name, settings, words):
-    with pytest.raises(ConfigurationError, match=words):
-        make_agent(name, ENVIRONMENTS["state"](), **settings)
-
-
 def test_single_settings_by_mapping_by_dots_or_as_models():
     def config(**settings: Any) -> Any:
         return make_agent("apt", ENVIRONMENTS["state"](), **settings).config
@@ -77,15 +64,6 @@ def test_single_settings_by_mapping_by_dots_or_as_models():
     assert by_dots.intrinsic == config().intrinsic
     learner = DDPGConfig(batch_size=9)
     assert config(learner=learner).learner == learner
-
-
-@pytest.mark.parametrize("name", BONUS_AGENTS)
-def test_the_networks_of_the_code_learn_too(name):
-    settings: dict[str, Any] = {"seed_steps": 36, "policy_every": 40, "learner.batch_size": 24}
-    lines: list[Any] = []
-    agent = make_agent(name, ENVIRONMENTS["onehot"](), "published", **settings)
-    agent.learn(40, callback=lambda line: lines.append(line))
-    assert np.isfinite(lines[-1]["critic_loss"])
 
 
 def test_an_agent_of_ones_own_is_there_by_its_name(tmp_path):

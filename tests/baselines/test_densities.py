@@ -68,18 +68,6 @@ def test_kernels_integrate_to_one(d):
     assert total == pytest.approx(1.0, rel=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(30, 4), (5, 12)])
-def test_principal_components_are_eigenvectors_of_the_covariance(shape):
-    samples, counts = RNG.normal(size=shape), RNG.integers(1, 4, size=shape[0])
-    fitted = _fit(samples, counts, n_components=3)
-    covariance = np.cov(np.repeat(samples, counts, axis=0).T, bias=True)
-    largest = np.sort(np.linalg.eigvalsh(covariance))[::-1][:3]
-    along = fitted.components.T  # (d, 3)
-    np.testing.assert_allclose(covariance @ along, along * largest, atol=1e-10)
-    np.testing.assert_allclose(along.T @ along, np.eye(3), atol=1e-10)
-    np.testing.assert_allclose(fitted.weights @ fitted.points**2, largest, rtol=1e-8)
-
-
 PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
 REVERSED = PROBABILITIES[::-1]
 
@@ -126,14 +114,6 @@ def test_the_reward_of_a_known_distribution_is_its_closed_form():
         [PROBABILITIES * np.log(posterior), REVERSED * np.log(posterior[::-1])]
     )
     assert figures[-1]["smm_discriminator_loss"] == pytest.approx(conditional.sum() / 2, abs=0.02)
-
-
-def test_the_confusion_of_skills_is_the_other_sign_of_one_term():
-    batch = _exact_batch()
-    told, confused = (reward_of(_smm(reward_confusion=sign), batch) for sign in (False, True))
-    logits = _smm()._discriminator(batch.observations.float())[batch.next_index]
-    log_skills = torch.log_softmax(logits, 1)[batch.skills.bool()]
-    torch.testing.assert_close(told - confused, 2.0 * log_skills.detach(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

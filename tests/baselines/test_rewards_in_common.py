@@ -8,7 +8,6 @@ import torch
 from ring_batches import (
     SPECS,
     batch_reaching,
-    expanded,
     make_reward,
     observations,
     reward_of,
@@ -104,18 +103,6 @@ def test_observations_that_are_not_finite_are_an_error_not_a_weight(name):
         intrinsic.update(batch)
 
 
-@pytest.mark.parametrize("name", ["apt", "cic", "rnd"])
-def test_merged_and_expanded_batches_give_the_same_rewards(name):
-    merged, plain = _make(name, learning_rate=3e-3), _make(name, learning_rate=3e-3)
-    (batch,) = _batches(merged, "one-hot", 1)
-    for _ in range(3):
-        merged.update(batch)
-        plain.update(expanded(batch))
-    torch.testing.assert_close(
-        reward_of(merged, batch), reward_of(plain, expanded(batch)), rtol=1e-2, atol=2e-3
-    )
-
-
 def test_running_moments_are_those_of_all_rows_together():
     rng = np.random.default_rng(0)
     moments, rows, counts = RunningMoments(3), [], []
@@ -141,18 +128,6 @@ def test_rewards_are_errors_in_units_of_their_running_deviation():
     rnd.update(batch)
     reward = reward_of(rnd, batch).double().numpy()
     assert reward.std() == pytest.approx(1.0, rel=1e-4)
-
-
-def test_observations_are_related_to_those_of_the_updates():
-    rnd = _rnd()
-    rnd.update(batch_reaching([1, 1, 2, 4]))
-    mean = np.array([0.0, 0.5, 0.25, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0])
-    std = np.sqrt(mean * (1.0 - mean)).clip(1e-8)
-    inputs = torch.from_numpy(((np.eye(9) - mean) / std).clip(-5.0, 5.0)).float()
-    with torch.no_grad():
-        errors = (rnd._predictor(inputs) - rnd._target(inputs)).square().mean(dim=1)
-        given, _ = rnd._value(batch_reaching([4, 7]))
-    torch.testing.assert_close(given, errors[[4, 7]] / float(rnd._seen_errors.scale[0]))
 
 
 def test_the_ellipsoid_of_e3b_is_that_of_all_arrivals():

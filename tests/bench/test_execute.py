@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import until
 from same_files import assert_same
 
 import rover
-from rover.errors import ArtefactError, ConfigurationError, StorageError
-from rover.finetuning import Finetuning
-from rover.storage import append_line, read_json, read_lines, read_run_config, run_lock
+from rover.errors import ArtefactError, ConfigurationError
+from rover.storage import append_line, read_json, read_lines, read_run_config
 from rover_bench import load_study, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, execute
 from rover_bench.executors import EXECUTORS
@@ -154,21 +152,6 @@ def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkey
         execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
 
 
-def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):
-    pytest.importorskip("tensorboard")
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")  # seconds for its process to begin
-    (run,) = runs_of(TINY, tmp_path, seeds=[0])
-    logged, _ = execute([run], jobs=1, say=print, log=("wandb", "tensorboard"))
-    assert logged == [run]
-    assert next(run.folder.glob("tensorboard/events.*")).stat().st_size
-    (scalars,) = run.folder.glob("wandb/offline-run-*/*.wandb")
-    # A process of its own writes this file, and may do so after the run has ended.
-    until(lambda: b"sink_mass" in scalars.read_bytes())
-    assert_same(run.folder, executed[0][0].folder, "metrics.jsonl", "policy.safetensors")
-
-
 def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:
     settings = {"evaluate_every": 50, "checkpoint_every": 20}
     learn = {"goal": "room1", "steps": 100, "settings": settings}
@@ -181,30 +164,6 @@ def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:
     }
     study = load_study({"name": "tasks", "title": "Tasks", "run": run, "axes": {"start": axes}})
     return tuple(run for case in study.cases() for run in case.runs(folder))
-
-
-@pytest.mark.filterwarnings("ignore:no reward was seen")
-def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
-    (stopped,) = task_runs(tmp_path, scratch={"agent": "scratch"})
-    step = Finetuning._step
-
-    def interrupt(self: Finetuning, **options: Any) -> Any:
-        if self.num_timesteps == 70:
-            raise KeyboardInterrupt
-        return step(self, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Finetuning, "_step", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            _bring_to_end(stopped)
-    assert not _is_finished(stopped)
-    another = pytest.raises(StorageError, match="is in use; wait")
-    with run_lock(stopped.folder), another:
-        _bring_to_end(stopped)
-    _bring_to_end(stopped)
-    assert _is_finished(stopped)
-    steps = [line["step"] for line in read_lines(stopped.folder / "metrics.jsonl")]
-    assert steps == [0, 50, 100]
 
 
 @pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning")

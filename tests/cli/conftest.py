@@ -9,7 +9,6 @@ from rover.cli import main
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ROVER_TRACEBACK", raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -111,15 +111,6 @@ def test_what_is_wrong_with_an_import_is_said(refused, capsys):
     assert "states        6\n" in capsys.readouterr().out
 
 
-def test_a_space_that_cannot_be_used_is_one_line(refused, monkeypatch):
-    class Many(gym.Env):
-        observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Box(0, 1, (36,))
-
-    spec = gym.envs.registration.EnvSpec("Many-v0", Many)
-    monkeypatch.setitem(gym.registry, "Many-v0", spec)
-    assert "up to 32 bounded numbers" in refused("pretrain", "Many-v0", "--steps", "10")
-
-
 @pytest.mark.parametrize("name", ["CartPole-v1", "Unknown-v0"])
 def test_no_file_can_have_a_module_imported(refused, corridor_run, name):
     """Whether Gymnasium knows the environment or not."""

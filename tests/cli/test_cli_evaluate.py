@@ -48,7 +48,9 @@ def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refu
     assert main(["evaluate", str(mountain_run), "--episodes", "2"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "neither coverage nor J* can be computed" in out
-    assert "an interval needs at least two" in refused("evaluate", mountain_run, "--episodes", "1")
+    assert "needs at least two: --episodes 2" in refused(
+        "evaluate", mountain_run, "--episodes", "1"
+    )
 
 
 def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):

@@ -1,10 +1,7 @@
 """``rover finetune``, and its ``rover resume``."""
 
 import json
-import os
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,55 +36,3 @@ def test_a_task_is_learned_from_a_run(corridor_run, capsys):
     # again: a folder of its own
     assert main([*words, "--from", "scratch", "--algorithm", "sac"]) == 0
     assert Path("runs/corridor-4-0-sac-scratch-seed0/summary.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("finetune", "RUN", "--task", "gaol=4,0"), "key of --task 'gaol'; did you mean 'goal'?"),
-        (
-            ("finetune", "RUN", "--offline"),
-            "has no reward until it has a goal, so there is no task",
-        ),
-    ],
-)
-def test_wrong_input_is_one_line_with_exit_code_2(refused, corridor_run, words, expected):
-    before = sorted(p.name for p in corridor_run.rglob("*"))
-    assert expected in refused(*(str(corridor_run) if word == "RUN" else word for word in words))
-    assert os.listdir() == []
-    assert sorted(p.name for p in corridor_run.rglob("*")) == before
-
-
-@pytest.mark.parametrize("kind", ["finetune", "offline"])
-def test_a_stopped_run_is_resumed(refused, corridor_run, capsys, monkeypatch, kind):
-    from rover.finetuning.offline import OfflineTraining
-
-    from rover.finetuning import Finetuning
-
-    shutil.copytree(corridor_run, "source")
-    cls, mode = {
-        "finetune": (Finetuning, ()),
-        "offline": (OfflineTraining, ("--offline",)),
-    }[kind]
-    step = cls._step
-
-    def interrupt(self: Any, *, is_last: bool) -> Any:
-        if self.num_timesteps == 110:
-            raise KeyboardInterrupt
-        return step(self, is_last=is_last)
-
-    words = ("finetune", "source", *mode, *ENDS, *QUICK)
-    words += ("--steps", "120", "--set", "checkpoint_every=40")
-    with monkeypatch.context() as patch:
-        patch.setattr(cls, "_step", interrupt)
-        assert main([*words, "--run-dir", "stopped"]) == 130
-    interrupted = "rover: interrupted; continue with: rover resume stopped\n"
-    assert interrupted in capsys.readouterr().err
-    assert "it takes no further words" in refused("resume", "stopped", "--steps=9")
-    if kind == "offline":
-        Path("source").rename("moved")
-        assert "are not at source" in refused("resume", "stopped")
-        Path("moved").rename("source")
-    assert main(["resume", "stopped"]) == 0
-    assert main(["resume", "stopped"]) == 0
-    assert "stopped is complete: 120 steps." in capsys.readouterr().out

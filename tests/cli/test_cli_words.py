@@ -10,7 +10,6 @@ from command_line import python, shell
 from rover.baselines import agent_summaries
 from rover.cli import COMMANDS, main
 from rover.coverage.config import RoverConfig
-from rover.errors import ConfigurationError
 
 MAZE = ("pretrain", "rover/Maze-v0")
 
@@ -52,12 +51,6 @@ def test_wrong_words_are_one_line_with_exit_code_2(refused, words, expected):
     line = refused(*words)
     assert expected in line
     assert os.listdir() == []
-
-
-def test_the_traceback_on_request(monkeypatch):
-    monkeypatch.setenv("ROVER_TRACEBACK", "1")
-    with pytest.raises(ConfigurationError, match="less than 1"):
-        main([*MAZE, "--set", "discount=2"])
 
 
 @pytest.mark.slow

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from rover.envs import GridWorld, finite_dynamics
-from rover.evaluation import FiniteEvaluator, compare_finite, mean_interval, policy_occupancy
+from rover.evaluation import FiniteEvaluator, compare_finite, policy_occupancy
 from rover.evaluation.finite import _median_steps
 
 COMPARED = {"discount": 0.9, "horizon": 6, "n_episodes": 3, "n_repeats": 40, "max_steps": 400}
@@ -89,14 +88,6 @@ def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow():
     assert report["shannon_entropy"] == pytest.approx(-mixed @ np.log(mixed))
     assert report["coverage"] == 1.0
     assert trajectories.shape == (20, 4)
-
-
-def test_the_interval_is_students():
-    values = np.array([1.0, 2.0, 4.0, 7.0])
-    expected = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
-    interval = mean_interval(values)
-    assert interval["mean"] == 3.5
-    assert (interval["low"], interval["high"]) == pytest.approx(expected)
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(0, 30))

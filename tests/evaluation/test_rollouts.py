@@ -7,15 +7,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rover.arrays import evenly_spaced
 from rover.envs import GridWorld
 from rover.evaluation import CellNet, RolloutEvaluator, record_rollouts
 from rover.evaluation.aliasing import _compare, _Test
-from rover.evaluation.cells import Projection
 from rover.evaluation.rollouts import is_less
 
 
@@ -91,22 +87,6 @@ def normal(seed: int, n: int = 1500, width: int = 2) -> Array:
     return np.random.default_rng(seed).normal(size=(n, width))
 
 
-@given(st.integers(0, 1000), st.floats(1e-4, 1e4), st.floats(-10.0, 10.0))
-@settings(max_examples=15)
-def test_units_do_not_matter(seed, scale, offset):
-    uniform, visits = normal(seed, 200), 2.0 * normal(seed + 1, 300)
-    units = np.array([scale, 3.0])
-    first = CellNet(uniform, np.random.default_rng(0))
-    second = CellNet((uniform + offset) * units, np.random.default_rng(0))
-    assert second.radius == pytest.approx(first.radius)
-    assert abs(count(second, (visits + offset) * units) - count(first, visits)) <= 2
-    entropies = [
-        net.entropy(data, np.random.default_rng(0))
-        for net, data in ((first, visits), (second, (visits + offset) * units))
-    ]
-    assert entropies[0] == pytest.approx(entropies[1])
-
-
 def test_no_visit_is_farther_than_epsilon_from_its_centre():
     uniform, visits = normal(0), 3.0 * normal(1)
     net = CellNet(uniform, np.random.default_rng(0))
@@ -136,34 +116,6 @@ def test_a_number_that_random_actions_never_change_opens_new_cells():
     still = CellNet(np.ones((10, 2)), np.random.default_rng(0))
     assert count(still, np.ones((10, 2))) == 1
     assert still.entropy(np.ones((10, 2)), np.random.default_rng(0)) is None
-
-
-def test_images_are_told_apart_by_what_is_drawn_in_them():
-    def drawn(places: Array) -> NDArray[np.uint8]:
-        images = np.zeros((len(places), 30, 30, 1), np.uint8)
-        for image, (x, y) in zip(images, places.astype(int), strict=True):
-            image[y : y + 4, x : x + 4] = 255
-        return images
-
-    project = Projection((30, 30, 1), np.random.default_rng(0))
-    few, again, many = (
-        project(drawn(np.random.default_rng(seed).uniform(0, high, (600, 2))))
-        for seed, high in ((0, 7), (1, 7), (2, 26))
-    )
-    assert few.shape == (600, 16)
-    net = CellNet(few, np.random.default_rng(0))
-    assert count(net, many) > 3 * count(net, again)
-    repeated = net.entropy(again, np.random.default_rng(0))
-    assert repeated is None  # 49 places in 600 visits have no density
-
-
-@given(st.integers(1, 400), st.integers(1, 100))
-def test_rows_are_thinned_evenly(n, most):
-    rows = evenly_spaced(n, most)
-    assert len(rows) == min(n, most)
-    assert rows[0] == 0
-    assert rows[-1] == (n - 1 if len(rows) > 1 else 0)
-    assert len(rows) < 3 or np.ptp(np.diff(rows)) <= 1
 
 
 def recorded(

@@ -8,7 +8,6 @@ from scipy.stats import chi2, ks_2samp
 from rover.envs import FiniteDynamics, GridWorld
 from rover.evaluation import sample_trajectories
 from rover.evaluation.finite import ENDED, sample_steps_to_full_coverage
-from rover.evaluation.finite import _ChainSampler as ChainSampler
 
 ARRAY = np.ndarray
 
@@ -73,27 +72,6 @@ def test_states_at_each_step_have_the_exact_distribution(seed, n_copies):
         assert chi_square_p(observed, n * expected) > 1e-4
 
 
-class Extreme(np.random.Generator):
-    """A generator whose uniform numbers are all the same."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__(np.random.PCG64(0))
-        self.value = value
-
-    def random(self, size: int) -> ARRAY:
-        return np.full(size, self.value)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0 - 2.0**-53])
-def test_no_draw_leaves_its_row(value):
-    dynamics = GridWorld("multi_rooms", slip=0.3, start="random").dynamics()
-    states = np.arange(dynamics.n_states)
-    chain = ChainSampler(dynamics, np.full((dynamics.n_states, 4), 0.25))
-    reached = chain.sample_next(states, Extreme(value))
-    assert (dynamics.dense().sum(axis=0)[states, reached] > 0).all()
-    assert (dynamics.start[chain.sample_first(3, Extreme(value))] > 0).all()
-
-
 def brute_force_steps(
     dynamics: FiniteDynamics, policy: ARRAY, *, horizon: int, max_steps: int, seed: int
 ) -> int:
@@ -128,14 +106,3 @@ def test_steps_to_full_coverage_are_distributed_as_by_brute_force(seed, terminal
     fast = sample_steps_to_full_coverage(dynamics, policy, n_repeats=4000, rng=rng, **options)
     slow = [brute_force_steps(dynamics, policy, seed=s, **options) for s in range(400)]
     assert ks_2samp(fast, slow).pvalue > 1e-3
-
-
-def test_resampling_needs_both_halves_of_a_mixture():
-    """Three steps to the left and three to the right: 3 + 3 n with n geometric of one half."""
-    options = {"horizon": 3, "max_steps": 300, "rng": np.random.default_rng(0)}
-    steps = sample_steps_to_full_coverage(CORRIDOR, BOTH, n_repeats=4000, **options)
-    assert set(np.unique(steps) % 3) == {0}
-    assert steps.min() == 6
-    assert steps.mean() == pytest.approx(3 + 3 * 2, rel=0.05)
-    never = sample_steps_to_full_coverage(CORRIDOR, LEFT, n_repeats=2, **options)
-    assert never.tolist() == [-1, -1]

@@ -96,21 +96,6 @@ def test_mixtures_and_skills(make):
     np.testing.assert_allclose(fine_tuned(one).probs(observations), expected, atol=1e-12)
 
 
-def test_gradients_reach_the_weights_with_the_scale_asked_for():
-    env, policy = make_env("onehot"), make_policy("onehot")
-    raw = torch.as_tensor(env.observations())
-    torch.log_softmax(policy(raw), dim=1)[:, 0].sum().backward()
-    for scale in (1.0, 30.0):
-        model = make_model(rover_policy(policy, weight_scale=scale), env)
-        tensor, _ = model.policy.obs_to_tensor(env.observations())
-        values, log_prob, _ = model.policy.evaluate_actions(tensor, torch.zeros(len(tensor)))
-        (log_prob.sum() + values.sum()).backward()
-        found = {name: p.grad for name, p in model.policy.named_parameters()}
-        weights = found["features_extractor.policy.weights"]
-        torch.testing.assert_close(weights, scale * policy.weights.grad, rtol=1e-5, atol=1e-6)
-        assert all(g is None for name, g in found.items() if "encoder" in name)
-
-
 @pytest.mark.parametrize("freeze", [True, False])
 def test_what_learning_changes(freeze):
     policy_class = rover_policy(make_policy("pixels"), freeze_encoder=freeze)
@@ -192,24 +177,6 @@ def test_torques_are_chosen_in_their_own_space_by_the_same_probabilities():
     other = gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), *np.float32([-1.0, 1.0]))
     with pytest.raises(ConfigurationError, match="make it with the actions of pretraining"):
         PPO(rover_policy(policy), other)
-
-
-@pytest.mark.filterwarnings("ignore:a wrapper of")
-def test_actions_that_begin_at_one_are_given_as_the_environment_takes_them():
-    taken: list[int] = []
-
-    def counted_from_one(action: int) -> int:
-        taken.append(int(action))
-        return action - 1
-
-    inner, numbers = make_env("onehot"), gym.spaces.Discrete(4, start=1)
-    env = gym.wrappers.TransformAction(inner, counted_from_one, numbers)
-    policy = rover.Rover(env, seed=0).learn(100).policy
-    model = make_model(policy, env).learn(64)
-    assert {*taken} == {1, 2, 3, 4}
-    observations = inner.observations()
-    actions, _ = fine_tuned(model).predict(observations, deterministic=True)
-    np.testing.assert_array_equal(model.predict(observations, deterministic=True)[0], actions)
 
 
 @pytest.mark.parametrize(

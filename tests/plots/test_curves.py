@@ -1,7 +1,5 @@
 """Curves: what is averaged with what, what is drawn where, and in which colour."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -80,14 +78,6 @@ def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(ru
     assert replace(car, is_complete=False).series("cells")[0].tolist() == [50.0]
 
 
-def test_every_agent_with_a_variant_and_strangers_can_be_told_apart():
-    agents = agent_names()
-    names = [*agents, "scratch", *(f"{name}-paper" for name in agents), "mine", "yours"]
-    styles = assign_styles(names)
-    assert len({(style.colour, style.dashes) for style in styles.values()}) == len(names)
-    assert list(styles) == names
-
-
 def test_a_method_keeps_its_colour_and_strangers_take_free_ones():
     # Other tests define agents, too.
     own = [name for name in agent_names() if agent_class(name).__module__.startswith("rover.")]
@@ -107,16 +97,3 @@ def test_reference_lines_have_names_in_the_legend(run):
     (panel,) = figure.axes
     assert panel.lines[-1].get_ydata()[0] == -2.07
     assert [text.get_text() for text in figure.legends[0].texts] == ["ROVER", "random actions"]
-
-
-@pytest.mark.slow
-def test_drawing_touches_no_global_state_of_matplotlib():
-    program = (
-        "import sys, rover; assert 'matplotlib' not in sys.modules; import rover.plots as p;"
-        "import matplotlib as m, numpy as n; before = m.rcParams.copy();"
-        "grid = p.GridMap(n.array([[0, 0]]), n.ones((2, 2), bool));"
-        "f = p.map_figure(grid, [p.MapPanel(values=n.ones(1))]);"
-        "f.savefig('/dev/null', format='png');"
-        "assert 'matplotlib.pyplot' not in sys.modules; assert m.rcParams.copy() == before"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

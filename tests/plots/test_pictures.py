@@ -272,22 +272,3 @@ def test_a_run_says_what_it_started_from_and_what_it_learned(tmp_path):
     unnamed = write_task_run(tmp_path / "c", agent=None, source=None, transfer="encoder", task=None)
     run = RunFiles.read(unnamed)
     assert (run.agent, run.environment) == ("own policy-encoder", "an environment without an id")
-
-
-def test_the_agent_is_read_from_the_source_where_the_run_does_not_say_it(tmp_path):
-    source = tmp_path / "apt-run"
-    write_task_run(tmp_path / "a", agent=None, source=str(source))
-    assert RunFiles.read(tmp_path / "a").agent == "apt-run"
-    write_run(source, "apt", records=[], arrays=None)
-    run = RunFiles.read(tmp_path / "a")
-    assert (run.agent, run.style.label) == ("apt", "APT")
-
-
-def test_damaged_files_are_named(tmp_path):
-    run = write_run(tmp_path / "a", records=finite_records(), arrays=grid_arrays())
-    evaluation = run / "evaluation.safetensors"
-    evaluation.write_bytes(evaluation.read_bytes()[:-10])
-    with pytest.raises(ArtefactError, match=r"holds no run: it has no config\.json"):
-        RunFiles.read(tmp_path)
-    with pytest.raises(ArtefactError, match=r"evaluation\.safetensors is no file of rover"):
-        RunFiles.read(run)

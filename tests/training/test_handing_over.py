@@ -12,7 +12,6 @@ from same_files import assert_same
 from small_envs import ENVIRONMENTS, Place
 
 from rover import Rover, load_policy, make_agent
-from rover.cli.learning import _show_agent
 from rover.coverage.improve import Improvement
 from rover.errors import RoverWarning
 from rover.policies import CoveragePolicy
@@ -66,8 +65,6 @@ def test_a_policy_worse_than_random_is_said_to_be(tmp_path, capsys):
     with pytest.warns(RoverWarning, match="covers less than uniformly random .* all the same"):
         agent.learn(300)
     assert agent.summary()["worse_than_random"] is True
-    _show_agent(agent, "numbers")
-    assert "COVERS LESS THAN RANDOM ACTIONS" in capsys.readouterr().out
 
 
 class Line(Place):

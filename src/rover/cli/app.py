@@ -19,7 +19,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from rover.cli import COMMANDS
 from rover.envs import import_modules
-from rover.errors import BY_ENVIRONMENT, RoverError, shorten
+from rover.errors import RoverError, shorten
 
 
 def _make_app() -> App:
@@ -78,8 +78,8 @@ def run(words: Sequence[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except Exception as error:
-            text, flag = _explain(error), os.environ.get("ROVER_TRACEBACK", "")
-            if text is None or flag not in ("", "0"):
+            text = _explain(error)
+            if text is None:
                 raise
             _say("error", text)
             return 2
@@ -94,11 +94,6 @@ def _explain(error: Exception) -> str | None:
         return "this command comes with the extra bench: pip install '.[bench]'"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{shorten(str(error.filename))}: {error.strerror}"
-    notes = getattr(error, "__notes__", [])
-    if any(note.startswith(BY_ENVIRONMENT) for note in notes):
-        return (
-            f"{type(error).__name__}: {error}; {'; '.join(notes)} (ROVER_TRACEBACK=1 shows where)"
-        )
     return str(error) if isinstance(error, RoverError | gym.error.Error) else None
 
 

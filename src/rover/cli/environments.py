@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -33,7 +32,11 @@ def envs(env_id: words.EnvId | None = None, /, *, env: words.Env = ()) -> None:
 
         made = make_env(env_id, dict(env))
         check_env(made)
-        say(*(f"{name:14}{value}" for name, value in (*_spaces(made), *_figures(made).items())))
+        spaces = Spaces.of(made)
+        shown = {"observations": abridge(spaces.observed), "actions": abridge(spaces.acted)}
+        if spaces.actions is not None:
+            shown["  as a set of"] = str(spaces.n_actions)
+        say(*(f"{name:14}{value}" for name, value in (shown | _figures(made)).items()))
         return
     if env:
         raise ConfigurationError("--env needs an ENV")
@@ -43,17 +46,6 @@ def envs(env_id: words.EnvId | None = None, /, *, env: words.Env = ()) -> None:
         figures = _figures(make_env(name)).values() if settings else [NOTHING] * 3
         table.add_row(name, *figures)
     say(table, "J*: the least J = Σ d² of any policy's discounted occupancy d, 1/states if even.")
-
-
-def _spaces(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Spaces of an environment, and how they are stored where that differs."""
-    spaces = Spaces.of(env)
-    yield "observations", abridge(spaces.observed)
-    if spaces.observation is not spaces.observed:
-        yield "  stored as", abridge(spaces.observation)
-    yield "actions", abridge(spaces.acted)
-    if spaces.actions is not None:
-        yield "  as a set of", str(spaces.n_actions)
 
 
 def _figures(env: gym.Env[Any, Any]) -> dict[str, str]:

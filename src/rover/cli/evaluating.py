@@ -263,7 +263,6 @@ def solve(
     # Only now: a refusal above leaves no empty folder.
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
-    _draw(policy, env, folder)
     say(f"policy: {file}", f"see:    rover evaluate {shlex.quote(str(file))}")
 
 
@@ -323,17 +322,6 @@ def _say_plan(
         f"Mean return {planned:.2f} over {episodes} episodes in worlds of their own; before, "
         f"without a reward, {before:.2f}."
     )
-
-
-def _draw(policy: ValuePolicy | ContextPolicy, env: gym.Env[Any, Any], folder: Path) -> None:
-    """Draw a policy on the map of its environment, where there is one."""
-    from rover.plots import write_pictures
-    from rover.plots.solutions import draw_solution
-    from rover.policies import ContextPolicy
-
-    if not isinstance(policy, ContextPolicy):
-        for picture in write_pictures(draw_solution(policy, env), folder / "pictures"):
-            say(f"picture: {picture}")
 
 
 def plot(

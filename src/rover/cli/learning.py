@@ -23,9 +23,9 @@ _DEFAULT_STEPS, _OTHER_STEPS = 3_000, 10_000  # of ROVER's best preset, and of a
 _MAKING = words.Making()
 
 _SEEN = {
-    "states": ("states seen", "{states_seen:,.0f}{spread} of {states_total:,}"),
-    "observations": ("distinct observations", "{observations:,.0f}{spread}"),
-    "cells": ("visited cells", "{data_cells:,.0f}{spread}"),
+    "states": ("states seen", "{states_seen:,.0f} of {states_total:,}"),
+    "observations": ("distinct observations", "{observations:,.0f}"),
+    "cells": ("visited cells", "{data_cells:,.0f}"),
 }
 
 
@@ -71,7 +71,7 @@ def pretrain(
     preset = preset_of(agent, preset)
     name = preset if agent == "rover" else f"{agent}-{preset}"
     folder = making.folder(env_id, name, f"seed{making.seed}")
-    options = making.settings_of(agent)
+    options = dict(making.settings)
     if target is not None:
         options["target"] = target
     made = make_agent(
@@ -157,7 +157,7 @@ def finetune(
     if others and not offline:
         raise ConfigurationError("several runs are for --offline")
     options: dict[str, Any] = {"algorithm": algorithm, "preset": preset}
-    options |= _options(making, f"offline-{algorithm}" if offline else algorithm)
+    options |= _options(making)
     goal, seed = words.task_of(path, task), f"seed{making.seed}"
     if offline:
         options |= {"updates": steps or 15_000, "source": ", ".join(map(str, paths))}
@@ -212,7 +212,7 @@ def adapt(
     goal = words.task_of(path, task)
     from rover.finetuning import adapt as learn
 
-    options = {"total_timesteps": steps, **_options(making, "adapt")}
+    options = {"total_timesteps": steps, **_options(making)}
     folder = making.folder(path.name, goal.name, "adapt", f"seed{making.seed}")
     _learn(partial(learn, path, goal, **options), folder)
 
@@ -246,7 +246,7 @@ def resume(
     from rover.storage import is_complete, read_run_config
 
     run_config = read_run_config(path)
-    if run_config.kind != "pretrain" and not steps is target is None:
+    if run_config.kind != "pretrain" and (steps is not None or target is not None):
         raise ConfigurationError(f"{path} is a run of {run_config.kind}: it takes no further words")
     watching: dict[str, Any] = {"log": log, "progress_bar": progress}
     if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
@@ -272,10 +272,10 @@ def _rover(*arguments: object) -> str:
     return shlex.join(["rover", *map(str, arguments)])
 
 
-def _options(making: words.Making, name: str) -> dict[str, Any]:
-    """Arguments of what learns a task, with settings of the learner `name`."""
+def _options(making: words.Making) -> dict[str, Any]:
+    """Arguments of what learns a task."""
     watching = {"log": making.log, "progress_bar": making.progress}
-    return {"seed": making.seed, **watching, **making.settings_of(name)}
+    return {"seed": making.seed, **watching, **dict(making.settings)}
 
 
 @contextmanager
@@ -293,10 +293,8 @@ def _show_agent(agent: Agent[Any], env_id: str | None) -> None:
     summary = agent.summary()
     name = "" if agent.name == "rover" else f"{agent.name}, "
     title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
-    columns = {"run": {**summary, "spread": ""}, "random actions": _random_figures(summary)}
+    columns = {"run": summary, "random actions": _random_figures(summary)}
     say(figures_table(title, columns, _rows(agent, summary)))
-    if summary["visited_unit"] == "cells":
-        say("cells:      of a net that random actions divide into 50; their mean (least–most).")
     if summary["left_out"] is not None:
         say(f"left out:   {summary['left_out']}.")
     say(
@@ -312,9 +310,8 @@ def _rows(agent: Agent[Any], summary: Mapping[str, Any]) -> list[tuple[str, ...]
     rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
     rows += [_SEEN.get(unit, _SEEN["observations"])]
     rows.append(("state-action pairs tried", "{pairs_tried:,.0f} of {pairs_known:,.0f}"))
-    if not summary["first_arrival"] is summary["uniform_first_arrival"] is None:
-        rows.append(("first arrival at a reward", "step {first_arrival:,}", "not reached"))
     rows += [
+        ("first arrival at a reward", "step {first_arrival:,}"),
         ("steps until every state was seen", "{steps_to_full_coverage:,}"),
         (f"steps until {episodes} episodes first covered 95%", "{steps_to_95_in_20_episodes:,}"),
         (f"policy: mean coverage of {episodes} episodes", "{mean_coverage:.1%}"),
@@ -325,17 +322,8 @@ def _rows(agent: Agent[Any], summary: Mapping[str, Any]) -> list[tuple[str, ...]
         ("policy: sink mass (unknown part of the model)", "{sink_mass:.1%}"),
     ]
     if getattr(agent.config, "target", None) is not None:
-        rows += [
-            ("policy: J, its distance from the target", "{objective:.3g}"),
-            ("J*, the least of any policy", "{optimum:.3g}"),
-        ]
-    # Warnings stand in the table as well: lines on standard error are easily missed.
-    if summary["worse_than_random"]:
-        rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))
-    if summary["aliased_observations"]:
-        rows.append(("OBSERVATIONS LOOK ALIASED", "yes"))
-    rows.append(("seconds", "{wall_seconds:.1f}"))
-    return [*rows, *((f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"])]
+        rows.append(("policy: J, its distance from the target", "{objective:.3g}"))
+    return [*rows, ("seconds", "{wall_seconds:.1f}")]
 
 
 def _random_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -347,8 +335,6 @@ def _random_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
     renamed = {"coverage": "mean_coverage", "ratio": "optimality_ratio"}
     figures |= {name: figures[old] for old, name in renamed.items()}
-    if figures["visited_least"] is not None:
-        figures["spread"] = " ({visited_least:,}–{visited_most:,})".format_map(figures)
     return {**figures, "steps": summary["compared_steps"], "states_total": summary["states_total"]}
 
 
@@ -360,19 +346,18 @@ def _learn(learn: Callable[..., TaskResult], folder: Path) -> None:
         result = learn(run_dir=folder)
     config, summary, late = read_run_config(folder), result.summary, "not reached"
     title = f"{config.algorithm} from {config.agent or 'own policy'}, seed {config.seed}"
-    unit, success = "environment steps", [late]
+    unit = "environment steps"
     if config.kind == "offline":
         title = f"{config.algorithm} on {config.source}, seed {config.seed}"
-        unit, success = "updates", []  # a success is an episode's, and there are none
-    of_run = " of this run" if summary["best_return_kind"] == "reached" else ""
+        unit = "updates"
     rows: list[tuple[str, ...]] = [
         (unit, "{steps:,}"),
         ("greedy return at the end", "{greedy_return:.1f}"),
         ("greedy return of the policy that is kept", "{policy_return:.1f}"),
         (f"{unit} after which it was kept", "{policy_step:,}"),
         ("best possible return", "{best_possible_return:.1f}"),
-        (f"{unit} to the first success", "{steps_to_first_success:,}", *success),
-        (f"{unit} to the best return{of_run}", "{steps_to_best_return:,}", late),
+        (f"{unit} to the first success", "{steps_to_first_success:,}"),
+        (f"{unit} to the best return", "{steps_to_best_return:,}", late),
         (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
         ("mean return over the curve", "{area_under_curve:.1f}"),
         ("seconds", "{wall_seconds:.1f}"),

@@ -150,16 +150,6 @@ class Making:
     log: Logs = ()
     progress: Progress = True
 
-    def settings_of(self, name: str) -> dict[str, Any]:
-        """The settings that were given, which `name`, an agent or a learner, must have."""
-        if self.settings:
-            from rover.cli.settings import setting_rows
-
-            known = [row[0] for row in setting_rows(name)]
-            for setting, _ in self.settings:
-                choose(f"setting of {name}", setting, known)
-        return dict(self.settings)
-
     def folder(self, *parts: str) -> Path:
         """The folder of the run: the one that was given, or a new one under runs/ named after
         `parts`, ids of environments or words, and numbered if that is taken."""

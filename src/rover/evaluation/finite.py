@@ -236,21 +236,6 @@ class FiniteEvaluator:
             return None
         return objective / least
 
-    def marginal(self, policy_probs: FloatArray) -> FloatArray:
-        """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state: π(a|x)
-        = Σ_k d_k(x) π_k(a|x) / Σ_k d_k(x). It has the mixture's occupancy only if the components
-        agree wherever they meet."""
-        tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        dynamics, discount = self.problem.dynamics, self.discount
-        each = [policy_occupancy(dynamics, table, discount=discount) for table in tables]
-        # By where components are, and not their mean: what one does where it never comes says
-        # nothing.
-        weights = np.stack(each)[:, :, None]
-        # Where no component ever comes, the mean of all is as good as any.
-        weights += np.finfo(np.float64).tiny
-        marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
-        return marginal
-
     def coverage(
         self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
     ) -> tuple[FloatArray, IntArray]:

@@ -222,14 +222,11 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
 
 
 def _add_legend(figure: Figure, all_axes: Iterable[Axes], *, columns: int) -> None:
-    """Each label once, below all panels in `columns`; the best return last."""
+    """Each label once, below all panels in `columns`."""
     handles: dict[str, Artist] = {}
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    if _BEST.label in handles:
-        # Reinserted, because dictionaries keep the order in which keys came.
-        handles[_BEST.label] = handles.pop(_BEST.label)
     figure.legend(
         list(handles.values()),
         list(handles),

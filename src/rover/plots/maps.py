@@ -34,13 +34,11 @@ from rover.plots.style import (
     make_figure,
 )
 
-Scale = Literal["visits", "occupancy", "regret", "value"]
+Scale = Literal["visits", "occupancy"]
 
 # The walls and the floor of the environments' own pictures.
 WALL_COLOUR: Final = "#404046"
 FLOOR_COLOUR: Final = "#EEECE6"
-
-GOAL: Final = "★"
 
 # Of the cells in which episodes start.
 _FRAME: Final[dict[str, Any]] = {"edgecolor": VERMILLION, "linewidth": 2.0, "zorder": 4}
@@ -48,8 +46,6 @@ _FRAME: Final[dict[str, Any]] = {"edgecolor": VERMILLION, "linewidth": 2.0, "zor
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; white: none)",
     "occupancy": "discounted occupancy\n(√ scale; white: 0)",
-    "regret": "steps lost\n(white: no goal)",
-    "value": "value\n(white: none)",
 }
 
 
@@ -59,8 +55,7 @@ class MapPanel:
 
     Attributes:
         title: above the map.
-        values: (S,) counts, probabilities or steps (0: bare floor), or values of states
-            or what is lost of a goal (NaN: bare floor).
+        values: (S,) counts or probabilities (0: bare floor).
         trajectories: (E, H + 1) states of episodes, −1 after the end of an episode.
         policy_probs: (S, A) probabilities of the actions.
         starts: states that are framed, in addition to the trajectories' starts.
@@ -91,8 +86,7 @@ def draw_panels(
         grid: the map that they share.
         columns: maps in a row; None: all of them, or one of a wide map.
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
-            but to 10 at least, occupancies on the scale of the square root from zero, regret on a
-            linear one from zero, and values on one from the least to the greatest.
+            but to 10 at least, occupancies on the scale of the square root from zero.
 
     Returns:
         The axes of the maps, in order; the last of their images holds the values.
@@ -112,11 +106,8 @@ def draw_panels(
         _draw_map(axes, grid, panel)
         if panel.values is not None:
             placed = grid.place(panel.values)
-            # A value may be zero or negative; a count of zero is a state that nothing visited.
-            bare = placed <= 0.0
-            if scale in ("value", "regret"):
-                bare = np.isnan(placed) | ~grid.free
-            shown = np.ma.masked_where(bare, placed)
+            # A count of zero is a state that nothing visited.
+            shown = np.ma.masked_where(placed <= 0.0, placed)
             image = axes.imshow(shown, norm=norm, cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
             paths = _draw_paths(axes, panel.trajectories, grid.cells)
@@ -139,14 +130,10 @@ def _norm_of(panels: Sequence[MapPanel | None], grid: GridMap, scale: Scale) -> 
     """The colour scale that all maps share."""
     valued = [panel.values for panel in panels if panel and panel.values is not None]
     # Of sums over cells, which are what is drawn: states may share one.
-    largest = max((float(np.nanmax(grid.place(values))) for values in valued), default=1.0)
+    largest = max((float(grid.place(values).max()) for values in valued), default=1.0)
     if scale == "visits":
         return LogNorm(1.0, max(10.0, largest))
-    if scale == "occupancy":
-        return PowerNorm(0.5, 0.0, largest)
-    if scale == "regret":
-        return Normalize(0.0, max(1.0, largest))
-    return Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest)
+    return PowerNorm(0.5, 0.0, largest)
 
 
 def map_figure(

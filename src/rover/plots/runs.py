@@ -111,12 +111,8 @@ class RunFiles:
     @property
     def agent(self) -> str:
         """The agent; of a task, the start: agent, agent-PART where not the policy, or scratch."""
-        source = Path(self.config.source or "")
-        name, transfer = self.config.agent, self.config.transfer
-        if name is None and (source / "config.json").exists():
-            name = read_run_config(source).agent
-        # The source may be gone or be a policy file: then its name stands for the agent.
-        name = name or source.name or "own policy"
+        name = self.config.agent or Path(self.config.source or "").name or "own policy"
+        transfer = self.config.transfer
         return name if transfer in (None, "policy") else f"{name}-{transfer}"
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,17 +28,6 @@ from rover.plots.style import (
     label_axes,
     make_figure,
 )
-
-_CART_POLE: Final = ((0, "cart position", "cart velocity"), (2, "pole angle", "angular velocity"))
-# Observations that hold a coordinate and, right after it, its velocity: where, and their names.
-_PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
-    "MountainCar-v0": ((0, "position", "velocity"),),
-    "CartPole-v0": _CART_POLE,
-    "CartPole-v1": _CART_POLE,
-}
-
-_Plane = tuple[list[int], tuple[str, str]]
-"""Two numbers of an observation, and the names of their axes."""
 
 
 def visits_figures(run: RunFiles, title: str) -> Iterator[tuple[str, Figure]]:
@@ -114,57 +103,47 @@ def draw_phase_plane(
     return scatter
 
 
-def _planes_of(run: RunFiles) -> list[_Plane]:
-    """The planes in which vectors are drawn: the known pairs of the environment, or the first two
-    dimensions that are to be covered, or of all."""
-    known = _PHASE_PLANES.get(run.config.env_id or "")
-    if known is not None:
-        return [([first, first + 1], (x, y)) for first, x, y in known]
+def _plane_of(run: RunFiles) -> list[int]:
+    """The two numbers of vectors that are drawn: the first that are to be covered, or of all."""
     cover = run.config.settings.get("cover")
     cover = cover if isinstance(cover, list) else []
-    first, second = [*cover, *(one for one in (0, 1) if one not in cover)][:2]
-    return [([first, second], (f"observation[{first}]", f"observation[{second}]"))]
+    return [*cover, *(one for one in (0, 1) if one not in cover)][:2]
 
 
 def _plane_hides(run: RunFiles, rows: NDArray[Any]) -> bool:
     """True of numbers, and of vectors whose plane shows less than a tenth of them, as of boards."""
     if rows.ndim == 1 or rows.shape[1] == 1:
         return rows.ndim == 1
-    planes = _planes_of(run)
-    return all(len(np.unique(rows[:, pair], axis=0)) < 0.1 * len(rows) for pair, _ in planes)
+    return len(np.unique(rows[:, _plane_of(run)], axis=0)) < 0.1 * len(rows)
 
 
 def _plane_figure(run: RunFiles, title: str) -> Figure:
-    """Visits of vectors, coloured by the step of the first one, and roll-outs: a row for each
-    plane."""
-    arrays, rollouts = run.arrays, None
-    width = arrays["observations"].shape[1]
-    if width == 1:  # over time
-        planes: list[_Plane] = [([0, 1], ("step of the first visit", "observation[0]"))]
-    else:
-        planes, rollouts = _planes_of(run), arrays.get("rollouts")
+    """Visits of vectors, coloured by the step of the first one, and roll-outs."""
+    arrays, pair = run.arrays, _plane_of(run)
+    names, rollouts = [f"observation[{one}]" for one in pair], arrays.get("rollouts")
+    is_single = arrays["observations"].shape[1] == 1
+    if is_single:  # over time
+        names, rollouts = ["step of the first visit", "observation[0]"], None
     clouds: list[tuple[str, NDArray[Any], IntArray]] = []
     for heading, whose in (("Visited", ""), ("Random actions: visited", "uniform_")):
         if f"{whose}observations" in arrays:
             steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}observations"]
-            rows = np.column_stack([steps, rows]) if width == 1 else rows
+            rows = np.column_stack([steps, rows]) if is_single else rows[:, pair]
             clouds.append((f"{heading} ({len(rows):,})", rows, steps))
     columns = len(clouds) + (rollouts is not None)
-    figure = make_figure(4.3 * columns + 0.9, 0.4 + 3.6 * len(planes), title)
-    grid = figure.subplots(len(planes), columns, squeeze=False, sharex="row", sharey="row")
+    figure = make_figure(4.3 * columns + 0.9, 4.0, title)
+    row = figure.subplots(1, columns, squeeze=False, sharex=True, sharey=True)[0]
     norm = Normalize(float(np.min(clouds[0][2])), float(np.max(clouds[0][2])))
-    for (pair, names), row in zip(planes, grid, strict=True):
-        for axes, (heading, rows, steps) in zip(row, clouds, strict=False):
-            points = draw_phase_plane(axes, rows[:, pair], names=names, steps=steps)
-            points.set_norm(norm)  # one colour is one step in both
-            label_axes(axes, title=heading)
-        if rollouts is not None:
-            visited = clouds[0][1][:, pair]
-            draw_phase_plane(row[-1], visited, names=names, rollouts=rollouts[:, :, pair])
-            label_axes(row[-1], title=f"{len(rollouts)} episodes of the policy")
-        for axes in row[1:]:
-            axes.set_ylabel("")
-        add_colour_bar(figure, points, [*row], "step of the first visit")
+    for axes, (heading, rows, steps) in zip(row, clouds, strict=False):
+        points = draw_phase_plane(axes, rows, names=names, steps=steps)
+        points.set_norm(norm)  # one colour is one step in both
+        label_axes(axes, title=heading)
+    if rollouts is not None:
+        draw_phase_plane(row[-1], clouds[0][1], names=names, rollouts=rollouts[:, :, pair])
+        label_axes(row[-1], title=f"{len(rollouts)} episodes of the policy")
+    for axes in row[1:]:
+        axes.set_ylabel("")
+    add_colour_bar(figure, points, [*row], "step of the first visit")
     return figure
 
 

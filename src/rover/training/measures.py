@@ -413,7 +413,7 @@ class ExactMeasures(Measures):
             rng=np.random.default_rng([self._seed, RECORD_STREAM]),
         )
         arrays = {
-            "policy_probs": evaluator.marginal(tables),
+            "policy_probs": policy.probs(self._observations),
             "occupancy": policy_occupancy(dynamics, tables, discount=discount),
             "optimal_occupancy": evaluator.optimum.state_occupancy,
             "uniform_occupancy": policy_occupancy(dynamics, uniform, discount=discount),
