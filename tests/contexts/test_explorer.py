@@ -13,7 +13,6 @@ from rover.contexts.explorer import ContextExplorer, changes_with_episodes
 from rover.data import Buffer, Collector
 from rover.envs import RandomRooms
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation import policy_occupancy
 from rover.evaluation.rollouts import episode_coverage
 from rover.policies import ContextPolicy
 
@@ -150,16 +149,6 @@ def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(trained, tmp_p
     assert policy.probs(everything).sum(axis=1) == pytest.approx(1.0)
 
 
-def test_a_reset_forgets_the_episode(trained):
-    policy = returned(trained)
-    seen = trained[1].observations.rows[0]
-    first = policy.act(seen, np.random.default_rng(0))
-    # It came back to where it was: the action led nowhere, and another one is tried.
-    assert policy.act(seen, np.random.default_rng(0)) != first
-    policy.reset()
-    assert policy.act(seen, np.random.default_rng(0)) == first
-
-
 def test_rooms_drawn_as_pictures_are_explored_and_left_as_those_of_cells(trained, tmp_path):
     explorer, buffer = explored(600, env=drawn())
     cells, seen = explored(600)
@@ -213,22 +202,3 @@ def test_a_run_that_is_told_measures_within_episodes_and_hands_over_the_best():
     assert summary["episode_objective"] < summary["uniform_episode_objective"]
     assert summary["worse_than_random"] is False
     assert summary["left_out"] is None
-
-
-def test_a_run_too_short_to_compare_says_what_is_missing():
-    agent = Rover(rooms(), seed=4, contexts=True, **QUICK | {"measure_share": 0.05}).learn(500)
-    assert "measure_share=0.24" in agent.summary()["left_out"]
-
-
-def test_exact_figures_of_a_family_are_those_of_the_policy_without_its_memory():
-    env = RandomRooms(rooms=3, room_size=2, contexts=3, horizon=30)
-    with pytest.warns(RoverWarning, match="without its memory"):
-        agent = Rover(env, seed=1, contexts=True, **QUICK)
-    agent.learn(400)
-    policy = agent.policy
-    if isinstance(policy, ContextPolicy):
-        policy = policy.with_memory(False)
-    occupancy = policy_occupancy(
-        env.mdp.dynamics, policy.probs(env.mdp.observations), discount=0.99
-    )
-    assert agent.summary()["objective"] == pytest.approx(np.square(occupancy).sum(), rel=1e-6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rover.contexts.codes import as_numbers, block_side, fit_codes, is_image
+from rover.contexts.codes import as_numbers, block_side
 
 
 def drawn(cells: np.ndarray, side: int) -> np.ndarray:
@@ -34,23 +34,3 @@ def test_means_are_those_of_the_pixels_and_the_last_blocks_may_be_smaller():
     numbers = as_numbers(pictures, 8).reshape(3, 5, 5)
     assert numbers[1, 2, 3] == np.floor(pictures[1, 16:24, 24:32].mean() + 0.5)
     assert numbers[2, 4, 1] == np.floor(pictures[2, 32:, 8:16].mean() + 0.5)
-
-
-def test_what_is_small_or_no_picture_is_a_list_as_it_is():
-    for shape, dtype in (((25, 25, 3), np.uint8), ((64, 64, 3), np.int64), ((9000,), np.uint8)):
-        assert not is_image(shape, np.dtype(dtype))
-        assert block_side(np.zeros((2, *shape), dtype)) == 0
-    assert is_image((84, 84), np.dtype(np.uint8))
-    codes = fit_codes(np.eye(4, dtype=np.uint8), np.array([2]))
-    assert codes.side == 0
-
-
-def test_codes_of_pictures_are_those_of_their_cells():
-    cells = np.random.default_rng(2).integers(3, size=(200, 5, 5))
-    pictures = drawn(cells, 8)
-    side = block_side(pictures)
-    seen = as_numbers(pictures, side)
-    relevant = np.array([3, 7])
-    assert np.array_equal(
-        fit_codes(seen, relevant, side=side)(pictures), fit_codes(seen, relevant)(seen)
-    )

@@ -17,7 +17,7 @@ from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.features import encoder_config, make_encoder
 from rover.policies import policy as policies
-from rover.storage import read_lines, write_tensors
+from rover.storage import write_tensors
 from rover.training.config import DEFAULT_DISCOUNT, validate_settings
 
 STATES = spaces.Discrete(9)
@@ -106,15 +106,6 @@ def test_the_image_head_of_the_paper():
     np.testing.assert_allclose(np.abs(features).sum(axis=1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("side", "padded"), [(14, True), (15, False)])
-def test_images_that_nothing_would_be_left_of_are_padded(side, padded):
-    space = spaces.Box(0, 255, (side, 40, 3), np.uint8)
-    config = encoder_config(space, architecture="paper")
-    assert config.padding == padded
-    encoder = make_encoder(config, torch.Generator().manual_seed(0))
-    assert encoder.features(np.zeros((1, side, 40, 3), np.uint8)).shape == (1, 200)
-
-
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,),
     "feature_dim": 6,
@@ -158,14 +149,6 @@ def test_policies_are_a_share_of_all_steps_apart(every, share, begin, has_first)
     assert sum(step > 1500 for step in later) <= most
 
 
-def test_encoder_batches_by_finished_episodes():
-    agent = corridor("code-2026-06", seed_steps=5, first_policy=5).learn(38)
-    counts, drawn = agent._representation._draw_batch()
-    finished = {*zip(agent.buffer.inputs[:30], agent.buffer.actions[:30], strict=True)}
-    assert drawn.sum() == 16
-    assert {*zip(counts.inputs, counts.actions, strict=True)} <= finished
-
-
 def test_a_policy_keeps_its_share_of_uniform_actions(tmp_path):
     agent = corridor("code-2026-06", seed_steps=20, first_policy=10).learn(40)
     policy, observations = agent.policy, np.eye(9, dtype=np.float32)
@@ -180,17 +163,3 @@ def test_a_policy_keeps_its_share_of_uniform_actions(tmp_path):
     del content["epsilon"]  # a file of version 0.2
     write_tensors(tmp_path / "other", content, kind=policies.POLICY_KIND)
     assert load_policy(tmp_path / "other").epsilon == 0.0
-
-
-def test_one_grid_of_measurements(tmp_path):
-    corridor(
-        "paper",
-        seed_steps=0,
-        first_policy=15,
-        policy_every=20,
-        evaluation_every=40,
-        run_dir=tmp_path / "run",
-    ).learn(140)
-    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
-    measured = [line for line in lines if "mean_coverage" in line]
-    assert [line["step"] for line in measured] == [15, 40, 80, 120]

@@ -38,18 +38,6 @@ def test_states_are_states_however_they_are_seen(observation, tmp_path):
         assert (tmp_path / "policy").stat().st_size < 40_000
 
 
-@pytest.mark.parametrize("settings", [{"representation": "info_nce"}, {"kernel": "linear"}])
-def test_an_encoder_is_trained_where_it_is_asked_for(settings):
-    few = {"mirror_steps": 5, "evaluation_episodes": 2}
-    one_hot = {"observation": "onehot"}
-    agent = Rover("rover/TwoRooms-v0", env_kwargs=one_hot, seed=0, **few, **settings)
-    begun = agent._representation.state()
-    agent.learn(100)
-    learned = agent._representation.state()
-    weights = [name for name in begun if name.endswith("weight")]
-    assert any(not torch.equal(begun[name], learned[name]) for name in weights)
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.floats(0.1, 0.95))
 @settings(max_examples=30)
 def test_a_terminal_state_is_occupied_for_one_step(seed, n, discount):

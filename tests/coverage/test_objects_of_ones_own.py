@@ -88,20 +88,6 @@ def test_their_policy_is_read_with_them(tmp_path):
     np.testing.assert_array_equal(loaded.probs(batch), agent.policy.probs(batch))
 
 
-def test_an_encoder_of_ones_own_is_neither_changed_nor_shared():
-    module = Small()
-    before = {k: v.clone() for k, v in module.state_dict().items()}
-    first, second = (learn(encoder=module) for _ in range(2))
-    assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
-    batch = first.buffer.observations.rows
-    np.testing.assert_array_equal(first.policy.probs(batch), second.policy.probs(batch))
-
-
-def test_an_encoder_that_does_not_fit_the_observations_is_named():
-    with pytest.raises(ConfigurationError, match="the encoder Linear failed on observations"):
-        learn(encoder=nn.Linear(3, 2))
-
-
 class Walk(gym.Env[Any, Any]):
     """Numbers that four actions move up or down, each pair of actions its own; noise beside."""
 
@@ -196,12 +182,3 @@ def test_what_cannot_be_covered_is_said():
         Rover(Walk(), cover=(2,), mirror_steps=5, evaluation_episodes=2).learn(120)
     with pytest.warns(RoverWarning, match="are of all states alike, whatever cover and target say"):
         Rover("rover/Corridor-v0", env_kwargs={"length": 5}, cover=room)
-
-
-def test_the_buffer_is_not_handed_out():
-    def spoil(rows: Any) -> Any:
-        rows[:] = 0.0
-        return rows[:, :1]
-
-    agent = Rover(Walk(), cover=spoil, mirror_steps=5, evaluation_episodes=2).learn(60)
-    assert np.ptp(agent.buffer.observations.rows[:, 0]) > 0.0

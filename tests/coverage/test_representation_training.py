@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -96,49 +94,6 @@ def test_merged_rows_train_as_the_batch_of_duplicates():
             torch.testing.assert_close(moment, plain.state()[name], rtol=1e-3, atol=1e-6)
 
 
-@settings(max_examples=12)
-@given(
-    seed=st.integers(0, 1000),
-    before=st.integers(0, 4),
-    after=st.integers(1, 4),
-    predictor=st.sampled_from(["linear", "two_layer", "silu"]),
-)
-def test_a_restored_learned_continues_with_the_same_bits(seed, before, after, predictor):
-    settings: dict[str, Any] = {"predictor": predictor, "cosine_updates": 6}
-    rng = np.random.default_rng(seed)
-    batches = [_ring_batch(rng) for _ in range(before + after)]
-    whole = _learned(seed, **settings)
-    whole.encoder.set_centering(rng.random(N_STATES), 2.0)
-    for batch in batches[:before]:
-        whole.update(*batch)
-    saved = whole.state()
-    resumed = _learned(seed + 1, **settings)
-    resumed.load_state(saved)
-    for batch in batches[before:]:
-        assert whole.update(*batch) == resumed.update(*batch)
-    assert whole.state().keys() == saved.keys()
-    _assert_equal(whole, resumed)
-
-
-def test_a_predictor_with_silu_is_trained_with_adam_at_a_constant_rate(monkeypatch):
-    """Against the decay of all weights, and of none; the second step of the encoder is smaller."""
-    settings: dict[str, Any] = {"learning_rate": 0.1, "predictor": "silu", "cosine_updates": 1}
-    rng = np.random.default_rng(0)
-    first, second = _ring_batch(rng), _ring_batch(rng)
-    states = {}
-    for decay in (0.5, 0.0):
-        monkeypatch.setattr("rover.coverage.represent._WEIGHT_DECAY", decay)
-        learned = _learned(**settings)
-        learned.update(*first)
-        before = states[decay] = learned.state()
-        learned.update(*second)
-        moved = {name: (x - before[name]).abs().max() for name, x in learned.state().items()}
-        assert moved["encoder.layers.0.weight"] < 0.03 < moved["predictor.weight"]
-    changed = {k for k, x in states[0.5].items() if not torch.equal(x, states[0.0][k])}
-    assert "encoder.layers.0.weight" in changed
-    assert not {k for k in changed if k.startswith("predictor.")}
-
-
 def test_cosine_schedule_falls_to_a_tenth():
     learned = _learned(cosine_updates=2, learning_rate=0.01)
     rng, rates = np.random.default_rng(0), []
@@ -146,20 +101,6 @@ def test_cosine_schedule_falls_to_a_tenth():
         learned.update(*_ring_batch(rng))
         rates.append(learned._optimizer.param_groups[0]["lr"])
     np.testing.assert_allclose(rates, [0.01, 0.0055, 0.001, 0.001])
-
-
-class _Attraction(nn.Module):
-    """Squared error towards the next features, in units that are learned along."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log_scale = nn.Parameter(torch.zeros(()))
-
-    def forward(self, predicted: Tensor, features: Tensor, **rows: Tensor) -> Tensor:
-        assert set(rows) == {"input_index", "actions", "next_index", "counts"}
-        error = (predicted - features.detach()[rows["next_index"]]).square().sum(dim=1)
-        mean = (rows["counts"] * error).sum() / rows["counts"].sum()
-        return mean * (-self.log_scale).exp() + self.log_scale
 
 
 def test_a_loss_of_ones_own():
@@ -177,17 +118,6 @@ def test_a_loss_of_ones_own():
         batch = _ring_batch(rng)
         assert ours.update(*batch) == builtin.update(*batch)
     _assert_equal(ours, builtin)
-
-
-def test_the_weights_of_a_loss_of_ones_own_learn_and_are_stored():
-    batch = _ring_batch(np.random.default_rng(0))
-    whole = _learned(loss=_Attraction())
-    whole.update(*batch)
-    saved = whole.state()
-    assert saved["objective.log_scale"] != 0
-    resumed = _learned(1, loss=_Attraction())
-    resumed.load_state(saved)
-    assert whole.update(*batch) == resumed.update(*batch)
 
 
 @pytest.mark.parametrize("value", [1.0, torch.zeros(()), torch.zeros(3, requires_grad=True)])

@@ -1,7 +1,6 @@
 """Whole runs: every kind of environment, determinism, mistakes, and what a run must reach."""
 
 import functools
-import itertools
 import warnings
 from typing import Any
 
@@ -77,13 +76,6 @@ def test_global_random_state_is_neither_read_nor_moved():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_threads_are_as_they_were():
-
-    before = torch.get_num_threads()
-    learn("state", threads=2 if before == 1 else 1)
-    assert torch.get_num_threads() == before
-
-
 def test_the_reward_is_never_looked_at():
     """`Place` pays NaN."""
     assert shared_run("numbers").num_timesteps == 75
@@ -97,33 +89,9 @@ def test_a_run_too_short_for_a_policy_says_so():
     assert agent.summary()["objective"] == pytest.approx(uniform)
 
 
-def test_the_progress_bar_shows_coverage(capsys, monkeypatch):
-    for name, value in {"TTY_COMPATIBLE": "1", "NO_COLOR": "1", "COLUMNS": "200"}.items():
-        monkeypatch.setenv(name, value)
-    Rover(GridWorld("S.."), **QUICK).learn(50, progress_bar=True)
-    assert "coverage 100%, J/J* 1.000" in capsys.readouterr().err
-
-
 def test_a_learning_rate_that_breaks_the_encoder_stops_the_run():
     with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower its learning rate"):
         learn("onehot", learning_rate=1e12)
-
-
-class Uneasy(GridWorld):
-    """Raises in its thirtieth step."""
-
-    def step(self, action: Any) -> Any:
-        self.steps = getattr(self, "steps", 0) + 1
-        if self.steps == 30:
-            raise ZeroDivisionError("the environment's own")
-        return super().step(action)
-
-
-def test_errors_of_the_environment_are_its_own():
-    agent = Rover(Uneasy("S..."), **QUICK)
-    with pytest.raises(ZeroDivisionError, match="own"):
-        agent.learn(50)
-    assert agent.num_timesteps == 29
 
 
 @pytest.mark.parametrize("name", ["state", "onehot", "pixels", "vector"])
@@ -182,26 +150,6 @@ def test_chance_is_handled(settings, ratio):
     assert summary["steps_to_full_coverage"] < 900
     assert summary["coverage"] > 0.85
     assert 1.0 <= summary["optimality_ratio"] <= ratio
-
-
-@pytest.mark.parametrize("most", [5, 30])
-def test_policies_that_discovery_replaces_are_planned_in_fewer_steps(most, monkeypatch):
-    settings: dict[str, Any] = {"policy_every": 25, "mirror_steps": 30, "mirror_tolerance": 0.0}
-    monkeypatch.setattr("rover.coverage.improve._DISCOVERY_STEPS", most)
-    lines: list[Any] = []
-    where = {"length": 21, "horizon": 40}
-    agent = Rover("rover/Corridor-v0", env_kwargs=where, **settings)
-    agent.learn(300, callback=lambda line: lines.append(line) is None)
-    pairs = [line["pairs"] for line in lines]
-    grows = [new > 1.03 * old for old, new in itertools.pairwise([0, *pairs])]
-    assert grows[0]
-    assert not grows[-1]
-    for line, is_growing in zip(lines, grows, strict=True):
-        if is_growing:
-            assert line["mirror_steps"] <= most
-    settled = max(line["mirror_steps"] for line in lines)
-    assert settled > 5
-    assert (lines[0]["mirror_steps"] > 5) == (most > 5)
 
 
 @pytest.mark.slow

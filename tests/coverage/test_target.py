@@ -1,6 +1,5 @@
 """Coverage towards a target distribution: its mathematics, the agent, and its files."""
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,19 +9,17 @@ import torch
 from finite_problems import finite, known_operator, random_matrices
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from same_files import assert_same
 from scipy.sparse import csr_array
 from small_envs import image_place, numbered_place
 
 from rover import Rover
 from rover.envs import GridWorld, RandomRooms, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation import FiniteEvaluator, optimal_occupancy, policy_occupancy
+from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.operators import (
     DenseOperator,
     Objective,
     SparseOperator,
-    mirror_descend,
     objective_gradient,
     solve_occupancy,
 )
@@ -101,28 +98,6 @@ def test_a_uniform_target_is_the_first_proposition(seed, n):
     assert other.objective == pytest.approx(one.objective - 1.0 / n, abs=1e-12)
 
 
-@settings(max_examples=10)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 9))
-def test_mirror_descent_reaches_the_optimum_of_the_program(seed, n):
-    rng = np.random.default_rng(seed)
-    matrices, start = random_matrices(rng, n, 2), rng.dirichlet(np.ones(n))
-    target = rng.dirichlet(np.ones(n))
-    best = optimal_occupancy(finite(matrices, start), discount=0.9, objective=Objective(target))
-    operator = known_operator(matrices, start)
-    found = mirror_descend(
-        operator,
-        operator.start,
-        discount=0.9,
-        objective=Objective(torch.from_numpy(target)),
-        n_steps=400,
-        step_size=10.0,
-    ).occupancy.objective
-    scale = float(target @ target)
-    assert best.objective - 1e-7 * scale <= found <= best.objective + 1e-3 * scale
-    reached = policy_occupancy(finite(matrices, start), best.policy_probs, discount=0.9)
-    assert float(((reached - target) ** 2).sum()) == pytest.approx(best.objective, abs=1e-8)
-
-
 def share_right(agent: Rover) -> float:
     problem = finite_dynamics(agent.env)
     (probs,) = agent.policy.tables(problem.observations)
@@ -148,22 +123,6 @@ def test_exact_states_are_covered_as_the_target_says():
     assert torch.equal(by_function.policy.weights, by_array.policy.weights)
 
 
-def test_entropies_are_of_the_occupancy_and_a_target_that_is_reached_has_no_ratio():
-    problem = finite_dynamics(rooms())
-    n = problem.dynamics.n_states
-    options: dict[str, Any] = {"discount": 0.9, "horizon": 10, "n_episodes": 1}
-    table = np.full((n, 4), 0.25)
-    even = FiniteEvaluator(problem, **options).exact_figures(table)
-    aimed = FiniteEvaluator(problem, objective=Objective(np.eye(n)[3]), **options)
-    towards = aimed.exact_figures(table)
-    assert towards["renyi2_entropy"] == even["renyi2_entropy"] == -np.log(even["objective"])
-    assert towards["objective"] != even["objective"]
-    target = policy_occupancy(problem.dynamics, table, discount=0.9)
-    evaluator = FiniteEvaluator(problem, objective=Objective(target), **options)
-    assert evaluator.exact_figures(table)["objective"] == 0.0
-    assert evaluator.ratio(0.1) is None
-
-
 def test_continuous_states_are_covered_as_the_target_says():
     shares = []
     for target in (None, half):
@@ -178,20 +137,6 @@ def test_continuous_states_are_covered_as_the_target_says():
         shares.append(float((half(np.array(seen)) > 1.0).mean()))
         assert agent.config.contexts is (None if target is None else False)
     assert shares[1] > shares[0] + 0.08
-
-
-def test_learned_features_take_a_target():
-    env = GridWorld(ROOMS, horizon=60, observation="onehot")
-    agent = Rover(
-        env,
-        seed=0,
-        target=lambda rows: right_room(rows.argmax(axis=1)),
-        bandwidth=1.0,
-        mirror_steps=5,
-        **QUICK,
-    ).learn(150)
-    assert agent.measures.latest["model_objective"] is not None
-    assert agent._representation.learns
 
 
 @pytest.mark.parametrize(
@@ -236,16 +181,3 @@ def test_a_target_that_was_not_seen_yet_is_announced():
 
     with pytest.warns(RoverWarning, match="target is 0 at every observation so far"):
         Rover(numbered_place(), seed=0, target=far, policy_every=4, **QUICK).learn(4)
-
-
-def test_a_run_towards_an_array_resumes_in_the_same_bits(tmp_path):
-    target = right_room(np.arange(rooms().layout.n_states))
-
-    def begin(folder: Path) -> Rover:
-        return Rover(rooms(), seed=1, run_dir=folder, target=target, checkpoint_every=50, **QUICK)
-
-    begin(tmp_path / "whole").learn(200)
-    begin(tmp_path / "stopped").learn(200, callback=lambda record: record["step"] < 100)
-    Rover.resume(tmp_path / "stopped", env=rooms()).finish()
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert_same(tmp_path / "whole", tmp_path / "stopped", name)

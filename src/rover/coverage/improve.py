@@ -203,18 +203,11 @@ def improve(
     step: int,
     is_exploring: bool,
 ) -> Improvement:
-    """Descend J by the policy on a planning model.
+    """Descend J by the policy on a planning model, from the end of the last descent if it fits.
 
-    Args:
-        model: the model.
-        warm: the end of the last descent; None before the first.
-        config: resolved settings.
-        step: environment steps so far, with which the sink's norm grows at first.
-        is_exploring: whether data comes from exploration plans, so that policies made while much
-            is new are soon replaced, and planned in fewer steps.
-
-    Raises:
-        SingularSolveError: the model creates mass.
+    The sink's norm may grow with the environment's `step`. Policies made while much is new to
+    exploration plans are soon replaced, and planned in fewer steps. SingularSolveError: the model
+    creates mass.
     """
     assert config.discount is not None
     discount = config.discount ** (ACTION_REPEAT if model.on_landmarks else 1)
