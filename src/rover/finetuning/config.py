@@ -58,13 +58,7 @@ class _TaskConfig(BaseModel):
         return validate_settings(cls, {**settings, "learner": learned})
 
 
-class _LearningConfig(_TaskConfig):
-    """Settings that learning online and offline by an actor-critic share."""
-
-    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
-
-
-class FinetuneConfig(_LearningConfig):
+class FinetuneConfig(_TaskConfig):
     """Settings of learning a task by interacting."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"ddpg": DDPGConfig, "sac": SACConfig}
@@ -82,6 +76,7 @@ class FinetuneConfig(_LearningConfig):
     }
 
     learner: DDPGConfig | SACConfig = Field(description="settings of the learner")
+    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
     seed_steps: int = Field(
         500,
         ge=0,
@@ -134,7 +129,7 @@ class AdaptConfig(_TaskConfig):
     evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")
 
 
-class OfflineConfig(_LearningConfig):
+class OfflineConfig(_TaskConfig):
     """Settings of learning a task from stored transitions."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"cql": CQLConfig, "ddpg": DDPGConfig}
@@ -147,4 +142,5 @@ class OfflineConfig(_LearningConfig):
     }
 
     learner: CQLConfig | DDPGConfig = Field(description="settings of the learner")
+    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
     evaluate_every: int = Field(1000, ge=1, description="updates between evaluations")

@@ -180,16 +180,14 @@ def _warn_of_hidden(env: gym.Env[Any, Any]) -> None:
     """Say what keeps the exact figures of known dynamics away."""
     problem, reason = finite_dynamics(env), None
     if problem is not None:
-        reason = (
-            f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
-            f"(limit {MAX_EVALUATED_STATES}): coverage of states and J/J* are not reported"
-        )
+        reason = f"more than {MAX_EVALUATED_STATES} states are too many for exact figures"
     elif finite_dynamics(env.unwrapped) is not None:
         reason = (
-            f"a wrapper of {env} may change an environment whose dynamics are known: coverage of "
-            "states and J/J* are not reported; leave the wrapper out to have them, or state in its "
-            "class that nothing changes, finite_mdp = property(lambda self: "
+            f"a wrapper of {env} may change an environment whose dynamics are known; leave it out, "
+            "or state in its class that nothing changes, finite_mdp = property(lambda self: "
             "rover.envs.finite_dynamics(self.env))"
         )
     if reason is not None:
-        warnings.warn(reason, RoverWarning, stacklevel=4)
+        warnings.warn(
+            f"coverage of states and J/J* are not reported: {reason}", RoverWarning, stacklevel=4
+        )
