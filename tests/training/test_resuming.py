@@ -102,11 +102,10 @@ def test_a_callback_of_each_step_can_end_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 3, "version": "0.2.0"}, r"of format 3, .* continue it with rover 0\.2\.0"),
         ({"agent": "smm"}, "holds a run of 'smm', which ROVER cannot continue"),
         ({"settings": {"new_setting": 1}}, "does not fit this version of rover: new_setting"),
     ],
-    ids=["older", "agent", "settings"],
+    ids=["agent", "settings"],
 )
 def test_a_configuration_that_does_not_fit(stopped, changes, words):
     config = json.loads((stopped / "config.json").read_text())

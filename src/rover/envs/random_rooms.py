@@ -30,10 +30,9 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
     """A row of rooms with one door between two, which every episode draws anew, with the start.
 
     ## Description
-    A context is where the doors are and where the episode begins. There are finitely many, all
-    equally likely, numbered from 0. The objective is the coverage of an episode, J = E_c ‖μ_c(π)‖².
-    The states of all contexts make one finite problem, with a separate part for each context, so
-    that its ‖μ‖² is J / contexts.
+    A context is where the doors are and where the episode begins; all are equally likely. The
+    objective is the coverage of an episode, J = E_c ‖μ_c(π)‖². The states of all contexts make one
+    finite problem, with a separate part for each, so that its ‖μ‖² is J / contexts.
 
     ## Action Space
     ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right; into a wall it stays.

@@ -28,9 +28,8 @@ _LEAST_NORMAL = sys.float_info.min
 def as_tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return the array as a tensor, sharing memory where that is possible.
 
-    With a dtype, the space's: environments compute in float64, or return lists, where their
-    space is float32, and such digits may go. Whole numbers that it cannot hold, such as images
-    divided by 255, stay as they are.
+    With a dtype, the space's: digits beyond a float32 may go, but whole numbers that it cannot
+    hold, such as images divided by 255, stay as they are.
     """
     if isinstance(array, Tensor):
         if dtype is None or dtype == array.dtype:
@@ -53,11 +52,10 @@ def input_statistics(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the reference and the scale to which an encoder should relate its input.
 
-    The reference is the elementwise (lower) median, so that what is the same in most
-    observations becomes exactly zero. The scale of bytes is 255, or the range of each channel where
-    they are codes; of anything else the range that each element covers (1 where it never changes,
-    so one-hot input stays as it is). Of (m, *shape) distinct observations 512 are used, evenly
-    spaced.
+    The reference is the elementwise (lower) median, so that most observations become exactly zero
+    where they agree. The scale of bytes is 255, or the range of each channel where they are codes;
+    of anything else the range that each element covers (1 where it never changes). Of (m, *shape)
+    distinct observations 512 are used, evenly spaced.
     """
     # Enough for a median, and a partition of all would take longer than a hundred updates.
     observations = observations[evenly_spaced(len(observations), 512)]
