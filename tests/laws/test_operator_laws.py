@@ -139,12 +139,6 @@ def test_order_of_the_transitions_changes_no_bit(case):
     assert torch.equal(case.fitted[0].transition, shuffled.model().transition)
 
 
-def test_names_of_the_actions_are_only_names(case):
-    names = np.array([2, 0, 1])
-    renamed = replace(case, actions=names[case.actions])
-    assert relative_error(renamed.model().transition[names], case.fitted[0].transition) < TOLERANCE
-
-
 def test_anchors_without_mass_change_nothing(case):
     counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
     everything = exact_support(

@@ -107,7 +107,6 @@ def claims(policy: dict[str, Any], **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"encoder": {"hidden_sizes": [30_000, 30_000]}}, "more than 268,435,456"),
         ({"network": {"hidden_sizes": [2000]}}, "size mismatch"),
         ({"networks": [{}]}, "Missing key"),
         ({"type": ["network"]}, "cannot build: unhashable"),

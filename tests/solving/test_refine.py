@@ -15,7 +15,7 @@ import rover
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
 from rover.policies import ValuePolicy
-from rover.solving.experience import Experience
+from rover.solving.plans import Experience
 from rover.solving.refine import _Stage, warn_if_worse
 from rover.world.dynamics import RefinedDynamics
 

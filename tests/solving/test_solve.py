@@ -16,7 +16,6 @@ from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret
-from rover.solving.experience import Experience
 from rover.solving.tasks import reward_task
 from rover.training.agent import Agent
 
@@ -117,7 +116,7 @@ def test_a_reward_is_told_by_playing_the_run_again():
 
     env = Bonus(gym.make("CartPole-v1"))
     agent = rover.make_agent("random", env, seed=3).learn(200)
-    task = reward_task(Experience.of(agent), env)
+    task = reward_task(agent.buffer, env, seed=3)
     np.testing.assert_array_equal(task.rewards, 2.0)  # one of each step, and the bonus
     np.testing.assert_array_equal(task.ends[:, 0], agent.buffer.terminated)
     moved = gym.wrappers.TransformObservation(env, lambda seen: seen + 1, env.observation_space)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rover.arrays import BoolArray, FloatArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
+from rover.solving.plans import PlanSettings, _optimal_tables
 from rover.solving.solve import _policy_values
 from rover.solving.tasks import Tasks
-from rover.solving.values import PlanSettings, _optimal_tables
 from rover.world.points import state_points
 from rover.world.rows import Rows
 

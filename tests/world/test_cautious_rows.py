@@ -214,17 +214,6 @@ def test_outcomes_stay_in_the_part_of_space_that_moves_lead_to():
     np.testing.assert_allclose(spread, expected)
 
 
-def test_outcomes_lead_to_what_a_few_moves_lead_to():
-    """A corridor of twelve places that comes back beside its begin."""
-    begins = np.arange(12.0)[:, None]
-    taken = taken_by(np.ones((1, 1)), begins[:-1], begins[1:], np.zeros(11, np.int64))
-    near, weights = np.array([[0, 8, 9, 11]]), np.full((1, 4), 0.25)
-    index, kept = taken.within_moves(Net.over(begins, 0.5), begins[:1], near, weights)
-    spread = np.zeros(12)
-    np.add.at(spread, index[0], kept[0])
-    np.testing.assert_allclose(spread, np.where(np.isin(np.arange(12), [0, 8]), 0.5, 0.0))
-
-
 def test_no_plan_creeps_through_a_wall():
     """Where all transitions near by stand still a plan does, though its mean passes in steps."""
     begins = np.stack([np.zeros(20), np.linspace(0.0, 1.0, 20)], axis=1)

@@ -179,10 +179,10 @@ def finetune(
 def _train_offline(paths: tuple[Path, ...], goal: Task, **options: Any) -> TaskResult:
     """Learn a task from the transitions of runs."""
     from rover.finetuning import train_offline
-    from rover.solving.experience import Experience
+    from rover.solving.plans import Experience
     from rover.training.run_folder import load_run_buffer
 
-    buffer = load_run_buffer(paths[0]) if len(paths) == 1 else Experience.of(paths).buffer
+    buffer = load_run_buffer(paths[0]) if len(paths) == 1 else Experience.of(paths).world.buffer
     return train_offline(buffer, goal, **options)
 
 

@@ -27,10 +27,9 @@ from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
 from rover.policies.policy import Probs
-from rover.solving.experience import Experience
+from rover.solving.plans import Experience, PlanSettings, planned_policy
 from rover.solving.solve import check_rewards
 from rover.solving.tasks import Tasks
-from rover.solving.values import PlanSettings, planned_policy
 from rover.storage import RunConfig
 from rover.world.neighbours import SPACING
 from rover.world.world import World
@@ -92,10 +91,10 @@ class Adaptation(_PlannedRun):
         self, run_config: RunConfig, experience: Experience, env: Environment, run_dir: Path | None
     ) -> None:
         super().__init__(run_config, env, run_dir)
-        check_same_spaces(experience.buffer, env.env)
+        check_same_spaces(experience.world.buffer, env.env)
         self._discount = self.config.learner.discount
         self._details = experience.policy_details(("task",), self._discount)
-        old = experience.buffer
+        old = experience.world.buffer
         self._all, columns = old.emptied(), old.state()
         self._all.load_state({name: columns[name] for name in self._all.state()})
         self._n_old = len(old)
@@ -157,7 +156,8 @@ class Adaptation(_PlannedRun):
         self, rewards: FloatArray, ends: BoolArray, sink_value: float | None = None
     ) -> ValuePolicy:
         settings = PlanSettings(self._discount, ridge=0.0, sink_value=sink_value)
-        return planned_policy(self._experience, Tasks.single(rewards, ends, "task"), settings)
+        task = Tasks(rewards[:, None], ends[:, None], ("task",))
+        return planned_policy(self._experience, task, settings)
 
     def _take_in(self, n: int) -> None:
         """Add the task's transitions up to number `n` to the pretraining's."""

@@ -156,7 +156,7 @@ def adapt(
         RoverWarning: no reward was seen.
     """
     from rover.finetuning.adaptation import Adaptation, ContextAdaptation
-    from rover.solving.experience import Experience
+    from rover.solving.plans import Experience
 
     experience = Experience.of(source)
     policy = experience.policy
@@ -250,7 +250,7 @@ def resume_task(
         run_class, begun = OfflineTraining, (begun, reward)
     elif run_config.kind == "adapt":
         from rover.finetuning.adaptation import Adaptation, ContextAdaptation
-        from rover.solving.experience import Experience
+        from rover.solving.plans import Experience
 
         in_contexts = run_config.algorithm == "contexts"
         run_class = ContextAdaptation if in_contexts else Adaptation

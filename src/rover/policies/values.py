@@ -195,7 +195,8 @@ class ValuePolicy(Policy):
 
     def _near(self, points: Tensor) -> _Near:
         """The landmarks near points (n, z)."""
-        tree, where = self._tree, _checked(points)
+        require_finite(points, "the points of the observations", "look at the observations")
+        tree, where = self._tree, points.detach().cpu().numpy()
         if self.neighbours == 1:  # the nearest landmark stands for the point
             rows = np.asarray(tree.query(where, k=[1])[1])
             weights = np.ones(rows.shape)
@@ -207,7 +208,7 @@ class ValuePolicy(Policy):
 
     def _is_far(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""
-        distance = self._tree.query(_checked(points))[0]
+        distance = self._tree.query(points.detach().cpu().numpy())[0]
         return torch.from_numpy(np.asarray(distance > self.reach)).to(points.device)
 
     def is_unseen(self, observations: NDArray[Any]) -> NDArray[np.bool_]:
@@ -336,9 +337,3 @@ class ValuePolicy(Policy):
             temperature=float(content["temperature"]),
             encoder=encoder,
         ).requires_grad_(False)
-
-
-def _checked(points: Tensor) -> NDArray[np.float64]:
-    """Points (n, z) that are finite."""
-    require_finite(points, "the points of the observations", "look at the observations")
-    return np.asarray(points.detach().cpu().numpy())

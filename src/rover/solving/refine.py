@@ -1,16 +1,13 @@
 """Refine plans by simulated rollouts in the dynamics model, where it explains almost all motion.
 
-Values between landmarks are interpolated, and points beyond the outermost landmark have that
-landmark's value, so that a plan that falls seems to stay up. Simulated, closed loop, it falls,
-and the visited points become landmarks of the next plan. This corrects optimistic values along the
-plan's own trajectories, as in real-time dynamic programming (Barto et al. 1995), without a step in
-the environment.
+Values are interpolated, and beyond the outermost landmark they are that landmark's value, so that
+a plan that falls seems to stay up. Simulated, closed loop, it falls, and the visited points become
+landmarks of the next plan, as in real-time dynamic programming (Barto et al. 1995).
 
-Rollouts follow the returned policy, which interpolates a table and draws an action at every step.
-Each step is disturbed by the residual of the nearest transition, with either sign. The return
-estimates the policy's value, and selects the best plan and the number of steps to look ahead. A
-tenth of each end is spread over the landmarks near by: otherwise all values are equal where no loss
-is near, and a plan would avoid an edge only when beside it.
+Rollouts follow the returned policy. Each step is disturbed by the residual of the nearest
+transition, with either sign. The return selects the best plan and the steps to look ahead. A tenth
+of each end is spread over the landmarks near by: otherwise all values are equal where no loss is
+near, and a plan would avoid an edge only when beside it.
 """
 
 from __future__ import annotations
@@ -29,9 +26,8 @@ from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.policies import ValuePolicy
-from rover.solving.experience import Experience
+from rover.solving.plans import Experience, PlanSettings, planned_policy
 from rover.solving.tasks import Tasks
-from rover.solving.values import PlanSettings, planned_policy
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows

@@ -35,10 +35,15 @@ from rover.evaluation import regret
 from rover.evaluation.regret import Regret
 from rover.features import as_tensor
 from rover.policies import ContextPolicy, PointGoals, Policy, SampledPolicy, ValuePolicy
-from rover.solving.experience import Experience, Source
+from rover.solving.plans import (
+    Experience,
+    PlanSettings,
+    Source,
+    planned_policy,
+    read_by_arrival,
+)
 from rover.solving.refine import refined_policy
 from rover.solving.tasks import GOAL_RADIUS, Goal, PointGoal, Reward, Tasks, goal_tasks, reward_task
-from rover.solving.values import PlanSettings, planned_policy, read_by_arrival
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.model_selection import has_metric
 from rover.world.net import FIRST_UNITS, time_units
@@ -109,7 +114,10 @@ def solve(
             stacklevel=2,
         )
     if reward is not None:
-        return refined_policy(experience, reward_task(experience, reward), settings)
+        task = reward_task(
+            experience.world.buffer, reward, env=experience.env, seed=experience.seed
+        )
+        return refined_policy(experience, task, settings)
     return _goal_policy(
         experience, [goal] if goal is not None else goals or (), settings, stay, planner
     )
@@ -131,10 +139,8 @@ def solve_in_contexts(
 
     Args:
         source: an agent, or a run folder of `rover pretrain`, of a contextual environment.
-        reward: as of :func:`rover.solve`, none of them negative.
-        goal: an observation, several, or a function of observations: arriving there is worth 1.
+        reward, goal, env: as of :func:`rover.solve`; no reward is negative.
         discount: γ in (0, 1) of the regression.
-        env: as of :func:`rover.solve`.
 
     Raises:
         ConfigurationError: a source whose policy is not for such worlds, rewards below 0, a goal
@@ -144,14 +150,14 @@ def solve_in_contexts(
         raise ConfigurationError("give one of reward= and goal=: what is wanted")
     PlanSettings(discount).check()
     experience = Experience.of(source, env)
-    policy, buffer = experience.policy, experience.buffer
+    policy, buffer = experience.policy, experience.world.buffer
     if not isinstance(policy, ContextPolicy):
         raise ConfigurationError(
             "the source's policy is not for procedurally generated environments: pretrain "
             "with contexts=True, or plan with rover.solve"
         )
     if reward is not None:
-        tasks = reward_task(experience, reward)
+        tasks = reward_task(buffer, reward, env=experience.env, seed=experience.seed)
     else:
         assert goal is not None
         tasks = goal_tasks([goal], state_points(buffer), None, experience.env)
@@ -189,12 +195,11 @@ def expected_values(
     experience = Experience.of(source, env)
     if experience.policy is None:
         raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
-    given = [reward_task(experience, one) for one in rewards]
-    ends = np.repeat(experience.buffer.terminated[:, None], len(given), axis=1)
-    table = np.concatenate([one.rewards for one in given], axis=1)
-    tasks = Tasks(table, ends, tuple(one.names[0] for one in given))
-    points, rows = experience.points(), experience.rows(0.0)
-    seen = experience.buffer.observations.rows
+    buffer, env, seed = experience.world.buffer, experience.env, experience.seed
+    given = [reward_task(buffer, one, env=env, seed=seed).rewards for one in rewards]
+    ends = np.repeat(buffer.terminated[:, None], len(given), axis=1)
+    tasks = Tasks(np.concatenate(given, axis=1), ends, ("",) * len(given))
+    points, rows, seen = experience.points(), experience.rows(0.0), buffer.observations.rows
     if not points.exact:
         # The policy takes observations and not points: each landmark acts as the nearest
         # observation.
@@ -208,15 +213,8 @@ def expected_values(
 def _policy_values(
     rows: Rows, probs: FloatArray, tasks: Tasks, settings: PlanSettings, by_arrival: BoolArray
 ) -> FloatArray:
-    """Values (K, m) of one policy, from one factorisation of I − γ P_π for all tasks.
-
-    Args:
-        rows: what actions lead to.
-        probs: (m, A) of the policy, at the landmarks.
-        tasks: K of them, which end where the environment terminates.
-        settings: discount, and value of the sink.
-        by_arrival: (2, K) as of :func:`read_by_arrival`.
-    """
+    """Values (K, m) of one policy, (m, A) at the landmarks, in K tasks which end where the
+    environment terminates, from one factorisation of I − γ P_π."""
     ends = tasks.ends.astype(np.float64)
     earned, remaining = rows.priced(tasks.rewards, ends, settings.discount, by_arrival=by_arrival)
     size, n_actions = probs.shape
@@ -260,7 +258,7 @@ def _sampled_policy(
 ) -> SampledPolicy | None:
     """The policy of goals that samples its plans; None where landmarks do, unless it is asked for,
     and of goals that are no points."""
-    buffer = experience.buffer
+    buffer = experience.world.buffer
     table, shape = buffer.observations.rows, buffer.observations.shape
     if isinstance(goals, str) or len(shape) != 1 or len(buffer) < FIRST_UNITS:
         return None
@@ -305,7 +303,7 @@ def _as_numbers(
     goal: Goal, experience: Experience, units: FloatArray
 ) -> tuple[FloatArray, FloatArray] | None:
     """Target and factors (d,) of a goal that is a point or an observation; None of others."""
-    shape = experience.buffer.observations.shape
+    shape = experience.world.buffer.observations.shape
     point = PointGoal.of(goal, experience.env, shape)
     target, factors = np.zeros(shape), np.zeros(shape)
     if point is not None:
@@ -329,13 +327,9 @@ def check_rewards(rewards: FloatArray) -> None:
 
 
 def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
-    """The regret of a policy of goals that are single states: −1 per step and 0 on arrival.
-
-    Where an episode ends elsewhere, each step that is left counts −1, so that a return is minus the
-    expected number of steps before arrival, at most the horizon; the environment's own reward is
-    not looked at. ConfigurationError: dynamics that are not known, or goals that are no states of
-    them.
-    """
+    """The regret of a policy of goals that are single states: −1 per step and 0 on arrival, so that
+    a return is minus the expected steps before arrival, at most the horizon. ConfigurationError:
+    dynamics that are not known, or goals that are no states of them."""
     problem = _finite_problem(env)
     tasks = regret.goal_tasks(problem.dynamics, goal_states(policy, env))
     tables = policy.tables(problem.observations)
@@ -361,11 +355,9 @@ def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64
 def reward_regret(
     policy: Policy, env: gym.Env[Any, Any], reward: RewardFunction | None = None
 ) -> Regret:
-    """The regret of a policy of a single component under one reward, where the dynamics are known:
-    a function that also says where the task ends, or the environment's own.
-
-    ConfigurationError: dynamics that are not known, or an environment without a reward.
-    """
+    """The regret of a policy of a single component under the environment's own reward, or that of a
+    function that also returns where the task ends. ConfigurationError: dynamics that are not known,
+    or an environment without a reward."""
     problem = _finite_problem(env)
     tasks = regret.reward_task(problem, reward_function(env) if reward is None else reward)
     tables = policy.tables(problem.observations)

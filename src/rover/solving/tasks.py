@@ -25,19 +25,14 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.solving.experience import Experience
 from rover.world.points import Points
 from rover.world.rows import Rows
 
 
 @dataclass(frozen=True)
 class PointGoal:
-    """A goal as a point: some numbers of an observation vector are within a distance of a target.
-
-    Attributes:
-        target: (c,) finite.
-        columns: (c,) the landmarks of these numbers in the vector.
-        radius: largest Euclidean distance at which the goal is reached, > 0.
+    """A goal as a point: the numbers in some columns (c,) of an observation vector are within a
+    Euclidean distance, the radius, of a target (c,).
 
     Example:
         >>> rover.solve(agent, goal=PointGoal([1.3, 0.7, 0.5], columns=[0, 1, 2], radius=0.05))
@@ -50,12 +45,9 @@ class PointGoal:
     @staticmethod
     def of(goal: Any, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) -> PointGoal | None:
         """A goal of any form, among observations of a shape, as a point: one that is given as one,
-        or a desired goal of a goal environment; None of others.
-
-        Raises:
-            ConfigurationError: a point that is not one of observation vectors of this shape.
-            NonFiniteError: a target that is not finite.
-        """
+        or a desired goal of a goal environment; None of others. ConfigurationError: a point that is
+        not one of observation vectors of this shape. NonFiniteError: a target that is not
+        finite."""
         view = GoalObservation.within(env)
         if view is not None and isinstance(goal, np.ndarray):
             part = (len(view.achieved),)
@@ -84,9 +76,8 @@ Goal = (
     str | tuple[int, int] | NDArray[Any] | int | PointGoal | Callable[[NDArray[Any]], NDArray[Any]]
 )
 """A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), a
-:class:`PointGoal`, the desired goal of an environment in
-:class:`~rover.wrappers.GoalObservation`, or a function of observations (n, *shape), as they are
-stored, that says which are goals (n,)."""
+:class:`PointGoal`, the desired goal of an environment in :class:`~rover.wrappers.GoalObservation`,
+or a function of observations (n, *shape), as they are stored, that returns which are goals (n,)."""
 
 Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | gym.Env[Any, Any]
 """A reward: a function of (observations, actions, next observations), observations as they are
@@ -124,11 +115,6 @@ class Tasks:
     passing: IntArray | None = None
     stays: bool = False
 
-    @classmethod
-    def single(cls, rewards: FloatArray, ends: BoolArray, name: str) -> Tasks:
-        """One task of rewards and ends (n,)."""
-        return cls(rewards[:, None].astype(np.float64), ends[:, None], (name,))
-
     @property
     def rows(self) -> IntArray:
         """The observation's row that each task is to arrive at (K,), −1 where it is no single
@@ -146,16 +132,11 @@ def goal_tasks(
     *,
     stays: bool = False,
 ) -> Tasks:
-    """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
+    """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere; with
+    `stays` at every step in the goal, which ends nothing.
 
-    Args:
-        goals: several of any form; ``"all"`` observations that some transition arrives at; or the
-            ``"named"`` ones of the environment. Of several, those that the data never arrived at
-            earn nothing anywhere.
-        points: of the observations.
-        rows: that are planned on, which may pass goals; None: they do not.
-        env: the environment, for goals by name or cell; or None.
-        stays: whether the reward is earned at every step in the goal, which ends nothing.
+    Goals lie among `points`, and are passed by the `rows` that are planned on, if there are any; a
+    name or a cell is one of `env`. Of several, those that the data never arrived at earn nothing.
 
     Raises:
         ConfigurationError: the data never arrived at any of the goals, one is of no known form, or
@@ -297,37 +278,40 @@ def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> Boo
     return mask
 
 
-def reward_task(experience: Experience, reward: Reward) -> Tasks:
-    """One reward of any form on stored transitions.
+def reward_task(
+    buffer: Buffer,
+    reward: Reward,
+    *,
+    env: gym.Env[Any, Any] | None = None,
+    seed: int | None = None,
+) -> Tasks:
+    """One reward of any form on stored transitions, of an environment and a run's seed.
 
-    Args:
-        experience: the transitions.
-        reward: a function, an array (n,), or an environment with its own reward, computed from
-            observations where possible, and else by playing the episodes again.
+    The reward of an environment is computed from observations where possible, and else by playing
+    the episodes again.
 
     Raises:
         ConfigurationError: of the wrong length, the same for every transition, or an environment
             whose reward cannot be computed.
         NonFiniteError: NaN or infinity.
     """
-    buffer, name = experience.buffer, "reward"
-    ends = buffer.terminated
+    name, ends = "reward", buffer.terminated
     if isinstance(reward, gym.Env):
         check_same_spaces(buffer, reward)
         world = reward.unwrapped
         if isinstance(world, GridWorld) and world.goal is not None and world.reward == "sparse":
             known, _ = resolve_goal("" if reward.spec is None else reward.spec.id, world.goal)
             name = known or ",".join(map(str, world.goal))
-        elif experience.env is not None and reward.spec and reward.spec == experience.env.spec:
+        elif env is not None and reward.spec is not None and reward.spec == env.spec:
             name = OWN_REWARD
         try:
             rewards, ends = label(buffer, reward_function(reward))
         # Only an environment whose rewards follow from no table is played again; a grid world's
         # reason stands.
         except ConfigurationError:
-            if isinstance(world, GridWorld) or experience.seed is None:
+            if isinstance(world, GridWorld) or seed is None:
                 raise
-            rewards = _replayed_rewards(buffer, reward, seed=experience.seed)
+            rewards = _replayed_rewards(buffer, reward, seed=seed)
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward))
     else:
@@ -346,7 +330,7 @@ def reward_task(experience: Experience, reward: Reward) -> Tasks:
             f"every transition earns {rewards[0]:g} and none ends the task, so every policy is as "
             "good as any other: the data never reached what the reward is for"
         )
-    return Tasks.single(rewards, ends, name)
+    return Tasks(rewards[:, None].astype(np.float64), ends[:, None], (name,))
 
 
 def _with_ends(reward: Callable[..., Any]) -> RewardFunction:
