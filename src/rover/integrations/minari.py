@@ -56,13 +56,12 @@ def export_minari(
         source: a buffer, the folder of a finished run, or its ``buffer.safetensors``.
         dataset_id: ``"name-v0"`` or ``"namespace/name-v0"``; it must not exist yet. Data sets lie
             under ``$MINARI_DATASETS_PATH``, by default ``~/.minari/datasets``.
-        env: the environment of the transitions, whose spaces and spec are stored; by default
-            the run folder's.
+        env: the environment, whose spaces and spec are stored; by default the run folder's.
         about: ``author``, ``author_email``, ``code_permalink``, ``description`` and
             ``algorithm_name``, as Minari has them; of a run the last two are known.
 
     Returns:
-        The data set, a ``minari.MinariDataset``.
+        The ``minari.MinariDataset``.
 
     Raises:
         ConfigurationError: Minari is not installed; no transitions; an environment that is missing,
@@ -83,10 +82,7 @@ def export_minari(
         )
         about = {"algorithm_name": config.agent, "description": description, **about}
     if env is None:
-        raise ConfigurationError(
-            "transitions alone do not name their environment: give env=..., or the folder of "
-            "their run"
-        )
+        raise ConfigurationError("transitions alone do not name their environment: give env=...")
     check_same_spaces(buffer, env)
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to export: the buffer is empty")
