@@ -35,7 +35,7 @@ def state_buffer(n_states: int, moves: list[tuple[int, int, int, bool]]) -> Buff
 
 
 def explorer_of(buffer: Buffer) -> StateExplorer:
-    return StateExplorer(Counts(buffer), buffer, discount=0.95)
+    return StateExplorer(Counts(buffer), buffer)
 
 
 def distances(table: NDArray[np.int64], begin: int) -> dict[int, int]:

@@ -20,7 +20,6 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation import policy_occupancy
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:the features of"),
     pytest.mark.filterwarnings("ignore:coverage, J and"),
     pytest.mark.filterwarnings("ignore:.*not positive definite"),
 ]

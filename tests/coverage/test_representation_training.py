@@ -1,4 +1,3 @@
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,10 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover
 from rover.coverage.represent import Learned
 from rover.data import Buffer
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ConfigurationError
 from rover.features import (
     Encoder,
     Observations,
-    check_collapse,
     custom_encoder,
     encoder_config,
     info_nce_loss,
@@ -79,7 +77,6 @@ def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart()
     features = learned.encoder.features(np.eye(N_STATES, dtype=np.float32))
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     assert (unit @ unit.T - np.eye(N_STATES)).max() < 0.9
-    assert check_collapse(features)["feature_cosine"] < 0.9
 
 
 def test_merged_rows_train_as_the_batch_of_duplicates():
@@ -139,31 +136,3 @@ def test_a_module_of_ones_own_is_trained():
         _learned(0, frozen)
     with pytest.raises(ConfigurationError, match="'identity' encoder has no weights to train"):
         _learned(0, state_encoder(spaces.Discrete(4)))
-
-
-@pytest.mark.parametrize(
-    ("features", "cosine", "rank"),
-    [
-        (np.eye(6, 9, dtype=np.float32), 0.0, 6.0),
-        (np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), 1.0 / 3.0, None),
-    ],
-)
-def test_known_cosines_and_ranks(features, cosine, rank):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = check_collapse(features)
-    assert found["feature_cosine"] == pytest.approx(cosine)
-    features[1, 0] = np.nan
-    with pytest.raises(NonFiniteError, match="observation 1 are not finite: lower the learning"):
-        check_collapse(features)
-    assert rank is None or found["feature_rank"] == pytest.approx(rank)
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_equal_features_are_collapsed_and_the_warning_says_what_to_try(value):
-    message = (
-        r"5 distinct .* mean cosine of 1\.000 .* rank of 1\.0: .* more encoder updates .* lower"
-    )
-    with pytest.warns(RoverWarning, match=message):
-        found = check_collapse(np.full((5, 3), value))
-    assert found == pytest.approx({"feature_cosine": 1.0, "feature_rank": 1.0})

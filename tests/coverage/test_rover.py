@@ -25,7 +25,6 @@ KNOWN_STATES = {"state", "onehot", "random starts and slip", "lake", "cliff"}
 @pytest.fixture(autouse=True)
 def _expected_warnings():
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the features of")
         warnings.filterwarnings("ignore", ".*not positive definite")
         yield
 

@@ -20,7 +20,6 @@ from rover.storage import write_tensors
 
 pytestmark = [
     pytest.mark.slow,  # five agents are trained for them
-    pytest.mark.filterwarnings("ignore:the features of"),
     pytest.mark.filterwarnings("ignore:.*not positive definite"),
 ]
 

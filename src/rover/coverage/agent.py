@@ -108,7 +108,8 @@ class Rover(CoverageRun):
             self._suit()
             if not is_due(self.config, step, share):
                 return None
-            return figures | self._representation.renew()
+            self._representation.renew()
+            return figures
 
     # estimate
 

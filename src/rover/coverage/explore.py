@@ -71,11 +71,10 @@ class StateExplorer:
     Args:
         model: counts of the buffer's transitions.
         buffer: the transitions.
-        discount: γ.
     """
 
-    def __init__(self, model: Counts, buffer: Buffer, *, discount: float = _STATE_DISCOUNT) -> None:
-        self.model, self._buffer, self._discount = model, buffer, discount
+    def __init__(self, model: Counts, buffer: Buffer) -> None:
+        self.model, self._buffer = model, buffer
         self.forget_plan()
 
     def forget_plan(self) -> None:
@@ -111,7 +110,7 @@ class StateExplorer:
         if self._plan is None:
             self._novelty, rows = self.model.novelty(), self.model.rows()
             self._plan = exploration_values(
-                self._novelty, rows, discount=self._discount, once=True, tolerance=1e-4
+                self._novelty, rows, discount=_STATE_DISCOUNT, once=True, tolerance=1e-4
             )
         values = self._plan.actions[observation]
         return _drawn_best(values, rng) if values.max() >= _LEAST_NOVELTY else None

@@ -29,7 +29,6 @@ from rover.features import (
     Encoder,
     RepresentationLoss,
     as_tensor,
-    check_collapse,
     copied_tensors,
     custom_encoder,
     encoder_config,
@@ -57,9 +56,6 @@ _NOISE_WIDTH = 1e6
 _WEIGHT_DECAY, _FINAL_RATE = 1e-5, 0.1
 """Weight decay of AdamW, and the share of the learning rate that a cosine decay ends with."""
 
-_NONE = torch.zeros(0, 0, dtype=torch.float64)
-"""Features of no observation."""
-
 
 class Representation:
     """An encoder, a kernel, and the features of a buffer; the base learns nothing.
@@ -79,12 +75,13 @@ class Representation:
     learns: ClassVar[bool] = False
     most_explored: ClassVar[int] = LANDMARKS.most
     _fit = USUAL_FIT
+    _features: Tensor
 
     def __init__(self, world: World, cover: Cover, encoder: Encoder, kernel: Kernel) -> None:
         self._world, self._buffer, self._cover = world, world.buffer, cover
         self.encoder, self.kernel = encoder, kernel
         self._sums: Sums | None = None
-        self._features = _NONE
+        self.renew()
 
     @property
     def plans_on(self) -> Literal["states", "landmarks", "kernel"]:
@@ -98,14 +95,13 @@ class Representation:
         """Follow the data; returns metrics."""
         return {}
 
-    def renew(self) -> dict[str, float]:
-        """Forget the features, so that the next are computed in one go; returns metrics.
+    def renew(self) -> None:
+        """Forget the features, so that the next are computed in one go.
 
         What was computed observation by observation differs in its last bits; a checkpoint is
         taken, and a run resumed, where that history does not matter.
         """
-        self._features = _NONE
-        return {}
+        self._features = torch.zeros(0, 0, dtype=torch.float64)
 
     def features(self) -> Tensor:
         """Features (N, z) float64 of every observation in the buffer, extended to new ones."""
@@ -149,7 +145,7 @@ class Representation:
                 has been changed then.
         """
         restore_tensors(self._tensors(), state, owner="the representation")
-        self._features = _NONE
+        self.renew()
         self.features()
 
 
@@ -201,7 +197,8 @@ class Scaled(Representation):
         buffers = dict(self.encoder.named_buffers())
         buffers["low"].copy_(torch.from_numpy(low))
         buffers["width"].copy_(torch.from_numpy(width))
-        return self.renew()
+        self.renew()
+        return {}
 
 
 class Slow(Representation):
@@ -282,7 +279,7 @@ class Learned(Representation):
 
     def train(self) -> dict[str, float]:
         """One round of updates on the buffer; returns metrics of the last one."""
-        self._features = _NONE
+        self.renew()
         observations, loss = self._buffer.observations.rows, math.nan
         if self.encoder.has_centering:
             center, scale = input_statistics(observations)
@@ -309,19 +306,11 @@ class Learned(Representation):
         successors: IntArray,
         counts: NDArray[Any],
     ) -> float:
-        """Take one step on a merged batch, in which every distinct observation is encoded once.
+        """Take one step on a merged batch; the loss before it.
 
-        Args:
-            observations: (m, *shape), distinct.
-            inputs, successors: (n,) rows of `observations`.
-            actions: (n,).
-            counts: (n,), positive, how many equal transitions each row stands for.
-
-        Returns:
-            The loss before the step.
-
-        Raises:
-            NonFiniteError: the loss or its gradient is not finite; no weight was changed.
+        Each of n rows stands for `counts` (n,) equal transitions; `inputs` and `successors` (n,)
+        are rows of the distinct observations (m, *shape), which are encoded once. NonFiniteError:
+        the loss or its gradient is not finite; no weight was changed.
         """
         config = self._config
         rows = {
@@ -362,13 +351,6 @@ class Learned(Representation):
         counts = buffer.counts()
         return counts, self._rng.multinomial(size, counts.counts / counts.counts.sum())
 
-    def renew(self) -> dict[str, float]:
-        """Compute the features in one go; how far they have come apart."""
-        super().renew()
-        if len(self._buffer.observations) <= 2:
-            return {}
-        return check_collapse(self.features().numpy())
-
     def _tensors(self) -> dict[str, Tensor]:
         return self._optimizer.tensors()
 
@@ -395,9 +377,19 @@ def make_representation(
         if isinstance(space, gym.spaces.Discrete):
             return Representation(world, cover, state_encoder(space), kernel)
         return Scaled(world, cover, space, kernel)
-    module: nn.Module | None = objects.get("encoder")
-    own = None if module is None else custom_encoder(module, space)
-    encoder, loss = own or _network(config, space, generator), objects.get("representation")
+    if config.encoder == "custom":
+        encoder = custom_encoder(objects["encoder"], space)
+    else:
+        network = encoder_config(
+            space,
+            architecture=config.encoder,
+            feature_dim=config.feature_dim,
+            hidden_sizes=config.hidden_sizes,
+            normalization=config.normalization,
+        )
+        gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
+        encoder = make_encoder(network, generator, gain=gain)
+    loss = objects.get("representation")
     return Learned(world, cover, encoder, kernel, loss, config, generator=generator, rng=rng)
 
 
@@ -413,17 +405,3 @@ def suited(latest: Representation, world: World, cover: Cover, space: Any) -> Re
         return latest
     is_decided = is_physical(space) or isinstance(space, gym.spaces.Discrete)
     return latest if is_decided else wanted(world, cover, space)
-
-
-def _network(config: RoverConfig, space: gym.Space[Any], generator: torch.Generator) -> Encoder:
-    """The encoder that a configuration trains on a space."""
-    assert config.encoder != "custom"
-    network = encoder_config(
-        space,
-        architecture=config.encoder,
-        feature_dim=config.feature_dim,
-        hidden_sizes=config.hidden_sizes,
-        normalization=config.normalization,
-    )
-    gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
-    return make_encoder(network, generator, gain=gain)

@@ -12,7 +12,6 @@ from rover.features.encoders import (
 from rover.features.losses import (
     ActionPredictor,
     RepresentationLoss,
-    check_collapse,
     info_nce_loss,
 )
 from rover.features.networks import (
@@ -33,7 +32,6 @@ __all__ = [
     "Observations",
     "RepresentationLoss",
     "as_tensor",
-    "check_collapse",
     "copied_tensors",
     "custom_encoder",
     "encoder_config",

@@ -6,25 +6,18 @@ share one row of ``targets``. Each loss equals the plain one on the batch before
 
 from __future__ import annotations
 
-import math
-import warnings
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.arrays import evenly_spaced
-from rover.errors import NonFiniteError, RoverWarning
 from rover.features.networks import orthogonal_
 
 PredictorKind = Literal["linear", "two_layer", "silu"]
 """Kind of the predictor of the next observation's features."""
 
 _HIDDEN = 1024  # rows of W, as in the published code
-_COLLAPSED_COSINE = 0.95
 
 
 class RepresentationLoss(Protocol):
@@ -153,47 +146,3 @@ def info_nce_loss(
     losses = losses + log_counts.index_select(0, positive)  # (n,)
     # A mean over the transitions before merging: sums over rows would count frequent ones once.
     return (counts * losses).sum() / counts.sum()
-
-
-def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
-    """Measure how far apart the features of distinct observations are, and warn if they are not.
-
-    Args:
-        features: (m, z), one row per distinct observation, m ≥ 2; 1,024 of them are looked at,
-            evenly spaced.
-
-    Returns:
-        ``feature_cosine``, the mean cosine over pairs of different observations, and
-        ``feature_rank``, exp of the entropy of the normalised singular values (the effective rank
-        of Roy and Vetterli, 2007), between 1 and min(m, z).
-
-    Raises:
-        NonFiniteError: a feature is NaN or infinite.
-
-    Warns:
-        RoverWarning: the mean cosine is above 0.95.
-    """
-    points = features[evenly_spaced(len(features), 1024)].astype(np.float64)  # (m, z)
-    if not np.isfinite(points).all():
-        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise NonFiniteError(
-            f"the features of observation {row} are not finite: lower the learning rate, and "
-            "check that the observations are finite"
-        )
-    m, norms = len(points), np.linalg.norm(points, axis=1, keepdims=True)
-    unit = points / np.where(norms > 0.0, norms, 1.0)
-    unit[norms[:, 0] == 0.0] = 1.0 / math.sqrt(points.shape[1])  # zeros are as collapsed as equals
-    cosine = (float(np.square(unit.sum(axis=0)).sum()) - m) / (m * (m - 1))
-    values = torch.linalg.svdvals(torch.from_numpy(points)).numpy()  # numpy's bits follow threads
-    shares = values[values > 0.0] / max(float(values.sum()), np.finfo(np.float64).tiny)
-    rank = float(np.exp(-(shares * np.log(shares)).sum()))
-    if cosine > _COLLAPSED_COSINE:
-        warnings.warn(
-            f"the features of {m} distinct observations have a mean cosine of {cosine:.3f} and an "
-            f"effective rank of {rank:.1f}: the representation has collapsed, or has not come "
-            "apart yet, and the model will take different states for one. Try more encoder updates "
-            "per step, a lower temperature, or the 'info_nce' objective",
-            RoverWarning,
-            stacklevel=2,
-        )
-    return {"feature_cosine": cosine, "feature_rank": rank}
