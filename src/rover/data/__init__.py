@@ -2,9 +2,15 @@
 
 from rover.data.batch import Batch, draw_transitions, gather, n_step_batch, sample_windows
 from rover.data.buffer import Buffer, ObservationTable
-from rover.data.checking import check_env, check_same_spaces
+from rover.data.checking import check_env
 from rover.data.relabel import label, relabel
-from rover.data.rollout import Collector, RunningEpisode, as_reward, episode_seed
+from rover.data.rollout import (
+    Collector,
+    RunningEpisode,
+    as_reward,
+    check_same_spaces,
+    episode_seed,
+)
 from rover.transitions import TransitionCounts, merge_transitions
 
 __all__ = [

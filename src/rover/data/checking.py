@@ -7,34 +7,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.utils import env_checker
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
 from rover.data.rollout import Collector
 from rover.envs import Spaces
-from rover.errors import ConfigurationError, RoverWarning, abridge
-
-
-def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
-    """Check that a buffer holds transitions of an environment's observations and actions; else
-    ConfigurationError."""
-    # Equal shapes and dtypes are all that can be told; which observations they are cannot.
-    own, table = Spaces.of(env), buffer.observations
-    fits = (table.shape, table.dtype, buffer.n_actions) == (own.shape, own.dtype, own.n_actions)
-    if isinstance(own.observation, spaces.Discrete):
-        fits &= bool((table.rows < own.observation.n).all())
-    # Equal numbers may stand for other continuous actions, as in someone's data set.
-    if buffer.action_set is not None and own.actions is not None:
-        fits &= np.array_equal(buffer.action_set, own.actions)
-    if not fits:
-        raise ConfigurationError(
-            f"the buffer was collected on another environment: it has observations of shape "
-            f"{table.shape} and dtype {table.dtype} and {buffer.n_actions} actions, and this "
-            f"environment has {abridge(own.observation)} and {abridge(own.acted)}: make it with "
-            "the observations of pretraining"
-        )
+from rover.errors import RoverWarning
 
 
 def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> None:

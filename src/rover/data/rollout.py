@@ -16,14 +16,17 @@ from weakref import WeakValueDictionary
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
 from rover.envs import Spaces
 from rover.errors import (
     BY_ENVIRONMENT,
+    ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
+    abridge,
     shorten,
 )
 
@@ -47,6 +50,26 @@ def as_reward(reward: Any, where: object) -> float:
             "gymnasium.wrappers.TransformReward(env, FUNCTION)"
         )
     return value
+
+
+def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
+    """Check that a buffer holds transitions of an environment's observations and actions; else
+    ConfigurationError."""
+    # Equal shapes and dtypes are all that can be told; which observations they are cannot.
+    own, table = Spaces.of(env), buffer.observations
+    fits = (table.shape, table.dtype, buffer.n_actions) == (own.shape, own.dtype, own.n_actions)
+    if isinstance(own.observation, spaces.Discrete):
+        fits &= bool((table.rows < own.observation.n).all())
+    # Equal numbers may stand for other continuous actions, as in someone's data set.
+    if buffer.action_set is not None and own.actions is not None:
+        fits &= np.array_equal(buffer.action_set, own.actions)
+    if not fits:
+        raise ConfigurationError(
+            f"the buffer was collected on another environment: it has observations of shape "
+            f"{table.shape} and dtype {table.dtype} and {buffer.n_actions} actions, and this "
+            f"environment has {abridge(own.observation)} and {abridge(own.acted)}: make it with "
+            "the observations of pretraining"
+        )
 
 
 class RunningEpisode:

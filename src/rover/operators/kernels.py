@@ -44,7 +44,7 @@ class Kernel(Protocol):
 
 # Twice the digits of float64 below 1: no sum of kernel values can feel it.
 _NEGLIGIBLE = 1e-30
-# The corners of a cell in the plane; more would blur what is known at a point with what is far.
+# The corners of a cell in the plane; more would blur what is known at a point.
 _NEIGHBOURS = 4
 
 

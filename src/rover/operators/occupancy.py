@@ -197,11 +197,9 @@ def solve_occupancy(
     """Occupancy and objective of `policy_probs`.
 
     Args:
-        operator: the transition model on s anchors.
-        policy_probs: (s, A), rows sum to 1.
-        start: (s,) initial weights, sum 1.
+        operator, objective: the transition model on s anchors, and J of their shares and the sink.
+        policy_probs, start: (s, A) rows of sum 1, and (s,) initial weights of sum 1.
         discount: γ in (0, 1).
-        objective: J of the shares of the anchors and the sink.
 
     Raises:
         SingularSolveError: I − γ P_π is singular, or its solution is not finite.

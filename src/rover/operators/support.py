@@ -61,9 +61,8 @@ def exact_support(
 
     Args:
         counts: merged transitions.
-        starts: (q,) observation indices of the initial states.
-        start_weights: (q,) their weights, ≥ 0; normalised to sum 1.
-        device: where the tensors of the result live.
+        starts, start_weights: (q,) observation indices of the initial states, and weights ≥ 0.
+        device: of the tensors of the result.
     """
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated

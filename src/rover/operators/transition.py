@@ -28,12 +28,9 @@ from rover.operators.support import Support
 
 @dataclass(frozen=True)
 class _ActionRegression:
-    """The fitted ridge regression of one action, factored for further solves.
-
-    Maps regressors ρ(x) (q,) to weights on the anchors: B ρ(x) with B = Sᵀ R F⁻¹ where F is the
-    factored matrix. In the dual form R = I and ρ(x) = k_a(x) over the action's own pairs; in the
-    primal form ρ is an explicit feature vector shared by all actions.
-    """
+    """Ridge regression of one action: regressors ρ(x) (q,) to weights Sᵀ R F⁻¹ ρ(x) on the anchors,
+    with a factored matrix F. In the dual form R = I and ρ(x) = k_a(x) over the action's own pairs;
+    in the primal form ρ is an explicit feature vector shared by all actions."""
 
     rows: slice
     factor: Tensor
@@ -118,9 +115,7 @@ def fit_transition_model(
 
     Args:
         features: (N, z) float64 features of the table of observations.
-        support: what the data says, from `exact_support` or `nystrom_support`.
-        kernel: the kernel on features.
-        n_actions: A.
+        support, kernel, n_actions: the pairs and anchors, the kernel of the features, A.
         ridge: λ > 0, on counts: a pair seen c times is shrunk by c / (c + λ) if it stands alone.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -118,6 +117,7 @@ class ValuePolicy(Policy):
             tensor = tables.get(name)
             if name != "action_values":
                 self.register_buffer(name, None if tensor is None else tensor.contiguous())
+        self._tree = KDTree(self.landmarks.cpu().numpy())
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
         """Logits (n, A) float64 of the actions under one task, for observations (n, *shape)."""
@@ -188,10 +188,6 @@ class ValuePolicy(Policy):
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(self._is_far(points)[:, None], nothing, q)
-
-    @cached_property
-    def _tree(self) -> KDTree:
-        return KDTree(self.landmarks.cpu().numpy())
 
     def _near(self, points: Tensor) -> _Near:
         """The landmarks near points (n, z)."""
