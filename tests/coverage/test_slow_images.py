@@ -15,8 +15,8 @@ from rover.coverage.images import ImageFeatures, _frames_of
 from rover.coverage.represent import Slow, States
 from rover.data import Buffer
 from rover.features.slow import LAG, LaggedSums, bending, coefficients, seen, slow_features
-from rover.world.model_selection import lasts_a_lag
 from rover.world.net import units_due
+from rover.world.world import lasts_a_lag
 
 QUICK = {"evaluation_episodes": 2}
 

@@ -12,8 +12,8 @@ from rover.errors import RoverWarning
 from rover.solving.plans import PlanSettings, _optimal_tables
 from rover.solving.solve import _policy_values
 from rover.solving.tasks import Tasks
-from rover.world.points import state_points
 from rover.world.rows import Rows
+from rover.world.world import state_points
 
 N_ACTIONS, DISCOUNT = 3, 0.9
 SEEDS = st.integers(0, 2**16)

@@ -20,8 +20,7 @@ from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.world.dynamics import DynamicsModel
 from rover.world.neighbours import SPACING, Neighbours
 from rover.world.net import Net
-from rover.world.points import net_points
-from rover.world.world import World
+from rover.world.world import World, net_points
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))

@@ -102,7 +102,7 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
 ):
     """To the bit: a run that was resumed makes it anew."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "LANDMARKS", model.LANDMARKS._replace(most_cells=largest))
+        patch.setattr(model, "_MOST_CELLS", largest)
         grown = wander(seed, n_steps, fit_every=fit_every)
         stored = Buffer((2,), np.float64, N_ACTIONS)
         stored.load_state(grown.buffer.state())
@@ -167,8 +167,8 @@ def test_a_plan_of_many_actions_has_fewer_landmarks(monkeypatch):
     grown = wander(0, 300).landmarks()
     assert len(grown.rows(60).landmarks) > 30
     for fewest, most in ((5, 20), (30, 30)):
-        bounds = model.LANDMARKS._replace(most_predicted=20 * N_ACTIONS, fewest=fewest)
-        monkeypatch.setattr(model, "LANDMARKS", bounds)
+        monkeypatch.setattr(model, "_MOST_PREDICTED", 20 * N_ACTIONS)
+        monkeypatch.setattr(model, "_FEWEST", fewest)
         assert most - 10 < len(grown.rows(60).landmarks) <= most
 
 

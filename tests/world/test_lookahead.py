@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from test_dynamics import rolled
 
-from rover.world import lookahead
-from rover.world.dynamics import ACTION_REPEAT
-from rover.world.lookahead import most_novel_sequence
+from rover.world import dynamics
+from rover.world.dynamics import ACTION_REPEAT, most_novel_sequence
 
 DISCOUNT = 0.9
 
@@ -47,8 +46,9 @@ def worth_of(model, begin, actions):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
-    unbounded = lookahead.Beam(length=4, width=100_000, most_branches=100_000, cell=1e-6)
-    monkeypatch.setattr(lookahead, "BEAM", unbounded)
+    unbounded = {"_LENGTH": 4, "_WIDTH": 100_000, "_MOST_BRANCHES": 100_000, "_CELL": 1e-6}
+    for name, value in unbounded.items():
+        monkeypatch.setattr(dynamics, name, value)
     model, begin = model_and_begin(seed, 200)
     sequence = way_of(model, begin)
     every = {

@@ -10,9 +10,8 @@ from walled_points import random_walk, walled_point
 
 from rover import Rover
 from rover.data import Buffer
-from rover.world.model_selection import held_out_errors
 from rover.world.net import time_units
-from rover.world.world import World
+from rover.world.world import World, held_out_errors
 
 
 def walk(kind: str, steps: int) -> Buffer:

@@ -30,9 +30,8 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
 from rover.world.counts import Counts
-from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
-from rover.world.lookahead import ActionSequence
-from rover.world.model import LANDMARKS, LandmarkModel, Sums
+from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, ActionSequence
+from rover.world.model import MOST_LANDMARKS, LandmarkModel, Sums
 from rover.world.net import FIRST_UNITS
 from rover.world.rows import Rows, Values, exploration_values
 from rover.world.sampled import ContactSearch
@@ -132,7 +131,7 @@ class LandmarkExplorer:
         self,
         world: World,
         sums: Sums | None = None,
-        most: int = LANDMARKS.most,
+        most: int = MOST_LANDMARKS,
         *,
         search: bool | None = None,
         contacts: ContactSearch | None = None,

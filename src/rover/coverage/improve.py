@@ -27,7 +27,7 @@ from rover.operators import (
 )
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
-from rover.world.model import LANDMARKS, LandmarkModel
+from rover.world.model import LandmarkModel
 from rover.world.net import MOST_ROWS, nearest
 from rover.world.rows import Rows
 
@@ -109,7 +109,7 @@ class PlanningModel:
         """
         if model.dynamics.unexplained <= MOST_UNEXPLAINED:
             most = round(_FINER * most)
-        rows, units = model.rows(most, LANDMARKS.fine_growth), model.units
+        rows, units = model.rows(most, growth=1.1), model.units
         assert rows.landmarks is not None
         groups, target = model.coverage_groups(rows.landmarks), None
         if cover.has_target:

@@ -41,7 +41,7 @@ from rover.features import (
 )
 from rover.operators import Dirac, Interpolation, Kernel, make_kernel
 from rover.transitions import TransitionCounts
-from rover.world.model import LANDMARKS, Features, Sums
+from rover.world.model import MOST_LANDMARKS, Features, Sums
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units, units_due
 from rover.world.regression import SEARCHED_FIT, USUAL_FIT
 from rover.world.world import World
@@ -73,7 +73,7 @@ class Representation:
     """
 
     learns: ClassVar[bool] = False
-    most_explored: ClassVar[int] = LANDMARKS.most
+    most_explored: ClassVar[int] = MOST_LANDMARKS
     _fit = USUAL_FIT
     _features: Tensor
 

@@ -25,12 +25,10 @@ from rover.solving.tasks import Tasks
 from rover.storage import read_run_config
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
-from rover.world.model_selection import lasts_a_lag, repeats
 from rover.world.neighbours import NEIGHBOURS
 from rover.world.net import FIRST_UNITS, units_due
-from rover.world.points import Points, net_points, state_points
 from rover.world.rows import Rows, iterate
-from rover.world.world import World
+from rover.world.world import Points, World, lasts_a_lag, net_points, repeats, state_points
 
 _TOLERANCE = 1e-9
 _AT_ONCE = 64  # tasks that are solved together

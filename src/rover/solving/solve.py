@@ -45,11 +45,10 @@ from rover.solving.plans import (
 from rover.solving.refine import refined_policy
 from rover.solving.tasks import GOAL_RADIUS, Goal, PointGoal, Reward, Tasks, goal_tasks, reward_task
 from rover.world.gated import FEWEST_MOVES, GatedSums
-from rover.world.model_selection import has_metric
 from rover.world.net import FIRST_UNITS, time_units
-from rover.world.points import state_points
 from rover.world.rows import Rows
 from rover.world.sampled import Controls, Sampling
+from rover.world.world import has_metric, state_points
 
 _Planner = Literal["landmarks", "sampled"]
 

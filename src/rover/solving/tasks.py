@@ -25,8 +25,8 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.world.points import Points
 from rover.world.rows import Rows
+from rover.world.world import Points
 
 
 @dataclass(frozen=True)

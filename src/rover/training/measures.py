@@ -32,7 +32,7 @@ from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, ra
 from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
-from rover.world.model_selection import repeats
+from rover.world.world import repeats
 
 # Known states up to which every update is measured exactly, and not at evaluation points alone.
 _ALWAYS_MEASURED = 500

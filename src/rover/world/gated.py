@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, NamedTuple, get_type_hints
+from typing import Annotated, get_type_hints
 
 import numpy as np
 import torch
@@ -42,31 +42,11 @@ _LARGEST, _SMALLEST = 8.0, 1e-6  # standard deviations
 _BLOCK = 100  # transitions that are added together, from multiples of it on
 
 
-class Gating(NamedTuple):
-    """Settings of a dynamics model with contacts."""
-
-    inputs: int = 3  # of a random feature
-    narrowest: float = 0.1  # share of its variance in all transitions that an input's unit is
-    least_weight: float = 0.1  # of an input in which moving transitions differ like all others
-    ridge: float = 3.0  # of changes and the gate
-    move_ridge: float = 1.0
-    still: float = 0.02  # share of its deviation below which a feature lies still
-    action_prior: float = 20.0  # transitions that an action has besides, of all actions
-    moved: float = 0.1  # share of its deviation from which on a change is a move
-    early: int = 1000  # first transitions, before exploration moves what is still in most of them
-    first_moves: int = 4  # steps of an unbroken motion that count
-    sharper: float = 2.0  # slope of the gate: balanced weights leave it half open where it is shut
-    farthest: float = 3.0  # deviations of moving differences beyond which nothing moves
-    most_likely: float = 6.0  # bound of an input's logarithm of the likelihood ratio
-    least_open: float = 0.1  # chance far from contacts, where a step's looks decide
-    alike: float = 0.25  # share of its variance that an input difference has in moving transitions
-    shown: float = 0.99  # share of a difference's variance from which on one feature shows it
-    most_change: float = 1.3  # largest move, as a multiple of a quantile of moves
-    quantile: float = 0.98
-    margin: float = 0.1  # share of the range of the data beyond which no prediction leads
-
-
-GATING = Gating()
+_RIDGE = 3.0  # of changes and the gate
+_MOVED = 0.1  # share of its deviation from which on a change is a move
+_ACTION_PRIOR = 20.0  # transitions that an action has besides, of all actions
+_MOST_LIKELY = 6.0  # bound of an input's logarithm of the likelihood ratio
+_LEAST_OPEN = 0.1  # chance far from contacts, where a step's looks decide
 
 
 @dataclass(frozen=True)
@@ -125,14 +105,14 @@ class GatedModel:
             ratio = 0.5 * (z**2 - away) - self.moving_spread.log()
             if n_differences := self.differences.shape[1]:
                 ratio, away = ratio[:, -n_differences:], away[:, -n_differences:]
-                is_near = away.amax(dim=1) < GATING.farthest**2
-                gate = (GATING.sharper * (chance - 0.5) + 0.5).clamp_(0.0, 1.0) * is_near
-                chance = GATING.least_open + (1.0 - GATING.least_open) * chance * is_near
-                ratio = GATING.most_likely * ratio / (GATING.most_likely + ratio.abs())
+                is_near = away.amax(dim=1) < 9.0  # three deviations
+                gate = (2.0 * (chance - 0.5) + 0.5).clamp_(0.0, 1.0) * is_near
+                chance = _LEAST_OPEN + (1.0 - _LEAST_OPEN) * chance * is_near
+                ratio = _MOST_LIKELY * ratio / (_MOST_LIKELY + ratio.abs())
             move, most = change[:, d + 1 :], self.most_moved
             move = torch.minimum(torch.maximum(move, -most), most)
             reached[:, self.still] = points[:, self.still] + gate[:, None] * move
-            ratio = ratio.clamp_(-GATING.most_likely, GATING.most_likely).sum(dim=1)
+            ratio = ratio.clamp_(-_MOST_LIKELY, _MOST_LIKELY).sum(dim=1)
             chance = chance * torch.sigmoid(0.5 * ratio)
         reached = torch.addmm(self.relations[0], reached, self.relations[1:])
         return torch.minimum(torch.maximum(reached, self.low), self.high), chance
@@ -170,10 +150,11 @@ def _random_features(
         every, kept = inputs.var(axis=0) + _SMALLEST, count / (count + FEWEST_MOVES)
         centre = kept * inputs[moving].mean(axis=0)
         variance = kept * inputs[moving].var(axis=0) + (1.0 - kept) * every
-        variance = np.maximum(variance, GATING.narrowest * every)
-        chances = GATING.least_weight + np.log(every / variance).clip(0.0)
+        variance = np.maximum(variance, 0.1 * every)
+        # An input in which moving transitions differ like all others is taken now and then.
+        chances = 0.1 + np.log(every / variance).clip(0.0)
         chances /= chances.sum()
-    rng, taken = np.random.default_rng(0), min(GATING.inputs, n_inputs)
+    rng, taken = np.random.default_rng(0), min(3, n_inputs)
     projection = np.zeros((n_inputs, size))
     for column in projection.T:
         chosen = rng.choice(n_inputs, taken, replace=False, p=chances)
@@ -220,7 +201,7 @@ class Units:
         begins, controls, changes = _transitions(buffer, slice(n))
         d, k = begins.shape[1], controls.shape[1]
         self.deviation = changes.std(axis=0) + _SMALLEST
-        early = slice(GATING.early)
+        early = slice(1000)  # before exploration moves what is still in most of them
         is_still = _still(buffer.actions[:n][early], changes[early], self.deviation)
         self.at_rest = covered is not None and bool(is_still[covered].all())
         is_still &= self.deviation > 1e-5  # else it has never changed
@@ -231,7 +212,7 @@ class Units:
             self.gated = np.intersect1d(self.still, covered)
         moving = self.kinds(n)[0]
         moves = np.abs(changes[moving][:, self.still])
-        quantile = np.quantile(moves, GATING.quantile, axis=0) if len(moves) else np.inf
+        quantile = np.quantile(moves, 0.98, axis=0) if len(moves) else np.inf
         self.most = np.broadcast_to(quantile, len(self.still))
         self._differences = self.differences(n)
         x = self._inputs(begins, controls)
@@ -241,7 +222,7 @@ class Units:
         projection, offsets = _random_features(inputs, moving & is_sharp, size)
         relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
         low, high = begins.min(axis=0), begins.max(axis=0)
-        margin = GATING.margin * (high - low)
+        margin = 0.1 * (high - low)  # beyond which no prediction leads
         parts = {
             "centre": self._centre,
             "spread": self._spread,
@@ -274,10 +255,10 @@ class Units:
         if len(self.gated):
             seen = buffer.observations.rows[:, self.gated].astype(np.float64)
             changes = np.abs(seen[buffer.successors[:n]] - seen[buffer.inputs[:n]])
-            least = GATING.moved * np.maximum(self.deviation[self.gated], 1e-3)
+            least = _MOVED * np.maximum(self.deviation[self.gated], 1e-3)
             moving = (changes > least).any(axis=1)
         goes_on, row = moving, np.arange(n)
-        for _ in range(GATING.first_moves):
+        for _ in range(4):
             row = rows_before(buffer.previous, row, 1)
             goes_on = goes_on & (row >= 0) & moving[row]
         return moving & ~goes_on, ~moving
@@ -300,13 +281,13 @@ class Units:
             differences = each[feature] - each
             common = (places @ differences.T) ** 2 / (np.diag(places) + _SMALLEST)[:, None]
             # By a feature (d, 1), of another (1, d).
-            is_shown = common > GATING.shown * variances[feature]
+            is_shown = common > 0.99 * variances[feature]
             others = ~(is_shown[feature] | is_shown.diagonal())
             others[self.gated] = False
             if is_shown[:, others].any():
                 return np.empty((d, 0))
             other = int(np.where(others, left[feature], np.inf).argmin())
-            if others[other] and left[feature, other] < GATING.alike:
+            if others[other] and left[feature, other] < 0.25:
                 found = np.vstack([found, differences[other]])
         return found.T
 
@@ -396,7 +377,7 @@ class GatedSums:
         """The model of the transitions that were taken in."""
         units, (moving, still) = self.units, self._grams
         n, size = sum(self._counts), 1 + len(units.parts["centre"])
-        change = _ridge(moving + still, self._moments[0] + self._moments[1], GATING.ridge)
+        change = _ridge(moving + still, self._moments[0] + self._moments[1], _RIDGE)
         change *= torch.from_numpy(units.deviation)
         gate = torch.zeros(len(moving), 1, dtype=torch.float64)
         gated = units.still
@@ -406,11 +387,11 @@ class GatedSums:
             balance = 0.5 * n / self.n_moving, 0.5 * n / max(n - self.n_moving, 1)
             gram = balance[0] * moving + balance[1] * still
             # Column 0 of a design is 1, so that this is the moment of an indicator.
-            gate = _ridge(gram, balance[0] * moving[:, :1], GATING.ridge)
+            gate = _ridge(gram, balance[0] * moving[:, :1], _RIDGE)
         used = len(moving) if units.parts["differences"].numel() else size
         move = torch.zeros(len(moving), len(gated), dtype=torch.float64)
         moment = self._moments[0][:used, gated]
-        move[:used] = _ridge(moving[:used, :used], moment, GATING.move_ridge)
+        move[:used] = _ridge(moving[:used, :used], moment, 1.0)
         move *= torch.from_numpy(units.deviation[gated])
         count, kept = max(self.n_moving, 1), self.n_moving / (self.n_moving + FEWEST_MOVES)
         mean = moving[0, 1:size] / count
@@ -419,7 +400,7 @@ class GatedSums:
             **units.parts,
             change=torch.cat([change, gate, move], dim=1).float(),
             still=torch.from_numpy(gated),
-            most_moved=_single(GATING.most_change * units.most[: len(gated)]),
+            most_moved=_single(1.3 * units.most[: len(gated)]),
             moving_centre=(kept * mean).float(),
             moving_spread=(kept * variance + 1.0 - kept).clamp(min=_SMALLEST).sqrt().float(),
         )
@@ -450,10 +431,10 @@ def _still(actions: IntArray, changes: FloatArray, deviation: FloatArray) -> Boo
         changes: (n, d) of theirs.
         deviation: (d,) of changes.
     """
-    stays = np.abs(changes) < GATING.still * deviation
+    stays = np.abs(changes) < 0.02 * deviation
     each = np.bincount(actions)[:, None]
     counts = np.stack([np.bincount(actions, column) for column in stays.T], axis=1)
-    shares = (counts + GATING.action_prior * stays.mean(axis=0)) / (each + GATING.action_prior)
+    shares = (counts + _ACTION_PRIOR * stays.mean(axis=0)) / (each + _ACTION_PRIOR)
     return np.asarray((shares > 0.5).all(axis=0))
 
 
@@ -466,7 +447,7 @@ def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
         begins, changes: (n, d) of transitions.
     """
     size = np.abs(changes)
-    moves = size > GATING.moved * (changes.std(axis=0) + _SMALLEST)
+    moves = size > _MOVED * (changes.std(axis=0) + _SMALLEST)
     move = (size * moves).sum(axis=0) / np.maximum(moves.sum(axis=0), 1)
     resting = np.ma.masked_array(begins, moves)
     return np.asarray(resting.std(axis=0).filled(0.0) > move)

@@ -22,8 +22,14 @@ import numpy as np
 from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, DynamicsModel
-from rover.world.lookahead import ActionSequence, most_novel_sequence
+from rover.world.dynamics import (
+    ACTION_REPEAT,
+    MISSED,
+    STALE,
+    ActionSequence,
+    DynamicsModel,
+    most_novel_sequence,
+)
 from rover.world.net import (
     COVERAGE_LAG,
     DENSITY_WIDTH,
@@ -45,23 +51,15 @@ from rover.world.regression import (
 )
 from rover.world.rows import Rows
 
+MOST_LANDMARKS = 600
+"""Most landmarks of a plan that is made every few steps."""
 
-class Landmarks(NamedTuple):
-    """Settings of cells and landmarks."""
-
-    radius: float = 0.3  # of the landmarks of plans, at first, and 3/2 of the radius of cells
-    most_cells: int = 2000  # more make the radius grow
-    most: int = 600  # landmarks of a plan that is made every few steps
-    most_predicted: int = 8000  # ends of actions of a plan, but for so few landmarks:
-    fewest: int = 100
-    sink: float = 1e-4  # λ: it has λ / (1 + λ) of each step, so that rounding creates no mass
-    near: int = 4  # landmarks that a point between them is interpolated from
-    fine_growth: float = 1.1  # of the radius of landmarks that are chosen for a single plan
-    unmoved: float = 0.1  # share of a usual change below which a state stays what it was
-
-
-LANDMARKS = Landmarks()
-
+_RADIUS = 0.3  # of the landmarks of plans, at first, and 3/2 of the radius of cells
+_MOST_CELLS = 2000  # more make the radius grow
+_MOST_PREDICTED = 8000  # ends of actions of a plan, but for so few landmarks:
+_FEWEST = 100
+_NEAR = 4  # landmarks that a point between them is interpolated from
+_SINK = 1e-4  # λ: it has λ / (1 + λ) of each step, so that rounding creates no mass
 
 Features = Callable[[IntArray], tuple[FloatArray, IntArray | None]]
 """From observations of a buffer (n,), by index, to features (n, d), and the columns of these that
@@ -121,7 +119,7 @@ class Sums:
         n = len(self._buffer)
         if (due := units_due(n)) != self._n_units:
             self._take_units(due)
-            self._begin(LANDMARKS.radius / 1.5)
+            self._begin(_RADIUS / 1.5)
         self._extend(n)
         self._see_ends(n)
         while self._n < n and not self._add(slice(self._n, n)):
@@ -221,7 +219,7 @@ class Sums:
 
     def _begin(self, radius: float) -> None:
         """Empty sums at cells of a radius."""
-        d, most = len(self._units.kept), LANDMARKS.most_cells
+        d, most = len(self._units.kept), _MOST_CELLS
         self._cells, self._n = Net(np.empty((0, d)), radius, most), 0
         self._tries = np.zeros((most, self._buffer.n_actions))
         self._means = np.zeros((2, *self._tries.shape, d))  # sums of begins and of changes
@@ -283,16 +281,16 @@ class LandmarkModel:
                 models go on from these if they can.
         """
         cells = self.cells
-        affordable = max(LANDMARKS.fewest, LANDMARKS.most_predicted // self.buffer.n_actions)
-        radius, largest = max(LANDMARKS.radius, cells.radius), min(most, affordable)
+        affordable = max(_FEWEST, _MOST_PREDICTED // self.buffer.n_actions)
+        radius, largest = max(_RADIUS, cells.radius), min(most, affordable)
         net = Net.over(cells.landmarks, radius, largest=largest, growth=growth)
         begins, times = self.buffer.starts()
         owner = net.nearest(self.units.points(begins), 1)[1][:, 0]
         start = np.bincount(owner, times / times.sum(), minlength=len(net)).astype(np.float64)
         ends, terminates = self.dynamics.ends(net.landmarks)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
-        index, weights = between(net.tree, ahead, LANDMARKS.near, exact=True)
-        kept = 1.0 / (1.0 + LANDMARKS.sink)
+        index, weights = between(net.tree, ahead, _NEAR, exact=True)
+        kept = 1.0 / (1.0 + _SINK)
         alive = weights * (1.0 - end)[:, None]
         ended = sparse_rows(index, kept * end[:, None] * weights, len(net))
         ended.eliminate_zeros()
@@ -330,7 +328,7 @@ class LandmarkModel:
         """
         ends, terminates = self.dynamics.ends(self.point(observation)[None])
         ahead, end = ends[0], terminates[0]
-        index, weights = between(rows.tree, ahead, LANDMARKS.near, exact=True)
+        index, weights = between(rows.tree, ahead, _NEAR, exact=True)
         alive = weights * (1.0 - end)[:, None]
         onward = (alive * values[index]).sum(axis=1) + end * float(rows.start @ values)
         novelty, idle = self.novelty(ahead), self._idle(observation)
@@ -349,7 +347,7 @@ class LandmarkModel:
         """
 
         def at(points: FloatArray) -> FloatArray:
-            index, weights = between(rows.tree, points, LANDMARKS.near, exact=True)
+            index, weights = between(rows.tree, points, _NEAR, exact=True)
             return np.asarray((weights * values[index]).sum(axis=1))
 
         return most_novel_sequence(
@@ -378,7 +376,7 @@ class LandmarkModel:
             if row < 0 or buffer.successors[row] != here:
                 break
             change = self.units.moves(buffer, slice(row, row + 1))[2]
-            if np.linalg.norm(change) > LANDMARKS.unmoved * self.units.usual:
+            if np.linalg.norm(change) > 0.1 * self.units.usual:
                 break
             here = int(buffer.inputs[row])
             times[buffer.actions[row]] += n  # more than it was tried

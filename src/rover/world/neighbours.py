@@ -31,22 +31,11 @@ SPACING = 0.2
 """Distance of the landmarks of plans for rewards, in units of what five steps change."""
 
 
-_LEAST_MOVE = 0.2  # share of a usual change up to which two changes are the same
-_CONTRADICTED = 0.5  # share of a move by which a prediction is missed
-_FAR = 0.25  # weight of a transition that is missed by as much as counts as far
-_AWAY = 3.0  # spacings after which a repeated action has left its landmark
-_MET = 0.5  # contact probability from which on a wall is met
-_USUAL_LEAK = 1.0 / 60.0  # share of its mass that a pair in the first quarter loses
-_MOST_MOVES = 8  # observed moves between landmarks, either way, that an action may lead away
-_SUPPORT_WIDTH = 0.3  # distance, of what five steps change, at which a transition counts for half
-
-
 class _Repeated(NamedTuple):
     """Actions that are repeated from p landmarks.
 
     Attributes:
-        passed: (2, T, p·A) transitions nearest to where each step begins, with its action, and to
-            where it ends, with any; −1 of steps that are not taken.
+        passed: (2, T, p·A) transitions, as of :class:`~rover.world.rows.Rows`.
         ends: (p·A, z).
         support: (p·A,) of the transitions near by, Σ 1 / (1 + d²/ρ²), the least of all steps.
         contact: (p·A,) share of the transitions near by that contradict the first step.
@@ -109,7 +98,7 @@ class Neighbours:
         errors = torch.from_numpy(self.changes - predicted)
         noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
         weights = contact_weights(errors, noise, USUAL_FIT.far).numpy()
-        return self._differ(predicted, self.changes[:, None])[:, 0] & (weights < _FAR)
+        return self._differ(predicted, self.changes[:, None])[:, 0] & (weights < 0.25)
 
     def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
         """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
@@ -123,8 +112,7 @@ class Neighbours:
         """
         missed = np.linalg.norm(others - change[:, None], axis=2)
         size = np.maximum(np.linalg.norm(others, axis=2), np.linalg.norm(change, axis=1)[:, None])
-        least = _LEAST_MOVE * self.usual
-        return np.asarray(missed > _CONTRADICTED * np.maximum(size, least))
+        return np.asarray(missed > 0.5 * np.maximum(size, 0.2 * self.usual))
 
     def follow_arrivals(self, columns: FloatArray) -> BoolArray:
         """Mask (K,) of the columns (n, K) that where transitions end predicts at least as well as
@@ -169,7 +157,7 @@ class Neighbours:
                 probability = (gaussian_weights(apart / reach) * contradicts).sum(axis=1)
                 # The mean of passing and standing still creeps through a wall in small steps:
                 # where most contradict it, the nearest one is taken.
-                is_met = probability > _MET
+                is_met = probability > 0.5
                 change[is_met] = self.changes[transitions[is_met, 0]]
                 near = support_of(apart).sum(axis=1)
                 support[action, mine] = np.minimum(support[action, mine], near)
@@ -237,7 +225,7 @@ class Neighbours:
         moves = csr_array((np.ones(len(begun)), (begun, ended)), (size, size))
         once = moves + moves.T + eye_array(size)
         within = once
-        for _ in range(_MOST_MOVES - 1):
+        for _ in range(7):  # up to eight moves
             within = within @ once
             within.data[:] = 1.0
         own = net.nearest(begins, 1)[1]
@@ -258,12 +246,12 @@ class Neighbours:
                 and λ is at most such that three quarters of the pairs lose a sixtieth of their
                 mass: data may be thin everywhere.
         """
-        repeated, n_actions = self.repeat(net.landmarks, _AWAY * net.radius), len(self.rows)
+        repeated, n_actions = self.repeat(net.landmarks, 3.0 * net.radius), len(self.rows)
         begins = np.repeat(net.landmarks, n_actions, axis=0)
         tried = np.tile([tree is not None for tree in self.trees], len(net))
         # A loss of mass that is equal everywhere does not change a choice.
         least = float(np.quantile(repeated.support[tried], 0.25))
-        ridge = min(ridge, _USUAL_LEAK * least)
+        ridge = min(ridge, least / 60.0)
         sink = np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0)
         index, weights = between(net.tree, repeated.ends, NEIGHBOURS)
         if self.unforeseen[1].any() and self.come_back():
@@ -288,10 +276,10 @@ class Neighbours:
 def support_of(distance: FloatArray) -> FloatArray:
     """Weight of transitions at distances from a pair of a point and an action, 1 at the point.
 
-    Heavy tails: dynamics that hold for all the data are not lost as soon as an action was not taken
-    near by, or a plan would not turn round where all data led the other way.
+    Heavy tails, a half at 0.3 of what five steps change: dynamics that hold for all the data are
+    not lost as soon as an action was not taken near by, or no plan would turn round.
     """
-    return np.asarray(1.0 / (1.0 + (distance / _SUPPORT_WIDTH) ** 2))
+    return np.asarray(1.0 / (1.0 + (distance / 0.3) ** 2))
 
 
 def _others(tree: KDTree) -> IntArray:

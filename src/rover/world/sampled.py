@@ -28,9 +28,7 @@ from rover.arrays import FloatArray, IntArray, cell_factors
 from rover.data import Buffer
 from rover.world.gated import FEWEST_MOVES, GatedModel, GatedSums
 
-_COLOUR = 2.0  # exponent of the noise's spectrum
 _MOMENTUM = 0.1
-_FEWER = 1.25  # factor by which sequences become fewer in each iteration
 
 
 class Sampling(NamedTuple):
@@ -116,7 +114,7 @@ class SampledPlan:
         spread = sampling.spread * (controls.high - controls.low) / 2.0
         spread, mean, elites = spread.expand_as(self._mean), self._mean, self._kept
         for iteration in range(sampling.n_iterations):
-            size = max(2 * sampling.n_elites, int(sampling.n_sequences / _FEWER**iteration))
+            size = max(2 * sampling.n_elites, int(sampling.n_sequences / 1.25**iteration))
             noise = _coloured_noise((size, *self._mean.shape), self._rng)
             drawn = torch.cat([mean + spread * noise, elites, torch.zeros_like(self._kept[:1])])
             drawn = controls.taken(drawn)
@@ -146,19 +144,14 @@ def _coloured_noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
     frequencies[0] = frequencies[min(1, len(frequencies) - 1)] or 1.0
     real, imaginary = rng.standard_normal((2, n, k, len(frequencies)))
     parts = real + 1j * imaginary
-    noise = np.fft.irfft(parts * frequencies ** (-_COLOUR / 2.0), n=horizon, axis=2)
+    noise = np.fft.irfft(parts * frequencies**-1.0, n=horizon, axis=2)
     noise = np.swapaxes(noise / np.sqrt((noise**2).mean()), 1, 2)
     return torch.from_numpy(np.ascontiguousarray(noise, np.float32))
 
 
 _SAMPLING = Sampling(horizon=12, n_sequences=48, n_elites=6, spread=0.7)
 _CODES = 2**16
-_CONTACT_SEED = 0
 _FIRST, _EVERY = 200, 100  # transitions of the first model, and between models
-_SIZE = 600  # random features
-_LEAST = 0.3  # value of a move to a known cell
-_SHARE = 0.2  # weight of the visits of a cell
-_SIDE = 2.0  # of a cell, in moves
 
 
 class ContactSearch:
@@ -171,7 +164,7 @@ class ContactSearch:
 
     def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
         self._buffer = buffer
-        self._sums = GatedSums(buffer, covered, size=_SIZE, is_sharp=False)
+        self._sums = GatedSums(buffer, covered, size=600, is_sharp=False)
         self._controls = Controls.among(buffer.controls)
         self._n_fitted = 0
         self._model: GatedModel | None = None
@@ -198,7 +191,7 @@ class ContactSearch:
         if self._model is None:
             return None
         if self._plan is None:
-            sequences = np.random.default_rng([_CONTACT_SEED, len(self._buffer)])
+            sequences = np.random.default_rng([0, len(self._buffer)])
             self._plan = SampledPlan(self._model, self._value, self._controls, _SAMPLING, sequences)
         control = self._plan.act(self._buffer.observations.rows[observation])
         return int(self._controls.nearest(control))
@@ -213,12 +206,12 @@ class ContactSearch:
         self._model = sums.model()
         ends, moves = sums.moves()
         self._gated = torch.from_numpy(sums.units.gated)
-        self._side = torch.from_numpy(np.sqrt((moves**2).mean(axis=0))).float()
-        self._side.mul_(_SIDE).clamp_(min=1e-6)
+        self._side = torch.from_numpy(2.0 * np.sqrt((moves**2).mean(axis=0))).float()
+        self._side.clamp_(min=1e-6)
         self._cells = torch.tensor(cell_factors(ends.shape[1]))
         codes = self._codes(torch.from_numpy(ends).float())
         visits = torch.bincount(codes, minlength=_CODES).float()
-        self._worth = _LEAST + (1.0 + _SHARE * visits) ** -0.5
+        self._worth = 0.3 + (1.0 + 0.2 * visits) ** -0.5
         if self._plan is not None:
             self._plan.model = self._model
 

@@ -2,42 +2,53 @@
 
 Exploration, coverage and plans for rewards ask one object whether states repeat, and share what
 takes long to make of all transitions.
+
+Exact states, by a table of counts, and one smooth dynamics model for all states predict the same
+transitions, each left out of the model that predicts it: dynamics in closed form, counts from the
+other tries of the pair. The error is the unexplained share of the motion, |x' − x̂'|² / |x' − x|²,
+at most 1, which is also the error without a prediction. Steps without motion do not count: at a
+wall every environment repeats itself.
+
+Plans are made in points. Where states repeat each distinct observation is a point. Where they do
+not, points are in units of time, those of the landmark model (:mod:`rover.world.model`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+from scipy.spatial import KDTree
 
-from rover.arrays import FloatArray, IntArray
+from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.data import Buffer
-from rover.world.counts import Counts
+from rover.errors import ConfigurationError
+from rover.features import Encoder
+from rover.features.slow import LAG
+from rover.transitions import merge_transitions
+from rover.world.counts import Counts, find_lattice
 from rover.world.model import LandmarkModel, Sums
-from rover.world.model_selection import (
-    DECIDED,
-    has_metric,
-    held_out_errors,
-    is_lattice,
-    is_whole,
-    lasts_a_lag,
-    repeats,
-)
-from rover.world.net import FIRST_UNITS, units_due
-from rover.world.regression import USUAL_FIT
+from rover.world.neighbours import SPACING, Neighbours, support_of
+from rover.world.net import FIRST_UNITS, Net, nearest, time_units, units_due
+from rover.world.regression import SEARCHED_FIT, USUAL_FIT, Displacements, unexplained
+from rover.world.rows import Rows
 
-_MOST_LEFT = 0.5
-"""Error of counts up to which states repeat, whatever the error of the dynamics model: outcomes of
-a state itself are certain, while a dynamics model that misses a wall promises a path through it."""
-
-_TRUSTED = 0.1
-"""Error of a dynamics model above which whole numbers that hardly repeat are states: it predicts
-the moves of a car in whole pixels, and not the moves of a puzzle."""
+DECIDED = 2000
+"""Transitions after which the decision for or against exact states stays."""
 
 Kind = Literal["states", "landmarks", "contexts"]
 """Kind of world: what plans are made on."""
+
+MAX_SOLVED_LANDMARKS = 10_000
+"""Most landmarks, where more would be needed spacings grow."""
+
+_NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
 
 PartT = TypeVar("PartT")
 
@@ -95,8 +106,12 @@ class World:
         if due != self._decided_on:
             self._decided_on = due
             self.counts_error, self.motion_error = held_out_errors(buffer, due)
-            least = _TRUSTED if is_whole(buffer.observations.rows[: 2 * DECIDED]) else 1.0
-            counted = self.counts_error <= max(self.motion_error, _MOST_LEFT)
+            table = buffer.observations.rows[: 2 * DECIDED]
+            is_whole = table.dtype.kind != "f" or bool((table == np.floor(table)).all())
+            # A model predicts the moves of a car in whole pixels, and not the moves of a puzzle.
+            least = 0.1 if is_whole else 1.0
+            # Outcomes of a state are certain, and a model that misses a wall leads through it.
+            counted = self.counts_error <= max(self.motion_error, 0.5)
             self._is_exact = counted or self.motion_error > least or is_lattice(buffer, due)
         return self._is_exact
 
@@ -151,3 +166,246 @@ class World:
             self._parts[name] = make()
         part: PartT = self._parts[name]
         return part
+
+
+def has_metric(table: NDArray[Any]) -> bool:
+    """True if distances between observations (N, *shape) say how alike they are.
+
+    True for vectors of floats, except for vectors of zeros and ones, which name states.
+    """
+    if table.ndim != 2 or table.dtype.kind != "f":
+        return False
+    return not bool(((table == 0) | (table == 1)).all())
+
+
+def is_lattice(buffer: Buffer, n: int) -> bool:
+    """True if the first n transitions move on a lattice, by actions that undo each other."""
+    inputs, successors = buffer.inputs[:n], buffer.successors[:n]
+    moves = np.flatnonzero((inputs != successors) & ~buffer.terminated[:n])
+    rows = buffer.observations.rows[: 1 + int(max(inputs.max(), successors.max()))]
+    found = find_lattice(
+        rows, inputs[moves], buffer.actions[moves], successors[moves], buffer.n_actions
+    )
+    return found is not None and found.is_reversible
+
+
+def repeats(buffer: Buffer) -> bool:
+    """True if a quarter of the moves between observations without a metric come back to known ones.
+
+    Of pictures the first 2,000 transitions say so, as of observations with a metric. Others have
+    nothing but their names, which in a large world come back late.
+    """
+    n = min(len(buffer), DECIDED) if buffer.observations.rows.ndim > 2 else len(buffer)
+    if n == 0:
+        return True
+    inputs, successors = buffer.inputs[:n], buffer.successors[:n]
+    n_states = 1 + int(max(inputs.max(), successors.max()))  # numbered as they are first seen
+    return n_states <= max(40, 0.75 * np.count_nonzero(inputs != successors))
+
+
+def lasts_a_lag(buffer: Buffer) -> bool:
+    """True if an episode among the transitions that are due shows what changes slowly."""
+    due = units_due(len(buffer))
+    return bool(np.bincount(buffer.episodes[:due]).max() >= LAG)
+
+
+def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
+    """Leave-one-out shares of the motion that counts, and a dynamics model, leave unexplained.
+
+    Args:
+        buffer: the transitions, of observations (N, d) with a metric.
+        n: its first transitions, which are looked at, at least 50.
+    """
+    table, inputs, successors = buffer.observations.rows, buffer.inputs[:n], buffer.successors[:n]
+    moved = np.flatnonzero(inputs != successors)
+    if len(moved) == 0:
+        return 0.0, 0.0
+    some = moved[evenly_spaced(len(moved), SAMPLE)]
+    begins, ends = table[inputs].astype(np.float64), table[successors].astype(np.float64)
+    units = time_units(begins, ends, buffer.previous[:n])
+    kept = np.isfinite(units)
+    begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
+    changes, actions, rng = ends - begins, buffer.actions[:n], np.random.default_rng(0)
+    dynamics = Displacements(begins, actions, changes, buffer.controls, rng=rng)
+    by_dynamics = dynamics.left_out(begins[some], actions[some], changes[some])
+    # What the others of a pair changed on average is known from their sum.
+    pairs = inputs * buffer.n_actions + actions
+    pair = np.unique(pairs, return_inverse=True)[1].reshape(-1)
+    others = np.bincount(pair)[pair[some]] - 1
+    sums = np.zeros((int(pair.max()) + 1, ends.shape[1]))
+    np.add.at(sums, pair, ends)
+    by_counts = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None] - ends[some]
+    by_counts[others == 0] = np.inf
+    return unexplained(by_counts, changes[some]), unexplained(by_dynamics, changes[some])
+
+
+@dataclass(frozen=True)
+class Points:
+    """The observations of a buffer as points, in which plans are made.
+
+    Attributes:
+        buffer: its transitions.
+        rows: (N, z) the observations.
+        projection: (d, z) from features of observations (n, d) to points.
+        encoder: makes the features; None: observations as they are, flattened.
+        has_metric: whether the distance between points that repeat says how alike they are.
+        model: the landmark model of states that do not repeat; None: they do.
+        neighbours: transitions of the buffer, between states that do not repeat; None: they do.
+    """
+
+    buffer: Buffer
+    rows: FloatArray
+    projection: FloatArray
+    encoder: Encoder | None = None
+    has_metric: bool = False
+    model: LandmarkModel | None = None
+    neighbours: Neighbours | None = None
+
+    @property
+    def exact(self) -> bool:
+        """True if every landmark stands for one observation alone."""
+        return self.neighbours is None
+
+    @property
+    def reach(self) -> float:
+        """Distance to the nearest landmark beyond which a point is outside the data."""
+        if not self.exact:
+            return math.inf
+        if len(self.rows) < 2:
+            return 1e-6
+        # Half the least distance between two points.
+        return float(np.min(KDTree(self.rows).query(self.rows, k=[2])[0])) / 2.0
+
+    def rows_of(self, ridge: float, ends: BoolArray | None = None) -> Rows:
+        """Outcomes of every action: by counts where states repeat, and else on landmarks.
+
+        Args:
+            ridge: λ ≥ 0, as of :func:`rover.solve`.
+            ends: (n,) transitions with which a task ends, where states repeat; None: those that
+                terminated. Else tasks end where rewards are read.
+        """
+        buffer = self.buffer
+        begins, times = buffer.starts()
+        if self.neighbours is not None:
+            net = Net.over(self.neighbours.begins, SPACING, largest=MAX_SOLVED_LANDMARKS)
+            owner = net.nearest(self.rows[begins], 1)[1][:, 0]
+            start = np.bincount(owner, times, minlength=len(net)) / max(times.sum(), 1.0)
+            return self.neighbours.rows_of(net, start, ridge=ridge)
+        if ridge > 0.0:
+            ridge *= buffer.counts().outcome_variance
+        over = buffer.terminated if ends is None else ends
+        merged = merge_transitions(buffer.inputs, buffer.actions, buffer.successors, over)
+        size, n_actions = len(self.rows), buffer.n_actions
+        start = np.bincount(begins, times, minlength=size).astype(np.float64)
+        rows = Rows.of_counts(merged, start, n_actions=n_actions, ridge=ridge)
+        pairs = buffer.inputs * n_actions + buffer.actions
+        tries = np.bincount(pairs, minlength=size * n_actions)
+        shares = csr_array(
+            (1.0 / tries[pairs], (pairs, np.arange(len(pairs)))), (len(tries), len(pairs))
+        )
+        rows = replace(rows, landmarks=self.rows, shares=shares)
+        # On a lattice an untried pair may have a wall ahead, and the nearest one lie beyond.
+        if self.has_metric and not is_lattice(buffer, len(buffer)):
+            return _with_nearest(self.rows, rows)
+        return rows
+
+    def of(self, observations: NDArray[Any]) -> FloatArray:
+        """Points (n, z) of observations (n, *shape)."""
+        flat = observations.reshape(len(observations), -1)
+        features = flat if self.encoder is None else self.encoder.features(observations)
+        return np.asarray(features.astype(np.float64) @ self.projection)
+
+    def observations(self, points: FloatArray) -> NDArray[Any]:
+        """Observations (n, *shape) at points (n, z) of no encoder; noise is the first one's."""
+        like = self.buffer.observations.rows[0]
+        kept, column = np.nonzero(self.projection)
+        flat = np.tile(like.reshape(-1).astype(np.float64), (len(points), 1))
+        flat[:, kept] = points[:, column] / self.projection[kept, column]
+        return flat.reshape(-1, *like.shape).astype(like.dtype)
+
+
+def state_points(buffer: Buffer) -> Points:
+    """Observations that repeat: distinct ones are distinct points."""
+    table = buffer.observations.rows
+    features = table.reshape(len(table), -1)
+    width, is_metric = features.shape[1], has_metric(table)
+    if width > 64:  # a few random projections separate images as well as all numbers
+        generator = torch.Generator().manual_seed(0)
+        projection = (
+            torch.randn((width, 8), generator=generator, dtype=torch.float32).double().numpy()
+        )
+    else:
+        projection = np.eye(width)
+    if is_metric:
+        projection = projection / _exact_units(buffer)[:, None]
+    parts = (features[rows].astype(np.float64) for rows in blocks(len(features)))
+    points = np.concatenate([part @ projection for part in parts])
+    return Points(buffer, points, projection, has_metric=is_metric)
+
+
+def _exact_units(buffer: Buffer) -> FloatArray:
+    """Units of distance (d,) between observations that repeat: powers of two near units of time.
+
+    A division by a power of two keeps every bit, so that distinct observations stay distinct; and
+    no feature is left out, since two states may differ in it alone.
+    """
+    table = buffer.observations.rows.astype(np.float64)
+    units = time_units(table[buffer.inputs], table[buffer.successors], buffer.previous)
+    spans = np.ptp(table, axis=0)
+    units = np.where(np.isfinite(units) & (units > 0.0), units, spans)
+    return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
+
+
+def net_points(world: World, encoder: Encoder | None = None) -> Points:
+    """Observations that do not repeat, in units of time, with the landmark model of them.
+
+    Args:
+        world: of the transitions.
+        encoder: makes the features of its observations; None: their numbers.
+
+    Raises:
+        ConfigurationError: too few transitions.
+    """
+    buffer = world.buffer
+    if len(buffer) < FIRST_UNITS:
+        raise ConfigurationError(
+            f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
+            f"collect at least {FIRST_UNITS}, and a thousand to expect anything"
+        )
+    sums, everything = None, np.arange(len(buffer.observations))
+    if encoder is not None:
+        features = encoder.features(buffer.observations.rows).astype(np.float64)
+        sums = Sums(buffer, lambda _: lambda rows: (features[rows], None), SEARCHED_FIT)
+    model = world.landmarks(sums)
+    units = model.units
+    size = units.features(everything[:1])[0].shape[1]
+    projection = np.zeros((size, len(units.kept)))
+    projection[units.kept, np.arange(len(units.kept))] = 1.0 / units.scale
+    begins, ends = units.points(buffer.inputs), units.points(buffer.successors)
+    neighbours = Neighbours(begins, ends, buffer.actions, model.dynamics)
+    rows = units.features(everything)[0] @ projection
+    return Points(buffer, rows, projection, encoder, model=model, neighbours=neighbours)
+
+
+def _with_nearest(points: FloatArray, rows: Rows) -> Rows:
+    """Rows of states at points (m, z) in which an untried pair has the nearest tried pair's row,
+    and a larger sink."""
+    n_actions = len(rows.sink) // len(points)
+    source, sinks = np.arange(len(rows.sink)), rows.sink.copy()
+    for action in range(n_actions):
+        pairs = source[action::n_actions]
+        is_known = rows.sink[action::n_actions] < 1.0
+        if is_known.any() and not is_known.all():
+            distance, index = nearest(KDTree(points[is_known]), points[~is_known], 1)
+            unknown, support = pairs[~is_known], support_of(distance[:, 0])
+            sinks[unknown] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
+            source[unknown] = pairs[is_known][index[:, 0]]
+    assert rows.shares is not None
+    kept = diags_array((1.0 - sinks) / np.maximum(1.0 - rows.sink[source], 1e-300))
+    return replace(
+        rows,
+        onward=csr_array(kept @ rows.onward[source]),
+        ended=csr_array(kept @ rows.ended[source]),
+        sink=sinks,
+        shares=rows.shares[source],
+    )
