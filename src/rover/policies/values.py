@@ -155,7 +155,7 @@ class ValuePolicy(Policy):
         return (better / (_TIE * largest.clamp(min=1e-12))).round()
 
     def _with_uniform(self, logits: Tensor, share: Tensor) -> Tensor:
-        """Logits (c, n, A) with a share of uniform actions, (n, A), of that of the best action."""
+        """Logits (c, n, A) with the share of uniform actions, (n, A), at the best action."""
         best = logits.argmax(dim=2, keepdim=True)
         share = share.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
         probs = (1.0 - share) * torch.softmax(logits, dim=2) + share / self.n_actions

@@ -182,8 +182,8 @@ def planned_policy(
     settings: PlanSettings,
     tables: dict[str, FloatArray] | None = None,
 ) -> ValuePolicy:
-    """The best policies of K tasks on the transitions of an experience, one for each; or those of
-    the `tables` of another plan."""
+    """The best policies of K tasks on the transitions of an experience, one for each; or policies
+    of the `tables` of another plan."""
     points = experience.points()
     if tables is None:
         # Goals are what rows lead to; other tasks end with transitions.

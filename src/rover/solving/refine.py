@@ -278,8 +278,8 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
 
 
 def warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
-    """Warn of returns (k,) of a plan that are less than those of uniformly random actions, (m,), by
-    two and a half standard errors: the level 1%."""
+    """Warn of returns (k,) of a plan that are less than uniformly random actions', (m,), by two and
+    a half standard errors: the level 1%."""
     least = returns.mean() + 2.5 * math.hypot(
         *(one.std(ddof=1) / math.sqrt(len(one)) for one in (returns, random))
     )

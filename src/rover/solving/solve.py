@@ -86,8 +86,7 @@ def solve(
         temperature: 0 for the best action, else of softmax(Q / temperature).
         sink_value: value of leaving the data; None: the least that rewards can add up to.
         ridge: λ ≥ 0: actions that were tried n times lead to the sink with probability λ / (n + λ).
-        stay: whether a goal is worth 1 at every step in it, and ends nothing; None: in goal
-            environments.
+        stay: whether a goal is worth 1 at every step, and ends nothing; None: in goal environments.
         planner: of goals: values on landmarks, or sampled sequences of actions; None: by the data.
         env: for goals by name or cell; None: the source's own.
 
@@ -97,8 +96,7 @@ def solve(
         NonFiniteError: a reward or a goal that is NaN or infinite.
 
     Warns:
-        RoverWarning: contextual environments; a plan that is not refined by simulation; or one that
-            earns less than uniformly random actions in it.
+        RoverWarning: contextual environments; a plan that is not refined, or worse than random.
     """
     if sum(given is not None for given in (reward, goal, goals)) != 1:
         raise ConfigurationError("give one of reward=, goal= and goals=: what is wanted")
@@ -354,9 +352,9 @@ def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64
 def reward_regret(
     policy: Policy, env: gym.Env[Any, Any], reward: RewardFunction | None = None
 ) -> Regret:
-    """The regret of a policy of a single component under the environment's own reward, or that of a
-    function that also returns where the task ends. ConfigurationError: dynamics that are not known,
-    or an environment without a reward."""
+    """The regret of a policy of a single component under the environment's own reward, or a
+    function's, which also returns where the task ends. ConfigurationError: dynamics that are not
+    known, or an environment without a reward."""
     problem = _finite_problem(env)
     tasks = regret.reward_task(problem, reward_function(env) if reward is None else reward)
     tables = policy.tables(problem.observations)

@@ -251,7 +251,7 @@ def _observations(
         name, state = goal_state(goal, env)
         return name, world.observations()[state : state + 1]
     shape, spaces = table.shape[1:], None if env is None else Spaces.of(env)
-    is_array = isinstance(goal, np.ndarray) and goal.shape[goal.ndim - len(shape) :] == shape
+    is_array = isinstance(goal, np.ndarray) and goal.shape[-len(shape) :] == shape
     if spaces is None or is_array or spaces.observation is spaces.observed:
         wanted = np.asarray(goal)
     else:
