@@ -91,13 +91,8 @@ class ObservationCodes:
 
 
 def fit_codes(flat: NDArray[Any], relevant: IntArray, *, side: int = 0) -> ObservationCodes:
-    """Codes of the values that occur in numbers that vary.
-
-    Args:
-        flat: n ≥ 1 observations as lists of numbers, (n, k).
-        relevant: numbers whose joint value counts, by :func:`relevant_numbers`.
-        side: pixels of the blocks whose means the numbers are; 0 for lists of numbers.
-    """
+    """Codes of the values that occur in the numbers that vary, of n ≥ 1 observations (n, k); those
+    of which the joint value counts are `relevant`."""
     numbers, values, means = [], [], []
     for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
         taken, counts = np.unique(flat[:, number], return_counts=True)
@@ -204,12 +199,8 @@ def block_side(observations: NDArray[Any]) -> int:
 
 
 def as_numbers(observations: NDArray[Any], side: int) -> NDArray[Any]:
-    """Observations (n, *shape) as lists of numbers (n, k), of their own type.
-
-    Args:
-        observations: n of them.
-        side: of the blocks, whose rounded means the numbers are; 0: they are numbers as they are.
-            The last blocks of a row or column may be smaller.
+    """Observations (n, *shape) as lists of numbers (n, k), of their own type: as they are, or the
+    rounded means of blocks of `side` pixels, of which the last of a row or column may be smaller.
     """
     n, *shape = observations.shape
     if side == 0:

@@ -154,7 +154,7 @@ class ContextExplorer:
 
     def _arrival(self, memory: EpisodeMemory, node: int, *, ends: bool) -> tuple[float, float]:
         """Novelty within the episode of an arrival that is new, and the target of its try."""
-        features = memory.features(node)
+        features = memory.features[node]
         within = 1.0 - 1.0 / fold_in(self._episode, features)[1]
         marked = np.append(features, np.float32(ends))
         target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked)[1])

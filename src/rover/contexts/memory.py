@@ -109,17 +109,11 @@ def fitted_iteration(
 
 @dataclass
 class ExplorationValueModel:
-    """The regression of every action.
-
-    Attributes:
-        codes: features of observations.
-        inverses: G_a⁻¹ (A, m, m).
-        weights: w_a (m, A).
-    """
+    """The regression of every action on features of observations."""
 
     codes: ObservationCodes
-    inverses: Array32
-    weights: Array32
+    inverses: Array32  # G_a⁻¹ (A, m, m)
+    weights: Array32  # w_a (m, A)
 
     def sinks(self, features: Array32) -> Array32:
         """s_a (n, A) in [0, 1] of features (n, m)."""
@@ -164,15 +158,12 @@ _RECENT = 0.5
 class EpisodeMemory:
     """Observations of an episode as the nodes of a graph, and a plan that heads for new ones.
 
-    Exploration values are a regression over all episodes before.
-
-    Args:
-        n_actions: A.
-        model: exploration values of untried actions; None while there is no regression.
+    The model has the exploration values of untried actions; None while there is no regression.
 
     Attributes:
         n: number of nodes.
         node: the current one; −1 before the first.
+        features: φ (n, m) of the nodes, with rows to spare.
     """
 
     def __init__(self, n_actions: int, model: ExplorationValueModel | None = None) -> None:
@@ -185,7 +176,7 @@ class EpisodeMemory:
         self._tries: IntArray = np.zeros(shape, np.int64)
         self._to: IntArray = np.zeros((*shape, _OUTCOMES), np.int64)
         self._shares: FloatArray = np.zeros((*shape, _OUTCOMES))
-        self._features: Array32 = np.zeros(
+        self.features: Array32 = np.zeros(
             (1, 0 if model is None else len(model.weights)), np.float32
         )
         self._means, self._sinks = np.zeros((2, *shape), np.float32)
@@ -199,7 +190,7 @@ class EpisodeMemory:
         """The number of a new node."""
         if self.n == len(self._tries):
             # As many rows of zeros behind.
-            for name in ("_tries", "_to", "_shares", "_features", "_means", "_sinks"):
+            for name in ("_tries", "_to", "_shares", "features", "_means", "_sinks"):
                 table = getattr(self, name)
                 setattr(self, name, np.concatenate([table, np.zeros_like(table)]))
         self.n += 1
@@ -220,17 +211,13 @@ class EpisodeMemory:
     def renew(self, model: ExplorationValueModel) -> Array32:
         """Take another regression; the features (n, m) of the nodes."""
         self._model, self._plan = model, None
-        self._features = np.zeros((len(self._means), len(model.weights)), np.float32)
+        self.features = np.zeros((len(self._means), len(model.weights)), np.float32)
         self._set(model, slice(self.n), np.stack(self._observations))
-        return self._features[: self.n]
+        return self.features[: self.n]
 
     def _set(self, model: ExplorationValueModel, nodes: slice, observations: NDArray[Any]) -> None:
-        self._features[nodes] = features = model.codes(observations)
+        self.features[nodes] = features = model.codes(observations)
         self._means[nodes], self._sinks[nodes] = features @ model.weights, model.sinks(features)
-
-    def features(self, node: int) -> Array32:
-        """φ (m,) of a node."""
-        return np.asarray(self._features[node])
 
     def exploration_values(self, node: int) -> FloatArray:
         """Exploration values (A,) of the actions at a node."""
@@ -240,8 +227,8 @@ class EpisodeMemory:
     def learn(self, node: int, action: int, target: float) -> None:
         """Update the regression with the target of a try, and the values of all nodes."""
         assert self._model is not None
-        known = (self._features[: self.n], self._means[: self.n], self._sinks[: self.n])
-        self._model.learn(self._features[node], action, target, *known)
+        known = (self.features[: self.n], self._means[: self.n], self._sinks[: self.n])
+        self._model.learn(self.features[node], action, target, *known)
 
     def add(self, node: int, action: int, successor: int | None) -> bool:
         """Add a try that led to a node, or to the episode's end; True if a plan changes."""

@@ -100,13 +100,7 @@ class Cover:
         self, features: FloatArray, observations: IntArray, *, are_dimensions: bool
     ) -> tuple[FloatArray, IntArray | None]:
         """Features (n, d) of observations (n,), with parts that are none of them appended, and the
-        columns that are to be covered; None: all.
-
-        Args:
-            features: of the observations.
-            observations: of the buffer, by index.
-            are_dimensions: whether the features are the dimensions of vector observations.
-        """
+        columns that are to be covered; None: all. They may be the dimensions of vectors."""
         if self.part is None:
             return features, None
         if are_dimensions and not callable(self.part):

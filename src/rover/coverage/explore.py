@@ -65,12 +65,8 @@ class Explorer(Protocol):
 
 
 class StateExplorer:
-    """Plans over exact states to what is novel. Only what contradicts a plan makes it anew.
-
-    Args:
-        model: counts of the buffer's transitions.
-        buffer: the transitions.
-    """
+    """Plans over exact states, counted in `model`, to what is novel. Only what contradicts a plan
+    makes it anew."""
 
     def __init__(self, model: Counts, buffer: Buffer) -> None:
         self.model, self._buffer = model, buffer
@@ -229,14 +225,7 @@ def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
 def explorer_of(
     latest: Explorer | None, world: World, seen: Representation, config: RoverConfig
 ) -> Explorer:
-    """The explorer of a world of this kind: the latest one, if it still is.
-
-    Args:
-        latest: the explorer so far; None before the first.
-        world: of the buffer.
-        seen: the points that landmarks lie in.
-        config: resolved settings.
-    """
+    """The explorer of a world of this kind: the latest one, if it still is."""
     buffer = world.buffer
     if world.kind == "contexts":
         return latest if isinstance(latest, ContextExplorer) else ContextExplorer(buffer)

@@ -145,11 +145,9 @@ class PlanningModel:
 def estimated_starts(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
     """Estimated start distribution: states (q,) and their weights (q,), sum 1.
 
-    Args:
-        buffer: the transitions.
-        unseen: whether starts that were not seen yet get the mass that Good and Turing estimate
-            for them (Good 1953), the share of episodes whose start was seen once, spread evenly
-            over the states in which something was done. One episode alone gives no estimate.
+    Starts that were not seen yet, if they are asked for, get the mass that Good and Turing estimate
+    for them (Good 1953), the share of episodes whose start was seen once, spread evenly over the
+    states in which something was done. One episode alone gives no estimate.
     """
     states, counts = buffer.starts()
     n_episodes, once = float(counts.sum()), int(np.count_nonzero(counts == 1.0))
@@ -166,31 +164,18 @@ def estimated_starts(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatAr
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The end of the last descent, for the next one on the same anchors and the same pairs.
+    """The end of the last descent, for the next one on the same anchors and the same pairs."""
 
-    Attributes:
-        anchors: (s,) what the anchors stood for.
-        pairs: number of distinct pairs (x, a) that were known; it only ever grows.
-        dual: (s,) the dual vector of the policy.
-        step_size: the size with which a further step would have begun.
-    """
-
-    anchors: IntArray
-    pairs: int
-    dual: Tensor
-    step_size: float
+    anchors: IntArray  # (s,) what the anchors stood for
+    pairs: int  # distinct pairs (x, a) that were known, which only ever grow
+    dual: Tensor  # (s,) of the policy
+    step_size: float  # with which a further step would have begun
 
 
 class Improvement(NamedTuple):
-    """A policy that mirror descent has planned.
+    """A policy π = softmax(ρ(φ) W) that mirror descent has planned, with figures of the descent."""
 
-    Attributes:
-        weights: W (q, A) of the policy π = softmax(ρ(φ) W).
-        warm_start: where the descent ended.
-        figures: of the descent and its model.
-    """
-
-    weights: Tensor
+    weights: Tensor  # W (q, A)
     warm_start: WarmStart
     figures: dict[str, Any]
 

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -105,7 +105,7 @@ class Spaces:
         dtype = np.dtype(np.int64 if isinstance(stored, spaces.Discrete) else stored.dtype)
         return cls(observed, acted, stored, form, stored.shape or (), dtype, actions, n_actions)
 
-    @property
+    @cached_property
     def details(self) -> dict[str, Any]:
         """Entries of a policy's details that say what its observations and actions are.
 
