@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover import Rover
@@ -91,7 +90,8 @@ def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> World:
             buffer.add_start(there)
         here = there
         if fit_every and row % fit_every == fit_every - 1:
-            world.landmarks()
+            grown = world.landmarks()
+            grown.novelty(grown.rows(600).landmarks)
     return world
 
 
@@ -122,6 +122,8 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
                     rows.sink,
                     rows.start,
                     rows.ahead,
+                    one.novelty(rows.ahead),
+                    *one.ahead(0, rows, one.novelty(rows.landmarks)),
                 )
             )
     for first, second in zip(*made, strict=True):
@@ -307,26 +309,20 @@ def test_a_plan_is_worth_what_policy_iteration_says():
     assert action in range(N_ACTIONS)
 
 
-class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):
+class Noisy(gym.ObservationWrapper[Any, Any, Any]):
     """Appends dimensions of noise to every observation."""
 
-    def __init__(self, env: gym.Env[NDArray[np.float32], int], n_noise: int) -> None:
+    def __init__(self, env: gym.Env[Any, Any], n_noise: int) -> None:
         super().__init__(env)
         space, self._n_noise = env.observation_space, n_noise
-        low, high = np.append(space.low, [0.0] * n_noise), np.append(space.high, [1.0] * n_noise)
+        low, high = (
+            np.append(bound, np.full(n_noise, k)) for k, bound in enumerate((space.low, space.high))
+        )
         self.observation_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))
         self._rng = np.random.default_rng(0)
 
-    def _append(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+    def observation(self, observation: Any) -> Any:
         return np.append(observation, self._rng.random(self._n_noise)).astype(np.float32)
-
-    def reset(self, **kwargs: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        observation, info = self.env.reset(**kwargs)
-        return self._append(observation), info
-
-    def step(self, action: int) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
-        observation, *rest = self.env.step(action)
-        return (self._append(observation), *rest)
 
 
 @pytest.mark.slow

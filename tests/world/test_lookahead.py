@@ -68,14 +68,6 @@ def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
     assert worth >= 0.98 * max(worth_of(model, begin, other)[0] for other in others)
 
 
-def test_points_that_a_way_has_passed_count_as_visited():
-    novelty, points = rolled(1, 200).landmarks()._visited(), np.array([[0.5, 0.1], [9.0, 9.0]])
-    far = points[:, None] + 1e3
-    np.testing.assert_array_equal(novelty(points, far), novelty(points))
-    # A point far from all data has novelty 1, and 1 / (1 + n) after n visits to it.
-    np.testing.assert_allclose(novelty(points, points[:, None], 4.0)[1], 0.2, rtol=1e-3)
-
-
 def test_no_way_begins_with_an_action_that_has_just_changed_nothing():
     model, begin = model_and_begin(2, 200)
     free = way_of(model, begin).actions[0]

@@ -11,7 +11,7 @@ from walled_points import random_walk, walled_point
 from rover import Rover
 from rover.data import Buffer
 from rover.world.net import time_units
-from rover.world.world import World, held_out_errors
+from rover.world.world import World, _held_out_errors
 
 
 def walk(kind: str, steps: int) -> Buffer:
@@ -117,10 +117,10 @@ def test_worlds_that_repeat_in_part(env, is_exact):
 
 def test_the_decision_follows_from_the_first_transitions_alone():
     whole, part = random_walk(walled_point(), 700, 1), random_walk(walled_point(), 100, 1)
-    watched, errors = World(part), held_out_errors(part, 75)
+    watched, errors = World(part), _held_out_errors(part, 75)
     assert watched.kind == World(part).kind
     assert (watched.counts_error, watched.motion_error) == errors
-    assert held_out_errors(whole, 75) == pytest.approx(errors)
+    assert _held_out_errors(whole, 75) == pytest.approx(errors)
 
 
 def test_errors_of_counts_by_brute_force():
@@ -143,7 +143,7 @@ def test_errors_of_counts_by_brute_force():
         missed = (ends[same].mean(axis=0) - ends[row]) / units
         change = (ends[row] - begins[row]) / units
         left.append(min(1.0, (missed @ missed) / (change @ change)))
-    counts, _ = held_out_errors(buffer, n)
+    counts, _ = _held_out_errors(buffer, n)
     assert counts == pytest.approx(np.mean(left))
 
 

@@ -39,7 +39,7 @@ _APART = 1e-3  # share of a step by which a coordinate may be off the lattice, f
 
 
 @dataclass(frozen=True)
-class Lattice:
+class _Lattice:
     """Coordinates that place states, and the displacements of actions on them.
 
     Attributes:
@@ -68,14 +68,8 @@ class Lattice:
 
 def find_lattice(
     rows: NDArray[Any], inputs: IntArray, actions: IntArray, successors: IntArray, n_actions: int
-) -> Lattice | None:
-    """The lattice of moves between observations; None: there is none.
-
-    Args:
-        rows: (N, d) observations.
-        inputs, actions, successors: (n,) moves between rows, which change the observation.
-        n_actions: A.
-    """
+) -> _Lattice | None:
+    """The lattice of moves (n,) between observations (N, d), which they change; None: none."""
     is_named = bool(((rows == 0) | (rows == 1)).all())  # zeros and ones have no displacements
     if is_named or len(inputs) < 8:
         return None
@@ -107,7 +101,7 @@ def find_lattice(
     taken = set(actions.tolist())
     moved = enumerate(np.rint(ratios[:, used]).astype(int).tolist())
     known = tuple(tuple(step) if action in taken else None for action, step in moved)
-    return Lattice(used, values[0, used], unit[used], known)
+    return _Lattice(used, values[0, used], unit[used], known)
 
 
 class Foretold:
@@ -128,7 +122,7 @@ class Foretold:
         self._tried: set[int] = set()
         self._begin(None)
 
-    def _begin(self, lattice: Lattice | None) -> None:
+    def _begin(self, lattice: _Lattice | None) -> None:
         """Foretell all pairs anew, on a lattice."""
         self._lattice, self._n_placed = lattice, 0
         self._waiting: dict[_Place, list[int]] = {}  # pairs that are foretold to lead to a place

@@ -56,17 +56,14 @@ _CELL = 0.7  # side of the cells, with one sequence each
 _CELL_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
 
 
-class Invariants:
-    """Quadratic relations g(z) = a + Bz + zᵀCz = 0 that all standardised points z keep.
+class _Invariants:
+    """Quadratic relations g(z) = a + Bz + zᵀCz = 0 that points (n, d), standardised to z, keep.
 
     An angle is seen as (cos θ, sin θ), an attitude as a unit quaternion: their squares sum to one.
     A prediction that leaves the circle leads where no data ever was, and a plan finds what is wrong
     there. Each relation is an eigenvector, with eigenvalue zero, of the second moments of 1, z_i
     and z_i z_j. Newton's method with the least change leads back, z ← z − Jᵀ (J Jᵀ)⁻¹ g(z),
     J = ∂g/∂z.
-
-    Args:
-        points: (n, d) that keep them.
     """
 
     def __init__(self, points: FloatArray) -> None:
@@ -119,7 +116,7 @@ class Dynamics:
     low: FloatArray
     high: FloatArray
     terminations: Terminations | None = None
-    _relations: Invariants | None = None
+    _relations: _Invariants | None = None
     _at_once = 2048  # points that are predicted together
 
     def __init__(self, displacements: Displacements, unexplained: float) -> None:
@@ -288,17 +285,11 @@ class RefinedDynamics(Dynamics):
         self.arrivals = points(buffer.successors[self.rows])
         changes, usual = self.arrivals - self.begins, SEARCHED_FIT
         refined = usual._replace(n_waves=8 * usual.n_waves, far=10.0 * usual.far)
-        displacements = Displacements(
-            self.begins,
-            actions,
-            changes,
-            buffer.controls,
-            rng=np.random.default_rng(0),
-            fit=refined,
-        )
-        left_out = displacements.left_out(self.begins, actions, changes)
+        moves, rng = (self.begins, actions, changes), np.random.default_rng(0)
+        displacements = Displacements(*moves, buffer.controls, rng=rng, fit=refined)
+        left_out = displacements.left_out(*moves)
         super().__init__(displacements, unexplained(left_out, changes))
-        self._relations = Invariants(self.arrivals)
+        self._relations = _Invariants(self.arrivals)
         self.low, self.high, self.terminations = known.low, known.high, known.terminations
         lengths, moved = (np.linalg.norm(each, axis=1) for each in (left_out, changes))
         is_contact = lengths > 0.5 * np.median(moved)

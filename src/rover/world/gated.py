@@ -134,15 +134,10 @@ MODEL_FORMS = {
 def _random_features(
     inputs: FloatArray, moving: BoolArray, size: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Projection (i, size) and offsets (size,) of sparse random ReLU features.
+    """Projection (i, size) and offsets (size,) of sparse random ReLU features of inputs (n, i).
 
-    Their inputs are in units of the transitions that move, among which a hand is within centimetres
+    Inputs are in units of the transitions that move (n,), among which a hand is within centimetres
     of the box. The more those are alike in an input, the more features have it.
-
-    Args:
-        inputs: (n, i) of transitions.
-        moving: (n,) mask; with too few of them units are deviations in all transitions.
-        size: number of features.
     """
     n_inputs, count = inputs.shape[1], int(moving.sum())
     centre, variance, chances = np.zeros(n_inputs), np.ones(n_inputs), None
@@ -425,11 +420,6 @@ def _still(actions: IntArray, changes: FloatArray, deviation: FloatArray) -> Boo
 
     A box does. The speed of a point without friction lies still under all forces across it, which
     may be most, and moves under the others wherever the point is: nothing has to be found for it.
-
-    Args:
-        actions: (n,) indices of transitions.
-        changes: (n, d) of theirs.
-        deviation: (d,) of changes.
     """
     stays = np.abs(changes) < 0.02 * deviation
     each = np.bincount(actions)[:, None]
@@ -442,9 +432,6 @@ def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
     """Mask (d,) of features that rest at places farther apart than a move.
 
     A box does, a speed or a contact flag comes back to one value.
-
-    Args:
-        begins, changes: (n, d) of transitions.
     """
     size = np.abs(changes)
     moves = size > _MOVED * (changes.std(axis=0) + _SMALLEST)
@@ -454,12 +441,8 @@ def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
 
 
 def _linear_relations(points: FloatArray, first: BoolArray) -> FloatArray:
-    """Map (1 + d, d) from 1 and points (n, d) to points whose dependent features are computed.
-
-    Args:
-        points: that keep the relations.
-        first: (d,) mask of features that others are computed from rather than they from others.
-    """
+    """Map (1 + d, d) from 1 and points to points whose dependent features are computed, from
+    those of a mask (d,) first."""
     n, d = points.shape
     relations = np.concatenate([np.zeros((1, d)), np.eye(d)])
     centre, spread = points.mean(axis=0), points.std(axis=0)

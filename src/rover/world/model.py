@@ -157,17 +157,16 @@ class Sums:
         usual = np.median(np.linalg.norm((ends - begins)[:, kept] / scale, axis=1))
         to_slow = np.where(covered, scale / slow, 0.0)
         self._units = Units(features, kept, scale, to_slow, float(usual))
-        points, actions, changes = self._units.moves(buffer, slice(0, n))
-        self._displacements = Displacements(
-            points, actions, changes, buffer.controls, rng=np.random.default_rng(0), fit=self._fit
-        )
-        missed = self._displacements.left_out(points, actions, changes)
+        moves = points, _, changes = self._units.moves(buffer, slice(0, n))
+        rng = np.random.default_rng(0)
+        self._displacements = Displacements(*moves, buffer.controls, rng=rng, fit=self._fit)
+        missed = self._displacements.left_out(*moves)
         self._unexplained = unexplained(missed, changes)
         some = points[evenly_spaced(n, SAMPLE)]
         ahead = (some + self._displacements.predict(some)).reshape(-1, some.shape[1])
         time_scales = np.where(covered, slow / fast, 0.0)
         self._novelty = PairNovelty.over(points + changes, ahead, slow / scale, time_scales)
-        self._refute(points, actions, changes, missed)
+        self._refute(*moves, missed)
         self._n_fitted = self._n_visited = n
         self._terminations: Terminations | None = None
         self._n_ends = 0
@@ -176,11 +175,8 @@ class Sums:
         """Fit the displacements to the first n transitions, as far as they are whole blocks."""
         # Blocks end where they do whenever they are looked at: later weights depend on it.
         while (behind := max(self._n_fitted + 10, int(self._n_fitted * (1.0 + STALE)))) <= n:
-            points, actions, changes = self._units.moves(
-                self._buffer, slice(self._n_fitted, behind)
-            )
-            missed = self._displacements.add(points, actions, changes)
-            self._refute(points, actions, changes, missed)
+            moves = self._units.moves(self._buffer, slice(self._n_fitted, behind))
+            self._refute(*moves, self._displacements.add(*moves))
             self._n_fitted = behind
 
     def _refute(

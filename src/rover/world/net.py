@@ -37,14 +37,8 @@ GROWTH = 1.25
 
 
 def _lag_scale(points: FloatArray, ends: FloatArray, previous: IntArray, lag: int) -> FloatArray:
-    """Change of each feature in `lag` steps: the root mean square within episodes, (d,).
-
-    Args:
-        points: (n, d) where the transitions begin.
-        ends: (n, d) where they lead.
-        previous: (n,) row of the step before within the episode, −1 of none.
-        lag: steps ≥ 1; fewer are taken where the data is shorter.
-    """
+    """Change of each feature in `lag` steps, or fewer where the data is shorter: the root mean
+    square within episodes, (d,)."""
     lag = max(1, min(lag, len(points) // 2))
     first = rows_before(previous, np.arange(len(points)), lag - 1)
     last = np.flatnonzero(first >= 0)
@@ -188,11 +182,6 @@ def neighbourhood(
     d).
 
     Distances (n, k) and offsets are in units of the distance to the farthest of the k.
-
-    Args:
-        tree: of the landmarks.
-        points: (n, d).
-        k: most landmarks for each point.
     """
     distance, index = nearest(tree, points, min(k, tree.n))
     reach = np.maximum(distance[:, -1:], 1e-9)

@@ -48,7 +48,7 @@ SEARCHED_FIT = Fit(searches=2)
 """Settings for features of images, which vary less smoothly than physical quantities."""
 
 
-class Smoothness(NamedTuple):
+class _Smoothness(NamedTuple):
     """Hyper-parameters: a length, and penalties in units of one transition's weight."""
 
     length: float = 2.0  # of random Fourier features, in standard deviations of the data
@@ -57,7 +57,7 @@ class Smoothness(NamedTuple):
     control_slope: float = 0.1  # of linear features by control
     control_curvature: float = 1.0
 
-    def neighbours(self, index: int) -> Iterator[Smoothness]:
+    def neighbours(self, index: int) -> Iterator[_Smoothness]:
         """The same with one of the numbers smaller or larger, within what is sensible."""
         name, value = self._fields[index], self[index]
         factor, low, high = (2.0, 0.5, 16.0) if name == "length" else (10.0, 1e-6, 1e4)
@@ -66,20 +66,11 @@ class Smoothness(NamedTuple):
                 yield self._replace(**{name: changed})
 
 
-class Basis:
-    """Features of points in d dimensions under controls of k numbers.
+class _Basis:
+    """Features of points in d dimensions under controls of k numbers, standardised by some points.
 
-    Args:
-        points: (n, d) by which points are standardised, n ≥ 2.
-        n_controls: k.
-        rng: draws the random Fourier features.
-        n_waves: number of these.
-
-    Attributes:
-        n_polynomial: features that all controls share: of degree 2 while these are few.
-        n_shared: these and the random Fourier features.
-        n_by_control: polynomial features of each control: of the largest degree for which all are
-            few.
+    All controls share polynomial features, of degree 2 while these are few, and random Fourier
+    features; each has polynomial features of its own, of the largest degree for which all are few.
     """
 
     def __init__(
@@ -132,7 +123,7 @@ class Basis:
         design = np.concatenate([shared, by_control.reshape(len(shared), -1)], axis=1)
         return torch.from_numpy(design)
 
-    def penalty(self, smoothness: Smoothness) -> Tensor:
+    def penalty(self, smoothness: _Smoothness) -> Tensor:
         """Ridge (P,) of each feature."""
         shared = torch.full((self.n_shared,), smoothness.fourier, dtype=torch.float64)
         shared[: self.n_polynomial] = smoothness.curvature
@@ -142,15 +133,8 @@ class Basis:
         return torch.cat([shared, own.repeat(self._n_controls)])
 
 
-def leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Tensor) -> Tensor:
-    """Errors (n, d) of weighted ridge regression at each row if that row is left out.
-
-    Args:
-        design: (n, P).
-        targets: (n, d).
-        penalty: (P,) > 0.
-        weights: (n,) > 0.
-    """
+def _leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Tensor) -> Tensor:
+    """Errors (n, d) of weighted ridge regression at each row (n, P) if that row is left out."""
     root = weights.sqrt()[:, None]
     rows = design * root
     return _left_out(rows, rows.T @ rows, targets * root, penalty) / root
@@ -223,9 +207,9 @@ class Displacements:
         fit: Fit = USUAL_FIT,
     ) -> None:
         self.controls, self._fit = controls, fit
-        self._basis = Basis(points, controls.shape[1], rng, fit.n_waves)
+        self._basis = _Basis(points, controls.shape[1], rng, fit.n_waves)
         y, some = torch.from_numpy(changes), evenly_spaced(len(changes), SAMPLE)
-        self.smoothness = Smoothness()
+        self.smoothness = _Smoothness()
         for _ in range(fit.searches):
             self.smoothness = self._choose(points[some], controls[actions[some]], y[some])
         # No change is predicted that is a third larger than the data's.
@@ -244,11 +228,11 @@ class Displacements:
         """Weights (n,), and the errors (n, d) that they follow from."""
         weights = torch.ones(len(y), dtype=torch.float64)
         for _ in range(4):
-            errors = leave_one_out(design, y, penalty, weights)
+            errors = _leave_one_out(design, y, penalty, weights)
             weights = contact_weights(errors, usual_error(errors), self._fit.far)
         return weights, errors
 
-    def _choose(self, x: FloatArray, u: FloatArray, y: Tensor) -> Smoothness:
+    def _choose(self, x: FloatArray, u: FloatArray, y: Tensor) -> _Smoothness:
         """Change one number after the other where the weighted leave-one-out error falls."""
         basis, smoothness = self._basis, self.smoothness
         design = basis.design(x, u, smoothness.length)
@@ -262,7 +246,7 @@ class Displacements:
             rows = (design if known else basis.design(x, u, length)) * root
             return rows, rows.T @ rows
 
-        def error(candidate: Smoothness) -> float:
+        def error(candidate: _Smoothness) -> float:
             missed = _left_out(*products(candidate.length), wanted, basis.penalty(candidate)) / root
             mean = (weights[:, None] * missed**2).sum(dim=0) / weights.sum()
             return float((mean + 1e-6).log().mean())
@@ -318,18 +302,14 @@ class Displacements:
         return np.asarray(errors)
 
 
-_RIDGES = {None: (1e-3, 1e-2, 1e-1), Smoothness().length: (1e-2, 1e-1)}
-"""Ridges that are tried, of polynomial features alone and of Fourier features beside them."""
+# Ridges that are tried, of polynomial features alone and of Fourier features beside them.
+_RIDGES = {None: (1e-3, 1e-2, 1e-1), _Smoothness().length: (1e-2, 1e-1)}
 
 
-def logistic_regression(design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor) -> Tensor:
+def _logistic_regression(design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor) -> Tensor:
     """Coefficients β (P,) that minimise Σ w (log(1 + e^η) − y η) + ½ Σ penalty β², η = design β.
 
-    Args:
-        design: (n, P).
-        ended: (n,) y, 0 or 1.
-        weights: (n,) > 0.
-        penalty: (P,) > 0.
+    Of a design (n, P), y (n,) 0 or 1, weights w (n,) > 0 and a penalty (P,) > 0.
     """
 
     def loss(beta: Tensor) -> float:
@@ -362,15 +342,10 @@ def _curvature(design: Tensor, probs: Tensor, weights: Tensor, penalty: Tensor) 
     return factor
 
 
-def left_out_loss(
+def _left_out_loss(
     design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor, beta: Tensor
 ) -> float:
-    """Σ w (log(1 + e^η) − y η) with each row's η (n,) as if its unit of weight were left out.
-
-    Args:
-        design, ended, weights, penalty: as of :func:`logistic_regression`.
-        beta: its coefficients.
-    """
+    """Σ w (log(1 + e^η) − y η) with each row's η (n,) as if its unit of weight were left out."""
     eta = design @ beta
     probs = torch.sigmoid(eta)
     factor = _curvature(design, probs, weights, penalty)
@@ -408,7 +383,7 @@ class Terminations:
         *,
         rng: np.random.Generator,
     ) -> None:
-        self._basis = Basis(points, controls.shape[1], rng)
+        self._basis = _Basis(points, controls.shape[1], rng)
         y, w = torch.from_numpy(ended.astype(np.float64)), torch.from_numpy(weights)
         least = np.inf
         for length, ridges in _RIDGES.items():
@@ -417,8 +392,8 @@ class Terminations:
             penalty = torch.ones(design.shape[1], dtype=torch.float64)
             for ridge in ridges:
                 penalty[: shared.shape[1]], penalty[0] = ridge, 1e-6
-                beta = logistic_regression(design, y, w, penalty)
-                loss = left_out_loss(design, y, w, penalty, beta)
+                beta = _logistic_regression(design, y, w, penalty)
+                loss = _left_out_loss(design, y, w, penalty, beta)
                 if loss < least:
                     least, self._length, self._coefficients = loss, length, beta
 

@@ -32,23 +32,14 @@ _MOMENTUM = 0.1
 
 
 class Sampling(NamedTuple):
-    """Settings of the search.
+    """Settings of the search."""
 
-    Attributes:
-        horizon: steps of a sequence.
-        n_sequences: of the first iteration.
-        n_iterations: of a decision.
-        n_elites: the best, which the next iteration is drawn around.
-        spread: standard deviation of the first iteration, in halves of the controls' range.
-        discount: γ of a step.
-    """
-
-    horizon: int = 18
-    n_sequences: int = 64
-    n_iterations: int = 2
-    n_elites: int = 8
-    spread: float = 0.5
-    discount: float = 0.99
+    horizon: int = 18  # steps of a sequence
+    n_sequences: int = 64  # of the first iteration
+    n_iterations: int = 2  # of a decision
+    n_elites: int = 8  # the best, which the next iteration is drawn around
+    spread: float = 0.5  # deviation of the first iteration, in halves of the controls' range
+    discount: float = 0.99  # γ of a step
 
 
 class Controls(NamedTuple):

@@ -105,14 +105,14 @@ class World:
         due = units_due(min(len(buffer), DECIDED))
         if due != self._decided_on:
             self._decided_on = due
-            self.counts_error, self.motion_error = held_out_errors(buffer, due)
+            self.counts_error, self.motion_error = _held_out_errors(buffer, due)
             table = buffer.observations.rows[: 2 * DECIDED]
             is_whole = table.dtype.kind != "f" or bool((table == np.floor(table)).all())
             # A model predicts the moves of a car in whole pixels, and not the moves of a puzzle.
             least = 0.1 if is_whole else 1.0
             # Outcomes of a state are certain, and a model that misses a wall leads through it.
             counted = self.counts_error <= max(self.motion_error, 0.5)
-            self._is_exact = counted or self.motion_error > least or is_lattice(buffer, due)
+            self._is_exact = counted or self.motion_error > least or _is_lattice(buffer, due)
         return self._is_exact
 
     @property
@@ -178,7 +178,7 @@ def has_metric(table: NDArray[Any]) -> bool:
     return not bool(((table == 0) | (table == 1)).all())
 
 
-def is_lattice(buffer: Buffer, n: int) -> bool:
+def _is_lattice(buffer: Buffer, n: int) -> bool:
     """True if the first n transitions move on a lattice, by actions that undo each other."""
     inputs, successors = buffer.inputs[:n], buffer.successors[:n]
     moves = np.flatnonzero((inputs != successors) & ~buffer.terminated[:n])
@@ -209,13 +209,9 @@ def lasts_a_lag(buffer: Buffer) -> bool:
     return bool(np.bincount(buffer.episodes[:due]).max() >= LAG)
 
 
-def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
-    """Leave-one-out shares of the motion that counts, and a dynamics model, leave unexplained.
-
-    Args:
-        buffer: the transitions, of observations (N, d) with a metric.
-        n: its first transitions, which are looked at, at least 50.
-    """
+def _held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
+    """Leave-one-out shares of the motion that counts, and a dynamics model, leave unexplained of
+    the first n ≥ 50 transitions, of vectors with a metric."""
     table, inputs, successors = buffer.observations.rows, buffer.inputs[:n], buffer.successors[:n]
     moved = np.flatnonzero(inputs != successors)
     if len(moved) == 0:
@@ -305,7 +301,7 @@ class Points:
         )
         rows = replace(rows, landmarks=self.rows, shares=shares)
         # On a lattice an untried pair may have a wall ahead, and the nearest one lie beyond.
-        if self.has_metric and not is_lattice(buffer, len(buffer)):
+        if self.has_metric and not _is_lattice(buffer, len(buffer)):
             return _with_nearest(self.rows, rows)
         return rows
 
