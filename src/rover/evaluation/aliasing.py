@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import binomtest, fisher_exact
+import scipy  # its parts are imported on first use
 
 from rover.arrays import IntArray
 
@@ -56,7 +56,11 @@ class _Test:
     def p_value(self) -> float:
         """Probability of so many `n_within`, or more, without aliasing: tosses of a fair coin."""
         n = self.n_within + self.n_across
-        return float(binomtest(self.n_within, n, 0.5, alternative="greater").pvalue) if n else 1.0
+        return (
+            float(scipy.stats.binomtest(self.n_within, n, 0.5, alternative="greater").pvalue)
+            if n
+            else 1.0
+        )
 
     @property
     def is_aliased(self) -> bool | None:
@@ -76,7 +80,9 @@ class _Test:
             return False
         if self.returns[1] < _LEAST_CHANGED * sum(self.returns):
             return False
-        test = fisher_exact(np.array([self.repeats, self.returns]), alternative="greater")
+        test = scipy.stats.fisher_exact(
+            np.array([self.repeats, self.returns]), alternative="greater"
+        )
         return bool(test.pvalue < _LARGEST_P_VALUE)
 
 

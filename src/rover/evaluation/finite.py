@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.sparse import block_diag, csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import entr
@@ -314,7 +314,7 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
     mean = float(np.mean(values))
     # Student's t and not the normal: a handful of repeats does not tell its own spread.
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    half = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * error
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
