@@ -7,9 +7,8 @@ Each row holds means over episodes of a whole run (`who` is run), or of the poli
 over in fresh layouts, and of uniformly random actions in the same ones: positions of the agent,
 doors opened, the shares of episodes with a door opened, a key picked up and a goal reached, and
 milliseconds of processor time a step, with those of the environment. Agents never see these facts.
-MultiRoom-N4-S5-v0 has six rooms and five doors, whatever its name says. What ends in -RGB is seen
-as a picture of 56×56 pixels in place of 7×7 cells. An agent with a preset
-that is not its first is NAME:PRESET, such as e3b:published. The table that is printed has means and
+MultiRoom-N4-S5-v0 has six rooms and five doors, whatever its name says. An agent with a preset that
+is not its first is NAME:PRESET, such as e3b:published. The table that is printed has means and
 extremes over seeds. Needs the extra "arenas".
 """
 
@@ -35,7 +34,7 @@ STEPS = {"MultiRoom-N6": 25_000}
 """Environment steps of a run, where they are not 10,000."""
 ARENAS = (
     *("MultiRoom-N4-S5", "DoorKey-6x6", "KeyCorridorS3R3", "ObstructedMaze-1Dl"),
-    *("FourRooms", "LavaCrossingS9N1", "LockedRoom", "MultiRoom-N6", "MultiRoom-N4-S5-RGB"),
+    *("FourRooms", "LavaCrossingS9N1", "LockedRoom", "MultiRoom-N6"),
 )
 FACTS = ("positions", "doors", "door", "key", "goal")
 COLUMNS = ("arena", "agent", "seed", "steps", "who", "episodes", *FACTS, "ms")
@@ -45,12 +44,9 @@ class Facts(gym.Wrapper[Any, Any, Any, Any]):
     """Notes what the agent of an episode did, beside what it sees."""
 
     def __init__(self, arena: str) -> None:
-        from minigrid.wrappers import ImgObsWrapper, RGBImgPartialObsWrapper
+        from minigrid.wrappers import ImgObsWrapper
 
-        made = gym.make(f"MiniGrid-{arena.removesuffix('-RGB')}-v0")
-        if arena.endswith("-RGB"):
-            made = RGBImgPartialObsWrapper(made, tile_size=8)
-        super().__init__(ImgObsWrapper(made))
+        super().__init__(ImgObsWrapper(gym.make(f"MiniGrid-{arena}-v0")))
         self.episodes: list[tuple[float, ...]] = []
         self._positions: set[tuple[int, int]] = set()
 

@@ -82,7 +82,7 @@ def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known()
         features = codes(apart)
         assert np.square(features).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
         inverse = ridge_inverse(features, LAMBDA)
-        weights = np.zeros((codes.dim, 1), np.float32)
+        weights = np.zeros((features.shape[1], 1), np.float32)
         model = ExplorationValueModel(None, inverse[None], weights)
         sinks.append(float(model.sinks(codes(together))[0, 0]))
     assert sinks[0] < 0.05

@@ -24,20 +24,6 @@ ROOMS: dict[str, Any] = {
     "observation": "view",
 }
 QUICK: dict[str, Any] = {"evaluation_episodes": 2, "policy_every": 100, "measure_share": 1.0}
-
-SHADES = np.random.default_rng(0).integers(256, size=(256, 3), dtype=np.uint8)
-
-
-def drawn(**changes: Any) -> gym.Env[Any, Any]:
-    """The rooms as pictures: a square of 8×8 pixels for each of the 5×5 cells."""
-
-    def draw(view: Any) -> Any:
-        return np.kron(SHADES[view].reshape(5, 5, 3), np.ones((8, 8, 1), np.uint8))
-
-    pictures = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
-    return gym.wrappers.TransformObservation(rooms(**changes), draw, pictures)
-
-
 SELDOM: dict[str, Any] = {**QUICK, "policy_every": 500, "measure_share": 0.2}
 
 
@@ -57,10 +43,8 @@ def random_walk(env: gym.Env[Any, Any], steps: int, seed: int = 0) -> Buffer:
     return buffer
 
 
-def explored(
-    steps: int, seed: int = 0, env: gym.Env[Any, Any] | None = None
-) -> tuple[ContextExplorer, Buffer]:
-    env = env or rooms()
+def explored(steps: int, seed: int = 0) -> tuple[ContextExplorer, Buffer]:
+    env = rooms()
     buffer = Buffer(env.observation_space.shape or (), np.uint8, 4)
     collector = Collector(env, buffer, seed=seed)
     collector.start_episode()
@@ -149,27 +133,11 @@ def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(trained, tmp_p
     assert policy.probs(everything).sum(axis=1) == pytest.approx(1.0)
 
 
-def test_rooms_drawn_as_pictures_are_explored_and_left_as_those_of_cells(trained, tmp_path):
-    explorer, buffer = explored(600, env=drawn())
-    cells, seen = explored(600)
-    assert explorer.model.codes.side == 8
-    assert cells.model.codes.side == 0
-    # Walls, doors and the agent are told apart in either; what is seen by and by is as much.
-    found = [len(np.unique(table.observations.rows, axis=0)) for table in (buffer, seen)]
-    assert found[0] == pytest.approx(found[1], rel=0.2)
-    policy = returned((explorer, buffer))
-    path = tmp_path / "policy.safetensors"
-    policy.save(path)
-    everything = buffer.observations.rows
-    assert np.array_equal(policy.probs(everything), load_policy(path).probs(everything))
-
-
-def test_pictures_that_change_are_recognised_and_those_too_large_refused():
-    assert changes_with_episodes(random_walk(drawn(), 2000))
+def test_observations_that_are_too_large_are_refused():
     large = gym.wrappers.TransformObservation(
         rooms(), lambda _: _, gym.spaces.Box(0, 255, (5000,), np.uint8)
     )
-    with pytest.raises(ConfigurationError, match="lists of at most 4,096 numbers, or images"):
+    with pytest.raises(ConfigurationError, match="observations of at most 4,096 numbers"):
         Rover(large, contexts=True)
 
 

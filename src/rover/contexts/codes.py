@@ -1,10 +1,5 @@
 """Features of observations that are lists of numbers with a few values each, such as a grid's view.
 
-Images become such lists by the mean grey levels of square blocks. Worlds of cells that are drawn as
-images, as MiniGrid's are, have one mean for each kind of cell if the blocks are the cells. Blocks
-that lie across cells have one for each arrangement of several, and smaller ones than cells are more
-than is needed. So the side of the blocks is that with which the fewest values occur.
-
 The values of all numbers, one-hot, generalise to observations that differ in a few numbers. The
 joint value of the few numbers that effects depend on does not: a locked door in front with a key in
 the hand is unknown until it is tried, although either alone is known.
@@ -21,13 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
+from rover.arrays import BoolArray, FloatArray, IntArray
 
 Array32 = NDArray[np.float32]
-
-_FEWEST_BLOCKS, _MOST_BLOCKS = 5, 16
-"""Blocks along the shorter side."""
-
 
 _MOST_COLUMNS, _MOST_FEATURES, _MOST_RELEVANT = 600, 160, 5
 """Distinguished values, the most variable ones; their principal directions, the square of whose
@@ -50,7 +41,6 @@ class ObservationCodes:
         projection: of the centred values on the features that stand for them, (c, p).
         relevant: numbers whose joint value counts, (r,).
         joint: joint values (t, r) that have a feature.
-        side: pixels of the blocks that images are seen by; 0 for lists of numbers.
     """
 
     numbers: IntArray
@@ -59,12 +49,6 @@ class ObservationCodes:
     projection: Array32
     relevant: IntArray
     joint: NDArray[Any]
-    side: int = 0
-
-    @property
-    def dim(self) -> int:
-        """Number of features."""
-        return 1 + len(self.projection.T) + len(self.joint)
 
     @cached_property
     def _columns(self) -> dict[bytes, int]:
@@ -72,13 +56,9 @@ class ObservationCodes:
 
     def __call__(self, observations: NDArray[Any]) -> Array32:
         """φ (n, m) of observations (n, *shape)."""
-        return self.features(as_numbers(observations, self.side))
-
-    def features(self, numbers: NDArray[Any]) -> Array32:
-        """φ (n, m) of observations as lists of numbers (n, k)."""
-        flat = numbers.astype(self.values.dtype, copy=False)
+        flat = observations.reshape(len(observations), -1).astype(self.values.dtype, copy=False)
         first = 1 + self.projection.shape[1]
-        features = np.zeros((len(flat), self.dim), np.float32)
+        features = np.zeros((len(flat), first + len(self.joint)), np.float32)
         features[:, 0] = 1.0
         centred = (flat[:, self.numbers] == self.values) - self.means
         features[:, 1:first] = centred @ self.projection
@@ -90,9 +70,9 @@ class ObservationCodes:
         return features
 
 
-def fit_codes(flat: NDArray[Any], relevant: IntArray, *, side: int = 0) -> ObservationCodes:
-    """Codes of the values that occur in the numbers that vary, of n ≥ 1 observations (n, k); those
-    of which the joint value counts are `relevant`."""
+def fit_codes(flat: NDArray[Any], relevant: IntArray) -> ObservationCodes:
+    """Codes of the values that occur in the numbers that vary, of n ≥ 1 observations (n, k); the
+    joint value of the `relevant` ones counts."""
     numbers, values, means = [], [], []
     for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
         taken, counts = np.unique(flat[:, number], return_counts=True)
@@ -106,7 +86,7 @@ def fit_codes(flat: NDArray[Any], relevant: IntArray, *, side: int = 0) -> Obser
     found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
     projection = _principal((flat[:, columns] == found) - share[kept])
     means32 = share[kept].astype(np.float32)
-    return ObservationCodes(columns, found, means32, projection, relevant, joint, side)
+    return ObservationCodes(columns, found, means32, projection, relevant, joint)
 
 
 def _principal(centred: FloatArray) -> Array32:
@@ -173,47 +153,3 @@ def _description(cells: IntArray, effect: IntArray) -> tuple[float, int]:
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(counts > 0, counts * np.log(counts / totals[:, None]), 0.0)
     return -float(terms.sum()), int(np.count_nonzero(totals))
-
-
-def is_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """True of grey levels (height, width) or (height, width, channels), 32 pixels or more each."""
-    # So that the smallest blocks have two pixels a side.
-    return dtype == np.uint8 and len(shape) in (2, 3) and min(shape[:2]) >= 2 * _MOST_BLOCKS
-
-
-def block_side(observations: NDArray[Any]) -> int:
-    """Pixels along a block of n ≥ 1 images (n, height, width, …); 0 for lists of numbers."""
-    shape = observations.shape[1:]
-    if not is_image(shape, observations.dtype):
-        return 0
-    images = observations[evenly_spaced(len(observations), SAMPLE)]
-    shorter = min(shape[:2])
-    # From large to small: of two that do as well the larger one is taken.
-    sides = range(shorter // _FEWEST_BLOCKS, shorter // _MOST_BLOCKS - 1, -1)
-
-    def n_values(side: int) -> int:
-        changes = np.diff(np.sort(as_numbers(images, side), axis=0), axis=0)
-        return int(np.count_nonzero(changes) + changes.shape[1])
-
-    return min(sides, key=n_values)
-
-
-def as_numbers(observations: NDArray[Any], side: int) -> NDArray[Any]:
-    """Observations (n, *shape) as lists of numbers (n, k), of their own type: as they are, or the
-    rounded means of blocks of `side` pixels, of which the last of a row or column may be smaller.
-    """
-    n, *shape = observations.shape
-    if side == 0:
-        return observations.reshape(n, -1)
-    height, width = shape[:2]
-    rows, columns = np.arange(0, height, side), np.arange(0, width, side)
-    areas = np.outer(np.diff(rows, append=height), np.diff(columns, append=width))
-    numbers = []
-    for some in blocks(n):
-        part = observations[some]
-        part = part.reshape(len(part), height, width, -1)
-        sums = np.add.reduceat(part, rows, axis=1, dtype=np.int64)
-        sums = np.add.reduceat(sums, columns, axis=2)
-        means = (2 * sums + areas[..., None]) // (2 * areas[..., None])
-        numbers.append(means.reshape(len(part), -1).astype(observations.dtype))
-    return np.concatenate(numbers)

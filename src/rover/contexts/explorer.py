@@ -22,13 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 from rover.arrays import FloatArray
-from rover.contexts.codes import (
-    as_numbers,
-    block_side,
-    fit_codes,
-    is_image,
-    relevant_numbers,
-)
+from rover.contexts.codes import fit_codes, relevant_numbers
 from rover.contexts.memory import (
     MOST_TRIES,
     EpisodeMemory,
@@ -46,9 +40,8 @@ from rover.world.net import MOST_ROWS
 
 _TESTED = 250
 _FEWEST_EPISODES = 3
-_LARGEST_LIST, _LARGEST_IMAGE = 4096, 65_536
+_LARGEST_LIST = 4096
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
-
 
 _FIRST_FIT, _GROWTH = 200, 1.5
 """Steps before the first regression, and factor of the steps after which it is made anew."""
@@ -173,11 +166,10 @@ class ContextExplorer:
         distinct, index = np.unique([x, y], return_inverse=True)
         before, after = index.reshape(2, -1)
         observations = buffer.observations.rows[distinct]
-        side = block_side(observations)
-        numbers = as_numbers(observations, side)
+        numbers = observations.reshape(len(observations), -1)
         relevant = relevant_numbers(numbers[before], actions, (x != y) | ends, buffer.n_actions)
-        codes = fit_codes(numbers, relevant, side=side)
-        features, new = codes.features(numbers), within > 0.0
+        codes = fit_codes(numbers, relevant)
+        features, new = codes(numbers), within > 0.0
         reached = np.column_stack([features[after], ends.astype(np.float32)])
         self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)
         # The leverage h of a member counts itself: h / (1 + h) is 1 − 1 / (1 + h) as online.
@@ -200,19 +192,13 @@ class ContextExplorer:
             self._episode = ridge_inverse(self.memory.renew(model), _NOVELTY_RIDGE)
 
 
-def _is_small(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    return math.prod(shape) <= (_LARGEST_IMAGE if is_image(shape, dtype) else _LARGEST_LIST)
-
-
 def check_size(space: gym.Space[Any]) -> None:
     """Refuse observations that are too large, with a ConfigurationError."""
-    shape = space.shape or ()
-    if not _is_small(shape, np.dtype(space.dtype)):
+    size = math.prod(space.shape or ())
+    if size > _LARGEST_LIST:
         raise ConfigurationError(
-            f"contexts=True needs lists of at most {_LARGEST_LIST:,} numbers, or images (height, "
-            f"width, channels) uint8 of at most {_LARGEST_IMAGE:,}, and observations have "
-            f"{math.prod(shape):,}: make them smaller, such as by "
-            "gymnasium.wrappers.ResizeObservation"
+            f"contexts=True needs observations of at most {_LARGEST_LIST:,} numbers, not {size:,}: "
+            "make them smaller, such as by the cells of a view in place of its image"
         )
 
 
@@ -228,7 +214,7 @@ def changes_with_episodes(buffer: Buffer) -> bool:
     if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
         return False
     table = buffer.observations
-    if table.dtype.kind == "f" or not _is_small(table.shape, table.dtype):
+    if table.dtype.kind == "f" or math.prod(table.shape) > _LARGEST_LIST:
         return False
     n_episodes = np.count_nonzero(buffer.is_end)
     return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True

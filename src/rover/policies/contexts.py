@@ -167,7 +167,6 @@ class ContextPolicy(Policy):
             "ridge": LAMBDA,
             "optimism": OPTIMISM,
             "has_memory": self.has_memory,
-            "block_side": codes.side,
             "tables": {name: torch.from_numpy(table) for name, table in tables.items()},
         }
 
@@ -176,9 +175,8 @@ class ContextPolicy(Policy):
         """Read what :meth:`content` returned."""
         stored = content["tables"]
         shape = tuple(int(length) for length in content["observation_shape"])
-        side = int(content["block_side"])
         tables = {name: table.numpy() for name, table in stored.items()}
-        codes = ObservationCodes(**{name: tables[name] for name in _OF_CODES}, side=side)
+        codes = ObservationCodes(**{name: tables[name] for name in _OF_CODES})
         return cls(
             ExplorationValueModel(codes, tables["inverses"], tables["weights"]),
             tables["kept"],
