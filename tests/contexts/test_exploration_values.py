@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.contexts.codes import fit_codes, relevant_numbers
-from rover.contexts.memory import LAMBDA, OPTIMISM, ExplorationValueModel, ridge_inverse
+from rover.contexts.memory import (
+    LAMBDA,
+    OPTIMISM,
+    EpisodeMemory,
+    ExplorationValueModel,
+    ridge_inverse,
+)
 
 
 def dense(features: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -21,21 +27,23 @@ def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed, n):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n, 6)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    known = features[: max(1, n // 2)]
     worth = rng.random(n)
     inverses = np.stack([np.eye(6, dtype=np.float32) / np.float32(LAMBDA)] * 2)
-    model = ExplorationValueModel(None, inverses, np.zeros((6, 2), np.float32))
-    means, sinks = known @ model.weights, model.sinks(known)
-    for row, value in zip(features, worth, strict=True):
-        model.learn(row, 1, float(value), known, means, sinks)
+    model = ExplorationValueModel(lambda seen: seen, inverses, np.zeros((6, 2), np.float32))
+    memory = EpisodeMemory(2, model)
+    for row in features:
+        memory.see(row)
+    for node, value in enumerate(worth.tolist()):
+        memory.learn(node, 1, value)
     inverse, weights = dense(features.astype(np.float64), worth)
     assert model.inverses[1] == pytest.approx(inverse, abs=1e-4)
     assert model.weights[:, 1] == pytest.approx(weights, abs=1e-4)
-    # What was kept of the known ones is what the model says of them afterwards.
-    assert means == pytest.approx(known @ model.weights, abs=1e-4)
-    assert sinks == pytest.approx(model.sinks(known), abs=1e-4)
+    # The values of the nodes, updated try by try, are those of the model afterwards.
+    afterwards = model.values(features @ model.weights, model.sinks(features))
+    values = np.stack([memory.exploration_values(node) for node in range(n)])
+    assert values == pytest.approx(afterwards, abs=1e-3)
     assert (model.weights[:, 0] == 0.0).all()
-    assert sinks[:, 0] == pytest.approx(1.0, abs=1e-5)
+    assert values[:, 0] == pytest.approx(OPTIMISM, abs=1e-4)
 
 
 def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states():

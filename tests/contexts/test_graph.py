@@ -16,7 +16,7 @@ ONCE = np.array([1.0] + [0.0] * MOST_TRIES)
 def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(seed, n):
     rng = np.random.default_rng(seed)
     graph = EpisodeMemory(3)
-    assert [graph.add_node() for _ in range(n)] == list(range(n))
+    assert [graph.see(np.array(k)) for k in range(n)] == [(k, True) for k in range(n)]
     table = np.where(rng.random((n, 3)) < 0.6, rng.integers(n, size=(n, 3)), -1)
     for node, action in np.argwhere(table >= 0).tolist():
         graph.add(node, action, int(table[node, action]))
@@ -35,8 +35,8 @@ def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(seed
 
 def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
     graph = EpisodeMemory(1)
-    for _ in range(3):
-        graph.add_node()
+    for number in range(3):
+        graph.see(np.array(number))
     assert graph.add(0, 0, 1)
     assert not graph.add(0, 0, 1), "the same again changes no plan"
     assert graph.add(0, 0, 2)
@@ -49,7 +49,7 @@ def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most():
 
 def test_an_nth_try_is_worth_its_share():
     graph = EpisodeMemory(2)
-    graph.add_node()
+    graph.see(np.array(0))
     kept = np.linspace(1.0, 0.0, MOST_TRIES + 1)
     for n in range(MOST_TRIES + 3):
         values = graph.values(np.array([[2.0, 0.0]]), kept)

@@ -45,17 +45,6 @@ def grid(**options: Any) -> GridWorld:
     return GridWorld(ROOMS, **{"horizon": 30, **options})
 
 
-def drawn_rooms() -> gym.Env[Any, Any]:
-    """Rooms as pictures: a square of 8×8 pixels for each of the 5×5 cells of a view."""
-
-    def draw(cells: Any) -> Any:
-        shades = np.kron(60 * cells.reshape(5, 5), np.ones((8, 8)))
-        return np.repeat(shades[..., None], 3, axis=2).astype(np.uint8)
-
-    pictures = gym.spaces.Box(0, 255, (40, 40, 3), np.uint8)
-    return gym.wrappers.TransformObservation(RandomRooms(**CONTEXTS), draw, pictures)
-
-
 def lower_right(observations: Any) -> Any:
     return (observations[:, 0] > 0.7) & (observations[:, 1] < 0.3)
 
@@ -85,7 +74,6 @@ RUNS: Mapping[str, tuple[Callable[[], gym.Env[Any, Any]], int, dict[str, Any]]] 
     "pictures": (Disc, 200, {"n_landmarks": 60}),
     "pixels": (lambda: grid(observation="pixels"), 60, QUICK),
     "contexts": (lambda: RandomRooms(**CONTEXTS), 400, {"contexts": True}),
-    "contexts drawn": (drawn_rooms, 300, {"contexts": True}),
     "walls": (WalledPoint, 500, {"n_landmarks": 80}),
     "paper": (
         lambda: grid(observation="onehot"),

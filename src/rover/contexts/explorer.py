@@ -16,9 +16,7 @@ fitted value iteration with the exploration value q as its fixed point.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from rover.arrays import FloatArray
@@ -34,13 +32,12 @@ from rover.contexts.memory import (
     ridge_inverse,
 )
 from rover.data import Buffer
-from rover.errors import ConfigurationError
 from rover.evaluation.aliasing import aliasing_of
 from rover.world.net import MOST_ROWS
 
 _TESTED = 250
 _FEWEST_EPISODES = 3
-_LARGEST_LIST = 4096
+LARGEST_LIST = 4096
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
 
 _FIRST_FIT, _GROWTH = 200, 1.5
@@ -82,11 +79,6 @@ class ContextExplorer:
         self._due = float(_FIRST_FIT)
         while self._n_seen < len(buffer):
             self._take_in()
-
-    def figures(self) -> dict[str, Any]:
-        """Figures of the regression, for a metrics line."""
-        assert self.model is not None
-        return {"contexts": True, "relevant_numbers": self.model.codes.relevant.tolist()}
 
     @property
     def kept(self) -> FloatArray:
@@ -192,29 +184,18 @@ class ContextExplorer:
             self._episode = ridge_inverse(self.memory.renew(model), _NOVELTY_RIDGE)
 
 
-def check_size(space: gym.Space[Any]) -> None:
-    """Refuse observations that are too large, with a ConfigurationError."""
-    size = math.prod(space.shape or ())
-    if size > _LARGEST_LIST:
-        raise ConfigurationError(
-            f"contexts=True needs observations of at most {_LARGEST_LIST:,} numbers, not {size:,}: "
-            "make them smaller, such as by the cells of a view in place of its image"
-        )
-
-
 def changes_with_episodes(buffer: Buffer) -> bool:
     """True if the outcomes of actions follow the episode, and not the observation alone.
 
-    Only of observations that are whole numbers: a layout that is seen as such, or drawn. What an
-    action led to is repeated within its episode, and not in the next one, where layouts change and
-    where states look alike; either way a plan belongs to its episode. False unless a test is due:
-    after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
+    Only of observations that are whole numbers. Outcomes are repeated within an episode, and not in
+    the next one, where layouts change and where states look alike; either way a plan belongs to its
+    episode. False unless a test is due: after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
     """
     n, rest = divmod(len(buffer), _TESTED)
     if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
         return False
     table = buffer.observations
-    if table.dtype.kind == "f" or math.prod(table.shape) > _LARGEST_LIST:
+    if table.dtype.kind == "f" or math.prod(table.shape) > LARGEST_LIST:
         return False
     n_episodes = np.count_nonzero(buffer.is_end)
     return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True

@@ -126,24 +126,6 @@ class ExplorationValueModel:
         """Values of means and sinks of one shape."""
         return np.maximum(means, 0.0).astype(np.float64) + OPTIMISM * sinks
 
-    def learn(
-        self,
-        features: Array32,
-        action: int,
-        target: float,
-        known: Array32,
-        means: Array32,
-        sinks: Array32,
-    ) -> None:
-        """Add the target y of a try at φ (m,), and update in place the means and sinks (n, A) of
-        known features (n, m)."""
-        missed = target - float(features @ self.weights[:, action])
-        direction, scale = fold_in(self.inverses[action], features)
-        self.weights[:, action] += direction * np.float32(missed / scale)
-        along = known @ direction
-        means[:, action] += along * np.float32(missed / scale)
-        sinks[:, action] -= np.float32(LAMBDA / scale) * np.square(along)
-
 
 DISCOUNT = 0.97
 """γ of the plan on an episode's graph."""
@@ -163,6 +145,7 @@ class EpisodeMemory:
     Attributes:
         n: number of nodes.
         node: the current one; −1 before the first.
+        tries: of every pair (n, A), with rows to spare.
         features: φ (n, m) of the nodes, with rows to spare.
     """
 
@@ -173,7 +156,7 @@ class EpisodeMemory:
         self._numbers: dict[bytes, int] = {}
         self._observations: list[NDArray[Any]] = []
         shape = (1, n_actions)
-        self._tries: IntArray = np.zeros(shape, np.int64)
+        self.tries: IntArray = np.zeros(shape, np.int64)
         self._to: IntArray = np.zeros((*shape, _OUTCOMES), np.int64)
         self._shares: FloatArray = np.zeros((*shape, _OUTCOMES))
         self.features: Array32 = np.zeros(
@@ -181,28 +164,19 @@ class EpisodeMemory:
         )
         self._means, self._sinks = np.zeros((2, *shape), np.float32)
 
-    @property
-    def tries(self) -> IntArray:
-        """Tries (n, A) of every pair."""
-        return self._tries[: self.n]
-
-    def add_node(self) -> int:
-        """The number of a new node."""
-        if self.n == len(self._tries):
-            # As many rows of zeros behind.
-            for name in ("_tries", "_to", "_shares", "features", "_means", "_sinks"):
-                table = getattr(self, name)
-                setattr(self, name, np.concatenate([table, np.zeros_like(table)]))
-        self.n += 1
-        return self.n - 1
-
     def see(self, observation: NDArray[Any]) -> tuple[int, bool]:
         """The node of an observation (*shape), and whether it is new to the episode."""
         key = observation.tobytes()
         node = self._numbers.get(key)
         if node is not None:
             return node, False
-        node = self._numbers[key] = self.add_node()
+        node = self._numbers[key] = self.n
+        if node == len(self.tries):
+            # As many rows of zeros behind.
+            for name in ("tries", "_to", "_shares", "features", "_means", "_sinks"):
+                table = getattr(self, name)
+                setattr(self, name, np.concatenate([table, np.zeros_like(table)]))
+        self.n += 1
         self._observations.append(observation.copy())
         if self._model is not None:
             self._set(self._model, slice(node, node + 1), observation[None])
@@ -225,20 +199,22 @@ class EpisodeMemory:
         return self._model.values(self._means[node], self._sinks[node])
 
     def learn(self, node: int, action: int, target: float) -> None:
-        """Update the regression with the target of a try, and the values of all nodes."""
-        assert self._model is not None
-        known = (self.features[: self.n], self._means[: self.n], self._sinks[: self.n])
-        self._model.learn(self.features[node], action, target, *known)
+        """Add the target y of a try to the regression, and update the values of all nodes."""
+        model, n, features = self._model, self.n, self.features[node]
+        assert model is not None
+        missed = target - float(features @ model.weights[:, action])
+        direction, scale = fold_in(model.inverses[action], features)
+        model.weights[:, action] += direction * np.float32(missed / scale)
+        along = self.features[:n] @ direction
+        self._means[:n, action] += along * np.float32(missed / scale)
+        self._sinks[:n, action] -= np.float32(LAMBDA / scale) * np.square(along)
 
     def add(self, node: int, action: int, successor: int | None) -> bool:
         """Add a try that led to a node, or to the episode's end; True if a plan changes."""
-        self._tries[node, action] += 1
+        self.tries[node, action] += 1
         to, shares = self._to[node, action], self._shares[node, action]
         if successor is None:
             shares[:] = 0.0
-            return True
-        if self._tries[node, action] == 1:
-            to[0], shares[0] = successor, 1.0
             return True
         shares *= 1.0 - _RECENT
         same = np.flatnonzero((to == successor) & (shares > 0.0))
@@ -247,11 +223,11 @@ class EpisodeMemory:
             to[slot], shares[slot] = successor, 0.0
         shares[slot] += _RECENT
         shares /= shares.sum()
-        return bool(shares[slot] < 1.0)
+        return bool(shares[slot] < 1.0 or self.tries[node, action] == 1)
 
     def values(self, exploration: FloatArray, kept: FloatArray) -> FloatArray:
         """Q (n, A) of a plan with exploration values q (n, A) and κ (n + 1,) of n-th tries."""
-        untried = exploration * kept[np.minimum(self.tries, MOST_TRIES)]
+        untried = exploration * kept[np.minimum(self.tries[: self.n], MOST_TRIES)]
         # The first outcome is the only one in most pairs, and all of it in most episodes.
         width = 1 + int(np.flatnonzero(self._shares[: self.n].any(axis=(0, 1))).max(initial=0))
         to = np.ascontiguousarray(self._to[: self.n, :, :width])
@@ -267,9 +243,7 @@ class EpisodeMemory:
 
         The plan holds while the episode shows nothing unexpected.
         """
-        is_first = self.tries[self.node, action] == 0
-        changes = self.add(self.node, action, None if ends else node)
-        if is_new or is_first or changes:
+        if self.add(self.node, action, None if ends else node) or is_new:
             self._plan = None
         self.node = node
 

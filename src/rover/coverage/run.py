@@ -12,14 +12,14 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rover.contexts.explorer import ContextExplorer, changes_with_episodes, check_size
+from rover.contexts.explorer import LARGEST_LIST, ContextExplorer, changes_with_episodes
 from rover.coverage.config import RoverConfig, own_objects, resolve
 from rover.coverage.cover import Cover, objective_of, target_function
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import make_representation, suited
 from rover.envs import FiniteMDP, Spaces
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Objective
 from rover.policies import ContextPolicy, CoveragePolicy, TabulatedPolicy
 from rover.training.agent import Agent, FinalPolicy
@@ -51,8 +51,12 @@ class CoverageRun(Agent[RoverConfig]):
     def resolve(cls, config: RoverConfig, env: gym.Env[Any, Any]) -> RoverConfig:
         """Fill in what depends on the environment."""
         space = Spaces.of(env).observation
-        if config.contexts:
-            check_size(space)
+        size = math.prod(space.shape or ())
+        if config.contexts and size > LARGEST_LIST:
+            raise ConfigurationError(
+                f"contexts=True needs observations of at most {LARGEST_LIST:,} numbers, not "
+                f"{size:,}: make them smaller, such as by the cells of a view in place of its image"
+            )
         return resolve(super().resolve(config, env), space)
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
@@ -154,7 +158,8 @@ class CoverageRun(Agent[RoverConfig]):
         if policy is None:
             return None
         self._policy = policy
-        return explorer.figures()
+        assert explorer.model is not None
+        return {"contexts": True, "relevant_numbers": explorer.model.codes.relevant.tolist()}
 
     # return
 
