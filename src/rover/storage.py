@@ -239,6 +239,7 @@ class RunConfig(BaseModel):
     transfer: str | None = None
     freeze_encoder: bool | None = None
     total_timesteps: int
+    versions: dict[str, str] = {}
     settings: dict[str, Any]
 
 

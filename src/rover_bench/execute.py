@@ -262,7 +262,7 @@ def _asked(case_json: str) -> dict[str, Any]:
     case = Case.model_validate_json(case_json)
     if (learn := case.learn) is None:
         config = _make_agent(case).describe(case.steps)
-        return config.model_dump(mode="json", exclude={"format", "version", "style"})
+        return config.model_dump(mode="json", exclude={"format", "version", "versions"})
     # What a run folder says where nothing is taken over is None, whatever the study says.
     transfers = learn.kind == "finetune" and case.agent != SCRATCH
     settings = _TASK_CONFIGS[learn.kind].make(learn.algorithm, learn.preset, _settings(learn))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.data import Buffer, Collector
+from rover.data import Buffer, Collector, watch
 from rover.envs import GridWorld, Spaces
 from rover.errors import ReplayMismatchError
 
@@ -78,7 +78,7 @@ def test_replay_leads_to_the_same_place_and_the_same_future(seed, n_steps):
 @pytest.mark.parametrize("n_steps", [0, 7, 40])
 def test_an_environment_that_does_not_repeat_itself_is_refused(n_steps):
     collector, buffer = collect(Walk(forgets_its_seed=True), n_steps)
-    words = rf"not repeat itself: step \d of episode {collector.episode} .*given its seed"
+    words = r"not repeat itself: step \d of episode \d .*given its seed"
     with pytest.raises(ReplayMismatchError, match=words):
         replay_often(collector)
     assert len(buffer) == n_steps
@@ -91,6 +91,7 @@ def replay_often(collector: Collector) -> None:
 
 def test_an_episode_that_another_one_interrupts_goes_on_as_if_alone():
     env = Walk()
+    watch(env)
     (first, _), (alone, _) = collect(env, 7), collect(Walk(), 7)
     collect(env, 4, seed=8)
     for action in [0, 1] * 10:

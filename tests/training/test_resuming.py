@@ -114,7 +114,7 @@ def test_a_configuration_that_does_not_fit(stopped, changes, words):
         Rover.resume(stopped)
 
 
-def test_a_checkpoint_that_is_torn_or_lost_is_refused_and_nothing_is_written(stopped):
+def test_a_checkpoint_that_is_torn_is_refused_and_of_one_that_is_lost_all_is_made_again(stopped):
     file = stopped / "checkpoint.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:1000])
@@ -123,8 +123,7 @@ def test_a_checkpoint_that_is_torn_or_lost_is_refused_and_nothing_is_written(sto
         Rover.resume(stopped)
     assert content(stopped) == before
     file.unlink()
-    with pytest.raises(ArtefactError, match=r"has no checkpoint\.safetensors to go on from"):
-        Rover.resume(stopped)
+    assert Rover.resume(stopped).num_timesteps == 200  # made again
     file.write_bytes(whole)
     metrics = stopped / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(True)[:3]))
@@ -148,7 +147,7 @@ def test_the_environment_of_a_resumed_run_must_be_the_same(copy_of_finished, tmp
     assert Rover.resume(tmp_path / "own", env=numbered_place()).num_timesteps == 50
     moved = numbered_place()
     moved.look = lambda x, y: 5 * x + y
-    with pytest.raises(ReplayMismatchError, match="did not repeat itself: step 1 of episode 1"):
+    with pytest.raises(ReplayMismatchError, match="did not repeat itself: step 0 of episode 0"):
         Rover.resume(tmp_path / "own", env=moved)
 
 

@@ -10,6 +10,7 @@ from small_envs import ENVIRONMENTS
 
 import rover
 from rover import Rover
+from rover.envs import versions_of
 from rover.errors import StorageError
 from rover.policies.loading import load_policy
 from rover.storage import is_complete, read_lines, read_tensors
@@ -81,6 +82,7 @@ def test_a_policy_says_what_it_was_trained_on(tmp_path):
         "seed": 4,
         "env_id": "rover/MiddleRoom-v0",
         "env_kwargs": {"layout": "middle_room"},
+        "versions": versions_of(agent.env),
         "steps": 10,
         "discount": 0.9,
     }

@@ -78,18 +78,27 @@ def evaluate(
     from rover.envs import finite_dynamics, horizon_of, known_id, make_env
     from rover.policies import ValuePolicy, load_policy
     from rover.solving import OWN_REWARD
-    from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
+    from rover.training.run_folder import (
+        BUFFER_FILE,
+        POLICY_FILE,
+        finished_file,
+        load_run_buffer,
+        run_env,
+    )
 
     file = finished_file(path, POLICY_FILE)
     policy = load_policy(file)
     in_python = "measure it with rover.evaluation.compare_finite or RolloutEvaluator"
     env_id = known_id(policy.details.get("env_id"), file, in_python)
-    env = make_env(env_id, policy.details["env_kwargs"])
+    if has_run := (file.parent / BUFFER_FILE).exists():
+        env = run_env(file.parent, in_python)
+    else:
+        env = make_env(env_id, policy.details["env_kwargs"])
     # The file may be older than the environment registered under its id.
     policy.check_fits(env)
     is_known = finite_dynamics(env) is not None
-    buffer = load_run_buffer(path) if path.is_dir() and not is_known else None
-    horizon = horizon_of(env, longest=0 if buffer is None else buffer.longest_episode)
+    longest = load_run_buffer(file.parent).longest_episode if has_run and not is_known else 0
+    horizon = horizon_of(env, longest=longest)
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
     figures, task = _measure(env, policy, setup), None

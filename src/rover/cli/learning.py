@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -166,9 +167,11 @@ def finetune(
         return
     from rover.finetuning import finetune as learn
     from rover.policies import load_policy
-    from rover.training.run_folder import POLICY_FILE, finished_file
+    from rover.training.run_folder import POLICY_FILE, finished_file, run_env
 
     policy = load_policy(finished_file(path, POLICY_FILE)) if origin == "pretrained" else None
+    if policy is not None:
+        run_env(path)  # which is still the policy's
     kind = "scratch" if policy is None else transfer
     options |= {"total_timesteps": steps or 20_000, "transfer": transfer}
     options["source"] = None if policy is None else str(path)
@@ -180,10 +183,8 @@ def _train_offline(paths: tuple[Path, ...], goal: Task, **options: Any) -> TaskR
     """Learn a task from the transitions of runs."""
     from rover.finetuning import train_offline
     from rover.solving.plans import Experience
-    from rover.training.run_folder import load_run_buffer
 
-    buffer = load_run_buffer(paths[0]) if len(paths) == 1 else Experience.of(paths).world.buffer
-    return train_offline(buffer, goal, **options)
+    return train_offline(Experience.of(paths).world.buffer, goal, **options)
 
 
 def adapt(
@@ -239,18 +240,19 @@ def resume(
 
     Args:
         path: run folder
-        steps: of `rover pretrain`: steps in all; more than the run was started with extend it
-            [default: what it was started with]
+        steps: steps, or updates, in all; more than the run was started with extend it [default:
+            what it was started with]
         target: of `rover pretrain`: the function that the run was started with
     """
-    from rover.storage import is_complete, read_run_config
+    from rover.storage import is_complete, read_json, read_run_config
 
     run_config = read_run_config(path)
-    if run_config.kind != "pretrain" and (steps is not None or target is not None):
-        raise ConfigurationError(f"{path} is a run of {run_config.kind}: it takes no further words")
+    if run_config.kind != "pretrain" and target is not None:
+        raise ConfigurationError(f"{path} is a run of {run_config.kind}: it takes no --target")
     watching: dict[str, Any] = {"log": log, "progress_bar": progress}
-    if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
-        say(f"{path} is complete: {run_config.total_timesteps:,} steps.")
+    made = read_json(path / "summary.json")["steps"] if is_complete(path) else math.inf
+    if (steps or 0) <= made < math.inf:
+        say(f"{path} is complete: {made:,} steps.")
     elif run_config.kind == "pretrain":
         from rover.baselines import resume_agent
 
@@ -264,7 +266,7 @@ def resume(
     else:
         from rover.finetuning import resume_task
 
-        _learn(partial(resume_task, **watching), path)
+        _learn(partial(resume_task, total_timesteps=steps, **watching), path)
 
 
 def _rover(*arguments: object) -> str:

@@ -8,8 +8,10 @@ from rover.data.rollout import (
     Collector,
     RunningEpisode,
     as_reward,
+    check_repeats,
     check_same_spaces,
     episode_seed,
+    watch,
 )
 from rover.transitions import TransitionCounts, merge_transitions
 
@@ -22,6 +24,7 @@ __all__ = [
     "TransitionCounts",
     "as_reward",
     "check_env",
+    "check_repeats",
     "check_same_spaces",
     "draw_transitions",
     "episode_seed",
@@ -31,4 +34,5 @@ __all__ = [
     "n_step_batch",
     "relabel",
     "sample_windows",
+    "watch",
 ]

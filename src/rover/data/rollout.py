@@ -9,10 +9,12 @@ save itself.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, SupportsFloat
-from weakref import WeakValueDictionary
+from functools import wraps
+from types import MethodType
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -26,9 +28,15 @@ from rover.errors import (
     ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
+    RoverWarning,
     abridge,
     shorten,
 )
+
+# Episodes, and steps of all of them, that are replayed where an environment is made again.
+_MOST_EPISODES, _MOST_STEPS = 5, 2000
+# Times that a difference is looked at again.
+_MOST_REPEATS = 8
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -72,6 +80,29 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         )
 
 
+def watch(env: gym.Env[Any, Any]) -> None:
+    """Have an environment count its steps and resets, whoever makes them.
+
+    On the innermost instance, since users step what they gave, or any wrapper of it.
+    """
+    world: Any = env.unwrapped
+    if hasattr(world, "_rover_calls"):
+        return
+    world._rover_calls = 0
+    for name in {"reset", "step"} - vars(world).keys():
+        setattr(world, name, MethodType(_counted(getattr(type(world), name)), world))
+
+
+def _counted(call: Any) -> Any:
+    # By `self`: a copy of an environment counts its own calls.
+    @wraps(call)
+    def counting(self: Any, *args: Any, **options: Any) -> Any:
+        self._rover_calls += 1
+        return call(self, *args, **options)
+
+    return counting
+
+
 class RunningEpisode:
     """One episode of an environment, which is reset.
 
@@ -79,7 +110,6 @@ class RunningEpisode:
     `number` is the episode's, for messages.
 
     Attributes:
-        latest: the episode that has reset each environment last, by `key`.
         observation: the first one, as it is stored (:class:`rover.envs.Spaces`).
         n_steps: taken so far.
 
@@ -88,26 +118,31 @@ class RunningEpisode:
         NonFiniteError: NaN or infinity in that observation.
     """
 
-    # By environment, so that an episode knows that a later one has reset it.
-    latest: ClassVar[WeakValueDictionary[int, RunningEpisode]] = WeakValueDictionary()
-
     def __init__(
         self, env: gym.Env[Any, Any], *, seed: int, number: int = 0, spaces: Spaces | None = None
     ) -> None:
         self._env, self._number, self.n_steps = env, number, 0
         self._spaces = spaces or Spaces.of(env)
-        self.key = id(env.unwrapped)
-        self.latest[self.key] = self
         try:
             first, _ = env.reset(seed=seed)
         except Exception as error:
             error.add_note(f"{BY_ENVIRONMENT} in the reset of episode {number}, seed {seed}")
             raise
+        self._n_calls = self._count()
         self.observation = self._spaces.read(first, self)
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
         return f"step {self.n_steps} of episode {self._number}"
+
+    def _count(self) -> int:
+        return getattr(self._env.unwrapped, "_rover_calls", 0)
+
+    @property
+    def is_touched(self) -> bool:
+        """True if somebody else has stepped or reset the environment since the latest step, of one
+        that counts (:func:`watch`)."""
+        return self._n_calls != self._count()
 
     def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
         """Take an action, by its number where they are not Discrete: observation, reward as it was
@@ -126,7 +161,7 @@ class RunningEpisode:
                 f"action was {shorten(self._spaces.taken(action))}"
             )
             raise
-        self.n_steps += 1
+        self.n_steps, self._n_calls = self.n_steps + 1, self._count()
         row = self._spaces.read(observation, self)
         return row, reward, bool(terminated), bool(truncated)
 
@@ -206,8 +241,9 @@ class Collector:
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over, which is
-        returned. An episode that an evaluation in the same environment interrupted is replayed."""
-        if RunningEpisode.latest.get(self._running.key) is not self._running:
+        returned. An episode that somebody else interrupted, who stepped or reset the environment,
+        is replayed."""
+        if self._running.is_touched:
             self._replay()
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)
@@ -233,29 +269,88 @@ class Collector:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
         ReplayMismatchError: it does not repeat itself from the same seed."""
         self.episode, self.arrival = state["episode"], _Arrival(**state["arrival"])
+        check_repeats(self._env, self.buffer, seed=self._seed, strictly=True)
         self._replay()
 
     def _replay(self) -> None:
         """Play the unfinished episode again."""
-        buffer = self.buffer
-        rows = buffer.rows_of(self.episode)
         seed, spaces = episode_seed(self._seed, self.episode), self.spaces
-        self._running = RunningEpisode(self._env, seed=seed, number=self.episode, spaces=spaces)
-        reached, is_over = self._running.observation, False
-        # The first observation and all that followed: each is compared, not only the last.
-        actions = [None, *buffer.actions[rows].tolist()]
-        expected = [buffer.episode_starts[-1], *buffer.successors[rows].tolist()]
-        for number, (action, place) in enumerate(zip(actions, expected, strict=True)):
-            if action is not None:
-                reached, _, terminated, truncated = self._running.step(action)
-                is_over = terminated or truncated
-            self.observation = buffer.observations.intern(reached)
-            if self.observation != place or is_over:
-                raise ReplayMismatchError(
-                    f"the environment did not repeat itself: step {number} of episode "
-                    f"{self.episode} differs from what was recorded, although seed and actions "
-                    "are the same. A run can only be resumed in an environment that is "
-                    "deterministic given its seed, set as it was (in Python: env=); only such an "
-                    "instance can be evaluated in and then learned in further: else give an id, or "
-                    "a function that makes the environment"
-                )
+        running = RunningEpisode(self._env, seed=seed, number=self.episode, spaces=spaces)
+        if (found := _difference(running, self.buffer, self.episode)) is not None:
+            raise _mismatch(found[0], self.episode)
+        self._running, rows = running, self.buffer.rows_of(self.episode)
+        begun = self.buffer.episode_starts[self.episode]
+        self.observation = int(self.buffer.successors[rows[-1]] if len(rows) else begun)
+
+
+def _difference(
+    running: RunningEpisode, buffer: Buffer, episode: int, most: int | None = None
+) -> tuple[int, bytes, bool] | None:
+    """Take the stored actions of an episode again, `most` at most.
+
+    The first step that came out otherwise, 0 for the reset, the observation that it reached, and
+    True where that is another by rounding alone; None: there is no such step.
+    """
+    rows, reached = buffer.rows_of(episode)[:most], running.observation
+    places = [buffer.episode_starts[episode], *buffer.successors[rows]]
+    for number, place in enumerate(places):
+        is_same = True
+        if number > 0:
+            row = rows[number - 1]
+            reached, reward, *ends = running.step(int(buffer.actions[row]))
+            is_same = ends == [buffer.terminated[row], buffer.truncated[row]]
+            if buffer.rewards is not None:
+                is_same &= math.isclose(as_reward(reward, running), buffer.rewards[row])
+        stored = buffer.observations.rows[place]
+        if not (is_same and np.array_equal(reached, stored)):
+            is_close = is_same and stored.dtype.kind == "f" and np.allclose(reached, stored)
+            return number, np.asarray(reached).tobytes(), bool(is_close)
+    return None
+
+
+def _mismatch(step: int, episode: int) -> ReplayMismatchError:
+    return ReplayMismatchError(
+        f"the environment did not repeat itself: step {step} of episode {episode} differs from "
+        "what was recorded, although seed and actions are the same. A run can only be resumed in "
+        "an environment that is deterministic given its seed, of the same versions and set as it "
+        "was (in Python: env=); only such an instance can be evaluated in and then learned in "
+        "further: else give an id, or a function that makes the environment"
+    )
+
+
+def check_repeats(
+    env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, strictly: bool = False
+) -> None:
+    """Replay stored episodes of a run with this seed in an environment that was made again: the
+    first, the last and those that touch most states; at most five, and 2,000 steps.
+
+    `strictly`: differences by rounding, and an environment that its seed does not determine, are
+    refused too. Of the latter a RoverWarning says that nothing can be compared.
+
+    Raises:
+        ReplayMismatchError: it is another environment; the message names the episode and the step.
+    """
+    n, size, left = buffer.n_episodes, len(buffer.observations), _MOST_STEPS
+    touched = np.unique(buffer.episodes * size + buffer.successors) // max(1, size)
+    order = np.argsort(-np.bincount(touched, minlength=n), kind="stable").tolist()
+    for episode in [*dict.fromkeys([0, n - 1, *order])][: min(n, _MOST_EPISODES)]:
+
+        def again(most: int, episode: int = episode) -> tuple[int, bytes, bool] | None:
+            running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
+            return _difference(running, buffer, episode, most)
+
+        found = again(left)
+        left = max(0, left - len(buffer.rows_of(episode)))
+        if found is None or (found[2] and not strictly):
+            continue
+        # Several times, since one of few outcomes may come again by chance.
+        if strictly or all(again(found[0]) == found for _ in range(_MOST_REPEATS)):
+            raise _mismatch(found[0], episode)
+        warnings.warn(
+            f"the environment's seed does not determine it (step {found[0]} of episode {episode} "
+            "differs each time), so that it cannot be compared with the run's: the run cannot be "
+            "resumed, and figures may be of another environment",
+            RoverWarning,
+            stacklevel=3,
+        )
+        return

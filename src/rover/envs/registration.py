@@ -11,10 +11,15 @@ import inspect
 import json
 import math
 import os
+import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as distribution_version
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,7 +29,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, 
 
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
-from rover.errors import ConfigurationError, RoverError, nearest, shorten
+from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 _WRAPPERS = "additional_wrappers"  # among the keywords of an environment, as in its spec
@@ -281,6 +286,36 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
         return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None
+
+
+_SIMULATORS = "mujoco", "ale_py", "Box2D", "pygame"
+
+
+def versions_of(env: gym.Env[Any, Any]) -> dict[str, str]:
+    """Versions of Python, of NumPy and Gymnasium, of simulators that are imported, and of the
+    package that an environment is from, as files store them."""
+    versions = {"python": ".".join(platform.python_version_tuple()[:2])}
+    package = type(env.unwrapped).__module__.partition(".")[0]
+    for name in ("numpy", "gymnasium", *_SIMULATORS, package):
+        if (version := getattr(sys.modules.get(name), "__version__", None)) is None:
+            with suppress(PackageNotFoundError):
+                version = distribution_version(name) if name in sys.modules else None
+        if version is not None:
+            versions[name] = str(version)
+    return versions
+
+
+def warn_of_versions(stored: Mapping[str, str], env: gym.Env[Any, Any]) -> None:
+    """Warn where versions are others than those that were stored (:func:`versions_of`)."""
+    now = versions_of(env)
+    others = [f"{k} {old}, not {now[k]}" for k, old in stored.items() if now.get(k, old) != old]
+    if others:
+        warnings.warn(
+            f"this was trained with other versions ({'; '.join(others)}): the environment may "
+            "behave otherwise, and a run may not go on in the same bits",
+            RoverWarning,
+            stacklevel=3,
+        )
 
 
 _ENTRY_POINTS = {

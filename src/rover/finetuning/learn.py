@@ -9,14 +9,21 @@ from typing import Any
 from torch import nn
 
 from rover.data import Buffer
-from rover.envs import Environment, GivenEnv, RewardFunction, known_id
+from rover.envs import (
+    Environment,
+    GivenEnv,
+    RewardFunction,
+    known_id,
+    versions_of,
+    warn_of_versions,
+)
 from rover.errors import ArtefactError, ConfigurationError, whole_number
 from rover.features import learning_mode
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import OfflineTraining, TaskResult
 from rover.finetuning.tasks import Task
 from rover.policies import ContextPolicy, Policy, load_policy
-from rover.storage import RunConfig, fitting, is_complete, read_run_config
+from rover.storage import RunConfig, fitting, is_complete, read_json, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
@@ -196,6 +203,7 @@ def _learn(
         settings=config.model_dump(mode="json"),
         task=None if run_dir is None else _task_of(environment),
         seed=whole_number("seed", seed, least=0),
+        versions=versions_of(environment.env),
         **entries,
     )
     run = run_class(run_config, start, environment, None if run_dir is None else Path(run_dir))
@@ -207,17 +215,19 @@ def _learn(
 def resume_task(
     run_dir: str | Path,
     *,
+    total_timesteps: int | None = None,
     env: GivenEnv | Task | None = None,
     start: nn.Module | Buffer | None = None,
     reward: RewardFunction | None = None,
     **watched: Any,
 ) -> TaskResult:
-    """Continue a run that was stopped, from its last checkpoint to its end.
+    """Continue a run that was stopped, from its last checkpoint to its end, or make it longer.
 
     It ends in the same bits as a run that was never interrupted.
 
     Args:
         run_dir: the folder of a run of :func:`finetune`, :func:`adapt` or :func:`train_offline`.
+        total_timesteps: steps, or updates, in all; None: what the run was begun with.
         env: the task; None: made from what is stored there.
         start: what the run began with, a module or transitions; None: read from its files.
         reward: the reward function of your own that an offline run was given.
@@ -233,8 +243,11 @@ def resume_task(
     path, run_config = Path(run_dir), read_run_config(run_dir)
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
-    if is_complete(path):
-        raise ConfigurationError(f"{path} is complete: there is nothing to continue")
+    total = whole_number("total_timesteps", total_timesteps or run_config.total_timesteps)
+    if is_complete(path) and total <= int(read_json(path / "summary.json")["steps"]):
+        raise ConfigurationError(
+            f"{path} is complete: there is nothing to continue; for more steps give total_timesteps"
+        )
     if env is None:
         if run_config.task is None:
             raise _not_stored("its environment", path, "env")
@@ -256,7 +269,9 @@ def resume_task(
         run_class = ContextAdaptation if in_contexts else Adaptation
         begun = begun if in_contexts else Experience.of(begun)
     run = run_class(run_config, begun, environment, path)
+    warn_of_versions(run_config.versions, environment.env)
     run.restore()
+    run.total_timesteps = max(total, run.num_timesteps)
     result: TaskResult = run.learn(**watched)
     return result
 

@@ -14,7 +14,6 @@ from rover.arrays import FloatArray, IntArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
     RunConfig,
-    is_complete,
     read_json,
     read_lines,
     read_run_config,
@@ -84,14 +83,15 @@ class RunFiles:
         path, config = Path(run_dir), read_run_config(run_dir)
         summary, metrics = path / "summary.json", path / "metrics.jsonl"
         evaluation = path / "evaluation.safetensors"
+        found = dict(read_json(summary)) if summary.exists() else {}
         # Files that are written at the end are missing from a run that has not ended.
         return cls(
             path=path,
             config=config,
-            summary=read_json(summary) if summary.exists() else {},
+            summary=found,
             records=read_lines(metrics) if metrics.exists() else (),
             arrays=read_tensors(evaluation, kind="evaluation") if evaluation.exists() else {},
-            is_complete=is_complete(path),
+            is_complete=bool(found.get("ended", found.get("complete"))),
         )
 
     @property

@@ -31,6 +31,7 @@ class _Details(BaseModel):
     seed: int | None = None
     env_id: str | None = None
     env_kwargs: dict[str, Any] = {}
+    versions: dict[str, str] = {}
     discount: float | None = Field(None, gt=0, lt=1)
     action_set: list[Any] | None = None
     observation_space: dict[str, Any] | None = None

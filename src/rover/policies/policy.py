@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.envs import Spaces
+from rover.envs import Spaces, warn_of_versions
 from rover.envs.spaces import StoredForm, element
 from rover.errors import ConfigurationError
 from rover.features import as_tensor
@@ -304,6 +304,9 @@ class Policy(nn.Module, ABC):
 
         Raises:
             ConfigurationError: it is for other shapes, or another number of actions.
+
+        Warns:
+            RoverWarning: it was trained with other versions of libraries.
         """
         spaces, own = Spaces.of(env), self.action_set
         shape, n_actions, of_env = spaces.shape, spaces.n_actions, spaces.actions
@@ -315,6 +318,7 @@ class Policy(nn.Module, ABC):
                 f"{self.n_actions} actions, and this environment has observations of shape {shape} "
                 f"and {n_actions} actions: make it with the observations of pretraining"
             )
+        warn_of_versions(self.details.get("versions", {}), env)
 
     def save(self, path: str | Path) -> None:
         """Write the policy to one safetensors file, atomically."""

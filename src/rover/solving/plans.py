@@ -15,8 +15,7 @@ import torch
 from rover.arrays import BoolArray, FloatArray, blocks
 from rover.coverage.images import ImageFeatures
 from rover.data import Buffer, check_same_spaces
-from rover.envs import Environment, GivenEnv, Spaces, make_env
-from rover.envs.registration import id_and_kwargs, known_id
+from rover.envs import Environment, GivenEnv, Spaces, id_and_kwargs
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
@@ -24,7 +23,7 @@ from rover.policies import CoveragePolicy, Policy, ValuePolicy, load_policy
 from rover.solving.tasks import Tasks
 from rover.storage import read_run_config
 from rover.training.agent import Agent
-from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer
+from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, run_env
 from rover.world.neighbours import NEIGHBOURS
 from rover.world.net import FIRST_UNITS, units_due
 from rover.world.rows import Rows, iterate
@@ -84,8 +83,7 @@ class Experience(NamedTuple):
             policy = load_policy(finished_file(source, POLICY_FILE))
             buffer = load_run_buffer(source)
             if env is None and about.env_id is not None:
-                env = make_env(known_id(about.env_id), about.env_kwargs)
-                check_same_spaces(buffer, env)
+                env = run_env(source)
             experience = Experience(World(buffer), policy, env, about.seed)
         else:
             raise ConfigurationError(

@@ -18,16 +18,25 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.data import Buffer, Collector
+from rover.data import Buffer, Collector, watch
 from rover.envs import (
     Environment,
     GivenEnv,
     Spaces,
     finite_dynamics,
     known_id,
+    versions_of,
+    warn_of_versions,
 )
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, choose, whole_number
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    ReplayMismatchError,
+    RoverWarning,
+    choose,
+    whole_number,
+)
 from rover.features import Observations, learning_mode
 from rover.operators import Objective
 from rover.policies.policy import Policy
@@ -123,6 +132,7 @@ class Agent(Run, Generic[ConfigT]):
         )
         self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim())
         self.world = World(self.buffer)
+        watch(self.env)
         self._collector = Collector(self.env, self.buffer, seed=self.seed, spaces=self.spaces)
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
@@ -210,6 +220,7 @@ class Agent(Run, Generic[ConfigT]):
             "seed": self.seed,
             "env_id": self._env_id,
             "env_kwargs": self._env_kwargs,
+            "versions": versions_of(self.env),
         }
 
     def learn(
@@ -292,9 +303,25 @@ class Agent(Run, Generic[ConfigT]):
             )
         if agent.config.model_dump() != settings:
             raise ConfigurationError(f"the objects given do not have the settings of {run_dir}")
+        warn_of_versions(stored.versions, agent.env)
         agent.restore()
         agent._sign_policy()
         return agent
+
+    def _make_again(self, n_steps: int) -> None:
+        super()._make_again(n_steps)
+        # The end that the run had, whose policy was returned.
+        self._conclude()
+        assert self.run_dir is not None
+        if not (file := self.run_dir / BUFFER_FILE).exists():
+            return
+        own, stored = self.buffer, Buffer.load(file)
+        pairs = (own.actions, stored.actions), (own.successors, stored.successors)
+        if not all(np.array_equal(made, before[:n_steps]) for made, before in pairs):
+            raise ReplayMismatchError(
+                f"the steps of {self.run_dir} behind its checkpoint came out differently: the "
+                "environment, a library or the machine is another one"
+            )
 
     def describe(self, total_timesteps: int) -> RunConfig:
         """Contents of config.json for a run of `total_timesteps` environment steps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rover.errors import ConfigurationError, choose
+from rover.storage import read_json, write_json
 
 Report = Callable[[Mapping[str, Any], Mapping[str, float]], None]
 """Shows one metrics line, and the seconds spent so far by phase."""
@@ -61,10 +63,12 @@ def monitor(
             import wandb
 
             # Before TensorBoard's writer, whose scalars it takes.
-            about = dict(config)
-            stack.enter_context(
-                wandb.init(project="rover", dir=run_dir, config=about, sync_tensorboard=True)
-            )
+            about, file = dict(config), Path(str(run_dir)) / "wandb.json"
+            if not file.exists():  # drawn once: a path may be another run's tomorrow
+                write_json(file, {"id": secrets.token_hex(8)})
+            run_id = read_json(file)["id"]
+            how = {"id": run_id, "resume": "allow", "sync_tensorboard": True}
+            stack.enter_context(wandb.init(project="rover", dir=run_dir, config=about, **how))
         if log:
             reports.append(stack.enter_context(_tensorboard(Path(str(run_dir)), done)))
         if progress_bar:
@@ -112,7 +116,7 @@ def _tensorboard(run_dir: Path, done: int) -> Iterator[Report]:
     from torch.utils.tensorboard.writer import SummaryWriter
 
     # Points behind the step that a run resumes from would be drawn twice.
-    with SummaryWriter(str(run_dir / "tensorboard"), purge_step=done) as writer:
+    with SummaryWriter(str(run_dir / "tensorboard"), purge_step=done + 1) as writer:
 
         def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
             spent = {f"seconds/{phase}": value for phase, value in seconds.items()}

@@ -186,11 +186,13 @@ class Run(ABC):
             # line on disk.
             if record is not None:
                 record = _plain(record)
+                spacing = self.num_timesteps - self._last_record
                 self._last_record = self.num_timesteps
                 if report is not None:
                     report(record, self.seconds)
                 if self._folder is not None:
-                    self._store(self._folder, record)
+                    is_last = self.num_timesteps + spacing > total
+                    self._store(self._folder, record, is_last=is_last)
                 if on_record is not None and on_record(record) is False:
                     return
                 if self._is_finished:
@@ -201,13 +203,13 @@ class Run(ABC):
             if on_step is not None and on_step(self) is False:
                 total = min(total, self.num_timesteps + 1)
 
-    def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
+    def _store(self, folder: RunFolder, record: Mapping[str, Any], *, is_last: bool) -> None:
         self._read_clock()
         with self.stopwatch("store"):
             folder.append_metrics({**record, "wall_time": round(self.wall_seconds, 3)})
             # Right after a line, where an agent's state is smallest.
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
-            if due and self.num_timesteps < self.total_timesteps:
+            if (due or is_last) and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there
 
     def _generators(self) -> dict[str, np.random.Generator]:
@@ -225,7 +227,7 @@ class Run(ABC):
             "generators": {k: v.bit_generator.state for k, v in self._generators().items()},
         }
         folder.write_checkpoint(state)
-        folder.write_summary(self.summary(), complete=False)
+        folder.write_summary(self.summary(), complete=False, ended=False)
 
     def _write_results(self, folder: RunFolder) -> None:
         with self.stopwatch("store"):
@@ -234,19 +236,41 @@ class Run(ABC):
         # After the results: a kill in between leaves a run that resumes and writes them again.
         if self._last_record == self.num_timesteps != self._last_checkpoint:
             self._checkpoint(folder)
-        folder.write_summary(self.summary(), complete=True)
+        is_complete = self._is_finished or self.num_timesteps >= folder.planned
+        folder.write_summary(self.summary(), complete=is_complete, ended=True)
 
     @learning_mode()
     def restore(self) -> None:
-        """Take over the state of the run folder's latest checkpoint."""
+        """Take over the state that the run folder's run has come to.
+
+        Steps behind the latest checkpoint, up to the end that the run had, are made again.
+        """
         assert self._folder is not None
-        state = self._folder.read_checkpoint()
-        if state is None:
-            return
-        with (
-            fitting(f"the checkpoint in {self._folder.path} does not fit this run"),
-            torch_threads(self._threads),
-        ):
+        state, n_steps = self._folder.read_checkpoint()
+        with torch_threads(self._threads):
+            if state is not None:
+                self._restore(state)
+            if self.num_timesteps < n_steps:
+                with warnings.catch_warnings(action="ignore", category=RoverWarning):
+                    self._make_again(n_steps)
+
+    def _make_again(self, n_steps: int) -> None:
+        """Make steps that the run has made before, and whose lines are stored."""
+        assert self._folder is not None
+        n_lines = 0
+        if not self._has_begun:
+            n_lines += self._begin() is not None
+            self._has_begun = True
+        while self.num_timesteps < n_steps:
+            record = self._step(is_last=self.num_timesteps + 1 == n_steps)
+            n_lines += record is not None
+            if record is not None:
+                self._last_record = self.num_timesteps
+        self._folder.take_in_lines(n_lines)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        assert self._folder is not None
+        with fitting(f"the checkpoint in {self._folder.path} does not fit this run"):
             self._load_state(state["content"])
             # Last: whatever was made anew of the content may have drawn from them.
             for name, generator in self._generators().items():

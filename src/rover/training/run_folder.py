@@ -6,6 +6,7 @@ evaluation: same seed, same bits, but for wall_time, the seconds that the run ha
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -13,12 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rover.data import Buffer
+import gymnasium as gym
+
+from rover.data import Buffer, check_repeats, check_same_spaces
+from rover.envs import known_id, make_env, warn_of_versions
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.storage import (
     RunConfig,
     append_line,
-    read_json,
     read_run_config,
     read_tensors,
     replace_file,
@@ -42,7 +45,9 @@ class RunFolder:
         self._metrics, self._checkpoint = self.path / "metrics.jsonl", self.path / CHECKPOINT_FILE
         # True once the run's files are there, because this object wrote or read them.
         self._is_begun = False
-        self._n_bytes = 0  # of metrics.jsonl at the latest checkpoint
+        self._n_bytes = 0  # of metrics.jsonl, of the steps that this object knows
+        self._summary: bytes | None = None  # as this object wrote or read it
+        self.planned = 0  # steps
 
     @contextmanager
     def open(self, config: RunConfig, prepare: Callable[[Path], None]) -> Iterator[None]:
@@ -63,13 +68,21 @@ class RunFolder:
                 self._refuse_existing()
                 prepare(self.path)
                 write_json(self.path / "config.json", config)
-                self._is_begun = True
+                self._is_begun, self.planned = True, config.total_timesteps
             yield
 
+    def _read_summary(self) -> bytes | None:
+        file = self.path / "summary.json"
+        return file.read_bytes() if file.exists() else None
+
     def _reopen(self, total_timesteps: int) -> None:
-        summary = self.path / "summary.json"
-        if summary.exists():  # from here on the run is not complete, until it ends again
-            write_json(summary, {**read_json(summary), "complete": False})
+        if self._read_summary() != self._summary:
+            raise StorageError(
+                f"another agent has gone on with the run in {self.path} since this one read it: "
+                "read it again (rover.resume_agent, rover.resume_task)"
+            )
+        if self._summary is not None:  # from here on the run has not ended, until it ends again
+            self.write_summary(json.loads(self._summary), complete=False, ended=False)
         # Lines behind the checkpoint are of steps that will be made again.
         lines = self._metrics.read_bytes() if self._metrics.exists() else b""
         if len(lines) < self._n_bytes:
@@ -77,6 +90,7 @@ class RunFolder:
         if len(lines) > self._n_bytes:
             replace_file(self._metrics, lines[: self._n_bytes])
         stored = read_run_config(self.path)
+        self.planned = max(total_timesteps, stored.total_timesteps)
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
@@ -94,6 +108,7 @@ class RunFolder:
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
         append_line(self._metrics, record)
+        self._n_bytes = self._metrics.stat().st_size
 
     def write_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Replace the state that the run goes on from."""
@@ -101,27 +116,32 @@ class RunFolder:
         if self._metrics.exists():
             with self._metrics.open("ab") as file:
                 os.fsync(file.fileno())
-            self._n_bytes = self._metrics.stat().st_size
         content = {"metrics_bytes": self._n_bytes, "state": state}
         write_tensors(self._checkpoint, content, kind="checkpoint")
 
-    def read_checkpoint(self) -> dict[str, Any] | None:
-        """The latest state; None: the run was killed before its first checkpoint."""
-        self._is_begun = True
+    def read_checkpoint(self) -> tuple[dict[str, Any] | None, int]:
+        """The latest state, and the step that the run has come to, which may be a later one; None:
+        the run came to no checkpoint."""
+        self._is_begun, self._summary = True, self._read_summary()
+        n_steps = 0 if self._summary is None else int(json.loads(self._summary).get("steps") or 0)
         if not self._checkpoint.exists():
-            if (self.path / "summary.json").exists():  # which is written after a checkpoint
-                raise ArtefactError(
-                    f"{self.path} has no {CHECKPOINT_FILE} to go on from: restore the folder from "
-                    "a copy, or begin another --run-dir"
-                )
-            return None
+            return None, n_steps
         stored = read_tensors(self._checkpoint, kind="checkpoint")
         self._n_bytes = int(stored["metrics_bytes"])
-        return dict(stored["state"])
+        return dict(stored["state"]), n_steps
 
-    def write_summary(self, summary: Mapping[str, Any], *, complete: bool) -> None:
-        """Write summary.json; a `complete` run has left all its files."""
-        write_json(self.path / "summary.json", {**summary, "complete": complete})
+    def take_in_lines(self, n: int) -> None:
+        """Keep the next `n` lines of metrics.jsonl, whose steps were made again."""
+        if n > 0:
+            lines = self._metrics.read_bytes()[self._n_bytes :].splitlines(keepends=True)
+            self._n_bytes += sum(map(len, lines[:n]))
+
+    def write_summary(self, summary: Mapping[str, Any], *, complete: bool, ended: bool) -> None:
+        """Write summary.json; a run that has `ended` has left all its files, and a `complete` one
+        has made all planned steps."""
+        file = self.path / "summary.json"
+        write_json(file, {**summary, "complete": complete, "ended": ended})
+        self._summary = file.read_bytes()
 
 
 def finished_file(path: str | Path, name: str) -> Path:
@@ -136,6 +156,26 @@ def finished_file(path: str | Path, name: str) -> Path:
             f"`{shlex.join(['rover', 'resume', str(path)])}`"
         )
     return file / name
+
+
+def run_env(path: str | Path, in_python: str = "") -> gym.Env[Any, Any]:
+    """The environment of a finished run of pretraining, made again from its id.
+
+    Args:
+        path: the run folder.
+        in_python: advice on how to do without an id, for the message.
+
+    Raises:
+        ArtefactError: as of :func:`load_run_buffer`.
+        ConfigurationError: there is no id, or nothing registers it.
+        ReplayMismatchError: stored episodes come out differently in it.
+    """
+    about, buffer = read_run_config(path, kind="pretrain"), load_run_buffer(path)
+    env = make_env(known_id(about.env_id, path, in_python), about.env_kwargs)
+    check_same_spaces(buffer, env)
+    warn_of_versions(about.versions, env)
+    check_repeats(env, buffer, seed=about.seed)
+    return env
 
 
 def load_run_buffer(path: str | Path) -> Buffer:
