@@ -207,20 +207,16 @@ class Foretold:
 class Counts:
     """The outcomes of the pairs (x, a) of a buffer whose observations are states.
 
-    It is the transition model of states without neighbours: each is its own landmark, and depends
-    on its own transitions alone. A pair is the number x·A + a, its outcome an
-    observation y, or −1 − y where the episode terminated in it. Lists hold one number for each
-    pair.
+    A pair is the number x·A + a, its outcome an observation y, or −1 − y where the episode
+    terminated in it. Lists hold one number for each pair.
 
     Args:
         buffer: the transitions; those that it holds already are taken in.
-        foretells: whether untried pairs are foretold by displacements, where observations are
-            vectors.
+        foretells: whether displacements foretell untried pairs of vectors.
 
     Attributes:
         tries: how often a pair was tried.
-        following: its latest new outcome, ``_UNTRIED`` before the first; where outcomes are certain
-            the only one.
+        following: its latest new outcome, ``_UNTRIED`` before the first.
         first_tries: (A) pairs tried, by action.
         departures: (A) tried pairs whose first try led to another state.
     """
@@ -229,12 +225,8 @@ class Counts:
         self._buffer = buffer
         is_vector = len(buffer.observations.shape) == 1
         self._foretold = Foretold(buffer) if foretells and is_vector else None
-        self._entry: dict[tuple[int, int], int] = {}  # of a pair and an outcome in the next lists
-        self._pairs: list[int] = []
-        self._outcomes: list[int] = []
-        self._counts: list[int] = []
-        self._square: list[int] = []  # Σ count² of every pair
-        self._variance = self._freedom = 0.0
+        self._counts: dict[tuple[int, int], int] = {}  # of pairs and outcomes, as first seen
+        self._varied: set[int] = set()  # pairs of more than one outcome
         self._age = self._longest = 0  # steps of the episode, and of the longest that was truncated
         self.tries: list[int] = []
         self.following: list[int] = []
@@ -258,7 +250,6 @@ class Counts:
         """Make room for the buffer's new observations; whether there are any."""
         missing = len(self._buffer.observations) * self._buffer.n_actions - len(self.tries)
         self.tries += [0] * missing
-        self._square += [0] * missing
         self.following += [_UNTRIED] * missing
         if missing > 0 and self._foretold is not None:
             self._foretold.extend()
@@ -280,62 +271,51 @@ class Counts:
             self._longest = max(self._longest, self._age)
         if buffer.truncated[row] or ends:
             self._age = 0
-        entry = self._entry.get((pair, outcome))
-        tries, square = self.tries[pair], self._square[pair]
-        before = tries - square / tries if tries else 0.0
-        if entry is None:
-            self._entry[pair, outcome] = len(self._pairs)
-            self._pairs.append(pair)
-            self._outcomes.append(outcome)
-            self._counts.append(1)
-            square += 1
+        known = self._counts.get((pair, outcome), 0)
+        self._counts[pair, outcome] = known + 1
+        if not known:
             self.following[pair] = outcome
-            if not tries:
+            if self.tries[pair]:
+                self._varied.add(pair)
+            else:
                 self.first_tries[action] += 1
                 self.departures[action] += outcome != x
                 if self._foretold is not None:
                     self._foretold.add(x, action, outcome)
-        else:
-            square += 2 * self._counts[entry] + 1
-            self._counts[entry] += 1
-        self.tries[pair], self._square[pair] = tries + 1, square
-        self._freedom += float(tries > 0)
-        self._variance += tries + 1 - square / (tries + 1) - before
-        return entry is None and not (foretold == outcome and self.is_certain)
+        self.tries[pair] += 1
+        return not known and not (foretold == outcome and self.is_certain)
 
     def varies(self, pair: int) -> bool:
         """True if a pair has led to more than one outcome."""
-        return self._square[pair] < self.tries[pair] ** 2
+        return pair in self._varied
 
     @property
     def is_certain(self) -> bool:
         """True if no pair has led to more than one outcome."""
-        return self._variance == 0.0
+        return not self._varied
 
     @property
     def outcome_variance(self) -> float:
         """1 − Σ_x' p(x'|x, a)², pooled over the pairs seen more than once, without bias."""
-        return self._variance / self._freedom if self._freedom else 0.0
+        return self.outcomes().outcome_variance
 
     def outcomes(self) -> TransitionCounts:
         """Distinct transitions, in the order in which they were first seen."""
-        pairs, outcomes = np.array(self._pairs, np.int64), np.array(self._outcomes, np.int64)
+        pairs, outcomes = np.array(list(self._counts), np.int64).reshape(-1, 2).T
         return TransitionCounts(
             inputs=pairs // self._buffer.n_actions,
             actions=pairs % self._buffer.n_actions,
             successors=np.where(outcomes < 0, -1 - outcomes, outcomes),
             terminated=outcomes < 0,
-            counts=np.array(self._counts, np.float64),
+            counts=np.array(list(self._counts.values()), np.float64),
         )
 
     def rows(self, *, ridge: float = 0.0) -> Rows:
         """Rows by relative frequencies; λ = `ridge` of :meth:`~rover.world.rows.Rows.of_counts`."""
         n_actions = self._buffer.n_actions
-        begins, times = self._buffer.starts()
-        start = np.bincount(begins, times, minlength=len(self.tries) // n_actions)
-        return Rows.of_counts(
-            self.outcomes(), start.astype(np.float64), n_actions=n_actions, ridge=ridge
-        )
+        n_states = len(self.tries) // n_actions
+        start = np.bincount(self._buffer.episode_starts, minlength=n_states).astype(np.float64)
+        return Rows.of_counts(self.outcomes(), start, n_actions=n_actions, ridge=ridge)
 
     def novelty(self) -> FloatArray:
         """λ / (n + λ) of every pair, (N, A), with the variance λ of outcomes: 1 before the first
