@@ -220,11 +220,11 @@ def test_no_plan_creeps_through_a_wall():
     actions = np.repeat([0, 1], 10)
     ends = begins + np.where(actions == 0, 0.0, 1.0)[:, None] * law[actions]  # a wall at x = 0
     blurred = law * np.array([[0.3], [1.0]])
-    held = taken_by(blurred, begins, ends, actions).repeat(begins[::7])
-    reached = held.ends.reshape(3, 2, 2)
+    _, reached, _, contact, _ = taken_by(blurred, begins, ends, actions).repeat(begins[::7])
+    reached = reached.reshape(3, 2, 2)
     np.testing.assert_array_equal(reached[:, 0], begins[::7])
     np.testing.assert_allclose(reached[:, 1], begins[::7] + 3.0 * law[1])
-    assert held.contact.reshape(3, 2).tolist() == [[pytest.approx(1.0), 0.0]] * 3
+    assert contact.reshape(3, 2).tolist() == [[pytest.approx(1.0), 0.0]] * 3
 
 
 def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():

@@ -15,7 +15,7 @@ from rover.world.dynamics import (
     _Invariants,
 )
 from rover.world.model import LandmarkModel
-from rover.world.regression import Displacements
+from rover.world.regression import Displacements, Fit
 from rover.world.world import World
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -97,7 +97,8 @@ def test_noise_is_not_corrected(noise):
     shown = {row: rng.normal(size=2) * noise for row in {*buffer.inputs, *buffer.successors}}
     begins = points + [shown[row] for row in buffer.inputs]
     ends = points + changes + [shown[row] for row in buffer.successors]
-    displacements = Displacements(begins, actions, ends - begins, np.eye(3), rng=rng)
+    moves = begins, actions, ends - begins
+    displacements = Displacements(*moves, np.eye(3), rng=rng, fit=Fit())
     each, counts = np.zeros((n, 3, 2)), np.zeros((n, 3))
     moved = each.copy()
     rows = np.arange(n)

@@ -36,7 +36,8 @@ def pushed(seed: int, n: int) -> tuple[FloatArray, IntArray, FloatArray, BoolArr
 
 
 def fitted(points: FloatArray, actions: IntArray, changes: FloatArray) -> Displacements:
-    return Displacements(points, actions, changes, CONTROLS, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    return Displacements(points, actions, changes, CONTROLS, rng=rng, fit=Fit())
 
 
 def free_motion(points: FloatArray, forces: FloatArray) -> FloatArray:

@@ -43,7 +43,7 @@ from rover.operators import Dirac, Interpolation, Kernel, make_kernel
 from rover.transitions import TransitionCounts
 from rover.world.model import MOST_LANDMARKS, Features, Sums
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units, units_due
-from rover.world.regression import SEARCHED_FIT, USUAL_FIT
+from rover.world.regression import SEARCHED_FIT, Fit
 from rover.world.world import World
 
 _EXPLORED_IN_IMAGES = 200
@@ -74,7 +74,7 @@ class Representation:
 
     learns: ClassVar[bool] = False
     most_explored: ClassVar[int] = MOST_LANDMARKS
-    _fit = USUAL_FIT
+    _fit = Fit()
     _features: Tensor
 
     def __init__(self, world: World, cover: Cover, encoder: Encoder, kernel: Kernel) -> None:

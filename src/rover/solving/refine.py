@@ -29,10 +29,9 @@ from rover.policies import ValuePolicy
 from rover.solving.plans import Experience, PlanSettings, planned_policy
 from rover.solving.tasks import Tasks
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
-from rover.world.neighbours import NEIGHBOURS, SPACING
+from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
 from rover.world.rows import iterate
-from rover.world.world import MAX_SOLVED_LANDMARKS
 
 _ROUNDS = 30  # of plans and rollouts, at most
 _PATIENCE = 6  # rounds without progress after which landmarks become finer

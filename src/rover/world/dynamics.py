@@ -27,12 +27,7 @@ from rover.arrays import (
 from rover.data import Buffer
 from rover.world.net import nearest
 from rover.world.novelty import PairNovelty
-from rover.world.regression import (
-    SEARCHED_FIT,
-    Displacements,
-    Terminations,
-    unexplained,
-)
+from rover.world.regression import SEARCHED_FIT, Displacements, Terminations, unexplained
 
 ACTION_REPEAT = 3
 """Steps for which a plan repeats an action."""
@@ -60,10 +55,9 @@ class _Invariants:
     """Quadratic relations g(z) = a + Bz + zᵀCz = 0 that points (n, d), standardised to z, keep.
 
     An angle is seen as (cos θ, sin θ), an attitude as a unit quaternion: their squares sum to one.
-    A prediction that leaves the circle leads where no data ever was, and a plan finds what is wrong
-    there. Each relation is an eigenvector, with eigenvalue zero, of the second moments of 1, z_i
-    and z_i z_j. Newton's method with the least change leads back, z ← z − Jᵀ (J Jᵀ)⁻¹ g(z),
-    J = ∂g/∂z.
+    A plan would find what is wrong off the circle. Each relation is an eigenvector, with eigenvalue
+    zero, of the second moments of 1, z_i and z_i z_j. Newton's method with the least change leads
+    back, z ← z − Jᵀ (J Jᵀ)⁻¹ g(z), J = ∂g/∂z.
     """
 
     def __init__(self, points: FloatArray) -> None:
@@ -269,7 +263,6 @@ class RefinedDynamics(Dynamics):
         known: the model whose terminations and bounds of predictions are taken over.
 
     Attributes:
-        buffer, points: as given.
         rows: (n,) of the transitions that it was made of.
         begins, arrivals: (n, d) points at which they begin and end.
         missed: (n, d) residual of each arrival, left out; 0 of contacts.
@@ -311,13 +304,8 @@ class RefinedDynamics(Dynamics):
 
 
 class ActionSequence(NamedTuple):
-    """The most novel action sequence.
-
-    Attributes:
-        actions: (T,), each one repeated.
-        points: (T, d), where each of them is predicted to end.
-        alive: probability that the episode does not end before.
-    """
+    """Actions (T,), each one repeated, the points (T, d) where they are predicted to end, and the
+    probability that the episode does not end before."""
 
     actions: IntArray
     points: FloatArray
@@ -336,9 +324,8 @@ def most_novel_sequence(
 ) -> ActionSequence:
     """The action sequence with the largest value from a point, by beam search.
 
-    In more than three dimensions almost every transition has a landmark of its own, and
-    interpolated values hardly depend on the next few actions. So sequences of actions, each
-    repeated for as many steps as in a plan, are simulated. The value of a sequence is
+    In more than three dimensions interpolated values hardly depend on the next few actions. So
+    sequences of actions, each repeated as in a plan, are simulated. The value of a sequence is
 
         (1 − γ) Σ_t γ^t m(x_t | x_1 … x_{t−1}) + γ^T V(x_T)
 
@@ -348,12 +335,11 @@ def most_novel_sequence(
     one for each cell of space.
 
     Args:
-        dynamics: predicts where actions end.
-        novelty: of points.
+        dynamics, novelty: of points.
         begin: (d,).
-        values: of points (n, d), (n,).
+        values: from points (n, d) to V (n,).
         discount: γ in (0, 1) of a repeated action.
-        after_end: value after the end of an episode.
+        after_end: V after the end of an episode.
         idle: actions, not all, with which no sequence begins.
     """
     n_actions = dynamics.n_actions
@@ -373,7 +359,7 @@ def most_novel_sequence(
         gain = (1.0 - discount) * share
         # Novelty by the data alone is an upper bound of novelty after earlier points.
         bounds = before + gain * novelty(reached)
-        some = _best_of_cells(bounds, reached, _CELL)[: 5 * _WIDTH // 2]
+        some = _best_of_cells(bounds, reached)[: 5 * _WIDTH // 2]
         seen = novelty(reached[some], passed[sequence[some]], ACTION_REPEAT)
         total = before[some] + gain[some] * seen
         best = np.argsort(-total, kind="stable")[:width]
@@ -388,9 +374,9 @@ def most_novel_sequence(
     return ActionSequence(taken[chosen], passed[chosen], float(alive[chosen]))
 
 
-def _best_of_cells(values: FloatArray, points: FloatArray, side: float) -> IntArray:
-    """The best of the points (n, d) in each cell of a side, best first, by their values (n,)."""
+def _best_of_cells(values: FloatArray, points: FloatArray) -> IntArray:
+    """The best of the points (n, d) in each cell, best first, by their values (n,)."""
     order = np.argsort(-values, kind="stable")
-    cells = np.floor(points[order] / side).astype(np.int64)
+    cells = np.floor(points[order] / _CELL).astype(np.int64)
     first = np.unique(cells @ cell_factors(cells.shape[1]), return_index=True)[1]
     return np.asarray(order[np.sort(first)])

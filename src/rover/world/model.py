@@ -1,9 +1,8 @@
 """The transition model of states that do not repeat: a dynamics model, and rows of it on landmarks.
 
 Memory does not grow with the transitions. Sums are kept for the dynamics model
-(:mod:`rover.world.dynamics`), and at the cells of a net, for each cell and action: how
-often it was taken there, where it began and what it changed, on average. These correct predictions
-near the data. Terminations are a function of arrivals (:mod:`rover.world.regression`).
+(:mod:`rover.world.dynamics`), and, for each cell of a net and each action, of how often it was
+taken there, where it began and what it changed. These correct predictions near the data.
 
 A plan lives on fewer landmarks, some of the cells. Where an action leads from a landmark is a row
 of weights on the landmarks near its end, never negative and with the right mean, and an end of the
@@ -15,6 +14,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -42,13 +42,7 @@ from rover.world.net import (
     units_due,
 )
 from rover.world.novelty import PairNovelty
-from rover.world.regression import (
-    Displacements,
-    Fit,
-    Terminations,
-    terminations_due,
-    unexplained,
-)
+from rover.world.regression import Displacements, Fit, Terminations, terminations_due, unexplained
 from rover.world.rows import Rows
 
 MOST_LANDMARKS = 600
@@ -94,10 +88,8 @@ class Units(NamedTuple):
 
 
 class Sums:
-    """Sums over the transitions of a buffer, of which landmark models are made.
-
-    They grow with the buffer, and what they are is a function of it, however often they were asked
-    for a model meanwhile.
+    """Sums over the transitions of a buffer, of which landmark models are made, and which follow
+    from it alone, however often they were asked for a model meanwhile.
 
     Args:
         buffer: the transitions.
@@ -134,10 +126,10 @@ class Sums:
         self._novelty.add(self._units.points(self._buffer.successors[self._n_visited : n]))
         self._n_visited = n
         novelty = copy.deepcopy(self._novelty)
-        return LandmarkModel(self._buffer, self._units, cells, n_pairs, dynamics, novelty)
+        return LandmarkModel(self._buffer, self._units, cells, n_pairs, dynamics, novelty, n)
 
     def _take_units(self, n: int) -> None:
-        """Choose the features that count, their units and the dynamics model, by the first n."""
+        """Choose the features that count, their units and the dynamics model."""
         buffer, self._n_units, features = self._buffer, n, self._seen(n)
         (begins, chosen), (ends, _) = features(buffer.inputs[:n]), features(buffer.successors[:n])
         previous = buffer.previous[:n]
@@ -182,8 +174,8 @@ class Sums:
     def _refute(
         self, points: FloatArray, actions: IntArray, changes: FloatArray, missed: FloatArray
     ) -> None:
-        """Count as visited what was predicted, and what would have followed, but did not come:
-        otherwise a plan would try to pass the same wall at every point of it."""
+        """Count as visited what was predicted, and what would have followed, but did not come, or a
+        plan would try to pass the same wall at every point of it."""
         rows = np.flatnonzero(np.abs(missed).max(axis=1, initial=0.0) > MISSED)
         predicted, each = points[rows] + changes[rows] - missed[rows], np.arange(len(rows))
         for _ in range(ACTION_REPEAT + 1):
@@ -199,17 +191,14 @@ class Sums:
             return
         self._n_ends, ends = due, ends[:due]
         others = np.flatnonzero(~terminated[: ends[-1]])
-        rows, weights = [], []
-        for kind, most in ((ends, 2 * SAMPLE), (others, 8 * SAMPLE)):
-            some = evenly_spaced(len(kind), most)
-            rows.append(kind[some])
-            weights.append(np.full(len(some), len(kind) / max(len(some), 1)))
-        sample = np.concatenate(rows)
+        some = ends[evenly_spaced(due, 2 * SAMPLE)], others[evenly_spaced(len(others), 8 * SAMPLE)]
+        stands_for = due / len(some[0]), len(others) / max(len(some[1]), 1)
+        sample = np.concatenate(some)
         self._terminations = Terminations(
             self._units.points(buffer.successors[sample]),
             buffer.controls[buffer.actions[sample]],
             terminated[sample],
-            np.concatenate(weights),
+            np.repeat(stands_for, [len(some[0]), len(some[1])]),
             rng=np.random.default_rng(0),
         )
 
@@ -236,33 +225,28 @@ class Sums:
         return True
 
 
+@dataclass
 class LandmarkModel:
     """A model of all transitions of a buffer, which later ones do not change.
 
     A step's novelty is priced at the landmark that it is predicted to reach, and falls with the
     density of what was visited there, as ‖μ‖² of the data's own occupancy grows.
 
-    Args:
+    Attributes:
         buffer: the transitions.
         units: of its observations.
         cells: the net of cells.
         n_pairs: number of pairs of a cell and an action that were tried.
         dynamics: the dynamics model.
-        novelty: of points, by the arrivals that units follow from, and predictions that failed.
     """
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        units: Units,
-        cells: Net,
-        n_pairs: int,
-        dynamics: DynamicsModel,
-        novelty: PairNovelty,
-    ) -> None:
-        self.buffer, self.units, self.cells = buffer, units, cells
-        self.n_pairs, self.dynamics = n_pairs, dynamics
-        self._novelty, self._n_visited = novelty, len(buffer)
+    buffer: Buffer
+    units: Units
+    cells: Net
+    n_pairs: int
+    dynamics: DynamicsModel
+    _novelty: PairNovelty  # by the first arrivals, and predictions that failed
+    _n_visited: int
 
     def point(self, observation: int) -> FloatArray:
         """An observation of the buffer, by its index, as a point (k,)."""
@@ -280,9 +264,7 @@ class LandmarkModel:
         affordable = max(_FEWEST, _MOST_PREDICTED // self.buffer.n_actions)
         radius, largest = max(_RADIUS, cells.radius), min(most, affordable)
         net = Net.over(cells.landmarks, radius, largest=largest, growth=growth)
-        begins, times = self.buffer.starts()
-        owner = net.nearest(self.units.points(begins), 1)[1][:, 0]
-        start = np.bincount(owner, times / times.sum(), minlength=len(net)).astype(np.float64)
+        starts, times = self.buffer.starts()
         ends, terminates = self.dynamics.ends(net.landmarks)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
         index, weights = between(net.tree, ahead, _NEAR, exact=True)
@@ -294,7 +276,7 @@ class LandmarkModel:
             onward=sparse_rows(index, kept * alive, len(net)),
             ended=ended,
             sink=np.full(len(ahead), 1.0 - kept),
-            start=start,
+            start=net.shares(self.units.points(starts), times),
             ahead=ahead,
             landmarks=net.landmarks,
         )
@@ -304,6 +286,7 @@ class LandmarkModel:
         return self._visited()(points)
 
     def _visited(self) -> PairNovelty:
+        """Novelty by all arrivals so far."""
         n = len(self.buffer)
         if n > self._n_visited:
             new = self.buffer.successors[self._n_visited : n]
@@ -317,10 +300,9 @@ class LandmarkModel:
         """Expectation of the values (m,) of landmarks of rows, and novelty, both (A,), after each
         action.
 
-        Each action is simulated from the observation's own point, between landmarks, for as many
-        steps as a plan repeats it: after single steps the ends are closer than landmarks, and
-        values hardly differ. An action that has just changed nothing has value 0: at a wall that is
-        not in the plan yet it would be repeated until the plan is made anew.
+        Each is simulated from the observation's own point for as many steps as a plan repeats it:
+        after single steps ends are closer than landmarks. An action that has just changed nothing
+        has value 0: at a wall that no plan knows yet it would be repeated until the next plan.
         """
         ends, terminates = self.dynamics.ends(self.point(observation)[None])
         ahead, end = ends[0], terminates[0]
@@ -334,13 +316,8 @@ class LandmarkModel:
     def most_novel_sequence(
         self, observation: int, rows: Rows, values: FloatArray, discount: float
     ) -> ActionSequence:
-        """The action sequence with the largest value from an observation.
-
-        Args:
-            observation: of the buffer, by its index.
-            rows, values: as of :meth:`ahead`.
-            discount: γ of a repeated action.
-        """
+        """The action sequence with the largest value from an observation of the buffer, by its
+        index; rows and values as of :meth:`ahead`, and γ of a repeated action."""
 
         def at(points: FloatArray) -> FloatArray:
             index, weights = between(rows.tree, points, _NEAR, exact=True)
@@ -357,12 +334,9 @@ class LandmarkModel:
         )
 
     def _idle(self, observation: int) -> list[int]:
-        """Actions without new information at an observation, never all of them.
-
-        The latest steps have left the state what it is; or at the very same observation others
-        were tried less often: where the dynamics model is wrong, the agent would walk the same
-        loop for ever.
-        """
+        """Actions, never all, without new information at an observation: the latest steps have
+        left the state what it is; or at the very same observation others were tried less often,
+        without which an agent whose model is wrong would walk the same loop for ever."""
         buffer, n, here = self.buffer, len(self.buffer), observation
         latest = slice(max(n - MOST_ROWS, 0), n)
         tried = buffer.actions[latest][buffer.inputs[latest] == observation]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
 from rover.operators.kernels import gaussian_weights
 from rover.world.dynamics import ACTION_REPEAT, MOST_COMPARED, DynamicsModel
 from rover.world.net import Net, between, nearest, sparse_rows
-from rover.world.regression import USUAL_FIT, contact_weights, usual_error
+from rover.world.regression import Fit, contact_weights, usual_error
 from rover.world.rows import Rows
 
 NEIGHBOURS = 8
@@ -30,24 +29,8 @@ NEIGHBOURS = 8
 SPACING = 0.2
 """Distance of the landmarks of plans for rewards, in units of what five steps change."""
 
-
-class _Repeated(NamedTuple):
-    """Actions that are repeated from p landmarks.
-
-    Attributes:
-        passed: (2, T, p·A) transitions, as of :class:`~rover.world.rows.Rows`.
-        ends: (p·A, z).
-        support: (p·A,) of the transitions near by, Σ 1 / (1 + d²/ρ²), the least of all steps.
-        contact: (p·A,) share of the transitions near by that contradict the first step.
-        beyond: (p·A,) distance of the end of the first step from where the nearest transition
-            ended.
-    """
-
-    passed: IntArray
-    ends: FloatArray
-    support: FloatArray
-    contact: FloatArray
-    beyond: FloatArray
+MAX_SOLVED_LANDMARKS = 10_000
+"""Most landmarks, where more would be needed spacings grow."""
 
 
 class Neighbours:
@@ -59,32 +42,29 @@ class Neighbours:
         dynamics: the model of them.
 
     Attributes:
-        begins, changes: (n, z).
-        rows: of each action, the transitions.
-        trees: of each action, where it was taken; None: nowhere.
-        landed: where the transitions ended.
-        usual: median length of the changes.
+        usual: median length of a change.
     """
 
     def __init__(
         self, begins: FloatArray, ends: FloatArray, actions: IntArray, dynamics: DynamicsModel
     ) -> None:
-        self.begins, self.changes = begins, ends - begins
+        self._begins, self._changes = begins, ends - begins
         self._actions, self._dynamics = actions, dynamics
-        self.rows = [np.flatnonzero(actions == action) for action in range(dynamics.n_actions)]
-        self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
-        self.landed = KDTree(ends)
-        self.usual = float(np.median(np.linalg.norm(self.changes, axis=1)))
+        # Of each action its transitions, and a tree of where it was taken.
+        self._rows = [np.flatnonzero(actions == action) for action in range(dynamics.n_actions)]
+        self._trees = [KDTree(begins[rows]) if len(rows) else None for rows in self._rows]
+        self._landed = KDTree(ends)
+        self.usual = float(np.median(np.linalg.norm(self._changes, axis=1)))
 
     def near(
         self, action: int, points: FloatArray, k: int = NEIGHBOURS
     ) -> tuple[IntArray, FloatArray]:
         """The k transitions (q, k) with an action that began nearest to points (q, z), or all, and
         how far from them, (q, k)."""
-        tree = self.trees[action]
+        tree = self._trees[action]
         assert tree is not None
         distance, index = nearest(tree, points, min(k, tree.n))
-        return self.rows[action][index], distance
+        return self._rows[action][index], distance
 
     @cached_property
     def contacts(self) -> BoolArray:
@@ -94,15 +74,15 @@ class Neighbours:
         By far more than noise does: by what the errors of two that began side by side, with the
         same action, usually differ.
         """
-        predicted = self._dynamics.smooth(self.begins, self._actions)
-        errors = torch.from_numpy(self.changes - predicted)
+        predicted = self._dynamics.smooth(self._begins, self._actions)
+        errors = torch.from_numpy(self._changes - predicted)
         noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
-        weights = contact_weights(errors, noise, USUAL_FIT.far).numpy()
-        return self._differ(predicted, self.changes[:, None])[:, 0] & (weights < 0.25)
+        weights = contact_weights(errors, noise, Fit().far).numpy()
+        return self._differ(predicted, self._changes[:, None])[:, 0] & (weights < 0.25)
 
     def contradict(self, change: FloatArray, transitions: IntArray) -> BoolArray:
         """Mask (q, k) of the transitions (q, k) that are contacts which changes (q, z) miss."""
-        return self._differ(change, self.changes[transitions]) & self.contacts[transitions]
+        return self._differ(change, self._changes[transitions]) & self.contacts[transitions]
 
     def _differ(self, change: FloatArray, others: FloatArray) -> BoolArray:
         """Mask (q, k) of changes (q, k, z) that differ from one (q, z) by half of the larger.
@@ -117,29 +97,30 @@ class Neighbours:
     def follow_arrivals(self, columns: FloatArray) -> BoolArray:
         """Mask (K,) of the columns (n, K) that where transitions end predicts at least as well as
         where they begin and their actions, each by the nearest other transition."""
-        begun, ended = (
-            ((columns[near] - columns) ** 2).sum(axis=0) for near in (self._begun, self._ended)
-        )
+        others = self._begun, _others(self._landed)
+        begun, ended = (((columns[other] - columns) ** 2).sum(axis=0) for other in others)
         return np.asarray(ended <= begun)
 
     @cached_property
     def _begun(self) -> IntArray:
         """The other transition of its action that began nearest to each, (n,)."""
-        begun = np.arange(len(self.changes))
-        for rows, tree in zip(self.rows, self.trees, strict=True):
+        begun = np.arange(len(self._changes))
+        for rows, tree in zip(self._rows, self._trees, strict=True):
             if tree is not None and tree.n > 1:
                 begun[rows] = rows[_others(tree)]
         return begun
 
-    @cached_property
-    def _ended(self) -> IntArray:
-        """The other transition that ended nearest to each, (n,)."""
-        return _others(self.landed)
-
-    def repeat(self, landmarks: FloatArray, distance: float = math.inf) -> _Repeated:
+    def repeat(
+        self, landmarks: FloatArray, distance: float = math.inf
+    ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
         """Repeat each action that was ever taken from each landmark (p, z), until it is `distance`
-        from it: longer straight ways leap over corners."""
-        n_actions = len(self.rows)
+        from it: longer straight ways leap over corners.
+
+        Transitions (2, T, p·A) that are passed, as of :class:`~rover.world.rows.Rows`; ends (p·A,
+        z); the least support (p·A,) of a step; share (p·A,) of the transitions near by that
+        contradict the first step; and how far (p·A,) from where any ended the first step does.
+        """
+        n_actions = len(self._rows)
         where = np.repeat(landmarks[None], n_actions, axis=0)  # (A, p, z)
         shape = where.shape[:2]
         passed = np.full((2, ACTION_REPEAT, *shape), -1)
@@ -149,7 +130,7 @@ class Neighbours:
             changes = self._dynamics.step(where)[0] - where
             for action in range(n_actions):
                 mine = np.flatnonzero(here[action])
-                if self.trees[action] is None or not len(mine):
+                if self._trees[action] is None or not len(mine):
                     continue
                 transitions, apart = self.near(action, where[action, mine])
                 change, reach = changes[action, mine], np.maximum(apart[:, -1:], 1e-9)
@@ -158,39 +139,37 @@ class Neighbours:
                 # The mean of passing and standing still creeps through a wall in small steps:
                 # where most contradict it, the nearest one is taken.
                 is_met = probability > 0.5
-                change[is_met] = self.changes[transitions[is_met, 0]]
+                change[is_met] = self._changes[transitions[is_met, 0]]
                 near = support_of(apart).sum(axis=1)
                 support[action, mine] = np.minimum(support[action, mine], near)
                 where[action, mine] += change
-                apart, landed = nearest(self.landed, where[action, mine], 1)
+                apart, landed = nearest(self._landed, where[action, mine], 1)
                 passed[:, number, action, mine] = transitions[:, 0], landed[:, 0]
                 if number == 0:
                     contact[action], beyond[action] = probability, apart[:, 0]
                 left = np.linalg.norm(where[action, mine] - landmarks[mine], axis=1)
                 here[action, mine[left >= distance]] = False
-        return _Repeated(
-            np.swapaxes(passed, 2, 3).reshape(2, ACTION_REPEAT, -1),
-            np.swapaxes(where, 0, 1).reshape(-1, landmarks.shape[1]),
-            *(table.T.ravel() for table in (support, contact, beyond)),
-        )
+        passed = np.swapaxes(passed, 2, 3).reshape(2, ACTION_REPEAT, -1)
+        ends = np.swapaxes(where, 0, 1).reshape(-1, landmarks.shape[1])
+        return passed, ends, support.T.ravel(), contact.T.ravel(), beyond.T.ravel()
 
     @cached_property
     def unforeseen(self) -> tuple[FloatArray, BoolArray]:
         """Distance of each of some transitions' predicted end from the ends of all others,
         ascending, and whether it is a contact that no other near by shows, both (m,)."""
-        some = evenly_spaced(len(self.begins), MOST_COMPARED)
+        some = evenly_spaced(len(self._begins), MOST_COMPARED)
         beyond, walls = [np.empty(0)], [np.empty(0, np.bool_)]
-        for action, rows in enumerate(self.rows):
+        for action, rows in enumerate(self._rows):
             mine = np.intersect1d(rows, some)
             if len(rows) < 2 or not len(mine):
                 continue
-            points = self.begins[mine]
+            points = self._begins[mine]
             change = self._dynamics.step(points[None])[0][action] - points
             near, _ = self.near(action, points, NEIGHBOURS + 1)
             foreseen = self.contradict(change, near) & (near != mine[:, None])
             own = self.contradict(change, mine[:, None])[:, 0]
             walls.append(own & ~foreseen.any(axis=1))
-            distance, index = nearest(self.landed, points + change, 2)
+            distance, index = nearest(self._landed, points + change, 2)
             beyond.append(np.where(index == mine[:, None], np.inf, distance).min(axis=1))
         distances = np.concatenate(beyond)
         order = np.argsort(distances, kind="stable")
@@ -209,8 +188,8 @@ class Neighbours:
     def come_back(self) -> bool:
         """True if half of the transitions began within a landmark's radius of another. Otherwise
         nearly all moves lie along single paths, and show no wall between two of them."""
-        some = evenly_spaced(len(self.begins), MOST_COMPARED)
-        apart = nearest(KDTree(self.begins), self.begins[some], 2)[0][:, -1]
+        some = evenly_spaced(len(self._begins), MOST_COMPARED)
+        apart = nearest(KDTree(self._begins), self._begins[some], 2)[0][:, -1]
         return float(np.median(apart)) <= SPACING
 
     def within_moves(
@@ -218,9 +197,8 @@ class Neighbours:
     ) -> tuple[IntArray, FloatArray]:
         """Landmarks (E, q) of a net and weights of outcomes that begin at points (E, z), without
         those that are many observed moves away, either way: behind a wall."""
-        begun, ended = (
-            net.nearest(points, 1)[1][:, 0] for points in (self.begins, self.begins + self.changes)
-        )
+        begun = net.nearest(self._begins, 1)[1][:, 0]
+        ended = net.nearest(self._begins + self._changes, 1)[1][:, 0]
         size = len(net)
         moves = csr_array((np.ones(len(begun)), (begun, ended)), (size, size))
         once = moves + moves.T + eye_array(size)
@@ -236,40 +214,39 @@ class Neighbours:
         index, weights = np.column_stack([index, own]), np.column_stack([weights, total == 0.0])
         return index, weights / np.where(total == 0.0, 1.0, total)
 
-    def rows_of(self, net: Net, start: FloatArray, *, ridge: float) -> Rows:
-        """Rows of the landmarks of a net, of repeated actions.
+    def rows_of(self, starts: FloatArray, times: FloatArray, *, ridge: float) -> Rows:
+        """Rows of repeated actions on a net of landmarks.
 
         Args:
-            net: m landmarks.
-            start: (m,) where episodes begin.
+            starts, times: (q, z) where episodes began, (q,) how often.
             ridge: λ ≥ 0: a pair leads to the sink with probability λ / (n + λ), with the support n,
                 and λ is at most such that three quarters of the pairs lose a sixtieth of their
                 mass: data may be thin everywhere.
         """
-        repeated, n_actions = self.repeat(net.landmarks, 3.0 * net.radius), len(self.rows)
-        begins = np.repeat(net.landmarks, n_actions, axis=0)
-        tried = np.tile([tree is not None for tree in self.trees], len(net))
+        net = Net.over(self._begins, SPACING, largest=MAX_SOLVED_LANDMARKS)
+        passed, ends, support, contact, beyond = self.repeat(net.landmarks, 3.0 * net.radius)
+        tried = np.tile([tree is not None for tree in self._trees], len(net))
         # A loss of mass that is equal everywhere does not change a choice.
-        least = float(np.quantile(repeated.support[tried], 0.25))
-        ridge = min(ridge, least / 60.0)
-        sink = np.where(tried, ridge / np.maximum(repeated.support + ridge, 1e-300), 1.0)
-        index, weights = between(net.tree, repeated.ends, NEIGHBOURS)
+        ridge = min(ridge, float(np.quantile(support[tried], 0.25)) / 60.0)
+        sink = np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0)
+        index, weights = between(net.tree, ends, NEIGHBOURS)
         if self.unforeseen[1].any() and self.come_back():
+            begins = np.repeat(net.landmarks, len(self._trees), axis=0)
             index, weights = self.within_moves(net, begins, index, weights)
         # A policy that takes all actions alike with probability ε loses about ε of its steps, and
         # 1 / ε of them at a wall that it did not foresee, which a share ρ of steps meets: ε + ρ / ε
         # is least at √ρ. The farther from all that was seen an action is to end, the larger is ρ.
-        hidden = np.sqrt(self.share_of_walls(repeated.beyond))
+        hidden = np.sqrt(self.share_of_walls(beyond))
         onward = sparse_rows(index, (1.0 - sink)[:, None] * weights, len(net))
         return Rows(
             onward=onward,
             ended=csr_array(onward.shape),
             sink=sink,
-            start=start,
-            ahead=repeated.ends,
+            start=net.shares(starts, times),
+            ahead=ends,
             landmarks=net.landmarks,
-            passed=repeated.passed,
-            uniform=np.maximum(repeated.contact, hidden),
+            passed=passed,
+            uniform=np.maximum(contact, hidden),
         )
 
 

@@ -28,8 +28,7 @@ FIRST_UNITS = 50
 """Transitions that the units are first taken from, and again when there are half as many more."""
 
 MOST_ROWS = 20_000
-"""Transitions after which units stay; where more are costly, sums are over this many latest
-ones."""
+"""Transitions after which units stay, and the latest ones that costly sums are over."""
 
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
 GROWTH = 1.25
@@ -37,8 +36,8 @@ GROWTH = 1.25
 
 
 def _lag_scale(points: FloatArray, ends: FloatArray, previous: IntArray, lag: int) -> FloatArray:
-    """Change of each feature in `lag` steps, or fewer where the data is shorter: the root mean
-    square within episodes, (d,)."""
+    """Change (d,) of each feature in `lag` steps, or fewer where the data is shorter: the root mean
+    square within episodes."""
     lag = max(1, min(lag, len(points) // 2))
     first = rows_before(previous, np.arange(len(points)), lag - 1)
     last = np.flatnonzero(first >= 0)
@@ -64,8 +63,7 @@ def time_units(
     nothing is taken for it.
 
     Args:
-        points: (n, d) where the transitions begin.
-        ends: (n, d) where they lead.
+        points, ends: (n, d) where the transitions begin, and where they lead.
         previous: (n,) row of the step before within the episode, −1 of none.
         lag: steps ≥ 1.
     """
@@ -88,9 +86,8 @@ def units_due(n: int) -> int:
 class Net:
     """Landmarks at least a radius apart, with one within a radius of every point.
 
-    The first point comes first and the others in their order, so that a net only grows with the
-    data, and each point belongs to the first landmark that is near enough: both depend on the
-    points alone, not on when they were added.
+    A net only grows with the points, in their order, and each point belongs to the first landmark
+    that is near enough: both depend on the points alone, not on when they were added.
 
     Attributes:
         landmarks: (m, d).
@@ -105,12 +102,7 @@ class Net:
 
     @classmethod
     def over(
-        cls,
-        points: FloatArray,
-        radius: float,
-        *,
-        largest: float = np.inf,
-        growth: float = GROWTH,
+        cls, points: FloatArray, radius: float, *, largest: float = np.inf, growth: float = GROWTH
     ) -> Net:
         """The net over points (n, d) with the least radius, from `radius` on by factors `growth`,
         for which `largest` landmarks are enough."""
@@ -154,6 +146,12 @@ class Net:
         """Distances and indices, both (n, k), of the k nearest landmarks, or of all, to points."""
         return nearest(self.tree, points, min(k, len(self.landmarks)))
 
+    def shares(self, points: FloatArray, times: FloatArray) -> FloatArray:
+        """Shares (m,) of points (n, d), each so many times (n,), that are nearest to landmarks."""
+        owner = self.nearest(points, 1)[1][:, 0]
+        shares = np.bincount(owner, times / times.sum(), minlength=len(self))
+        return shares.astype(np.float64)
+
     @property
     def tree(self) -> KDTree:
         """The landmarks, for queries of the nearest."""
@@ -163,26 +161,23 @@ class Net:
 
 
 def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
-    """Distances and indices, both (n, k), of the k landmarks of a tree that are nearest to
-    points."""
+    """Distances and indices, both (n, k), of the k nearest landmarks of a tree to points (n, d)."""
     if tree.m <= 16:
         distance, index = tree.query(points, k=range(1, k + 1))
         return np.asarray(distance), np.asarray(index)
     # Where a tree has to look at almost every landmark, a matrix product does so sooner.
-    squared, at = _squared_distances(torch.from_numpy(points), torch.from_numpy(tree.data)).topk(
-        k, largest=False
-    )
-    return squared.sqrt().numpy(), at.numpy()
+    at, landmarks = torch.from_numpy(points), torch.from_numpy(tree.data)
+    squared = torch.addmm((at**2).sum(dim=1)[:, None], at, landmarks.T, alpha=-2.0)
+    squared = squared.add_((landmarks**2).sum(dim=1)).clamp_(min=0.0)
+    least, chosen = squared.topk(k, largest=False)
+    return least.sqrt().numpy(), chosen.numpy()
 
 
 def neighbourhood(
     tree: KDTree, points: FloatArray, k: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """The landmarks (n, k) of a tree nearest to points (n, d), with distances and offsets (n, k,
-    d).
-
-    Distances (n, k) and offsets are in units of the distance to the farthest of the k.
-    """
+    """The landmarks (n, k) of a tree nearest to points (n, d), with distances (n, k) and offsets
+    (n, k, d) in units of the distance to the farthest of the k."""
     distance, index = nearest(tree, points, min(k, tree.n))
     reach = np.maximum(distance[:, -1:], 1e-9)
     offset = (np.asarray(tree.data)[index] - points[:, None]) / reach[:, :, None]
@@ -202,12 +197,6 @@ def sparse_rows(index: IntArray, weights: FloatArray, size: int) -> csr_array:
     """Rows (n, size) with weights (n, k) in the columns of an index (n, k)."""
     bounds = np.arange(len(index) + 1) * index.shape[1]
     return csr_array((weights.ravel(), index.ravel(), bounds), shape=(len(index), size))
-
-
-def _squared_distances(points: Tensor, others: Tensor) -> Tensor:
-    """Squared distances (n, m) of points (n, d) to others (m, d), by their products."""
-    squared = torch.addmm((points**2).sum(dim=1)[:, None], points, others.T, alpha=-2.0)
-    return squared.add_((others**2).sum(dim=1)).clamp_(min=0.0)
 
 
 def _distances(points: Tensor, others: Tensor) -> Tensor:

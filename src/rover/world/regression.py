@@ -23,7 +23,6 @@ in closed form to first order (Rad & Maleki 2020), so that few ends are not take
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +42,6 @@ class Fit(NamedTuple):
     searches: int = 0  # rounds in which smoothness is chosen by leave-one-out
 
 
-USUAL_FIT = Fit()
 SEARCHED_FIT = Fit(searches=2)
 """Settings for features of images, which vary less smoothly than physical quantities."""
 
@@ -57,9 +55,9 @@ class _Smoothness(NamedTuple):
     control_slope: float = 0.1  # of linear features by control
     control_curvature: float = 1.0
 
-    def neighbours(self, index: int) -> Iterator[_Smoothness]:
+    def neighbours(self, name: str) -> Iterator[_Smoothness]:
         """The same with one of the numbers smaller or larger, within what is sensible."""
-        name, value = self._fields[index], self[index]
+        value = getattr(self, name)
         factor, low, high = (2.0, 0.5, 16.0) if name == "length" else (10.0, 1e-6, 1e4)
         for changed in (value / factor, value * factor):
             if low <= changed <= high:
@@ -74,11 +72,7 @@ class _Basis:
     """
 
     def __init__(
-        self,
-        points: FloatArray,
-        n_controls: int,
-        rng: np.random.Generator,
-        n_waves: int = USUAL_FIT.n_waves,
+        self, points: FloatArray, n_controls: int, rng: np.random.Generator, n_waves: int
     ) -> None:
         d = points.shape[1]
         self._centre, self._spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
@@ -136,17 +130,11 @@ class _Basis:
 def _leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Tensor) -> Tensor:
     """Errors (n, d) of weighted ridge regression at each row (n, P) if that row is left out."""
     root = weights.sqrt()[:, None]
-    rows = design * root
-    return _left_out(rows, rows.T @ rows, targets * root, penalty) / root
-
-
-def _left_out(rows: Tensor, gram: Tensor, targets: Tensor, penalty: Tensor) -> Tensor:
-    """Errors (n, d) of ridge regression on rows (n, P), whose products (P, P) are known."""
-    factor = torch.linalg.cholesky(gram + torch.diag(penalty + _JITTER))
+    rows, wanted = design * root, targets * root
+    factor = torch.linalg.cholesky(rows.T @ rows + torch.diag(penalty + _JITTER))
     whitened, leverage = _leverage(factor, rows)
-    missed = targets - whitened.T @ (whitened @ targets)
-    errors: Tensor = missed / (1.0 - leverage)[:, None].clamp(min=1e-6)
-    return errors
+    missed = wanted - whitened.T @ (whitened @ wanted)
+    return missed / (1.0 - leverage)[:, None].clamp(min=1e-6) / root
 
 
 def _leverage(factor: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,16 +172,10 @@ class Displacements:
     weighted by how far they are from what was predicted then.
 
     Args:
-        points: (n, d) where the first transitions begin.
-        actions: (n,) indices of theirs.
-        changes: (n, d).
+        points, actions, changes: (n, d), (n,), (n, d) of the first transitions.
         controls: (A, k) of all actions, one-hot or torques.
         rng: draws the random features.
         fit: settings.
-
-    Attributes:
-        controls: as given.
-        smoothness: of the changes.
     """
 
     def __init__(
@@ -204,7 +186,7 @@ class Displacements:
         controls: FloatArray,
         *,
         rng: np.random.Generator,
-        fit: Fit = USUAL_FIT,
+        fit: Fit,
     ) -> None:
         self.controls, self._fit = controls, fit
         self._basis = _Basis(points, controls.shape[1], rng, fit.n_waves)
@@ -234,26 +216,21 @@ class Displacements:
 
     def _choose(self, x: FloatArray, u: FloatArray, y: Tensor) -> _Smoothness:
         """Change one number after the other where the weighted leave-one-out error falls."""
-        basis, smoothness = self._basis, self.smoothness
-        design = basis.design(x, u, smoothness.length)
-        weights, _ = self._reweighted(design, y, basis.penalty(smoothness))
-        root = weights.sqrt()[:, None]
-        wanted = y * root
-
-        @cache
-        def products(length: float) -> tuple[Tensor, Tensor]:
-            known = length == smoothness.length
-            rows = (design if known else basis.design(x, u, length)) * root
-            return rows, rows.T @ rows
+        basis, best = self._basis, self.smoothness
+        designs = {best.length: basis.design(x, u, best.length)}
+        weights, _ = self._reweighted(designs[best.length], y, basis.penalty(best))
 
         def error(candidate: _Smoothness) -> float:
-            missed = _left_out(*products(candidate.length), wanted, basis.penalty(candidate)) / root
+            if candidate.length not in designs:
+                designs[candidate.length] = basis.design(x, u, candidate.length)
+            penalty = basis.penalty(candidate)
+            missed = _leave_one_out(designs[candidate.length], y, penalty, weights)
             mean = (weights[:, None] * missed**2).sum(dim=0) / weights.sum()
             return float((mean + 1e-6).log().mean())
 
-        best, least = smoothness, error(smoothness)
-        for index in range(len(smoothness)):
-            for candidate in best.neighbours(index):
+        least = error(best)
+        for name in best._fields:
+            for candidate in best.neighbours(name):
                 missed = error(candidate)
                 if missed < least - 1e-3:
                     best, least = candidate, missed
@@ -274,12 +251,9 @@ class Displacements:
         self._factor = torch.linalg.cholesky(self._gram)
         self._solution = torch.cholesky_solve(self._moment, self._factor)
         # Coefficients (A, p + r, d) of the features of points under each action.
-        size, own, (n_actions, k) = (
-            self._basis.n_shared,
-            self._basis.n_by_control,
-            self.controls.shape,
-        )
-        by_control = torch.from_numpy(self.controls) @ self._solution[size:].reshape(k, -1)
+        size, own, n_actions = self._basis.n_shared, self._basis.n_by_control, len(self.controls)
+        own_solution = self._solution[size:].reshape(self.controls.shape[1], -1)
+        by_control = torch.from_numpy(self.controls) @ own_solution
         self._coefficients = self._solution[:size].repeat(n_actions, 1, 1)
         self._coefficients[:, :own] += by_control.reshape(n_actions, own, -1)
 
@@ -307,10 +281,8 @@ _RIDGES = {None: (1e-3, 1e-2, 1e-1), _Smoothness().length: (1e-2, 1e-1)}
 
 
 def _logistic_regression(design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor) -> Tensor:
-    """Coefficients β (P,) that minimise Σ w (log(1 + e^η) − y η) + ½ Σ penalty β², η = design β.
-
-    Of a design (n, P), y (n,) 0 or 1, weights w (n,) > 0 and a penalty (P,) > 0.
-    """
+    """Coefficients β (P,) that minimise Σ w (log(1 + e^η) − y η) + ½ Σ penalty β², η = design β, of
+    a design (n, P), y (n,) 0 or 1, weights w (n,) > 0 and a penalty (P,) > 0."""
 
     def loss(beta: Tensor) -> float:
         eta = design @ beta
@@ -367,8 +339,7 @@ class Terminations:
     """The probability that an episode ends on arrival.
 
     Args:
-        points: (n, d) at which transitions arrive.
-        controls: (n, k) by which.
+        points, controls: (n, d) at which transitions arrive, (n, k) by which.
         ended: (n,) which ended the episode.
         weights: (n,) > 0 transitions that each of them stands for.
         rng: draws the random features.
@@ -380,10 +351,9 @@ class Terminations:
         controls: FloatArray,
         ended: BoolArray,
         weights: FloatArray,
-        *,
         rng: np.random.Generator,
     ) -> None:
-        self._basis = _Basis(points, controls.shape[1], rng)
+        self._basis = _Basis(points, controls.shape[1], rng, Fit().n_waves)
         y, w = torch.from_numpy(ended.astype(np.float64)), torch.from_numpy(weights)
         least = np.inf
         for length, ridges in _RIDGES.items():

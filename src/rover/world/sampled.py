@@ -48,8 +48,7 @@ class Controls(NamedTuple):
     Attributes:
         low, high: (k,) float32 bounds.
         choices: (A, k) float32, for a finite set of actions.
-        is_continuous: whether all controls between the bounds can be taken, rather than the
-            choices alone.
+        is_continuous: whether all controls between the bounds can be taken, not choices alone.
     """
 
     low: Tensor
@@ -80,8 +79,7 @@ class SampledPlan:
     Args:
         model: predicts; a newer one may take its place.
         reward: (n,) of predicted points (n, d) and the chances (n,) that something moved.
-        controls: those that can be taken.
-        sampling: settings.
+        controls, sampling: those that can be taken, and settings.
         rng: draws sequences.
     """
 
@@ -102,8 +100,8 @@ class SampledPlan:
         """The control (k,) float32 to take at an observation (d,), the next of the episode."""
         sampling, controls = self._sampling, self._controls
         begin = torch.from_numpy(np.asarray(observation, np.float32))
-        spread = sampling.spread * (controls.high - controls.low) / 2.0
-        spread, mean, elites = spread.expand_as(self._mean), self._mean, self._kept
+        mean, elites = self._mean, self._kept
+        spread = (sampling.spread * (controls.high - controls.low) / 2.0).expand_as(mean)
         for iteration in range(sampling.n_iterations):
             size = max(2 * sampling.n_elites, int(sampling.n_sequences / 1.25**iteration))
             noise = _coloured_noise((size, *self._mean.shape), self._rng)
@@ -146,12 +144,8 @@ _FIRST, _EVERY = 200, 100  # transitions of the first model, and between models
 
 
 class ContactSearch:
-    """The search for contacts in an environment, a function of its buffer alone.
-
-    Args:
-        buffer: the transitions, of observations (d,).
-        covered: (c,) features that are to move; None: all that rest anywhere.
-    """
+    """The search for contacts in an environment, a function of its buffer of observations (d,) and
+    the features (c,) that are to move; None: all that rest anywhere."""
 
     def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
         self._buffer = buffer
@@ -177,10 +171,9 @@ class ContactSearch:
             return None
         if due != self._n_fitted:
             self._fit(due)
-        if self._model is None and self._sums.units.at_rest:
-            return int(rng.integers(self._buffer.n_actions))
         if self._model is None:
-            return None
+            is_drawn = self._sums.units.at_rest
+            return int(rng.integers(self._buffer.n_actions)) if is_drawn else None
         if self._plan is None:
             sequences = np.random.default_rng([0, len(self._buffer)])
             self._plan = SampledPlan(self._model, self._value, self._controls, _SAMPLING, sequences)

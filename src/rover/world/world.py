@@ -34,9 +34,9 @@ from rover.features.slow import LAG
 from rover.transitions import merge_transitions
 from rover.world.counts import Counts, find_lattice
 from rover.world.model import LandmarkModel, Sums
-from rover.world.neighbours import SPACING, Neighbours, support_of
-from rover.world.net import FIRST_UNITS, Net, nearest, time_units, units_due
-from rover.world.regression import SEARCHED_FIT, USUAL_FIT, Displacements, unexplained
+from rover.world.neighbours import Neighbours, support_of
+from rover.world.net import FIRST_UNITS, nearest, time_units, units_due
+from rover.world.regression import SEARCHED_FIT, Displacements, Fit, unexplained
 from rover.world.rows import Rows
 
 DECIDED = 2000
@@ -44,9 +44,6 @@ DECIDED = 2000
 
 Kind = Literal["states", "landmarks", "contexts"]
 """Kind of world: what plans are made on."""
-
-MAX_SOLVED_LANDMARKS = 10_000
-"""Most landmarks, where more would be needed spacings grow."""
 
 _NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
 
@@ -81,7 +78,7 @@ class World:
         self.counts_error: float | None = None
         self.motion_error: float | None = None
         self._counts: Counts | None = None
-        self._sums = Sums(buffer, lambda _: self._numbers, USUAL_FIT)
+        self._sums = Sums(buffer, lambda _: self._numbers, Fit())
         self._parts: dict[Hashable, Any] = {}
         self._made_of = (0, 0, 0)
 
@@ -222,7 +219,8 @@ def _held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
     kept = np.isfinite(units)
     begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
     changes, actions, rng = ends - begins, buffer.actions[:n], np.random.default_rng(0)
-    dynamics = Displacements(begins, actions, changes, buffer.controls, rng=rng)
+    moves = begins, actions, changes
+    dynamics = Displacements(*moves, buffer.controls, rng=rng, fit=Fit())
     by_dynamics = dynamics.left_out(begins[some], actions[some], changes[some])
     # What the others of a pair changed on average is known from their sum.
     pairs = inputs * buffer.n_actions + actions
@@ -245,8 +243,7 @@ class Points:
         projection: (d, z) from features of observations (n, d) to points.
         encoder: makes the features; None: observations as they are, flattened.
         has_metric: whether the distance between points that repeat says how alike they are.
-        model: the landmark model of states that do not repeat; None: they do.
-        neighbours: transitions of the buffer, between states that do not repeat; None: they do.
+        model, neighbours: of states that do not repeat; None: they do.
     """
 
     buffer: Buffer
@@ -281,24 +278,19 @@ class Points:
                 terminated. Else tasks end where rewards are read.
         """
         buffer = self.buffer
-        begins, times = buffer.starts()
         if self.neighbours is not None:
-            net = Net.over(self.neighbours.begins, SPACING, largest=MAX_SOLVED_LANDMARKS)
-            owner = net.nearest(self.rows[begins], 1)[1][:, 0]
-            start = np.bincount(owner, times, minlength=len(net)) / max(times.sum(), 1.0)
-            return self.neighbours.rows_of(net, start, ridge=ridge)
+            begins, times = buffer.starts()
+            return self.neighbours.rows_of(self.rows[begins], times, ridge=ridge)
         if ridge > 0.0:
             ridge *= buffer.counts().outcome_variance
         over = buffer.terminated if ends is None else ends
         merged = merge_transitions(buffer.inputs, buffer.actions, buffer.successors, over)
         size, n_actions = len(self.rows), buffer.n_actions
-        start = np.bincount(begins, times, minlength=size).astype(np.float64)
+        start = np.bincount(buffer.episode_starts, minlength=size).astype(np.float64)
         rows = Rows.of_counts(merged, start, n_actions=n_actions, ridge=ridge)
-        pairs = buffer.inputs * n_actions + buffer.actions
+        pairs, each = buffer.inputs * n_actions + buffer.actions, np.arange(len(buffer))
         tries = np.bincount(pairs, minlength=size * n_actions)
-        shares = csr_array(
-            (1.0 / tries[pairs], (pairs, np.arange(len(pairs)))), (len(tries), len(pairs))
-        )
+        shares = csr_array((1.0 / tries[pairs], (pairs, each)), (len(tries), len(each)))
         rows = replace(rows, landmarks=self.rows, shares=shares)
         # On a lattice an untried pair may have a wall ahead, and the nearest one lie beyond.
         if self.has_metric and not _is_lattice(buffer, len(buffer)):
@@ -325,13 +317,10 @@ def state_points(buffer: Buffer) -> Points:
     table = buffer.observations.rows
     features = table.reshape(len(table), -1)
     width, is_metric = features.shape[1], has_metric(table)
+    projection = np.eye(width if width <= 64 else 0)
     if width > 64:  # a few random projections separate images as well as all numbers
         generator = torch.Generator().manual_seed(0)
-        projection = (
-            torch.randn((width, 8), generator=generator, dtype=torch.float32).double().numpy()
-        )
-    else:
-        projection = np.eye(width)
+        projection = torch.randn((width, 8), generator=generator).double().numpy()
     if is_metric:
         projection = projection / _exact_units(buffer)[:, None]
     parts = (features[rows].astype(np.float64) for rows in blocks(len(features)))
