@@ -1,18 +1,22 @@
 """Values of rewards on a model: against policy iteration, dense solves and closed forms."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
+import rover
 from rover.arrays import BoolArray, FloatArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.solving.plans import PlanSettings, _optimal_tables
 from rover.solving.solve import _policy_values
 from rover.solving.tasks import Tasks
-from rover.world.rows import Rows
+from rover.world.rows import Rows, RowTasks
 from rover.world.world import state_points
 
 N_ACTIONS, DISCOUNT = 3, 0.9
@@ -114,9 +118,62 @@ def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
     np.testing.assert_allclose(found, values.T, atol=1e-9)
 
 
-def test_values_that_do_not_converge_are_warned_of():
-    loop = Buffer((), np.int64, 1)
-    loop.add(loop.observations.intern(np.int64(0)), 0, 0, False, False)
-    rows, tasks = state_points(loop).rows_of(0.0), tasks_of(np.ones((1, 1)), loop.terminated)
+def line_of(n: int, gamma: float, reward: FloatArray | None = None, **settings: float):
+    """Policy (n, 2) of a line whose last place is the goal, each move tried once."""
+    buffer = Buffer((), np.int64, 2)
+    for state in range(n):
+        buffer.observations.intern(np.int64(state))
+    buffer.add_start(0)
+    for x in range(n - 1):
+        for action, y in enumerate((max(x - 1, 0), x + 1)):
+            buffer.add(x, action, y, y == n - 1, y == n - 1)
+    task = {"goal": np.int64(n - 1), "stay": False} if reward is None else {"reward": reward}
+    policy = rover.solve(buffer, **task, discount=gamma, **settings)
+    return policy.probs(np.arange(n - 1))
+
+
+@pytest.mark.parametrize(("n", "gamma"), [(1300, 0.99), (140, 0.9), (30, 0.5), (7270, 0.99)])
+def test_far_goals_are_walked_to(n, gamma):
+    np.testing.assert_allclose(line_of(n, gamma)[:, 1], 1.0)
+
+
+@pytest.mark.parametrize("step", [0.0, -1.0])
+def test_far_rewards_are_walked_to_with_costs_and_one_large_penalty(step):
+    n = 1300
+    rewards = np.full(2 * n - 2, step)
+    rewards[-1] = 1.0
+    np.testing.assert_allclose(line_of(n, 0.99, rewards)[:, 1], 1.0)
+    rewards[10] = -1e8  # a step back
+    np.testing.assert_allclose(line_of(n, 0.99, rewards)[:, 1], 1.0)
+
+
+@pytest.mark.parametrize(("n", "gamma"), [(1300, 0.5), (40, 1.0 - 1e-12)])
+def test_a_discount_that_carries_no_value_to_the_start_is_named(n, gamma):
+    with pytest.warns(RoverWarning, match=rf"a reward {n:,d} steps away .* choose discount=0\.9"):
+        line_of(n + 2, gamma)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probs = line_of(n + 2, 1.0 - 1.0 / n)
+    np.testing.assert_allclose(probs[:, 1], 1.0)
+
+
+@pytest.mark.parametrize("discount", [0.5, 0.99, 1.0 - 1e-6])
+@pytest.mark.parametrize("n_tasks", [1, 3])
+def test_values_are_within_their_bound(discount, n_tasks):
+    rng = np.random.default_rng(0)
+    size = 40
+    onward = csr_array(rng.dirichlet(np.full(size, 0.05), size * N_ACTIONS))
+    earned = rng.normal(size=(size * N_ACTIONS, n_tasks)) ** 9
+    tasks = RowTasks(onward, earned, np.full((1, 1), discount), np.ones((1, 1)))
+    values = tasks.optimal(np.full(size, 1.0 / size)).states
+    chosen = tasks.backup(values).argmax(axis=1) + N_ACTIONS * np.arange(size)[:, None]
+    for k in range(n_tasks):
+        rows = chosen[:, k]
+        exact = np.linalg.solve(np.eye(size) - discount * onward.toarray()[rows], earned[rows, k])
+        np.testing.assert_allclose(values[:, k], exact, rtol=0.0, atol=5e-8 * np.abs(exact).max())
+
+
+def test_values_that_are_not_final_are_warned_of(monkeypatch):
+    monkeypatch.setattr("rover.world.rows._MOST_POLICIES", 1)
     with pytest.warns(RoverWarning, match="smaller discount"):
-        _optimal_tables(rows, tasks, PlanSettings(1 - 1e-6, sink_value=0.0), SINGLE[:, :1])
+        line_of(30, 0.99, np.random.default_rng(0).normal(size=58))

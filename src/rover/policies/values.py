@@ -18,9 +18,7 @@ from rover.operators.kernels import require_finite
 from rover.policies.coverage import stored_encoder
 from rover.policies.policy import Policy
 from rover.world.net import between
-
-# Action values nearer than this, relative to the largest of the table, are taken for equal.
-_TIE = 1e-7
+from rover.world.rows import TIE
 
 # Share of uniform actions at an unseen observation: a wall may be beside it, and not beside the
 # nearest landmark.
@@ -137,22 +135,22 @@ class ValuePolicy(Policy):
 
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
         near = self._near(points)
-        logits = self._preferences(self._action_values(points, near, components), components)
+        logits = self._preferences(self._action_values(points, near, components))
         if self.contact_probability is not None and bool(self.contact_probability.any()):
             return self._with_uniform(logits, near.read(self.contact_probability))
         if self.has_metric and bool((unseen := self._is_far(points)).any()):
             return self._with_uniform(logits, _UNSEEN * unseen[:, None])
         return logits
 
-    def _preferences(self, q: Tensor, components: Sequence[int]) -> Tensor:
+    def _preferences(self, q: Tensor) -> Tensor:
         """Logits (c, n, A) of action values (c, n, A)."""
-        better = q - q.amax(dim=2, keepdim=True)
+        best = q.amax(dim=2, keepdim=True)
+        better = q - best
         if self.temperature > 0.0:
             return better / self.temperature
         # At temperature 0 equal actions share the probability: rounding to multiples of the tie
         # makes them exactly equal, and the next best too unlikely to be drawn.
-        largest = self.table.detach()[list(components)].abs().amax(dim=(1, 2), keepdim=True)
-        return (better / (_TIE * largest.clamp(min=1e-12))).round()
+        return (better / (TIE * best.abs().clamp(min=1e-290))).round()
 
     def _with_uniform(self, logits: Tensor, share: Tensor) -> Tensor:
         """Logits (c, n, A) with the share of uniform actions, (n, A), at the best action."""
@@ -267,8 +265,9 @@ class ValuePolicy(Policy):
         with torch.no_grad():
             q = self._action_values(self.landmarks, self._near(self.landmarks), [0])[0]
         # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
-        behind = q.amax(dim=1, keepdim=True) - q
-        tied = behind <= _TIE * q.abs().amax().clamp(min=1e-12)
+        best = q.amax(dim=1, keepdim=True)
+        behind = best - q
+        tied = behind <= TIE * best.abs()
         gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)
         gaps = gaps[torch.isfinite(gaps)]
         if len(gaps) == 0:

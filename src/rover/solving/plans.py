@@ -26,10 +26,9 @@ from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, run_env
 from rover.world.neighbours import NEIGHBOURS
 from rover.world.net import FIRST_UNITS, units_due
-from rover.world.rows import Rows, iterate
+from rover.world.rows import Rows, RowTasks
 from rover.world.world import Points, World, lasts_a_lag, net_points, repeats, state_points
 
-_TOLERANCE = 1e-9
 _AT_ONCE = 64  # tasks that are solved together
 
 _One = Agent[Any] | Buffer | str | Path
@@ -259,19 +258,16 @@ def _solve(
             earned = np.maximum(earned, np.where(step > 0, discount ** (step - 1.0), 0.0))
             remaining = np.where(step > 0, tasks.stays * remaining, remaining)
         earned, alive = inside * earned, np.ones((1, 1))
+    on_rows = RowTasks(rows.onward, earned + lost, remaining, alive)
+    # Between landmarks rows lead to several by their distance, and no path is probable.
+    solved = on_rows.optimal(rows.start if rows.passed is None else None)
     shape = len(rows.start), -1, rewards.shape[1]
-
-    def backup(values: FloatArray) -> FloatArray:
-        onward = remaining * (rows.onward @ (alive * values))
-        return np.asarray((earned + onward + lost).reshape(shape))
-
-    solved = iterate(backup, np.zeros((shape[0], shape[2])), tolerance=_TOLERANCE)
 
     def by_task(table: FloatArray) -> FloatArray:
         return np.moveaxis(table.reshape(shape), 2, 0)
 
     if rows.passed is None:
-        return {"action_values": by_task(backup(solved.states))}
+        return {"action_values": by_task(solved.actions)}
     # The policy looks up the value of where a move ends.
     return {
         "action_values": by_task(earned + lost),
