@@ -11,9 +11,9 @@ from small_envs import Disc, image_place
 from walled_points import WalledPoint
 
 from rover import Rover, load_policy, make_agent, solve
-from rover.coverage.images import ImageFeatures, _frames_of
 from rover.coverage.represent import Slow, States
 from rover.data import Buffer
+from rover.data.images import ImageFeatures, _frames_of
 from rover.features.slow import LAG, LaggedSums, bending, coefficients, seen, slow_features
 from rover.world.net import units_due
 from rover.world.world import lasts_a_lag

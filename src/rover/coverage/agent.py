@@ -15,7 +15,6 @@ from rover.coverage.explore import LandmarkExplorer
 from rover.coverage.improve import Improvement, PlanningModel, improve
 from rover.coverage.published import kernel_planning_model
 from rover.coverage.run import CoverageRun, is_due
-from rover.features import Encoder
 from rover.policies import CoveragePolicy
 
 _LANDMARKS_SHARE = 0.2
@@ -111,28 +110,23 @@ class Rover(CoverageRun):
             self._representation.renew()
             return figures
 
-    # estimate
-
-    def _estimate(self) -> tuple[PlanningModel, Encoder]:
-        """The model of states, of landmarks, or of a kernel, and the encoder for its policy."""
-        config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
-        encoder = seen.policy_encoder()
-        if seen.plans_on == "kernel":
-            return kernel_planning_model(seen, cover, config, buffer, self._batch_rng), encoder
-        if seen.plans_on == "landmarks":
-            landmarks = self.world.landmarks(seen.sums)
-            return PlanningModel.of_landmarks(landmarks, encoder, cover, most=config.n_landmarks)
-        counts = self.world.counts
-        return PlanningModel.of_states(counts, seen.features(), config, cover, buffer), encoder
-
-    # improve
+    # estimate and improve
 
     def _improve(self) -> tuple[CoveragePolicy, Improvement]:
-        """A policy of mirror descent on the model."""
+        """A policy of mirror descent on the model of states, of landmarks, or of a kernel."""
+        config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
         with self.stopwatch("estimate"):
-            model, encoder = self._estimate()
+            encoder = seen.policy_encoder()
+            if seen.plans_on == "kernel":
+                model = kernel_planning_model(seen, cover, config, buffer, self._batch_rng)
+            elif seen.plans_on == "landmarks":
+                landmarks, most = self.world.landmarks(seen.sums), config.n_landmarks
+                model, encoder = PlanningModel.of_landmarks(landmarks, encoder, cover, most=most)
+            else:
+                counts, features = self.world.counts, seen.features()
+                model = PlanningModel.of_states(counts, features, config, cover, buffer)
         with self.stopwatch("improve"):
             step, explores = self.num_timesteps, self._explores
-            plan = improve(model, self._warm_start, self.config, step=step, is_exploring=explores)
-        kernel, epsilon = self._representation.kernel, self.config.policy_epsilon
-        return CoveragePolicy(encoder, kernel, model.basis, plan.weights, epsilon=epsilon), plan
+            plan = improve(model, self._warm_start, config, step=step, is_exploring=explores)
+        parts = encoder, seen.kernel, model.basis, plan.weights
+        return CoveragePolicy(*parts, epsilon=config.policy_epsilon), plan

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from rover.arrays import FloatArray, IntArray
 from rover.coverage.config import DEFAULT_BANDWIDTH, RoverConfig, is_physical
 from rover.coverage.cover import Cover
-from rover.coverage.images import ImageFeatures
 from rover.data import draw_transitions
+from rover.data.images import ImageFeatures
 from rover.errors import ConfigurationError
 from rover.features import (
     ActionPredictor,
@@ -391,17 +391,3 @@ def make_representation(
         encoder = make_encoder(network, generator, gain=gain)
     loss = objects.get("representation")
     return Learned(world, cover, encoder, kernel, loss, config, generator=generator, rng=rng)
-
-
-def suited(latest: Representation, world: World, cover: Cover, space: Any) -> Representation:
-    """The representation for the world's kind: the latest one, if it still is.
-
-    Images and long vectors are states as long as they repeat.
-    """
-    wanted: type[States | Slow | Scaled] = States
-    if world.kind == "landmarks":
-        wanted = Slow if len(space.shape or ()) > 1 else Scaled
-    if type(latest) is wanted or latest.plans_on == "kernel":
-        return latest
-    is_decided = is_physical(space) or isinstance(space, gym.spaces.Discrete)
-    return latest if is_decided else wanted(world, cover, space)

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from rover.contexts.explorer import LARGEST_LIST, ContextExplorer, changes_with_episodes
-from rover.coverage.config import RoverConfig, own_objects, resolve
+from rover.coverage.config import RoverConfig, is_physical, own_objects, resolve
 from rover.coverage.cover import Cover, objective_of, target_function
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
-from rover.coverage.represent import make_representation, suited
+from rover.coverage.represent import Scaled, Slow, States, make_representation
 from rover.envs import FiniteMDP, Spaces
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Objective
@@ -96,7 +96,14 @@ class CoverageRun(Agent[RoverConfig]):
     def _suit(self) -> None:
         """Choose the representation and the explorer for the kind of world that the data shows."""
         world, space = self.world, self.spaces.observation
-        self._representation = seen = suited(self._representation, world, self._cover, space)
+        wanted: type[States | Slow | Scaled] = States
+        if world.kind == "landmarks":
+            wanted = Slow if len(space.shape or ()) > 1 else Scaled
+        seen, is_discrete = self._representation, isinstance(space, gym.spaces.Discrete)
+        # Images and long vectors are states as long as they repeat.
+        is_open = not (is_physical(space) or is_discrete or seen.plans_on == "kernel")
+        if is_open and type(seen) is not wanted:
+            self._representation = seen = wanted(world, self._cover, space)
         if self._explores:
             self._explorer = explorer_of(self._explorer, world, seen, self.config)
 

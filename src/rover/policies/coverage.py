@@ -58,44 +58,26 @@ class CoveragePolicy(Policy):
         self.weights = nn.Parameter(weights.contiguous())
         self._rows: dict[bytes, int] | None = None
 
-    def features(self, observations: Tensor) -> Tensor:
-        """φ(x), (n, z) float64, of raw observations (n, *shape)."""
-        features: Tensor = self.encoder(observations.to(self.weights.device)).double()
-        return features
-
-    def regressors(self, observations: Tensor) -> Tensor:
-        """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
-        features = self.features(observations)
-        return features if self.basis is None else self.kernel(features, self.basis)
-
     def logits_from_regressors(self, regressors: Tensor) -> Tensor:
         """Logits (n, A) of float64 `regressors` (n, q)."""
         return regressors @ self.weights
 
-    def _looked_up(self, features: Tensor) -> Tensor | None:
-        """Logits (n, A) of exact states by their features (n, z); None of others.
-
-        A table of n times all states would not fit into memory in large worlds.
-        """
-        if self.basis is None or not isinstance(self.kernel, Dirac):
-            return None
-        if self._rows is None:
-            rows = (self.basis + 0.0).cpu().numpy()  # zeros of either sign are the same number
-            self._rows = {row.tobytes(): index for index, row in enumerate(rows)}
-        if len(self._rows) < len(self.basis):  # states that share their features
-            return None
-        seen = (features + 0.0).detach().cpu().numpy()
-        index = [self._rows.get(row.tobytes(), -1) for row in seen]
-        unknown = self.weights.new_zeros(1, self.n_actions)  # all actions alike
-        return torch.cat([self.weights, unknown])[index]
-
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A), float64, of raw observations (n, *shape)."""
-        features = self.features(observations)
-        logits = self._looked_up(features)
-        if logits is None:
+        features = self.encoder(observations.to(self.weights.device)).double()
+        if self._rows is None:
+            basis = self.basis if isinstance(self.kernel, Dirac) else None
+            rows = () if basis is None else (basis + 0.0).cpu().numpy()  # -0.0 is 0.0
+            self._rows = {row.tobytes(): index for index, row in enumerate(rows)}
+        # States are looked up: a table of n times all of them would not fit into memory.
+        if self._rows and len(self._rows) == len(self.weights):
+            seen = (features + 0.0).detach().cpu().numpy()
+            index = [self._rows.get(row.tobytes(), -1) for row in seen]
+            unknown = self.weights.new_zeros(1, self.n_actions)  # all actions alike
+            logits = torch.cat([self.weights, unknown])[index]
+        else:
             regressors = features if self.basis is None else self.kernel(features, self.basis)
-            logits = regressors @ self.weights
+            logits = self.logits_from_regressors(regressors)
         if self.epsilon == 0.0:
             return logits
         # Uniform actions are mixed into probabilities; no shift of logits does the same at every

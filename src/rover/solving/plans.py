@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from rover.arrays import BoolArray, FloatArray, blocks
-from rover.coverage.images import ImageFeatures
 from rover.data import Buffer, check_same_spaces
+from rover.data.images import ImageFeatures
 from rover.envs import Environment, GivenEnv, Spaces, id_and_kwargs
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from rover.arrays import FloatArray, IntArray, blocks, evenly_spaced, rows_before
-from rover.data import Buffer
+from rover.data.buffer import Buffer
 from rover.features import as_tensor, slow_encoder
 from rover.features.slow import (
     LAG,
@@ -18,14 +18,16 @@ from rover.features.slow import (
     slow_features,
     speed_weights,
 )
-from rover.world.net import FIRST_UNITS
+
+_FIRST = 50
+"""Transitions that show whether channels are frames."""
 
 
 def _frames_of(buffer: Buffer) -> tuple[int, bool]:
     """Number of frames that the channels of images are, by the first transitions, and True if
     the newest is the first of them; 1 where channels are colours."""
     rows = buffer.observations.rows
-    before, after = (rows[column[:FIRST_UNITS]] for column in (buffer.inputs, buffer.successors))
+    before, after = (rows[column[:_FIRST]] for column in (buffer.inputs, buffer.successors))
     n_channels = rows.shape[3]
     for frames in range(n_channels, 1, -1):
         each = n_channels // frames
