@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,19 +28,6 @@ def rows_before(previous: IntArray, rows: IntArray, steps: int) -> IntArray:
     for _ in range(steps):
         rows = np.where(rows < 0, -1, previous[rows])
     return rows
-
-
-def farthest_points(points: NDArray[Any], most: int) -> IntArray:
-    """Indices of up to `most` of points (n, d), each the farthest from those before it.
-
-    Farthest-point traversal from the first one (Gonzalez 1985), which ends where all others are
-    equal to a chosen one.
-    """
-    distances, chosen = np.linalg.norm(points - points[0], axis=1), [0]
-    while len(chosen) < min(most, len(points)) and distances.max() > 0.0:
-        chosen.append(int(distances.argmax()))
-        np.minimum(distances, np.linalg.norm(points - points[chosen[-1]], axis=1), out=distances)
-    return np.array(chosen, np.int64)
 
 
 def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:

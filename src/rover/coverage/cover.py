@@ -126,7 +126,7 @@ def target_function(
     config: RoverConfig, env: gym.Env[Any, Any], own: _Function | None
 ) -> _Function | None:
     """The weights of observations in the target distribution, as a function of them.
-    ConfigurationError: one weight a state was given, of which there are not so many."""
+    ConfigurationError: the number of weights is not the number of states."""
     target, space = config.target, Spaces.of(env).observation
     if target is None or target == "custom":
         return own

@@ -117,7 +117,7 @@ class Representation:
 
     @property
     def sums(self) -> Sums | None:
-        """Those of landmark models of the features; None: of the numbers of observations, as the
+        """Sums for landmark models of the features; None: of the numbers of observations, as the
         world has them."""
         if self._sums is None or self.learns:
             self._sums = Sums(self._buffer, self._features_by, self._fit)
@@ -173,7 +173,7 @@ class Scaled(Representation):
 
     @property
     def sums(self) -> Sums | None:
-        """Those of the world, unless a part of observations is to be covered."""
+        """None, for the sums of the world, unless a part of observations is to be covered."""
         return super().sums if self._cover.is_partial else None
 
     def _features_by(self, _: int) -> Features:

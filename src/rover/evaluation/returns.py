@@ -103,7 +103,7 @@ def _play(
 
         return noting
 
-    played = played_episodes(env, begin_noting, seed=seed, longest=limit)
+    played = _played_episodes(env, begin_noting, seed=seed, longest=limit)
     for number, (earned, _, is_over) in zip(range(n_episodes), played, strict=False):
         returns[number] = earned
         if not is_over:
@@ -120,7 +120,7 @@ def _play(
     return returns, table.rows[decisions]
 
 
-def played_episodes(
+def _played_episodes(
     env: gym.Env[Any, Any],
     begin: Callable[[int], Callable[[NDArray[Any]], int]],
     *,

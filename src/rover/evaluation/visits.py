@@ -43,7 +43,7 @@ def random_references(
     env: gym.Env[Any, Any], run: Collector, *, n_steps: int, seed: int
 ) -> list[Collector]:
     """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
-    observations like those of a run are so large that 128 MiB do not hold them."""
+    the run's observations are so large that 128 MiB do not hold as many."""
     from rover.data import Collector  # brings torch, which the other figures do without
 
     table, n_actions = run.buffer.observations, run.buffer.n_actions

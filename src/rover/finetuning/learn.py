@@ -58,7 +58,7 @@ def finetune(
         algorithm: ``"ddpg"`` or ``"sac"``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
         transfer: what actor and critics begin with: ``"policy"``, ``"encoder"`` or ``"both"``.
-        freeze_encoder: leave the encoder as it is; None: that of a ROVER policy alone.
+        freeze_encoder: leave the encoder as it is; None: if it is a ROVER policy's.
         source: where the policy came from, which the run's files will say.
         options: ``seed=0``, which everything random follows from; ``run_dir``, a new folder for the
             run's files, or None; ``progress_bar``, ``log`` and ``callback`` as of
@@ -277,7 +277,7 @@ def resume_task(
 
 
 def _stored_start(path: Path, run_config: RunConfig) -> nn.Module | Buffer | str | None:
-    """What the run in folder `path` began with: a policy, transitions, or the folder of these."""
+    """The start of the run in folder `path`: a policy, transitions, or the folder of these."""
     if (path / START_FILE).exists():
         return load_policy(path / START_FILE)
     if run_config.kind == "finetune":

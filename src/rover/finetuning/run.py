@@ -93,7 +93,7 @@ class _Progress:
     n_planned: int = 0
 
 
-class TaskRun(Run):
+class _TaskRun(Run):
     """Base of the runs that learn a task, online and offline.
 
     The final policy is the one with the greatest mean return of all evaluations, which play the
@@ -251,7 +251,7 @@ class TaskRun(Run):
             policy.save(folder / POLICY_FILE)
 
 
-class OnlineRun(TaskRun):
+class OnlineRun(_TaskRun):
     """Base of the runs that learn a task by interacting with it.
 
     A subclass chooses the actions (:meth:`_choose`), by its table ``_acting`` if it has any, and
@@ -330,7 +330,7 @@ class OnlineRun(TaskRun):
         )
 
 
-class OfflineTraining(TaskRun):
+class OfflineTraining(_TaskRun):
     """One run of a learner on transitions that pretraining stored, labelled by a reward function or
     else by the task's, without a further step. What the data does not show cannot be learned."""
 

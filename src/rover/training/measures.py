@@ -58,7 +58,7 @@ _LATEST_FIGURES = (
     "sink_mass",
 )
 Purpose = Literal["points", "end"]
-"""What roll-outs are made for: points of evaluation during the run, or its end."""
+"""The purpose of roll-outs: points of evaluation during the run, or its end."""
 
 CELL_FIGURES = "cells", "cells_error", "knn_entropy", "knn_entropy_error"
 _EPISODE_FIGURES = "episode_observations", "episode_objective"

@@ -441,8 +441,8 @@ def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
 
 
 def _linear_relations(points: FloatArray, first: BoolArray) -> FloatArray:
-    """Map (1 + d, d) from 1 and points to points whose dependent features are computed, from
-    those of a mask (d,) first."""
+    """Map (1 + d, d) from 1 and points to points whose dependent features are computed from
+    the features of a mask (d,) first."""
     n, d = points.shape
     relations = np.concatenate([np.zeros((1, d)), np.eye(d)])
     centre, spread = points.mean(axis=0), points.std(axis=0)

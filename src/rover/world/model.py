@@ -88,8 +88,8 @@ class Units(NamedTuple):
 
 
 class Sums:
-    """Sums over the transitions of a buffer, of which landmark models are made, and which follow
-    from it alone, however often they were asked for a model meanwhile.
+    """Sums over the transitions of a buffer for landmark models. They follow from the buffer alone,
+    however often they were asked for a model meanwhile.
 
     Args:
         buffer: the transitions.

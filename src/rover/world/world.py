@@ -10,7 +10,7 @@ at most 1, which is also the error without a prediction. Steps without motion do
 wall every environment repeats itself.
 
 Plans are made in points. Where states repeat each distinct observation is a point. Where they do
-not, points are in units of time, those of the landmark model (:mod:`rover.world.model`).
+not, points are in units of time, as in the landmark model (:mod:`rover.world.model`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class World:
         return self._counts
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
-        """The model of all transitions on landmarks, of which there is one, whoever asks first.
+        """The one model of all transitions on landmarks.
 
         Args:
             sums: of features of observations; None: of their numbers.
