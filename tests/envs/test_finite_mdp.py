@@ -134,7 +134,7 @@ def test_dynamics_are_known_through_wrappers_that_change_none(wrap, is_known):
 
 
 def test_a_wrapper_that_hides_known_dynamics_is_named():
-    with pytest.warns(RoverWarning, match="wrapper of <FlattenObs.*leave the wrapper out to have"):
+    with pytest.warns(RoverWarning, match="wrapper of <FlattenObs.*leave it out"):
         rover.Rover(FlattenObservation(gym.make("FrozenLake-v1")), seed=0)
 
 

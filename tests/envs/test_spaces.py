@@ -7,12 +7,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.spaces import flatten
 from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector.utils import batch_space, iterate
+from small_envs import Place
 
 import rover
+from rover.data import Buffer
 from rover.envs import Spaces, StoredObservations, action_set
 from rover.envs.spaces import StoredForm, _lifted
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
+from rover.solving.solve import FunctionReward
 
 GREY = spaces.Box(0, 255, (9, 12), np.uint8)
 RGB = spaces.Box(0, 255, (9, 12, 3), np.uint8)
@@ -222,3 +227,57 @@ def test_goals_are_given_as_the_environment_returns_them():
         if reward:
             return
     raise AssertionError("the goal was not reached")
+
+
+@pytest.mark.parametrize("space", [one for one, *_ in OBSERVATIONS[-3:]], ids=lambda s: str(s)[:40])
+def test_functions_get_observations_as_they_are_of_nested_spaces(space, tmp_path):
+    env, given = Walk(space, spaces.Discrete(3)), []
+    agent = rover.Rover(env, seed=0, measure_share=0.0).learn(200)
+    agent.buffer.save(tmp_path / "buffer.safetensors")
+    expected = [gym.spaces.flatten(space, look) for look in env._looks]
+
+    def rows_of(observations):
+        given.append(observations)
+        return np.array(
+            [flatten(space, one) for one in iterate(batch_space(space, 1), observations)]
+        )
+
+    def is_seventh(observations):
+        return (rows_of(observations) == expected[7]).all(axis=1)
+
+    def reward(observations, actions, reached):
+        return is_seventh(reached).astype(float)
+
+    for source in (agent, Buffer.load(tmp_path / "buffer.safetensors")):
+        by_goal = rover.solve(source, goal=is_seventh)
+        by_reward = rover.solve(source, reward=reward)
+        assert by_goal.n_actions == by_reward.n_actions == 3
+    assert {type(one) for one in given} <= {dict, tuple}
+    targeted = {"target": lambda seen: is_seventh(seen) + 0.1, "measure_share": 0.0}
+    rover.Rover(env, seed=0, **targeted).learn(60)
+    cover = {"cover": lambda seen: rows_of(seen)[:, :2], "measure_share": 0.0}
+    rover.Rover(env, seed=0, **cover).learn(60)
+    task = FunctionReward(env, reward)
+    task.reset(seed=0)
+    assert task.step(1)[1] in (0.0, 1.0)
+
+
+def test_small_numbers_are_explored_alike_however_they_are_spelled():
+    n = 5
+    boxes = spaces.Dict(a=spaces.Box(0, n - 1, (2,), np.int32), b=spaces.Box(0, 1, (1,), np.int64))
+    parts = spaces.Dict(a=spaces.MultiDiscrete([n, n]), b=spaces.Discrete(2))
+    spelled = [
+        (spaces.MultiDiscrete([n, n, 2]), lambda x, y, k: np.array([x, y, k])),
+        (boxes, lambda x, y, k: {"a": np.array([x, y]), "b": np.array([k])}),
+        (parts, lambda x, y, k: {"a": np.array([x, y]), "b": np.int64(k)}),
+        (spaces.Tuple(parts.values()), lambda x, y, k: (np.array([x, y]), np.int64(k))),
+    ]
+    seen = []
+    for space, look in spelled:
+        env = Place(space, lambda x, y, look=look: look(x, y, x % 2))
+        agent = rover.Rover(env, seed=0, measure_share=0.0).learn(150)
+        policy = agent.policy.probs(_lifted(env.look(1, 2)))
+        seen.append((agent.buffer.actions, agent.buffer.observations.rows, policy))
+    for others in seen[1:]:
+        for one, other in zip(seen[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)

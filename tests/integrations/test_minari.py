@@ -15,6 +15,7 @@ from rover.errors import (
     ArtefactError,
     ConfigurationError,
     NonFiniteError,
+    RoverWarning,
 )
 from rover.integrations.minari import export_minari, load_minari
 
@@ -127,7 +128,7 @@ def test_data_sets_that_are_missing_empty_or_damaged(root):
     with pytest.raises(ArtefactError, match=r"no Minari data set 'maze-v0' on.*download"):
         load_minari("maze-v0")
     made_by_others([])
-    with pytest.raises(ArtefactError, match="'other-v0' holds no transitions"):
+    with pytest.raises(ArtefactError, match="'other-v0': it holds no transitions"):
         load_minari("other-v0")
     env, buffer = collected("state")
     export_minari(buffer, "maze-v0", env=env)
@@ -193,10 +194,10 @@ FOUR = np.array([0, 1, 2, 5])
             {"observations": FOUR},
             gym.spaces.Discrete(5),
             ConfigurationError,
-            "episode 0 .* '5', int64",
+            "'other-v0': observation 3: .* is 5, outside 0 to 4",
         ),
-        ({"actions": FOUR[:3]}, None, ArtefactError, "actions that are not of its space's set: 2"),
-        ({"rewards": [0, np.inf, 0]}, None, NonFiniteError, "rewards that are NaN or inf"),
+        ({"actions": FOUR[:3]}, None, ConfigurationError, r"not of the set of Discrete\(2\): 2"),
+        ({"rewards": [0, np.inf, 0]}, None, NonFiniteError, "'other-v0': .*NaN or inf"),
     ],
 )
 def test_data_sets_that_are_refused(changes, space, error, message):
@@ -230,3 +231,24 @@ def test_nested_observations_and_two_actions_at_once():
     ]
     expected = [gym.spaces.flatten(seen, row) for row in rows]
     np.testing.assert_array_equal(buffer.observations.rows[buffer.successors], expected)
+
+
+def test_actions_that_begin_at_one_are_those_of_the_environment():
+    env = gym.wrappers.TransformAction(
+        gym.make("CartPole-v1"), lambda action: action - 1, gym.spaces.Discrete(2, start=1)
+    )
+    buffer = make_agent("random", env, seed=0, measure_share=0.0, policy_every=50).learn(50).buffer
+    with warnings.catch_warnings(action="ignore"):  # it cannot be made from an id
+        dataset = export_minari(buffer, "one-v0", env=env)
+    taken = np.concatenate([episode.actions for episode in dataset])
+    assert set(taken.tolist()) == {1, 2}
+    assert np.array_equal(load_minari(dataset)[0].actions, taken - 1)
+
+
+def test_glued_episodes_are_cut():
+    places = np.array([*range(20)] * 5 + [20])
+    made_by_others([an_episode(100, observations=np.stack([places, places], axis=1) / 4)])
+    with pytest.warns(RoverWarning, match="glued together: .*episode_length=20"):
+        load_minari("other-v0")
+    buffer, rewards = load_minari("other-v0", episode_length=20)
+    assert (buffer.n_episodes, len(buffer), len(rewards)) == (5, 96, 96)

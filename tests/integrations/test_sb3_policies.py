@@ -25,7 +25,7 @@ from rover.wrappers import DiscreteActions
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import A2C, PPO
+from stable_baselines3 import A2C, DQN, PPO
 
 from rover.integrations.sb3 import RoverFeatures, fine_tuned, rover_policy
 
@@ -226,3 +226,31 @@ def test_features_are_the_encoders_on_raw_observations(kind, images):
     tensor, _ = model.policy.obs_to_tensor(env.observations())
     # Bit for bit, also after the initialisation that overwrites other extractors.
     assert torch.equal(model.policy.extract_features(tensor), expected)
+
+
+class FromOne(gym.ActionWrapper):
+    """Actions 1 and 2, which are recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.action_space, self.taken = gym.spaces.Discrete(2, start=1), set()
+
+    def action(self, action):
+        self.taken.add(int(action))
+        return action - 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_actions_that_begin_at_one_are_shifted_or_refused():
+    settings = {"representation": "info_nce", "policy_every": 50, "measure_share": 0.0}
+    policy = rover.Rover(FromOne(), seed=0, **settings).learn(100).policy
+    for algorithm in (PPO, A2C):
+        env = FromOne()
+        model = algorithm(rover_policy(policy), env, n_steps=32, device="cpu").learn(64)
+        assert env.taken == {1, 2}
+        assert fine_tuned(model).act(env.reset(seed=0)[0], np.random.default_rng(0)) in (1, 2)
+    features = {"features_extractor_class": RoverFeatures}
+    features["features_extractor_kwargs"] = {"policy": policy}
+    for algorithm in (PPO, A2C, DQN):
+        with pytest.raises(ConfigurationError, match=r"actions are 1 to 2, .* sends 0 to 1"):
+            algorithm("MlpPolicy", FromOne(), policy_kwargs=features)

@@ -53,7 +53,8 @@ class Cover:
     def _parts(self, observations: IntArray) -> FloatArray:
         """The parts (n, k) of observations (n,), unscaled."""
         rows = self._buffer.observations.rows[observations]
-        parts = np.asarray(self.part(rows)) if callable(self.part) else rows[:, self.part]
+        shown = self._buffer.elements
+        parts = np.asarray(self.part(shown(rows))) if callable(self.part) else rows[:, self.part]
         if parts.ndim != 2 or len(parts) != len(rows) or parts.dtype.kind not in "bfiu":
             raise ConfigurationError(
                 f"cover must make an array of {len(rows)} rows of numbers, one for each "
@@ -79,7 +80,8 @@ class Cover:
         """
         if self._target is None:
             return None
-        weights = _target_weights(self._target, self._buffer.observations.rows[observations])
+        rows = self._buffer.observations.rows[observations]
+        weights = _target_weights(self._target(self._buffer.elements(rows)), len(rows))
         _, first, index = np.unique(groups, return_index=True, return_inverse=True)
         member = index.reshape(-1)[anchors]
         sums = np.bincount(member, weights, minlength=len(first))
@@ -110,9 +112,9 @@ class Cover:
         return np.hstack([features, parts]), np.arange(width, width + parts.shape[1])
 
 
-def _target_weights(target: _Function, observations: NDArray[Any]) -> FloatArray:
-    """Weights (n,) of observations (n, *shape) by a target, or a ConfigurationError."""
-    weights, n = np.asarray(target(observations.copy())), len(observations)
+def _target_weights(returned: Any, n: int) -> FloatArray:
+    """Weights (n,) of observations that a target returned, or a ConfigurationError."""
+    weights = np.asarray(returned)
     is_numbers = weights.shape == (n,) and weights.dtype.kind in "bfiu"
     if not (is_numbers and np.isfinite(weights).all() and (weights >= 0).all()):
         raise ConfigurationError(
@@ -159,7 +161,8 @@ def objective_of(config: RoverConfig, problem: FiniteMDP, target: _Function | No
         warnings.warn(f"coverage, J and J/J* are of all {whose}", RoverWarning, stacklevel=2)
     if target is None or config.cover is not None:
         return Objective()
-    weights = _target_weights(target, problem.observations)
+    states = problem.observations
+    weights = _target_weights(target(states.copy()), len(states))
     if not weights.any():
         raise ConfigurationError("target is 0 at every state of the environment")
     return Objective(np.asarray(weights / weights.sum()))

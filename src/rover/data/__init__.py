@@ -1,7 +1,7 @@
 """Collect: the buffer of transitions, batches, roll-outs, and tasks on stored transitions."""
 
 from rover.data.batch import Batch, draw_transitions, gather, n_step_batch, sample_windows
-from rover.data.buffer import Buffer, ObservationTable
+from rover.data.buffer import Buffer
 from rover.data.checking import check_env
 from rover.data.relabel import label, relabel
 from rover.data.rollout import (
@@ -13,6 +13,7 @@ from rover.data.rollout import (
     episode_seed,
     watch,
 )
+from rover.data.table import ObservationTable
 from rover.transitions import TransitionCounts, merge_transitions
 
 __all__ = [

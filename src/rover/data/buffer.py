@@ -9,85 +9,23 @@ repeat the table simply has as many rows as there were steps.
 
 from __future__ import annotations
 
-import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rover.arrays import BoolArray, FloatArray, IntArray
-from rover.envs.spaces import Spaces
-from rover.errors import ArtefactError, ConfigurationError, StorageError
+from rover.data.kinds import glued
+from rover.data.table import FIRST_CAPACITY, ObservationTable
+from rover.envs.spaces import Spaces, StoredForm
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.storage import fitting, read_tensors, write_tensors
 from rover.transitions import TransitionCounts, merge_transitions
-
-_FIRST_CAPACITY = 1024
-
-
-class ObservationTable:
-    """Distinct observations, found again by their bytes.
-
-    Args:
-        shape: shape of one observation, () for a discrete state.
-        dtype: dtype of the observations.
-        max_bytes: memory that the table may take; more raises StorageError.
-
-    Attributes:
-        rows: (N, *shape) all distinct observations in order of first sight; a view that is replaced
-            whenever there is a new one.
-    """
-
-    def __init__(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, max_bytes: int = 8 * 2**30
-    ) -> None:
-        self.shape = shape
-        self.dtype = np.dtype(dtype)
-        self.max_bytes = max_bytes
-        self._storage = self.rows = np.empty((0, *shape), self.dtype)
-        self._index: dict[bytes, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def intern(self, observation: Any) -> int:
-        """Index of `observation` (*shape), which becomes a new row if it was never seen.
-
-        Zeros of either sign are the same number and share a row. StorageError: the table would
-        outgrow its memory limit.
-        """
-        row = np.asarray(observation, self.dtype)
-        if self.dtype.kind == "f":
-            row = row + self.dtype.type(0)  # turns −0.0 into 0.0
-        # Digests instead of the bytes themselves: an index of images would hold them twice.
-        key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
-        index = self._index.get(key)
-        if index is not None:
-            return index
-        needed = (len(self._index) + 1) * row.nbytes
-        if needed > self.max_bytes:
-            raise StorageError(
-                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
-                f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
-            )
-        index = self._index[key] = len(self._index)
-        # Doubled, so that a run of n steps copies each row a constant number of times.
-        if index == len(self._storage):
-            self._storage = np.resize(self._storage, (2 * index or _FIRST_CAPACITY, *self.shape))
-        self._storage[index] = row
-        self.rows = self._storage[: index + 1]
-        self.rows.flags.writeable = False
-        return index
-
-    def replace(self, rows: NDArray[Any]) -> None:
-        """Hold `rows` (N, *shape), which must be distinct."""
-        self._storage, self._index = rows.astype(self.dtype), {}
-        self.rows = self._storage[:0]
-        for row in self._storage:
-            self.intern(row)
-        if len(self) != len(rows):
-            raise ArtefactError("the observations of a stored buffer are not distinct")
 
 
 class Buffer:
@@ -101,6 +39,7 @@ class Buffer:
         skill_dim: width k of the column of skills; 0: no such column.
         action_set: (A, *action shape), what the actions are where the environment takes numbers;
             None: they are Discrete.
+        form: of the observations, where they are stored in another form than they are returned.
 
     Attributes:
         observations: the table of distinct observations.
@@ -131,7 +70,9 @@ class Buffer:
         rewards: bool = False,
         skill_dim: int = 0,
         action_set: NDArray[Any] | None = None,
+        form: StoredForm | None = None,
     ) -> None:
+        self.form = form
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
         self.skill_dim = skill_dim
@@ -167,13 +108,112 @@ class Buffer:
             rewards=rewards,
             skill_dim=skill_dim,
             action_set=spaces.actions,
+            form=spaces.form if spaces.form.is_nested else None,
         )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        *,
+        env: Any = None,
+        episode_length: int | None = None,
+    ) -> Buffer:
+        """The n transitions that someone recorded, episode after episode.
+
+        Args:
+            observations: (n + e, *shape) of e episodes: each has one more of them than steps, the
+                one that its last step led to. Of Dict and Tuple spaces an array for each part, or
+                a list of elements.
+            actions: (n, *action shape), as the environment took them; continuous ones must be of
+                the set that ROVER makes of their space.
+            rewards: (n,) finite, or None: none are stored.
+            terminated, truncated: (n,) bool. Where neither ends the last episode it is truncated.
+            env: what has the spaces of observations and actions; None: whole numbers from 0 to
+                the largest, and unbounded vectors.
+            episode_length: steps after which a recorded episode is another one, though nothing
+                ended: the transition into it never happened, and is left out.
+
+        Raises:
+            ConfigurationError: lengths that disagree, observations or actions that are not of
+                their spaces.
+            UnsupportedSpaceError: spaces that ROVER cannot handle.
+            NonFiniteError: NaN or infinity among observations or rewards.
+
+        Warns:
+            RoverWarning: episodes look glued together.
+
+        Example:
+            >>> buffer = Buffer.from_arrays(seen, taken, earned, terminated, truncated)
+            >>> policy = rover.solve(buffer, reward=buffer.rewards)
+        """
+        spaces = Spaces.of(_spaces_of(observations, actions) if env is None else env)
+        seen, flags = spaces.listed(observations), np.array([terminated, truncated])
+        columns = {"actions": spaces.numbers(actions)}
+        if rewards is not None:
+            columns["rewards"] = np.asarray(rewards, np.float64)
+        buffer = cls.of(spaces, rewards=rewards is not None)
+        buffer._take_in(seen, columns, flags, spaces, episode_length)
+        if message := glued(buffer):
+            warnings.warn(message, RoverWarning, stacklevel=2)
+        return buffer
+
+    def _take_in(
+        self,
+        seen: Sequence[Any],
+        columns: dict[str, NDArray[Any]],
+        flags: NDArray[Any],
+        spaces: Spaces,
+        episode_length: int | None,
+    ) -> None:
+        """Hold n transitions that someone recorded, as of :meth:`from_arrays`, of flags (2, n)."""
+        n, rewards = flags.shape[-1], columns.get("rewards", np.zeros(flags.shape[-1]))
+        if n == 0 or flags.shape != (2, n) or flags.dtype != bool or len(columns["actions"]) != n:
+            raise ConfigurationError(
+                f"{len(columns['actions'])} actions and flags {flags.shape} of {flags.dtype} are "
+                "no transitions: give actions and two arrays of bool (n,), n > 0"
+            )
+        if rewards.shape != (n,) or not np.isfinite(rewards).all():
+            raise NonFiniteError(f"rewards must be {n} finite numbers: some are NaN or infinite")
+        ended, cut = flags
+        cut[-1] |= not ended[-1]
+        over: BoolArray = ended | cut
+        if len(seen) != n + over.sum():
+            raise ConfigurationError(
+                f"{len(seen)} observations of {n} steps in {over.sum()} episodes are no "
+                "transitions: each episode has one observation more than steps"
+            )
+        intern = self.observations.intern
+        index = np.array([intern(spaces.read(x, f"observation {k}")) for k, x in enumerate(seen)])
+        # Behind each end there is an observation more than steps.
+        rows, begins = np.arange(n), np.append(True, over[:-1])
+        place = rows + np.cumsum(begins) - 1
+        kept = np.ones(n, np.bool_)
+        if episode_length is not None:
+            age = rows - np.maximum.accumulate(np.where(begins, rows, 0))
+            kept = over | (age % episode_length != episode_length - 1)
+            cut[:-1] |= ~kept[1:] & ~over[:-1]
+            begins[1:] |= ~kept[:-1]
+        columns |= {"terminated": ended, "truncated": cut}
+        columns |= {"inputs": index[place], "successors": index[place + 1]}
+        state = {name: column[kept] for name, column in columns.items()}
+        starts = index[place[begins & kept]]
+        self.load_state({**state, "starts": starts, "observations": self.observations.rows})
 
     def emptied(self, *, rewards: bool = False) -> Buffer:
         """A buffer without transitions of the same observations and actions, without skills."""
         table = self.observations
         return Buffer(
-            table.shape, table.dtype, self.n_actions, rewards=rewards, action_set=self.action_set
+            table.shape,
+            table.dtype,
+            self.n_actions,
+            rewards=rewards,
+            action_set=self.action_set,
+            form=self.form,
         )
 
     @classmethod
@@ -238,7 +278,7 @@ class Buffer:
         row = self._length
         if row == len(self._columns["inputs"]):
             for name, column in self._columns.items():
-                shape = (2 * row or _FIRST_CAPACITY, *column.shape[1:])
+                shape = (2 * row or FIRST_CAPACITY, *column.shape[1:])
                 self._columns[name] = np.resize(column, shape)
         # In the order of the columns.
         optional = [x for x in (reward, skill) if x is not None]
@@ -316,6 +356,11 @@ class Buffer:
     def taken(self, actions: IntArray) -> NDArray[Any]:
         """Actions (n,) as the environment takes them: (n, *action shape) of its set."""
         return actions.copy() if self.action_set is None else self.action_set[actions]
+
+    def elements(self, rows: NDArray[Any]) -> Any:
+        """Observations (n, *shape) as functions of the user get them, who may change them: of Dict
+        and Tuple spaces an array for each part."""
+        return rows.copy() if self.form is None else self.form.elements(rows)
 
     @property
     def action_details(self) -> dict[str, Any]:
@@ -404,7 +449,8 @@ class Buffer:
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one file, atomically."""
-        own = {} if self.action_set is None else {"action_set": self.action_set}
+        own: dict[str, Any] = {} if self.action_set is None else {"action_set": self.action_set}
+        own |= {} if self.form is None else {"observation_space": self.form.description}
         content = {"n_actions": self.n_actions, "columns": self.state(), **own}
         write_tensors(Path(path), content, kind="buffer")
 
@@ -418,6 +464,7 @@ class Buffer:
         stored = read_tensors(Path(path), kind="buffer")
         with fitting(f"{path} is not the buffer of a run; restore it from a copy"):
             columns, observations = stored["columns"], stored["columns"]["observations"]
+            described = stored.get("observation_space")
             buffer = cls(
                 observations.shape[1:],
                 observations.dtype,
@@ -425,8 +472,23 @@ class Buffer:
                 rewards="rewards" in columns,
                 skill_dim=columns["skills"].shape[1] if "skills" in columns else 0,
                 action_set=stored.get("action_set"),
+                form=None if described is None else StoredForm.described(described),
             )
             buffer.load_state(columns)
         if len(buffer) == 0:
             raise ArtefactError(f"{path} holds no transitions; make a run of at least one step")
         return buffer
+
+
+def _spaces_of(observations: Any, actions: Any) -> Any:
+    """Spaces of arrays of observations and actions, as far as these show them."""
+
+    def counted(array: NDArray[Any]) -> gym.Space[Any]:
+        if array.ndim == 1 and array.dtype.kind in "iu" and array.min(initial=0) >= 0:
+            return gym.spaces.Discrete(int(array.max(initial=0)) + 1)
+        if array.dtype == np.uint8:
+            return gym.spaces.Box(0, 255, array.shape[1:], np.uint8)
+        return gym.spaces.Box(-np.inf, np.inf, array.shape[1:], array.dtype.type)
+
+    seen, taken = (counted(np.asarray(one)) for one in (observations, actions))
+    return SimpleNamespace(observation_space=seen, action_space=taken)

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import env_checker
-from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.data.rollout import Collector
-from rover.envs import Spaces
+from rover.data.kinds import kinds_of
+from rover.data.rollout import END_OBSERVATIONS, Collector, RunningEpisode, difference, episode_seed
+from rover.envs import Environment, GivenEnv, Spaces
+from rover.envs.spaces import misfit
 from rover.errors import RoverWarning
 
+UNSEEDED = (
+    "reset(seed=...) does not decide all: draw random numbers from self.np_random, after "
+    "super().reset(seed=seed), and not from numpy.random"
+)
+DRAWN_WHEN_MADE = (
+    "another instance is another environment, since something is drawn when it is made: draw it "
+    "in reset(), or give it as an argument"
+)
+_REPLAYED = 500  # steps of a run that are played again, but for the rest of an episode
 
-def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> None:
+
+def check_env(
+    env: GivenEnv,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    n_steps: int = 500,
+    seed: int = 0,
+) -> None:
     """Check that an agent can work with an environment, by its spaces and some random steps.
 
-    The same steps are taken twice from one seed, and must return the same. Gymnasium's checker is
-    asked, too. The environment is left in the middle of an episode.
+    The same steps are taken twice from one seed, and must return the same; in another instance,
+    too, where an id or a function makes one. Gymnasium's checker is asked, too. The environment is
+    left in the middle of an episode.
 
     Args:
-        env: the environment.
+        env: the environment: its id, a function that makes it, or an instance.
+        env_kwargs: keyword arguments of an id.
         n_steps: steps to take, over as many episodes as that takes, ≥ 1.
         seed: of the resets and the actions.
 
@@ -34,33 +54,110 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
         NonFiniteError: NaN or infinity in an observation, or a reward that is no finite number.
 
     Warns:
-        RoverWarning: what Gymnasium's checker does not let pass, or steps that the seed does not
-            repeat.
+        RoverWarning: what Gymnasium's checker does not let pass, steps that the seed does not
+            repeat, and each kind of :mod:`rover.data.kinds`.
 
     Example:
-        >>> check_env(gymnasium.make("MountainCar-v0"))
+        >>> check_env("MountainCar-v0")
     """
-    first, again = (_random_steps(env, n_steps, seed) for _ in range(2))
+    environment = Environment.of(env, env_kwargs)
+    made, other = environment.env, environment.another()
+    seen = _Witness(made)
+    buffer = _random_steps(seen, n_steps, seed)
+    found = [*kinds_of(buffer).values(), *seen.found.values()]
+    faults = [_zero_seed(made), not_repeated(buffer, made, UNSEEDED, seed=seed)]
+    if other is not None and not any(faults):
+        faults.append(not_repeated(buffer, other, DRAWN_WHEN_MADE, seed=seed))
+    found += filter(None, faults)
     try:
         with warnings.catch_warnings(action="ignore"):
-            env_checker.check_env(env, skip_render_check=True, skip_close_check=True)
+            env_checker.check_env(made, skip_render_check=True, skip_close_check=True)
     except Exception as error:  # of whatever it asserts, or what the environment raises
-        warnings.warn(f"Gymnasium's checker of environments: {error}", RoverWarning, stacklevel=2)
-    if not all(map(np.array_equal, first.values(), again.values())):
-        warnings.warn(
-            "the same seed and the same actions gave something else: draw random numbers from "
-            "self.np_random, after super().reset(seed=seed); a run that stops cannot be resumed "
-            "otherwise",
-            RoverWarning,
-            stacklevel=2,
-        )
+        found.append(f"Gymnasium's checker of environments: {error}")
+    for message in found:
+        warnings.warn(message, RoverWarning, stacklevel=2)
 
 
-def _random_steps(env: gym.Env[Any, Any], n_steps: int, seed: int) -> dict[str, NDArray[Any]]:
-    """State of a buffer of `n_steps` random steps."""
+class _Witness(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment whose returned objects are looked at, which a buffer does not hold."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._last: Any = None
+        self._copy = np.empty(0)
+        self.found: dict[str, str] = {}
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(**options)
+        self._look_at(observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Make a step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._look_at(observation)
+        if (terminated or truncated) and any(
+            info.get(name) is not None for name in END_OBSERVATIONS
+        ):
+            self.found["resets"] = (
+                "the environment resets itself, and returns the next start as the observation of "
+                "an end; the true one is taken from info"
+            )
+        return observation, reward, terminated, truncated, info
+
+    def _look_at(self, observation: Any) -> None:
+        array = next(_arrays(observation), None)
+        if array is not None:
+            if array is self._last and not np.array_equal(array, self._copy):
+                self.found["buffer"] = (
+                    "observations are one buffer for ever, which each step overwrites: return "
+                    "copies (ROVER makes its own)"
+                )
+            self._last, self._copy = array, array.copy()
+        if "outside" not in self.found and (words := misfit(observation, self.observation_space)):
+            self.found["outside"] = f"observations are outside their space: {words}"
+
+
+def _arrays(observation: Any) -> Iterator[Any]:
+    """The arrays of an observation."""
+    if isinstance(observation, np.ndarray):
+        yield observation
+    elif isinstance(observation, Mapping | tuple):
+        for part in observation.values() if isinstance(observation, Mapping) else observation:
+            yield from _arrays(part)
+
+
+def _random_steps(env: gym.Env[Any, Any], n_steps: int, seed: int) -> Buffer:
+    """A buffer of `n_steps` random steps."""
     buffer, rng = Buffer.of(Spaces.of(env), rewards=True), np.random.default_rng(seed)
     collector = Collector(env, buffer, seed=seed)
     collector.start_episode()
     for _ in range(n_steps):
         collector.step(int(rng.integers(buffer.n_actions)))
-    return buffer.state()
+    return buffer
+
+
+def _zero_seed(env: gym.Env[Any, Any]) -> str:
+    """The seed 0, which some take for none."""
+    first, _, again = (RunningEpisode(env, seed=seed).observation for seed in (0, 1, 0))
+    if np.array_equal(first, again):
+        return ""
+    return "reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"
+
+
+def not_repeated(buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int) -> str:
+    """Play the first episodes of a run of a seed again: a message that names the step that comes
+    out otherwise, and the reason; empty: all are the same."""
+    n_steps = 0
+    for episode in range(buffer.n_episodes):
+        running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
+        if (found := difference(running, buffer, episode)) is not None and not found[2]:
+            return (
+                f"the seed does not repeat step {found[0]} of episode {episode}: {reason}. Runs "
+                "cannot be resumed or evaluated otherwise"
+            )
+        n_steps += running.n_steps
+        if n_steps >= _REPLAYED:
+            break
+    return ""

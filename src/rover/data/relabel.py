@@ -87,7 +87,8 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
     actions = buffer.taken(buffer.actions[first])
     rewards, terminated = np.empty(len(first)), np.empty(len(first), np.bool_)
     for part in blocks(len(first), _TRANSITIONS_AT_ONCE):
-        returned = reward(table[inputs[part]], actions[part], table[successors[part]])
+        begun, reached = (buffer.elements(table[x[part]]) for x in (inputs, successors))
+        returned = reward(begun, actions[part], reached)
         arrays = [np.asarray(one) for one in returned] if isinstance(returned, tuple) else []
         # A single number would be spread over all transitions without a word.
         shapes, kinds = [a.shape for a in arrays], "".join(a.dtype.kind for a in arrays)

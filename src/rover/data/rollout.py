@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from types import MethodType
 from typing import Any, SupportsFloat
@@ -22,6 +22,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
+from rover.data.kinds import kinds_of
 from rover.envs import Spaces
 from rover.errors import (
     BY_ENVIRONMENT,
@@ -37,6 +38,9 @@ from rover.errors import (
 _MOST_EPISODES, _MOST_STEPS = 5, 2000
 # Times that a difference is looked at again.
 _MOST_REPEATS = 8
+_MOST_REWARDS = 100  # different ones: more are no events
+END_OBSERVATIONS = ("final_obs", "final_observation", "terminal_observation")
+"""Names in `info` of the last observation of an episode, where the next start is returned."""
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -146,7 +150,8 @@ class RunningEpisode:
 
     def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
         """Take an action, by its number where they are not Discrete: observation, reward as it was
-        returned, terminated, truncated.
+        returned, terminated, truncated. Of an environment that resets itself the observation of an
+        end is the one in `info`.
 
         ConfigurationError: the observation is not of its space. NonFiniteError: NaN or infinity in
         it.
@@ -154,7 +159,7 @@ class RunningEpisode:
         taken = self._spaces.taken(action)
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         try:
-            observation, reward, terminated, truncated, _ = self._env.step(taken)
+            observation, reward, terminated, truncated, info = self._env.step(taken)
         except Exception as error:
             error.add_note(
                 f"{BY_ENVIRONMENT} in step {self.n_steps + 1} of episode {self._number}, whose "
@@ -162,6 +167,9 @@ class RunningEpisode:
             )
             raise
         self.n_steps, self._n_calls = self.n_steps + 1, self._count()
+        if terminated or truncated:
+            last = [info[name] for name in END_OBSERVATIONS if info.get(name) is not None]
+            observation = last[0] if last else observation
         row = self._spaces.read(observation, self)
         return row, reward, bool(terminated), bool(truncated)
 
@@ -170,15 +178,13 @@ class RunningEpisode:
 class _Arrival:
     """First arrival at a reward, for reports alone: nothing that learns reads it.
 
-    A step arrives that earns more than the first step did (`usual`; None before it, and where it is
-    no number); or, where each step costs, that ends its episode by itself. `first` is its number,
-    from 1; `n_unusual` of `n_steps` had another reward than the usual one.
+    A step arrives that earns more than what is usual, the commonest reward; or, where each step
+    costs, that ends its episode by itself for no higher price. Of each reward `values` it is kept
+    how often it was earned and when first, and when first at a termination (0: never).
     """
 
-    usual: float | None = None
-    first: int | None = None
     n_steps: int = 0
-    n_unusual: int = 0
+    values: dict[str, list[int]] = field(default_factory=dict)
 
     def note(self, reward: Any, terminated: bool) -> None:
         """Take note of a step; a reward that is no single finite number is skipped."""
@@ -187,21 +193,28 @@ class _Arrival:
             value = float(np.asarray(reward).item())
         except (TypeError, ValueError, OverflowError):
             return
-        if self.n_steps == 1 and math.isfinite(value):
-            self.usual = value
-        if self.usual is None:
+        name = repr(value)
+        if not math.isfinite(value) or (
+            name not in self.values and len(self.values) == _MOST_REWARDS
+        ):
             return
-        self.n_unusual += value != self.usual
-        is_there = value > self.usual or (terminated and self.usual < 0.0)
-        if is_there and self.first is None:
-            self.first = self.n_steps
+        kept = self.values.setdefault(name, [0, self.n_steps, 0])
+        kept[0] += 1
+        if terminated and kept[2] == 0:
+            kept[2] = self.n_steps
 
     def within(self, n_steps: int) -> tuple[bool, int | None]:
         """Sparsity of the rewards (at least half of the steps earned the same: elsewhere arrivals
         are no events), and the first arrival if it is among so many steps."""
-        is_sparse = self.usual is not None and 2 * self.n_unusual <= self.n_steps
-        is_early = self.first is not None and self.first <= n_steps
-        return is_sparse, self.first if is_sparse and is_early else None
+        name = max(self.values, key=lambda one: self.values[one][0], default=None)
+        if name is None or 2 * self.values[name][0] < self.n_steps:
+            return False, None
+        usual = float(name)
+        steps = [first for one, (_, first, _) in self.values.items() if float(one) > usual]
+        if usual < 0.0:
+            steps += [end for one, (*_, end) in self.values.items() if end and float(one) >= usual]
+        first = min(steps, default=n_steps + 1)
+        return True, first if first <= n_steps else None
 
 
 class Collector:
@@ -229,6 +242,7 @@ class Collector:
         self.spaces = spaces or Spaces.of(env)
         self.episode = self.observation = -1
         self.arrival = _Arrival()
+        self._named = set[str]()
         self._running: RunningEpisode
 
     def start_episode(self) -> None:
@@ -261,6 +275,14 @@ class Collector:
             self.start_episode()
         return terminated or truncated
 
+    def name_kinds(self) -> None:
+        """Warn once of each kind of environment that the transitions show."""
+        space = self.spaces.observation if self.spaces.observation is self.spaces.observed else None
+        for name, message in kinds_of(self.buffer, space).items():
+            if name not in self._named:
+                self._named.add(name)
+                warnings.warn(message, RoverWarning, stacklevel=5)
+
     def state(self) -> dict[str, Any]:
         """Number of the episode; its transitions are in the buffer."""
         return {"episode": self.episode, "arrival": {**vars(self.arrival)}}
@@ -276,14 +298,14 @@ class Collector:
         """Play the unfinished episode again."""
         seed, spaces = episode_seed(self._seed, self.episode), self.spaces
         running = RunningEpisode(self._env, seed=seed, number=self.episode, spaces=spaces)
-        if (found := _difference(running, self.buffer, self.episode)) is not None:
+        if (found := difference(running, self.buffer, self.episode)) is not None:
             raise _mismatch(found[0], self.episode)
         self._running, rows = running, self.buffer.rows_of(self.episode)
         begun = self.buffer.episode_starts[self.episode]
         self.observation = int(self.buffer.successors[rows[-1]] if len(rows) else begun)
 
 
-def _difference(
+def difference(
     running: RunningEpisode, buffer: Buffer, episode: int, most: int | None = None
 ) -> tuple[int, bytes, bool] | None:
     """Take the stored actions of an episode again, `most` at most.
@@ -337,7 +359,7 @@ def check_repeats(
 
         def again(most: int, episode: int = episode) -> tuple[int, bytes, bool] | None:
             running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
-            return _difference(running, buffer, episode, most)
+            return difference(running, buffer, episode, most)
 
         found = again(left)
         left = max(0, left - len(buffer.rows_of(episode)))

@@ -151,7 +151,8 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     outcomes = getattr(world, "P", None)
     if isinstance(outcomes, Mapping) and isinstance(world.observation_space, gym.spaces.Discrete):
         return _table_rewards(outcomes)
-    if not isinstance(world, GridWorld):
+    is_nested = isinstance(env.observation_space, gym.spaces.Dict | gym.spaces.Tuple)
+    if not isinstance(world, GridWorld) or is_nested:
         name = world.spec.id if world.spec is not None else type(world).__name__
         raise ConfigurationError(
             f"the rewards of {name} cannot be computed from observations: {GIVE_REWARD}"

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import scipy  # its parts are imported on first use
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ _SMALLEST = 8
 """Pixels of an image's side at least; smaller arrays are boards."""
 _SIDE_OF_IMAGES = 32
 """Pixels of both sides from which on bytes are images, and no board."""
+_MOST_VALUES = 32
+"""Values of whole numbers in Dict and Tuple up to which each is a name, as in MultiDiscrete."""
 _LARGEST_FLOAT = 1e6
 """Bounds beyond which a number has none: environments write the largest float for infinity."""
 
@@ -122,14 +125,13 @@ class Spaces:
         ConfigurationError: it is not of the environment's space. NonFiniteError: NaN or infinity.
         """
         try:
-            fitting = _fitting(observation, self.observed)
+            fitting = _fitting(observation, self.form.observed)
         except ValueError:
-            kind = type(observation).__name__
-            if isinstance(observation, np.ndarray):
-                kind = f"{observation.dtype} of shape {observation.shape}"
             raise ConfigurationError(
-                f"{where}: the environment returned {shorten(observation)}, {kind}, which is not "
-                f"of its observation space {abridge(self.observed)}: correct one of them"
+                f"{where}: the environment returned an observation which is not of its "
+                f"observation space {abridge(self.observed)}: "
+                f"{misfit(observation, self.observed) or type(observation).__name__}; correct one "
+                "of them"
             ) from None
         row: NDArray[Any] = fitting
         if self.observation is not self.observed:
@@ -138,8 +140,8 @@ class Spaces:
             row = row.astype(self.dtype)
         if row.dtype.kind == "f" and not np.isfinite(row).all():
             raise NonFiniteError(
-                f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
-                "fix or wrap the environment"
+                f"{where}: the environment returned an observation with NaN or infinity, "
+                f"{misfit(observation, self.observed) or row!r}: fix or wrap the environment"
             )
         return row
 
@@ -149,6 +151,29 @@ class Spaces:
             dtype = self.acted.dtype
             return number if dtype is None else dtype.type(number)
         return element(self.actions, number)
+
+    def numbers(self, taken: Any) -> NDArray[np.int64]:
+        """The numbers (n,) of actions (n, *action shape). ConfigurationError: one is not of the
+        set."""
+        actions = np.arange(self.n_actions) if self.actions is None else self.actions
+        given = np.asarray(taken)
+        flat, rows = (each.reshape(len(each), -1) for each in (actions, given))
+        if rows.shape[1] != flat.shape[1] or rows.dtype.kind not in "biuf":
+            raise ConfigurationError(f"actions of shape {given.shape} are not of {self.acted}")
+        apart, numbers = map(np.asarray, scipy.spatial.KDTree(flat).query(rows))
+        if apart.any():
+            raise ConfigurationError(
+                f"the data has actions that are not of the set of {abridge(self.acted)}: "
+                f"{given[apart.argmax()]}"
+            )
+        return numbers
+
+    def listed(self, seen: Any) -> list[Any]:
+        """Observations one by one, of a list, an array, or of Dict and Tuple spaces one for each
+        part."""
+        return (
+            seen if isinstance(seen, list) else list(iterate(batch_space(self.observed, 1), seen))
+        )
 
 
 class StoredForm(NamedTuple):
@@ -179,6 +204,7 @@ class StoredForm(NamedTuple):
         if (image := _image_of(space)) is not None:
             pixels = spaces.Box(0, 255, image.shape, np.uint8)
             return cls(space, pixels, partial(_as_images, image))
+        space = _counted(space)
         leaves = list(_leaves(space))
         if not leaves or not all(map(_is_vector, leaves)):
             raise UnsupportedSpaceError(
@@ -208,6 +234,16 @@ class StoredForm(NamedTuple):
         is_one = _is_single(self.observed, observations)
         return self.rows(_lifted(observations) if is_one else observations), is_one
 
+    def elements(self, rows: NDArray[Any]) -> Any:
+        """Stored rows (n, *shape) as functions of the user get them: of Dict and Tuple spaces an
+        array for each part, as vector environments return them; of others a copy of the rows."""
+        return _unflattened(self.observed, rows) if self.is_nested else rows.copy()
+
+    @property
+    def is_nested(self) -> bool:
+        """True of Dict and Tuple spaces."""
+        return isinstance(self.observed, spaces.Dict | spaces.Tuple)
+
 
 def _leaves(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
     """The spaces that a space is made of."""
@@ -216,6 +252,20 @@ def _leaves(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
         yield from itertools.chain(*map(_leaves, parts))
     else:
         yield space
+
+
+def _counted(space: gym.Space[Any], *, is_part: bool = False) -> gym.Space[Any]:
+    """A space whose parts of few whole numbers are MultiDiscrete, of which they are a spelling."""
+    match space:
+        case spaces.Dict():
+            return spaces.Dict({name: _counted(space[name], is_part=True) for name in space})
+        case spaces.Tuple():
+            return spaces.Tuple([_counted(part, is_part=True) for part in space])
+        case spaces.Box(low=low, high=high) if is_part and np.dtype(space.dtype).kind in "iu":
+            sizes = high.astype(np.float64) - low + 1.0
+            if ((sizes > 1) & (sizes <= _MOST_VALUES)).all():
+                return spaces.MultiDiscrete(sizes.astype(np.int64), start=low.astype(np.int64))
+    return space
 
 
 def _is_vector(space: gym.Space[Any]) -> bool:
@@ -338,6 +388,68 @@ def _counted_from(start: int, batch: Any) -> NDArray[Any]:
 def _flattened(space: gym.Space[Any], dtype: np.dtype[Any], batch: Any) -> NDArray[Any]:
     flat: list[Any] = [spaces.flatten(space, one) for one in iterate(batch_space(space, 1), batch)]
     return np.stack(flat).astype(dtype)
+
+
+def _unflattened(space: gym.Space[Any], flat: NDArray[Any]) -> Any:
+    """The inverse of :func:`_flattened`, of rows (n, d)."""
+
+    def split(widths: Sequence[int]) -> list[NDArray[Any]]:
+        return np.split(flat, np.cumsum(widths)[:-1], axis=1)
+
+    match space:
+        case spaces.Dict() | spaces.Tuple():
+            keys = _keys(space)
+            widths = [spaces.flatdim(space[key]) for key in keys]
+            parts = [
+                _unflattened(space[key], part)
+                for key, part in zip(keys, split(widths), strict=True)
+            ]
+            is_dict = isinstance(space, spaces.Dict)
+            return dict(zip(keys, parts, strict=True)) if is_dict else tuple(parts)
+        case spaces.Discrete(start=start):
+            return flat.argmax(axis=1) + start
+        case spaces.MultiDiscrete(nvec=nvec, start=start):
+            numbers = [one.argmax(axis=1) for one in split(nvec.ravel().tolist())]
+            return np.stack(numbers, axis=1).reshape(-1, *nvec.shape) + start
+    return flat.reshape(-1, *(space.shape or ())).astype(space.dtype)
+
+
+def _keys(space: Any) -> list[Any]:
+    """Keys of the parts of a Dict or Tuple space."""
+    return list(space) if isinstance(space, spaces.Dict) else list(range(len(space)))
+
+
+def misfit(observation: Any, space: gym.Space[Any], name: str = "observation") -> str:
+    """The first number of an observation that is not of its space, as messages show it; empty: each
+    is."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        keys = _keys(space)
+        try:
+            parts = [(observation[key], space[key], f"{name}[{key!r}]") for key in keys]
+        except (KeyError, IndexError, TypeError):
+            return f"{name} is not made of {', '.join(map(str, keys))}"
+        return next(filter(None, (misfit(*part) for part in parts)), "")
+    low: Any = 0
+    high: Any = 1
+    match space:
+        case spaces.Discrete(start=low, n=n):
+            high = low + n - 1
+        case spaces.MultiDiscrete(start=low, nvec=nvec):
+            high = low + nvec - 1
+        case spaces.Box(low=low, high=high):
+            pass
+    row = np.asarray(observation)
+    if row.shape != space.shape or row.dtype.kind not in "biuf":
+        return f"{name} is {row.dtype} of shape {row.shape}, not {space.dtype} of {space.shape}"
+    fits = (row >= low) & (row <= high) & np.isfinite(row)
+    if np.dtype(space.dtype).kind != "f":
+        fits &= row == np.round(row)
+    if fits.all():
+        return ""
+    at = np.unravel_index(np.argmin(fits), row.shape)
+    place = f"[{', '.join(map(str, at))}]" if at else ""
+    bounds = (np.broadcast_to(bound, row.shape)[at] for bound in (low, high))
+    return f"{name}{place} is {row[at]!s}, outside {' to '.join(map(str, bounds))}"
 
 
 def _as_images(image: _Image, batch: Any) -> NDArray[Any]:

@@ -315,6 +315,10 @@ class OnlineRun(_TaskRun):
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
 
+    def _conclude(self) -> None:
+        super()._conclude()
+        self._collector.name_kinds()
+
     def _measure(self) -> dict[str, Any]:
         # A run that goes on from here has nothing tabulated, and rounding depends on what was.
         if self._acting is not None:

@@ -7,15 +7,12 @@ buffer's episodes. https://minari.farama.org
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray
 from rover.data import Buffer, check_same_spaces
@@ -23,7 +20,6 @@ from rover.envs import Spaces, id_and_kwargs, known_id, make_env
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
-    NonFiniteError,
     RoverError,
     RoverWarning,
 )
@@ -139,7 +135,7 @@ def _episodes(buffer: Buffer) -> Iterator[Any]:
         )
 
 
-def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
+def load_minari(dataset: Any, *, episode_length: int | None = None) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
     Continuous actions must be of the set that ROVER makes of their space.
@@ -147,6 +143,8 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
     Args:
         dataset: the id of a data set on this machine, or a ``minari.MinariDataset``, which may
             hold some of a data set's episodes.
+        episode_length: steps after which an episode of the data is another one, where the limit
+            was not flagged (:meth:`rover.data.Buffer.from_arrays`).
 
     Returns:
         The buffer of its n transitions, and their rewards (n,). An episode that ends neither by
@@ -158,18 +156,22 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
         ArtefactError, ConfigurationError: no such data set, a damaged one, one without transitions,
             or one with data that its spaces do not hold.
         NonFiniteError: NaN or infinity among observations or rewards.
+
+    Warns:
+        RoverWarning: episodes look glued together.
     """
     minari = _import_minari()
     name = dataset if isinstance(dataset, str) else dataset.id
     try:
-        return _read(minari.load_dataset(dataset) if isinstance(dataset, str) else dataset)
-    except RoverError:
-        raise
+        opened = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
+        return _read(opened, episode_length)
     except FileNotFoundError as error:
         raise ArtefactError(
             f"there is no Minari data set {name!r} on this machine ({error.args[0]}); those there "
             f"are: `minari list local`; to fetch it: `minari download {name}`"
         ) from None
+    except RoverError as error:
+        raise type(error)(f"the Minari data set {name!r}: {error}") from None
     except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
         raise ArtefactError(
             f"the Minari data set {name!r} cannot be read ({type(error).__name__}: {error}); "
@@ -177,61 +179,31 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
         ) from error
 
 
-def _read(dataset: Any) -> tuple[Buffer, FloatArray]:
+def _read(dataset: Any, episode_length: int | None) -> tuple[Buffer, FloatArray]:
     """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,)."""
-    spaces = Spaces.of(
-        SimpleNamespace(
-            observation_space=dataset.observation_space, action_space=dataset.action_space
-        )
+    spaces = Spaces.of(dataset)
+    seen, parts = list[Any](), list[tuple[Any, ...]]()
+    for episode in dataset.iterate_episodes():
+        if (n := len(episode.actions)) == 0:
+            continue
+        flags: Any = np.array([episode.terminations, episode.truncations], np.bool_)
+        flags[1, -1] |= not flags[0, -1]
+        listed = spaces.listed(episode.observations)
+        if len(listed) != n + 1:
+            raise ArtefactError(
+                f"episode {episode.id} is no sequence of transitions: it has {len(listed)} "
+                f"observations and {n} actions"
+            )
+        # Data of others may go on behind an end, inside one episode: that is another start, which
+        # is the observation of the end as well.
+        goes_on = np.flatnonzero(flags.any(axis=0)[:-1]) + 1
+        seen += [listed[row] for row in np.sort(np.append(np.arange(n + 1), goes_on))]
+        parts.append((np.asarray(episode.actions), np.asarray(episode.rewards), *flags))
+    if not parts:
+        raise ArtefactError("it holds no transitions")
+    actions, rewards, *flags = map(np.concatenate, zip(*parts, strict=True))
+    buffer = Buffer.from_arrays(
+        seen, actions, rewards, *flags, env=dataset, episode_length=episode_length
     )
-    taken = [np.asarray(episode.actions) for episode in dataset.iterate_episodes()]
-    lengths = list(map(len, taken))
-    if sum(lengths) == 0:
-        raise ArtefactError(f"the Minari data set {dataset.id!r} holds no transitions")
-    numbers = _numbers(spaces, np.concatenate(taken), dataset.id)
-    chosen = np.split(numbers, np.cumsum(lengths[:-1]))
-    buffer, rewards = Buffer.of(spaces), list[FloatArray]()
-    for episode, actions in zip(dataset.iterate_episodes(), chosen, strict=True):
-        where = f"episode {episode.id} of the Minari data set {dataset.id!r}"
-        n = len(actions)
-        seen = [spaces.read(one, where) for one in _elements(episode.observations)]
-        flags = np.array([episode.terminations, episode.truncations], np.bool_)
-        if len(seen) != n + 1:
-            text = f"it has {len(seen)} observations and {n} actions"
-            raise ArtefactError(f"{where} is no sequence of transitions: {text}")
-        rewards.append(np.asarray(episode.rewards, np.float64))
-        if not np.isfinite(rewards[-1]).all():
-            raise NonFiniteError(f"{where} has rewards that are NaN or infinite: leave it out")
-        if n:
-            flags[1, -1] |= not flags[0, -1]
-        indices = [buffer.observations.intern(one) for one in seen]
-        # Data of others may go on behind an end, inside one episode: that is another start.
-        is_start = np.append(True, flags.any(axis=0))
-        for step, action in enumerate(actions.tolist()):
-            if is_start[step]:
-                buffer.add_start(indices[step])
-            buffer.add(indices[step], action, indices[step + 1], *flags[:, step].tolist())
-    return buffer, np.concatenate(rewards)
-
-
-def _elements(seen: Any) -> list[Any]:
-    """The observations of an episode one by one, of arrays that may be nested."""
-    if isinstance(seen, Mapping):
-        parts = zip(*map(_elements, seen.values()), strict=True)
-        return [dict(zip(seen, one, strict=True)) for one in parts]
-    if isinstance(seen, tuple):
-        return list(zip(*map(_elements, seen), strict=True))
-    return list(seen)
-
-
-def _numbers(spaces: Spaces, taken: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """The numbers (n,) of actions (n, ...) in the set of their space."""
-    actions = np.arange(spaces.n_actions) if spaces.actions is None else spaces.actions
-    flat, rows = actions.reshape(len(actions), -1), taken.reshape(len(taken), -1)
-    apart, numbers = map(np.asarray, KDTree(flat).query(rows))
-    if apart.any():
-        raise ArtefactError(
-            f"the Minari data set {name!r} has actions that are not of its space's set: "
-            f"{taken[apart.argmax()]}"
-        )
-    return numbers
+    assert buffer.rewards is not None
+    return buffer, buffer.rewards

@@ -393,6 +393,7 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
         rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
         return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
 
-    def _read(self) -> NDArray[Any]:
+    def _read(self) -> Any:
+        form = self._spaces.form
         row: NDArray[Any] = self._spaces.read(self._seen, "the environment")[None]
-        return row
+        return form.elements(row) if form.is_nested else row

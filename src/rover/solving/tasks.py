@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -81,8 +81,9 @@ or a function of observations (n, *shape), as they are stored, that returns whic
 
 Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | gym.Env[Any, Any]
 """A reward: a function of (observations, actions, next observations), observations as they are
-stored (:class:`rover.envs.Spaces`), that returns rewards (n,), or
-rewards (n,) and terminated (n,); one number per transition; or an environment's own."""
+stored (:class:`rover.envs.Spaces`), of Dict and Tuple spaces an array for each part, that returns
+rewards (n,), or rewards (n,) and terminated (n,); one number per transition; or an environment's
+own."""
 
 OWN_REWARD = "own reward"
 """The name of the task that is the own reward of pretraining's environment."""
@@ -198,14 +199,19 @@ def _find(
     table = points.buffer.observations.rows
     point = PointGoal.of(goal, env, table.shape[1:])
     if point is not None or callable(goal):
-        is_goal: Any = goal if point is None else lambda seen: point.distances(seen) <= 1.0
+        name, function = getattr(goal, "__name__", "goal"), cast(Callable[..., Any], goal)
+
+        def is_met(seen: NDArray[Any]) -> BoolArray:
+            if point is not None:
+                return point.distances(seen) <= 1.0
+            return _checked_mask(function(points.buffer.elements(seen)), name, len(seen))
 
         def is_inside(at: FloatArray) -> BoolArray:
             if points.encoder is not None:  # no observation has these features
                 return np.zeros(len(at), np.bool_)
-            return _met(is_goal, points.observations(at))
+            return is_met(points.observations(at))
 
-        return getattr(goal, "__name__", "goal"), _met(is_goal, table), _passing(is_inside, rows)
+        return name, is_met(table), _passing(is_inside, rows)
     name, wanted = _observations(goal, table, env)
     if points.exact:
         keys, mask = (
@@ -266,14 +272,13 @@ def _observations(
     return (str(wanted[0]) if wanted.shape == (1,) else "goal"), wanted
 
 
-def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> BoolArray:
-    """Mask (n,) of the observations that are a goal by a user's function."""
-    # A copy: the function of a user must not change the data.
-    mask, size = np.asarray(goal(observations.copy())), len(observations)
+def _checked_mask(returned: Any, name: str, size: int) -> BoolArray:
+    """Mask (n,) of the observations that are a goal, by what a user's function returned."""
+    mask = np.asarray(returned)
     if mask.shape != (size,) or mask.dtype.kind != "b":
         raise ConfigurationError(
-            f"the function {getattr(goal, '__name__', 'goal')} returned {mask.dtype} of shape "
-            f"{mask.shape} for {size} observations; a goal's must return bool of shape ({size},)"
+            f"the function {name} returned {mask.dtype} of shape {mask.shape} for {size} "
+            f"observations; a goal's must return bool of shape ({size},)"
         )
     return mask
 

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector, watch
+from rover.data.checking import DRAWN_WHEN_MADE, UNSEEDED, not_repeated
 from rover.envs import (
     Environment,
     GivenEnv,
@@ -44,7 +45,7 @@ from rover.storage import RunConfig, fitting, read_run_config, write_tensors
 from rover.training.config import AgentConfig, discount_of, merge_settings, validate_settings
 from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
-from rover.training.rollout_measures import RolloutMeasures
+from rover.training.rollout_measures import RolloutMeasures, warn_of_hidden
 from rover.training.run import Callback, Run
 from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE
 from rover.version import __version__
@@ -137,12 +138,14 @@ class Agent(Run, Generic[ConfigT]):
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
         problem = finite_dynamics(self.env)
-        run = (environment, self.buffer, self.config)
+        run = self._measured = (environment, self.buffer, self.config)
         if problem is None or problem.dynamics.n_states > MAX_EVALUATED_STATES:
             self.measures = RolloutMeasures(*run, seed=self.seed)
+            warn_of_hidden(self.env)
         else:
             objective = self._objective(problem)
             self.measures = ExactMeasures(*run, problem, objective=objective, seed=self.seed)
+        self._is_checked = False
         self._final: FinalPolicy | None = None
         self._planned_at: int | None = None  # step of the policy, where it is not the latest
         self._best: tuple[float, FinalPolicy] | None = None  # of those measured, with its spread
@@ -348,12 +351,35 @@ class Agent(Run, Generic[ConfigT]):
         if figures is None:
             return None
         self._sign_policy()
+        self._check_table()
         with self.stopwatch("evaluate"):
             record = self.measures.measure(
                 self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
             )
         self._note_measured(record)
         return record
+
+    def _check_table(self) -> None:
+        """Measure by roll-outs from now on where steps contradict the known dynamics."""
+        measures = self.measures
+        if isinstance(measures, ExactMeasures) and (step := measures.refutation()):
+            warnings.warn(
+                f"the environment's table of dynamics contradicts its own steps ({step} has "
+                "probability 0): figures are not exact, but measured by roll-outs",
+                RoverWarning,
+                stacklevel=5,
+            )
+            self.measures = RolloutMeasures(*self._measured, seed=self.seed)
+
+    def _check_seed(self) -> None:
+        """Warn, once, if the instance that policies are measured in is another environment."""
+        other = self.measures.rollout_env
+        if other is self.env or self._is_checked:
+            return
+        self._is_checked = True
+        reason = f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
+        if message := not_repeated(self.buffer, other, reason, seed=self.seed):
+            warnings.warn(message, RoverWarning, stacklevel=6)
 
     def _note_measured(self, record: Mapping[str, Any]) -> None:
         """Take note of what was measured of the policy, in a metrics line."""
@@ -366,10 +392,13 @@ class Agent(Run, Generic[ConfigT]):
                 RoverWarning,
                 stacklevel=4,
             )
+        self._check_table()
+        self._collector.name_kinds()
         with self.stopwatch("evaluate"):
             self._final = self._last_plan()
             self._choose()
             self.measures.measure_data(self._collector)
+            self._check_seed()
         self._sign_policy()
 
     def _choose(self) -> None:
@@ -426,6 +455,7 @@ class Agent(Run, Generic[ConfigT]):
         # collector replays its last episode against them.
         self.buffer.load_state(state["buffer"])
         self._load_agent_state(state["agent"])
+        self._check_table()
         self.measures.load_state(state["measures"])
         self._collector.load_state(state["collector"])
 

@@ -137,7 +137,7 @@ class Measures(ABC):
     ) -> None:
         # What policies are rolled out in: another instance, or at the end of the run its own, whose
         # episode is then played again if the run goes on.
-        self._env = self._rollout_env = environment.env
+        self._env = self.rollout_env = environment.env
         self._buffer, self._config, self._seed = buffer, config, seed
         self.within_episodes = False
         self.latest: dict[str, Any] = {}
@@ -216,7 +216,7 @@ class Measures(ABC):
 
     def _try_out_within(self, policy: Policy, step: int) -> Trial | None:
         """The same by coverage within the same episodes."""
-        env, horizon = self._rollout_env, self._rollout_horizon
+        env, horizon = self.rollout_env, self._rollout_horizon
         # Half for random actions: both are measured on the same contexts, as many of each.
         limit = self._allowed(step, "end") // 2
         if limit < horizon:
@@ -282,7 +282,7 @@ class Measures(ABC):
         buffer, self._references = self._buffer, []
         if self._config.measure_share > 0.0:
             self._references = random_references(
-                self._rollout_env, run, n_steps=len(buffer), seed=REFERENCE_SEED
+                self.rollout_env, run, n_steps=len(buffer), seed=REFERENCE_SEED
             )
         # The reference decides, which is one for all runs, so that their figures have one unit.
         decides = self._references[0].buffer if self._references else buffer
@@ -361,6 +361,17 @@ class ExactMeasures(Measures):
         fresh = self._buffer.observations.rows[len(self._known) :]
         self._known = np.append(self._known, self.evaluator.problem.states_of(fresh))
         return self._known
+
+    def refutation(self) -> str:
+        """A step of the run that the table of dynamics has no probability for; empty: none."""
+        counts, states = self._buffer.counts(), self._states
+        begun, reached = states[counts.inputs], states[counts.successors]
+        dynamics = self.evaluator.problem.dynamics
+        wrong = np.flatnonzero(dynamics.impossible(begun, counts.actions, reached))
+        if len(wrong) == 0:
+            return ""
+        x, a, y = begun[wrong[0]], counts.actions[wrong[0]], reached[wrong[0]]
+        return f"from state {x} by action {a} to state {y}"
 
     def _states_seen(self) -> int:
         states = self._states

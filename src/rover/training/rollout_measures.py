@@ -57,16 +57,15 @@ class RolloutMeasures(Measures):
         seed: int,
     ) -> None:
         super().__init__(environment, buffer, config, seed=seed)
-        _warn_of_hidden(self._env)
         if config.measure_share > 0.0:
-            self._rollout_env = environment.another() or self._env
+            self.rollout_env = environment.another() or self._env
         self._n_episodes = max(2, config.evaluation_episodes)
 
     @cached_property
     def _evaluator(self) -> RolloutEvaluator:
         """The net of random actions and their figures: the same for every run and policy."""
         return RolloutEvaluator(
-            self._rollout_env,
+            self.rollout_env,
             self._buffer.n_actions,
             horizon=self._rollout_horizon,
             n_episodes=self._n_episodes,
@@ -117,7 +116,7 @@ class RolloutMeasures(Measures):
         # An instance is stepped by the run alone, until its end.
         if step < self._progress.next_point or self.within_episodes:
             return False
-        if self._rollout_env is self._env:
+        if self.rollout_env is self._env:
             return False
         return self._affordable_sets(step, "points") > 0
 
@@ -176,7 +175,7 @@ class RolloutMeasures(Measures):
         return arrays
 
 
-def _warn_of_hidden(env: gym.Env[Any, Any]) -> None:
+def warn_of_hidden(env: gym.Env[Any, Any]) -> None:
     """Say what keeps the exact figures of known dynamics away."""
     problem, reason = finite_dynamics(env), None
     if problem is not None:

@@ -7,6 +7,7 @@ checkpoint is taken right after a metrics line, where the state of an algorithm 
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -293,13 +294,14 @@ def _each_warning_once() -> Iterator[None]:
     with warnings.catch_warnings():
         # Wrapped and not filtered: filters match texts, which carry figures that differ every time.
         show = warnings.showwarning
-        seen: set[tuple[str, int]] = set()
+        seen: set[tuple[str, int, str]] = set()
 
         def show_first(
             message: Any, category: Any, filename: str, lineno: int, *others: Any, **more: Any
         ) -> None:
-            if not (issubclass(category, RoverWarning) and (filename, lineno) in seen):
-                seen.add((filename, lineno))
+            key = filename, lineno, re.sub(r"[-+]?[\d.,]+", "", str(message))
+            if not (issubclass(category, RoverWarning) and key in seen):
+                seen.add(key)
                 show(message, category, filename, lineno, *others, **more)
 
         warnings.showwarning = show_first

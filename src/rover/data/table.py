@@ -1,0 +1,77 @@
+"""Distinct observations, each stored once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.errors import ArtefactError, StorageError
+
+FIRST_CAPACITY = 1024
+
+
+class ObservationTable:
+    """Distinct observations, found again by their bytes.
+
+    Args:
+        shape: shape of one observation, () for a discrete state.
+        dtype: dtype of the observations.
+        max_bytes: memory that the table may take; more raises StorageError.
+
+    Attributes:
+        rows: (N, *shape) all distinct observations in order of first sight; a view that is replaced
+            whenever there is a new one.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, max_bytes: int = 8 * 2**30
+    ) -> None:
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.max_bytes = max_bytes
+        self._storage = self.rows = np.empty((0, *shape), self.dtype)
+        self._index: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def intern(self, observation: Any) -> int:
+        """Index of `observation` (*shape), which becomes a new row if it was never seen.
+
+        Zeros of either sign are the same number and share a row. StorageError: the table would
+        outgrow its memory limit.
+        """
+        row = np.asarray(observation, self.dtype)
+        if self.dtype.kind == "f":
+            row = row + self.dtype.type(0)  # turns −0.0 into 0.0
+        # Digests instead of the bytes themselves: an index of images would hold them twice.
+        key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+        index = self._index.get(key)
+        if index is not None:
+            return index
+        needed = (len(self._index) + 1) * row.nbytes
+        if needed > self.max_bytes:
+            raise StorageError(
+                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
+                f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
+            )
+        index = self._index[key] = len(self._index)
+        # Doubled, so that a run of n steps copies each row a constant number of times.
+        if index == len(self._storage):
+            self._storage = np.resize(self._storage, (2 * index or FIRST_CAPACITY, *self.shape))
+        self._storage[index] = row
+        self.rows = self._storage[: index + 1]
+        self.rows.flags.writeable = False
+        return index
+
+    def replace(self, rows: NDArray[Any]) -> None:
+        """Hold `rows` (N, *shape), which must be distinct."""
+        self._storage, self._index = rows.astype(self.dtype), {}
+        self.rows = self._storage[:0]
+        for row in self._storage:
+            self.intern(row)
+        if len(self) != len(rows):
+            raise ArtefactError("the observations of a stored buffer are not distinct")

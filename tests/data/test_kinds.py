@@ -1,0 +1,393 @@
+"""Environments that say something else than what happened: harmless ones of each kind."""
+
+import copy
+import re
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rover
+from rover.data import Buffer, Collector
+from rover.envs import Spaces
+from rover.errors import ConfigurationError, RoverWarning
+
+
+class Row(gym.Env[Any, Any]):
+    """A row of 12 places, walked left and right, as a vector; a subclass changes one thing.
+
+    Begins at place 2 or 3, by the seed. Truncated after `limit` steps.
+    """
+
+    action_space = spaces.Discrete(2)
+    observation_space: spaces.Space[Any] = spaces.Box(0, 11, (2,), np.float32)
+    limit = 30
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.age = 2 + int(self.np_random.integers(2)), 0
+        return self.seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place = min(max(self.place + 2 * int(action) - 1, 0), 11)
+        self.age += 1
+        return self.seen(), 0.0, *self.flags(), {}
+
+    def seen(self) -> Any:
+        return np.array([self.place, 0], np.float32)
+
+    def flags(self) -> tuple[bool, bool]:
+        return False, self.age == self.limit
+
+
+class Clock(Row):
+    def flags(self) -> tuple[bool, bool]:
+        return self.age == self.limit, False
+
+
+class FineClock(Clock):
+    """Places that never come back."""
+
+    def seen(self) -> Any:
+        return np.array([self.place, 10 * self.np_random.random()], np.float32)
+
+
+class BothFlags(Row):
+    def flags(self) -> tuple[bool, bool]:
+        return (self.age == self.limit,) * 2
+
+
+class EndsWithBoth(Row):
+    limit = 200
+
+    def flags(self) -> tuple[bool, bool]:
+        return (self.place == 0,) * 2
+
+
+class EndOfTransition(Row):
+    """Walking against the wall ends, and arriving there does not."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        is_end = self.place == 0 and int(action) == 0
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, is_end, truncated, info
+
+
+class HalfSeeded(Row):
+    """Begins by the seed, and goes on by chance of its own."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step(action if self.age < 20 else np.random.default_rng().integers(2))
+
+
+class FalseSeed(Row):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        chance = np.random.default_rng(seed or None)
+        super().reset(seed=seed)
+        self.place = int(chance.integers(12))
+        return self.seen(), {}
+
+
+class Drawn(Row):
+    """Has a wall somewhere, which is drawn when it is made."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.wall = 5 + self.made % 4
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step(action if self.place < self.wall else 0)
+
+
+PICTURE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+
+
+class Pictures(Row):
+    observation_space = PICTURE
+
+    def seen(self) -> Any:
+        picture = np.zeros((12, 12, 3), np.uint8)
+        picture[self.place] = 200
+        return picture
+
+
+class OldPicture(Pictures):
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        before = self.seen() if hasattr(self, "place") else None
+        now, info = super().reset(**options)
+        return now if before is None else before, info
+
+
+class BlackPicture(Pictures):
+    def seen(self) -> Any:
+        return super().seen() * (self.age < self.limit)
+
+
+class OneBuffer(Row):
+    array = np.zeros(2, np.float32)
+
+    def seen(self) -> Any:
+        self.array[0] = self.place
+        return self.array
+
+
+class Rounded(Row):
+    observation_space = spaces.Box(0, 1.1, (2,), np.float64)
+
+    def seen(self) -> Any:
+        return np.array([self.place / 10 + 4e-16 * (self.place == 11), 0.0])
+
+
+class Beyond(Row):
+    observation_space = spaces.Box(0, 9, (2,), np.float32)
+
+
+class Counted(Row):
+    observation_space = spaces.Dict({"bottles": spaces.MultiBinary(3), "at": spaces.Discrete(12)})
+
+    def seen(self) -> Any:
+        return {"bottles": np.array([0, 1, 2 * (self.place > 3)], np.int8), "at": self.place}
+
+
+class Resets(Row):
+    """Resets itself; places are 0 to 11, far from the first at an end."""
+
+    limit, is_told, name = 40, False, "final_obs"
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        # Walks right more often, so that ends are far from where episodes begin.
+        observation, *others, info = super().step(1 if self.age % 2 else action)
+        if others[2]:
+            last, (observation, _) = observation, self.reset()
+            info = {self.name: last} if self.is_told else {}
+        return observation, *others, info
+
+
+class FineResets(Resets):
+    """Whose places never come back."""
+
+    def seen(self) -> Any:
+        return np.array([self.place + 0.1 * self.np_random.random(), 0], np.float32)
+
+
+class Tells(Resets):
+    is_told = True
+
+
+KINDS = [
+    (Clock, "a time limit says 'terminated'"),
+    (FineClock, "a time limit says 'terminated'"),
+    (BothFlags, "both flags at once: .* return truncated=True alone"),
+    (EndsWithBoth, "both flags at once: .* return terminated=True alone"),
+    (EndOfTransition, "ends belong to transitions"),
+    (OldPicture, "the first observation of an episode is old"),
+    (BlackPicture, "the last observation of an episode is nothing"),
+    (Resets, "the environment resets itself: .* that never happened"),
+    (FineResets, "the environment resets itself: .* that never happened"),
+    (Beyond, r"observations are outside their space: .* (10|11)\.0"),
+]
+OF_OBJECTS = [
+    (HalfSeeded, r"the seed does not repeat step 2\d of episode 0"),
+    (FalseSeed, r"reset\(seed=0\) begins elsewhere"),
+    (Drawn, "drawn when it is made"),
+    (OneBuffer, "one buffer for ever"),
+    (Rounded, r"\[0\] is 1\.1000000000000005, outside 0\.0 to 1\.1"),
+    (Tells, "the true one is taken from info"),
+]
+
+
+def warnings_of(check: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check()
+    return [str(one.message) for one in caught if one.category is RoverWarning]
+
+
+@pytest.mark.parametrize(("kind", "words"), [*KINDS, *OF_OBJECTS])
+def test_the_checker_names_the_kind(kind, words):
+    said = warnings_of(lambda: rover.check_env(kind, n_steps=1000))
+    matching = [one for one in said if re.search(words, one)]
+    assert len(matching) == 1, said
+
+
+@pytest.mark.parametrize("env", [Row, Pictures, "FrozenLake-v1", "CliffWalking-v1", "CartPole-v1"])
+def test_nothing_is_said_of_sound_environments(env):
+    rover.check_env(env)
+
+
+@pytest.mark.parametrize(("kind", "words"), KINDS)
+def test_learning_names_the_kind_once(kind, words):
+    agent = rover.make_agent("random", kind(), seed=0, measure_share=0.0, policy_every=400)
+    for times in (1, 0):
+        said = warnings_of(lambda: agent.learn(800))
+        assert sum(bool(re.search(words, one)) for one in said) == times
+
+
+class Costs(Row):
+    """Each step costs, and a hole at place 0 more; place 11 is where to go."""
+
+    limit, first = 200, False
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, _, truncated, info = super().step(action)
+        ended = {0: -1.0, 11: 1.0}.get(self.place, -0.1)
+        return observation, ended, self.place in (0, 11), truncated, info
+
+
+@pytest.mark.parametrize(("actions", "first"), [([0] * 12, False), ([0] * 4 + [1] * 20, True)])
+def test_a_fall_is_no_arrival_at_a_reward(actions, first):
+    env = Costs()
+    collector = Collector(env, Buffer.of(Spaces.of(env)), seed=0)
+    collector.start_episode()
+    for action in actions:
+        collector.step(action)
+    rows = collector.buffer.observations.rows[collector.buffer.successors]
+    reached = np.flatnonzero(rows[:, 0] == 11)
+    assert collector.arrival.within(len(actions))[1] == (reached[0] + 1 if first else None)
+
+
+@pytest.mark.parametrize("name", ["final_obs", "final_observation", "terminal_observation"])
+def test_the_observation_of_an_end_is_the_true_one(name):
+    env = Tells()
+    env.name = name
+    agent = rover.make_agent("random", env, seed=0, measure_share=0.0, policy_every=200)
+    buffer = agent.learn(400).buffer
+    rows = buffer.observations.rows
+    assert np.abs(rows[buffer.successors] - rows[buffer.inputs]).max() == 1
+    assert buffer.truncated.sum() == 10
+
+
+class Uncopied(Row):
+    """Whose copies begin anew, and are none."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise AssertionError("nobody copies an environment")
+
+    __copy__ = __reduce_ex__ = __deepcopy__
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_environments_are_not_copied(tmp_path):
+    env = Uncopied()
+    rover.check_env(env)
+    agent = rover.Rover(env, seed=0, run_dir=tmp_path / "run", policy_every=50).learn(200)
+    rover.solve(agent, reward=lambda x, a, y: y[:, 0])
+    rover.Rover.resume(tmp_path / "run", env=env).learn(50)
+    with pytest.raises(AssertionError):
+        copy.deepcopy(env)
+
+
+def walked(n_episodes: int = 30, length: int = 200, *, chance: float = 0.0) -> tuple[Any, ...]:
+    """Observations of episodes of a walk to the right, glued into one, and its other arrays."""
+    rng, seen, taken = np.random.default_rng(0), [], []
+    for _ in range(n_episodes):
+        place = float(rng.integers(2))
+        for _ in range(length):
+            action = int(rng.random() < 0.6)
+            seen.append([place, chance * rng.random()])
+            taken.append(action)
+            place = min(max(place + 2 * action - 1, 0), 60)
+    seen.append([place, 0.0])
+    n = len(taken)
+    flags = np.zeros(n, bool)
+    return np.array(seen), np.array(taken), np.zeros(n), flags, flags.copy()
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.1])
+def test_glued_episodes_are_named_and_cut(chance):
+    arrays = walked(chance=chance)
+    with pytest.warns(RoverWarning, match="episodes look glued together: .*episode_length=200"):
+        glued = Buffer.from_arrays(*arrays)
+    assert glued.n_episodes == 1
+    with warnings.catch_warnings(action="error"):
+        cut = Buffer.from_arrays(*arrays, episode_length=200)
+    assert (cut.n_episodes, len(cut)) == (30, 6000 - 29)
+    rows = cut.observations.rows
+    assert np.abs(rows[cut.successors] - rows[cut.inputs])[:, 0].max() == 1
+    assert cut.truncated.sum() == 30
+
+
+def test_a_fall_back_to_the_start_is_not_glue():
+    env = gym.make("CliffWalking-v1", is_slippery=True)
+    agent = rover.make_agent("random", env, seed=0, policy_every=1000).learn(3000)
+    rows = agent.buffer.observations.rows[
+        np.append(agent.buffer.inputs, agent.buffer.successors[-1])
+    ]
+    nothing = np.zeros(3000, bool)
+    with warnings.catch_warnings(action="error"):
+        Buffer.from_arrays(rows, agent.buffer.actions, None, nothing, nothing)
+
+
+def test_arrays_are_transitions():
+    seen, taken = np.array([3, 1, 2, 0, 1]), np.array([0, 1, 1])
+    ends = np.array([False, True, False])
+    buffer = Buffer.from_arrays(seen, taken, [0, 1, 2], ends, np.zeros(3, bool))
+    rows = buffer.observations.rows
+    assert rows[buffer.inputs].tolist() == [3, 1, 0]
+    assert rows[buffer.successors].tolist() == [1, 2, 1]
+    assert rows[buffer.episode_starts].tolist() == [3, 0]
+    assert buffer.rewards.tolist() == [0, 1, 2]
+    assert buffer.truncated.tolist() == [False, False, True]
+    policy = rover.solve(buffer, reward=buffer.rewards)
+    assert policy.n_actions == 2
+
+
+NONE = np.zeros(2, bool)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        (
+            ([0, 1], [0, 1], None, NONE, NONE),
+            "2 observations of 2 steps in 1 episodes",
+        ),
+        (([0, 1, 2], [0], None, NONE, NONE), "1 actions and flags .* are no transitions"),
+        (([0, 1, 2], [0, 1], None, [0, 1], [0, 0]), "are no transitions: give actions and two arr"),
+        (([[0.0], [np.nan], [1.0]], [0, 1], None, NONE, NONE), r"observation 1: .*\[0\] is nan"),
+        (([0, 1, 2], [0, 1], [0, np.inf], NONE, NONE), "some are NaN or infinite"),
+    ],
+)
+def test_arrays_that_are_no_transitions(arrays, words):
+    with pytest.raises(rover.errors.RoverError, match=words):
+        Buffer.from_arrays(*map(np.array, arrays[:2]), arrays[2], *map(np.array, arrays[3:]))
+
+
+def test_what_is_outside_is_shown_and_not_the_beginning_of_a_dictionary():
+    words = r"observation\['bottles'\]\[2\] is 2, outside 0 to 1; correct one"
+    with pytest.raises(ConfigurationError, match=words):
+        rover.check_env(Counted(), n_steps=200)
+    with pytest.raises(ConfigurationError, match=words):
+        rover.Rover(Counted(), seed=0).learn(200)
+
+
+class WrongTable(Row):
+    """A row whose table says that places are three steps apart."""
+
+    observation_space = spaces.Discrete(12)
+
+    def __init__(self) -> None:
+        self.initial_state_distrib = np.eye(12)[2:4].sum(axis=0) / 2
+        self.P = {
+            place: {a: [(1.0, (place + 2 * a - 1) % 12, 0.0, False)] for a in (0, 1)}
+            for place in range(12)
+        }
+
+    def seen(self) -> Any:
+        return self.place
+
+
+@pytest.mark.filterwarnings("ignore:.*too few")
+def test_a_table_that_steps_contradict_is_dropped(tmp_path):
+    with pytest.warns(RoverWarning, match="contradicts its own steps .*are not exact"):
+        agent = rover.Rover(WrongTable(), seed=0, run_dir=tmp_path / "run").learn(300)
+    assert agent.measures.evaluator is None
+    assert agent.summary()["optimality_ratio"] is None
+    with pytest.warns(RoverWarning, match="contradicts its own steps"):
+        again = rover.Rover.resume(tmp_path / "run", env=WrongTable())
+    assert again.measures.evaluator is None
