@@ -10,7 +10,7 @@ from small_envs import ENVIRONMENTS
 
 import rover
 from rover import Rover
-from rover.envs import versions_of
+from rover.envs.registration import versions_of
 from rover.errors import StorageError
 from rover.policies.loading import load_policy
 from rover.storage import is_complete, read_lines, read_tensors

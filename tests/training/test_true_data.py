@@ -22,7 +22,7 @@ from rover.cli import main
 from rover.errors import ConfigurationError, ReplayMismatchError, RoverWarning, StorageError
 from rover.finetuning import finetune, resume_task
 from rover.storage import is_complete, read_json, read_lines, write_json
-from rover.training.run_folder import run_env
+from rover.training.run_folder import load_run_buffer, run_env
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(covers less|too few|no reward)")
 
@@ -163,6 +163,24 @@ def test_another_map_is_named(command, lake, capsys, monkeypatch, tmp_path):
     assert main([name, str(path), *options]) != 0
     assert "did not repeat itself: step" in " ".join(capsys.readouterr().err.split())
     assert {file: file.read_bytes() for file in lake.iterdir()} == before
+
+
+@pytest.mark.parametrize("learn", [finetune, rover.adapt, rover.train_offline])
+def test_another_map_of_a_task_is_named(learn, lake, tmp_path):
+    env = gym.make("FrozenLake-v1", **LAKE)
+    stop: Any = {"run_dir": tmp_path, "evaluate_every": 20}
+    stop["callback"] = lambda line: line["step"] < 60
+    if learn is finetune:
+        learn(None, env, total_timesteps=200, **stop)
+    elif learn is rover.adapt:
+        with pytest.raises(ReplayMismatchError, match="step"):
+            learn(lake, env)
+        return
+    else:
+        stop["reward"] = lambda x, a, y: ((y == 63).astype(float), y == 63)
+        learn(load_run_buffer(lake), env, updates=100, source=str(lake), **stop)
+    with pytest.raises(ReplayMismatchError, match=r"step \d+ of episode"):
+        resume_task(tmp_path)
 
 
 class Forgetful(gym.Wrapper[Any, Any, Any, Any]):

@@ -16,8 +16,6 @@ from rover.envs.registration import (
     known_id,
     make_env,
     resolve_goal,
-    versions_of,
-    warn_of_versions,
 )
 from rover.envs.spaces import Spaces, action_set
 from rover.envs.wrappers import DiscreteActions, GoalObservation, StoredObservations
@@ -48,6 +46,4 @@ __all__ = [
     "map_arrays",
     "resolve_goal",
     "reward_function",
-    "versions_of",
-    "warn_of_versions",
 ]

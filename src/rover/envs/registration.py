@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as distribution_version
+from importlib import metadata
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -298,8 +297,8 @@ def versions_of(env: gym.Env[Any, Any]) -> dict[str, str]:
     package = type(env.unwrapped).__module__.partition(".")[0]
     for name in ("numpy", "gymnasium", *_SIMULATORS, package):
         if (version := getattr(sys.modules.get(name), "__version__", None)) is None:
-            with suppress(PackageNotFoundError):
-                version = distribution_version(name) if name in sys.modules else None
+            with suppress(metadata.PackageNotFoundError):
+                version = metadata.version(name) if name in sys.modules else None
         if version is not None:
             versions[name] = str(version)
     return versions

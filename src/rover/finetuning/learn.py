@@ -9,14 +9,8 @@ from typing import Any
 from torch import nn
 
 from rover.data import Buffer
-from rover.envs import (
-    Environment,
-    GivenEnv,
-    RewardFunction,
-    known_id,
-    versions_of,
-    warn_of_versions,
-)
+from rover.envs import Environment, GivenEnv, RewardFunction, known_id
+from rover.envs.registration import versions_of, warn_of_versions
 from rover.errors import ArtefactError, ConfigurationError, whole_number
 from rover.features import learning_mode
 from rover.finetuning.online import Finetuning
@@ -27,7 +21,7 @@ from rover.storage import RunConfig, fitting, is_complete, read_json, read_run_c
 from rover.training.agent import Agent
 from rover.training.monitor import Log
 from rover.training.run import Callback
-from rover.training.run_folder import START_FILE, load_run_buffer
+from rover.training.run_folder import START_FILE, load_run_buffer, run_env
 from rover.version import __version__
 
 
@@ -284,6 +278,8 @@ def _stored_start(path: Path, run_config: RunConfig) -> nn.Module | Buffer | str
         if run_config.transfer is None:
             return None
     elif Path(source := str(run_config.source)).exists():
+        if run_config.kind == "offline" and Path(source).is_dir():
+            run_env(source)  # whose rewards label the transitions
         return load_run_buffer(source) if run_config.kind == "offline" else source
     raise _not_stored("what it began with", path, "start")
 

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.envs import Spaces, warn_of_versions
+from rover.envs import Spaces
+from rover.envs.registration import warn_of_versions
 from rover.envs.spaces import StoredForm, element
 from rover.errors import ConfigurationError
 from rover.features import as_tensor

@@ -26,10 +26,9 @@ from rover.envs import (
     Spaces,
     finite_dynamics,
     known_id,
-    versions_of,
-    warn_of_versions,
 )
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
+from rover.envs.registration import versions_of, warn_of_versions
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
@@ -259,7 +258,7 @@ class Agent(Run, Generic[ConfigT]):
         env: GivenEnv | None = None,
         **objects: Any,
     ) -> Self:
-        """The agent of a run folder, as its latest checkpoint left it.
+        """The agent of a run folder, as the run's end or its latest checkpoint left it.
 
         Call :meth:`finish` to end in the same bits as a run that was never interrupted.
 
@@ -313,12 +312,8 @@ class Agent(Run, Generic[ConfigT]):
 
     def _make_again(self, n_steps: int) -> None:
         super()._make_again(n_steps)
-        # The end that the run had, whose policy was returned.
-        self._conclude()
-        assert self.run_dir is not None
-        if not (file := self.run_dir / BUFFER_FILE).exists():
-            return
-        own, stored = self.buffer, Buffer.load(file)
+        self._conclude()  # the end that the run had, whose policy was returned
+        own, stored = self.buffer, Buffer.load(Path(str(self.run_dir)) / BUFFER_FILE)
         pairs = (own.actions, stored.actions), (own.successors, stored.successors)
         if not all(np.array_equal(made, before[:n_steps]) for made, before in pairs):
             raise ReplayMismatchError(

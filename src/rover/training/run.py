@@ -257,17 +257,14 @@ class Run(ABC):
 
     def _make_again(self, n_steps: int) -> None:
         """Make steps that the run has made before, and whose lines are stored."""
-        assert self._folder is not None
-        n_lines = 0
-        if not self._has_begun:
-            n_lines += self._begin() is not None
-            self._has_begun = True
+        records = [] if self._has_begun else [self._begin()]
+        self._has_begun = True
         while self.num_timesteps < n_steps:
-            record = self._step(is_last=self.num_timesteps + 1 == n_steps)
-            n_lines += record is not None
-            if record is not None:
+            records.append(self._step(is_last=self.num_timesteps + 1 == n_steps))
+            if records[-1] is not None:
                 self._last_record = self.num_timesteps
-        self._folder.take_in_lines(n_lines)
+        assert self._folder is not None
+        self._folder.take_in_lines(len(records) - records.count(None))
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         assert self._folder is not None

@@ -17,7 +17,8 @@ from typing import Any
 import gymnasium as gym
 
 from rover.data import Buffer, check_repeats, check_same_spaces
-from rover.envs import known_id, make_env, warn_of_versions
+from rover.envs import known_id, make_env
+from rover.envs.registration import warn_of_versions
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.storage import (
     RunConfig,
@@ -159,17 +160,8 @@ def finished_file(path: str | Path, name: str) -> Path:
 
 
 def run_env(path: str | Path, in_python: str = "") -> gym.Env[Any, Any]:
-    """The environment of a finished run of pretraining, made again from its id.
-
-    Args:
-        path: the run folder.
-        in_python: advice on how to do without an id, for the message.
-
-    Raises:
-        ArtefactError: as of :func:`load_run_buffer`.
-        ConfigurationError: there is no id, or nothing registers it.
-        ReplayMismatchError: stored episodes come out differently in it.
-    """
+    """The environment of a finished run of pretraining, made again from its id. Errors are those of
+    :func:`load_run_buffer`, ``known_id`` and :func:`rover.data.check_repeats`."""
     about, buffer = read_run_config(path, kind="pretrain"), load_run_buffer(path)
     env = make_env(known_id(about.env_id, path, in_python), about.env_kwargs)
     check_same_spaces(buffer, env)
