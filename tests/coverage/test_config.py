@@ -152,8 +152,7 @@ def test_policies_are_a_share_of_all_steps_apart(every, share, begin, has_first)
 def test_a_policy_keeps_its_share_of_uniform_actions(tmp_path):
     agent = corridor("code-2026-06", seed_steps=20, first_policy=10).learn(40)
     policy, observations = agent.policy, np.eye(9, dtype=np.float32)
-    features = policy.encoder(torch.from_numpy(observations)).double()
-    regressors = policy.kernel(features, policy.basis)
+    regressors = policy.regressors(torch.from_numpy(observations))
     shares = torch.softmax(policy.logits_from_regressors(regressors), 1)
     expected = 0.85 * shares.detach().numpy() + 0.15 / 4
     np.testing.assert_allclose(policy.probs(observations), expected, rtol=1e-12)

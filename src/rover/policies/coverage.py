@@ -58,6 +58,11 @@ class CoveragePolicy(Policy):
         self.weights = nn.Parameter(weights.contiguous())
         self._rows: dict[bytes, int] | None = None
 
+    def regressors(self, observations: Tensor) -> Tensor:
+        """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
+        features: Tensor = self.encoder(observations.to(self.weights.device)).double()
+        return features if self.basis is None else self.kernel(features, self.basis)
+
     def logits_from_regressors(self, regressors: Tensor) -> Tensor:
         """Logits (n, A) of float64 `regressors` (n, q)."""
         return regressors @ self.weights
