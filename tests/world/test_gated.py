@@ -87,23 +87,6 @@ def test_a_push_is_foreseen_and_rest_stays_rest(sums):
     assert chance.numpy()[pushing].mean() > 0.7
 
 
-def test_the_difference_that_contacts_depend_on_is_an_input_unless_it_is_shown(buffer, sums):
-    assert sums.model().differences.shape == (3, 0)
-    places = Buffer((3,), np.float64, 5, action_set=buffer.action_set)
-    rng, row = np.random.default_rng(0), None
-    for begin, end, action in zip(buffer.inputs, buffer.successors, buffer.actions, strict=True):
-        table = buffer.observations.rows
-        seen = [np.array([*table[state][:2], rng.normal()]) for state in (begin, end)]
-        first, second = (places.observations.intern(one) for one in seen)
-        if row is None:
-            places.add_start(first)
-        row = second
-        places.add(first, int(action), second, False, False)
-    found = GatedSums(places, size=50)
-    found.extend(len(places))
-    assert found.model().differences.T.tolist() == [[-1.0, 1.0, 0.0]]
-
-
 def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
     rng, n = np.random.default_rng(0), 300
     for n_shown, expected in ((0, [[-1, 0, 1, 0], [0, -1, 0, 1]]), (1, [])):

@@ -1,8 +1,5 @@
 """The model of places: its pieces by brute force, one that grew, plans that create no mass."""
 
-from typing import Any
-
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -307,33 +304,6 @@ def test_a_plan_is_worth_what_policy_iteration_says():
     assert short.min() > -1e-9, "values grow from zero"
     assert short.max() <= gamma / (1.0 - gamma) * 1e-3
     assert action in range(N_ACTIONS)
-
-
-class Noisy(gym.ObservationWrapper[Any, Any, Any]):
-    """Appends dimensions of noise to every observation."""
-
-    def __init__(self, env: gym.Env[Any, Any], n_noise: int) -> None:
-        super().__init__(env)
-        space, self._n_noise = env.observation_space, n_noise
-        low, high = (
-            np.append(bound, np.full(n_noise, k)) for k, bound in enumerate((space.low, space.high))
-        )
-        self.observation_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))
-        self._rng = np.random.default_rng(0)
-
-    def observation(self, observation: Any) -> Any:
-        return np.append(observation, self._rng.random(self._n_noise)).astype(np.float32)
-
-
-@pytest.mark.slow
-def test_an_agent_sees_through_noise():
-    """Data and policy are those of the environment without its dimensions of noise."""
-    plain, noisy = (Rover(Noisy(gym.make("MountainCar-v0"), n), seed=2).learn(150) for n in (0, 2))
-    np.testing.assert_array_equal(plain.buffer.actions, noisy.buffer.actions)
-    rows = plain.buffer.observations.rows[::10], noisy.buffer.observations.rows[::10]
-    probs, with_noise = plain.policy.probs(rows[0]), noisy.policy.probs(rows[1])
-    np.testing.assert_allclose(probs, with_noise, atol=1e-3)
-    assert np.ptp(probs) > 0.1
 
 
 @pytest.mark.slow

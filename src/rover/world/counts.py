@@ -17,6 +17,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,8 @@ def find_lattice(
     rows: NDArray[Any], inputs: IntArray, actions: IntArray, successors: IntArray, n_actions: int
 ) -> _Lattice | None:
     """The lattice of moves (n,) between observations (N, d), which they change; None: none."""
-    is_named = bool(((rows == 0) | (rows == 1)).all())  # zeros and ones have no displacements
-    if is_named or len(inputs) < 8:
+    # Zeros and ones have no displacements.
+    if len(inputs) < 8 or ((rows == 0) | (rows == 1)).all():
         return None
     values = rows.astype(np.float64)
     changes = values[successors] - values[inputs]
@@ -301,13 +302,14 @@ class Counts:
 
     def outcomes(self) -> TransitionCounts:
         """Distinct transitions, in the order in which they were first seen."""
-        pairs, outcomes = np.array(list(self._counts), np.int64).reshape(-1, 2).T
+        entries = np.fromiter(chain.from_iterable(self._counts), np.int64, 2 * len(self._counts))
+        pairs, outcomes = entries.reshape(-1, 2).T
         return TransitionCounts(
             inputs=pairs // self._buffer.n_actions,
             actions=pairs % self._buffer.n_actions,
             successors=np.where(outcomes < 0, -1 - outcomes, outcomes),
             terminated=outcomes < 0,
-            counts=np.array(list(self._counts.values()), np.float64),
+            counts=np.fromiter(self._counts.values(), np.float64, len(entries) // 2),
         )
 
     def rows(self, *, ridge: float = 0.0) -> Rows:
@@ -327,13 +329,12 @@ class Counts:
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.
 
-        What an action does where it is untried is half known from where it was tried: with p(a),
-        the share of its first tries that led to another state, w(a) = (1 + p(a)) / 2. Where some
-        can be reached before the episode is over that are foretold to lead to new states, it is the
-        nearest of these; of several, one with the fewest unknown places around its end, so that no
-        holes are left behind. Pairs whose end another one failed to reach come after these. Breadth
-        first, over pairs that were tried and those that are foretold to lead to known states, until
-        no action could be worth the steps; other ties by a drawn order.
+        What an action does where it is untried is half known: w(a) = (1 + p(a)) / 2 with p(a), the
+        share of its first tries that led to another state. Where some can be reached before the
+        episode is over that are foretold to lead to new states, it is the nearest of these; of
+        several, one with the fewest unknown places around its end, so that no holes are left
+        behind. Pairs whose end another one failed to reach come after these. Breadth first, over
+        pairs that were tried or foretold to lead to known states; other ties by a drawn order.
         """
         n_actions, foretold = self._buffer.n_actions, self._foretold
         order = rng.permutation(n_actions).tolist()

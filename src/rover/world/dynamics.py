@@ -94,7 +94,7 @@ class _Invariants:
         return np.asarray((z * self._spread + self._centre).reshape(points.shape))
 
 
-class Dynamics:
+class _Dynamics:
     """A dynamics model of A actions in d dimensions; subclasses correct its displacements.
 
     Args:
@@ -163,7 +163,7 @@ class Dynamics:
         return np.swapaxes(where, 0, 1), 1.0 - alive.T
 
 
-class DynamicsModel(Dynamics):
+class DynamicsModel(_Dynamics):
     """Displacements that are corrected near the data, by their residuals in m cells,
 
         c_a(x) = Σ_k w_k r_k / (Σ_k w_k + 0.1),   w_k = min(n_k, 4) exp(−|x − x_k|² / 2ℓ²),
@@ -249,7 +249,7 @@ class DynamicsModel(Dynamics):
         return np.asarray(points + change + local)
 
 
-class RefinedDynamics(Dynamics):
+class RefinedDynamics(_Dynamics):
     """A dynamics model for long simulated rollouts.
 
     A plan that is rolled out for hundreds of steps exploits every error. Hence eight times the
@@ -269,7 +269,7 @@ class RefinedDynamics(Dynamics):
     """
 
     def __init__(
-        self, buffer: Buffer, points: Callable[[IntArray], FloatArray], known: Dynamics
+        self, buffer: Buffer, points: Callable[[IntArray], FloatArray], known: _Dynamics
     ) -> None:
         self.buffer, self.points = buffer, points
         self.rows = evenly_spaced(len(buffer), MOST_COMPARED)

@@ -40,8 +40,6 @@ FEWEST_MOVES = 5
 
 _LARGEST, _SMALLEST = 8.0, 1e-6  # standard deviations
 _BLOCK = 100  # transitions that are added together, from multiples of it on
-
-
 _RIDGE = 3.0  # of changes and the gate
 _MOVED = 0.1  # share of its deviation from which on a change is a move
 _ACTION_PRIOR = 20.0  # transitions that an action has besides, of all actions
@@ -84,13 +82,11 @@ class GatedModel:
         return {name: getattr(self, name) for name in MODEL_FORMS}
 
     def step(self, points: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
-        """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) of a move.
+        """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) of a move,
+        all float32.
 
-        The chance that is returned is lower the less a step looks like those in which contacts were
-        seen, also far from all of them, so that a plan finds the way.
-
-        Args:
-            points, controls: float32.
+        The chance is lower the less a step looks like those in which contacts were seen, also far
+        from all of them, so that a plan finds the way.
         """
         d, z = points.shape[1], torch.cat([points, controls, points @ self.differences], dim=1)
         z = z.sub_(self.centre).div_(self.spread).clamp_(-_LARGEST, _LARGEST)
@@ -134,11 +130,9 @@ MODEL_FORMS = {
 def _random_features(
     inputs: FloatArray, moving: BoolArray, size: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Projection (i, size) and offsets (size,) of sparse random ReLU features of inputs (n, i).
-
-    Inputs are in units of the transitions that move (n,), among which a hand is within centimetres
-    of the box. The more those are alike in an input, the more features have it.
-    """
+    """Projection (i, size) and offsets (size,) of sparse random ReLU features of inputs (n, i), in
+    units of those that move (n,): the more these are alike in an input, the more features have
+    it."""
     n_inputs, count = inputs.shape[1], int(moving.sum())
     centre, variance, chances = np.zeros(n_inputs), np.ones(n_inputs), None
     if count >= FEWEST_MOVES:
@@ -159,7 +153,7 @@ def _random_features(
 
 
 def _of_differences(covariance: FloatArray) -> FloatArray:
-    """Variances (d, d) of differences of features, of their covariance."""
+    """Variances (d, d) of differences of features, by their covariance."""
     variance = np.diag(covariance)
     return np.asarray(variance[:, None] + variance - 2.0 * covariance)
 
@@ -168,22 +162,19 @@ def _single(array: FloatArray) -> Tensor:
     return torch.from_numpy(np.asarray(array, np.float32))
 
 
-class Units:
+class _Units:
     """Units, the features that are still, and what a move is, by the first n transitions.
 
     Args:
-        buffer: the transitions, of observations (d,).
-        n: first transitions.
+        buffer, n: the transitions, of observations (d,), and the number of these.
         covered: (c,) features whose moves open the gate; None: those that rest anywhere.
         size: random features.
-        is_sharp: whether random features are in units of contacts; they are where differences are
-            found. A gate that is open far from contacts leads goals astray, and exploration towards
-            contacts.
+        is_sharp: whether these are in units of contacts; they are where differences are found. A
+            gate that is open far from contacts leads goals astray, and exploration towards them.
 
     Attributes:
         deviation: (d,) of changes.
-        still: (s,) features that are mostly still.
-        gated: (g,) still features whose moves open the gate.
+        still, gated: (s,) features that are mostly still, (g,) those whose moves open the gate.
         at_rest: whether all that is covered is still or has never moved.
         most: (s,) largest moves.
         parts: of the model, by name.
@@ -215,7 +206,6 @@ class Units:
         self._centre[d : d + k], self._spread[d : d + k] = 0.0, 1.0
         inputs, is_sharp = self.inputs(begins, controls), is_sharp or self._differences.size > 0
         projection, offsets = _random_features(inputs, moving & is_sharp, size)
-        relations = _linear_relations(np.concatenate([begins, begins + changes]), is_still)
         low, high = begins.min(axis=0), begins.max(axis=0)
         margin = 0.1 * (high - low)  # beyond which no prediction leads
         parts = {
@@ -226,7 +216,7 @@ class Units:
             "high": high + margin,
             "projection": projection,
             "offsets": offsets,
-            "relations": relations,
+            "relations": _linear_relations(np.concatenate([begins, begins + changes]), is_still),
         }
         self.parts = {name: _single(part) for name, part in parts.items()}
 
@@ -243,8 +233,7 @@ class Units:
         is gated lies still.
 
         The first steps of an unbroken motion count: an object that falls or slides goes on without
-        contact. Of the first 18 moving steps of FetchPush 12 were one fall, and no plan found the
-        next contact.
+        contact.
         """
         buffer, moving = self._buffer, np.zeros(n, np.bool_)
         if len(self.gated):
@@ -259,12 +248,9 @@ class Units:
         return moving & ~goes_on, ~moving
 
     def differences(self, n: int) -> FloatArray:
-        """Map (d, r) from observations to differences of a gated feature and another, by the first
-        n transitions.
-
-        A push depends on where a hand is relative to a box: in the difference moving transitions
-        are alike. Where a feature shows a difference, as one of Fetch does, there are none.
-        """
+        """Map (d, r) from observations to differences of a gated feature and another in which the
+        moving ones of n transitions are alike: a push depends on where a hand is relative to a box.
+        Where a feature shows a difference, as one of Fetch does, there are none."""
         begins, moving = _transitions(self._buffer, slice(n))[0], self.kinds(n)[0]
         d, found = begins.shape[1], np.empty((0, begins.shape[1]))
         if moving.sum() < FEWEST_MOVES:
@@ -288,17 +274,14 @@ class Units:
 
 
 class GatedSums:
-    """The sums that a :class:`GatedModel` of a buffer follows from.
+    """The sums that a :class:`GatedModel` of a buffer follows from, with arguments of
+    :class:`_Units`.
 
     Units are taken anew when there are half as many more transitions, or twice as many moves that
-    show differences.
-
-    Args:
-        buffer, covered, size, is_sharp: as of :class:`Units`. 600 random features depend on their
-            draw, 2,000 take twice the time of a decision.
+    show differences. 600 random features depend on their draw, 2,000 take twice the time.
     """
 
-    units: Units
+    units: _Units
 
     def __init__(
         self,
@@ -350,7 +333,7 @@ class GatedSums:
         if n <= self._n_units:
             return
         buffer, self._n_units = self._buffer, n
-        self.units = Units(buffer, n, self._covered, self._size, is_sharp=self._is_sharp)
+        self.units = _Units(buffer, n, self._covered, self._size, is_sharp=self._is_sharp)
         self._n_moved, d = int(self.units.kinds(n)[0].sum()), len(self.units.deviation)
         size = 1 + len(self.units.parts["centre"]) + self._size
         self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
@@ -418,8 +401,8 @@ def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
 def _still(actions: IntArray, changes: FloatArray, deviation: FloatArray) -> BoolArray:
     """Mask (d,) of features that lie still in more than half of the transitions, under each action.
 
-    A box does. The speed of a point without friction lies still under all forces across it, which
-    may be most, and moves under the others wherever the point is: nothing has to be found for it.
+    A box does. The speed of a point without friction lies still under all forces across it, and
+    moves under the others wherever the point is.
     """
     stays = np.abs(changes) < 0.02 * deviation
     each = np.bincount(actions)[:, None]
@@ -429,10 +412,8 @@ def _still(actions: IntArray, changes: FloatArray, deviation: FloatArray) -> Boo
 
 
 def _rest_anywhere(begins: FloatArray, changes: FloatArray) -> BoolArray:
-    """Mask (d,) of features that rest at places farther apart than a move.
-
-    A box does, a speed or a contact flag comes back to one value.
-    """
+    """Mask (d,) of features that rest at places farther apart than a move: a box does, a speed or a
+    contact flag comes back to one value."""
     size = np.abs(changes)
     moves = size > _MOVED * (changes.std(axis=0) + _SMALLEST)
     move = (size * moves).sum(axis=0) / np.maximum(moves.sum(axis=0), 1)

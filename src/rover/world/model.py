@@ -60,7 +60,7 @@ Features = Callable[[IntArray], tuple[FloatArray, IntArray | None]]
 are to be covered; None: all."""
 
 
-class Units(NamedTuple):
+class _Units(NamedTuple):
     """Points in which landmarks lie, chosen by the first transitions.
 
     Attributes:
@@ -97,7 +97,7 @@ class Sums:
         fit: settings of displacements.
     """
 
-    _units: Units
+    _units: _Units
     _cells: Net
     _displacements: Displacements
     _novelty: PairNovelty
@@ -148,7 +148,7 @@ class Sums:
             covered[:] = True
         usual = np.median(np.linalg.norm((ends - begins)[:, kept] / scale, axis=1))
         to_slow = np.where(covered, scale / slow, 0.0)
-        self._units = Units(features, kept, scale, to_slow, float(usual))
+        self._units = _Units(features, kept, scale, to_slow, float(usual))
         moves = points, _, changes = self._units.moves(buffer, slice(0, n))
         rng = np.random.default_rng(0)
         self._displacements = Displacements(*moves, buffer.controls, rng=rng, fit=self._fit)
@@ -241,7 +241,7 @@ class LandmarkModel:
     """
 
     buffer: Buffer
-    units: Units
+    units: _Units
     cells: Net
     n_pairs: int
     dynamics: DynamicsModel

@@ -1,8 +1,7 @@
 """Novelty of pairs of features: how rarely two of them were together what they are.
 
-Densities in all dimensions are empty almost everywhere once there are more than three or four, so
-that everything is novel alike. Pairs of features fill up, and what is novel in none of them was
-seen in all but name:
+Densities in more than three or four dimensions are empty almost everywhere, so that everything is
+novel alike. Pairs of features fill up, and what is novel in none of them was seen in all but name:
 
     novelty(x) = Σ_ij w_ij / (1 + ρ_ij(x_i, x_j)),   Σ w_ij = 1,   w_ij ∝ τ_i τ_j,
 
@@ -49,16 +48,9 @@ class PairNovelty:
     def over(
         cls, arrivals: FloatArray, ahead: FloatArray, unit: FloatArray, time_scales: FloatArray
     ) -> Self:
-        """The novelty of arrivals (n, d), by densities of the first width that is not saturated.
-
-        Where almost all that can be reached is saturated, a sharper width tells apart what is new.
-
-        Args:
-            arrivals: (n, d).
-            ahead: (m, d) points that can be reached.
-            unit: (d,) of coverage, in the points' units.
-            time_scales: as of the class.
-        """
+        """The novelty of arrivals (n, d): where almost all points ahead (m, d), which can be
+        reached, are saturated, a sharper width tells apart what is new. Units (d,) of coverage are
+        in those of the points."""
         centre = (arrivals.min(axis=0) + arrivals.max(axis=0)) / 2.0
         for sharper in range(5):
             widths = 0.35 * 0.7**sharper * unit
@@ -89,13 +81,8 @@ class PairNovelty:
     def __call__(
         self, points: FloatArray, passed: FloatArray | None = None, times: float = 1.0
     ) -> FloatArray:
-        """Novelty (n,) of points (n, d), in (0, 1].
-
-        Args:
-            points: (n, d).
-            passed: (n, t, d) further points of each, that are to count as visited.
-            times: how often.
-        """
+        """Novelty (n,) of points (n, d), in (0, 1], where further points (n, t, d) of each that are
+        passed count as visited so many times."""
         at = self._bins(points).astype(np.int64)
         pairs = np.arange(len(self._weights))
         density = self._tables[pairs, at[:, self._first], at[:, self._second]] / _ONE

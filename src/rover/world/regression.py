@@ -65,10 +65,10 @@ class _Smoothness(NamedTuple):
 
 
 class _Basis:
-    """Features of points in d dimensions under controls of k numbers, standardised by some points.
+    """Features of points in d dimensions, standardised by some points, under k controls.
 
-    All controls share polynomial features, of degree 2 while these are few, and random Fourier
-    features; each has polynomial features of its own, of the largest degree for which all are few.
+    These share polynomial features, of degree 2 while they are few, and random Fourier features;
+    each has polynomial features of its own, of the largest degree for which all are few.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ def _leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Te
 
 
 def _leverage(factor: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (n, P) whitened by a Cholesky factor (P, P), as columns, and their squares (n,)."""
+    """Rows (n, P) whitened by a Cholesky factor, as columns, and their squared lengths (n,)."""
     whitened = torch.linalg.solve_triangular(factor, rows.T, upper=False)
     return whitened, (whitened**2).sum(dim=0)
 
@@ -149,15 +149,13 @@ def usual_error(errors: Tensor) -> Tensor:
 
 
 def contact_weights(errors: Tensor, usual: Tensor, far: float) -> Tensor:
-    """Weight (n,) of rows by their errors (n, d): next to none if `far` times what is usual (d,)
-    or more."""
+    """Weight (n,) of rows by their errors (n, d): next to none from `far` usual ones (d,) on."""
     missed = ((errors / (far * usual)) ** 2).amax(dim=1)
     return 1.0 / (1.0 + missed) ** 2 + 1e-8
 
 
 def unexplained(errors: FloatArray, changes: FloatArray) -> float:
-    """Mean share of changes (n, d) that errors (n, d) leave unexplained, where there is a change;
-    0 of none."""
+    """Mean share of changes (n, d) that errors (n, d) leave unexplained; 0 of no change."""
     moved = changes.any(axis=1)
     if not moved.any():
         return 0.0

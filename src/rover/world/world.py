@@ -1,13 +1,11 @@
 """Models of an environment, learned from the transitions of a buffer.
 
-Exploration, coverage and plans for rewards ask one object whether states repeat, and share what
-takes long to make of all transitions.
+Whether states repeat is asked of one object, as what takes long to make of all transitions.
 
 Exact states, by a table of counts, and one smooth dynamics model for all states predict the same
-transitions, each left out of the model that predicts it: dynamics in closed form, counts from the
-other tries of the pair. The error is the unexplained share of the motion, |x' − x̂'|² / |x' − x|²,
-at most 1, which is also the error without a prediction. Steps without motion do not count: at a
-wall every environment repeats itself.
+transitions, each left out of the model that predicts it. The error is the unexplained share of the
+motion, |x' − x̂'|² / |x' − x|², at most 1, which is also the error without a prediction. Steps
+without motion do not count: at a wall every environment repeats itself.
 
 Plans are made in points. Where states repeat each distinct observation is a point. Where they do
 not, points are in units of time, as in the landmark model (:mod:`rover.world.model`).
@@ -39,7 +37,7 @@ from rover.world.net import FIRST_UNITS, nearest, time_units, units_due
 from rover.world.regression import SEARCHED_FIT, Displacements, Fit, unexplained
 from rover.world.rows import Rows
 
-DECIDED = 2000
+_DECIDED = 2000
 """Transitions after which the decision for or against exact states stays."""
 
 Kind = Literal["states", "landmarks", "contexts"]
@@ -47,7 +45,7 @@ Kind = Literal["states", "landmarks", "contexts"]
 
 _NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
 
-PartT = TypeVar("PartT")
+_PartT = TypeVar("_PartT")
 
 
 class World:
@@ -60,9 +58,6 @@ class World:
     meaning, are exact states if a quarter of the moves come back to known ones.
 
     Images are states, too, while no episode lasts long enough to show what changes slowly.
-
-    Args:
-        buffer: the transitions.
 
     Attributes:
         buffer: the transitions.
@@ -96,14 +91,14 @@ class World:
 
     def _are_states(self) -> bool:
         buffer = self.buffer
-        if not has_metric(buffer.observations.rows[: 2 * DECIDED]):
+        if not has_metric(buffer.observations.rows[: 2 * _DECIDED]):
             is_image = buffer.observations.rows.ndim > 2
             return repeats(buffer) or (is_image and not lasts_a_lag(buffer))
-        due = units_due(min(len(buffer), DECIDED))
+        due = units_due(min(len(buffer), _DECIDED))
         if due != self._decided_on:
             self._decided_on = due
             self.counts_error, self.motion_error = _held_out_errors(buffer, due)
-            table = buffer.observations.rows[: 2 * DECIDED]
+            table = buffer.observations.rows[: 2 * _DECIDED]
             is_whole = table.dtype.kind != "f" or bool((table == np.floor(table)).all())
             # A model predicts the moves of a car in whole pixels, and not the moves of a puzzle.
             least = 0.1 if is_whole else 1.0
@@ -121,11 +116,8 @@ class World:
         return self._counts
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
-        """The one model of all transitions on landmarks.
-
-        Args:
-            sums: of features of observations; None: of their numbers.
-        """
+        """The one model of all transitions on landmarks, by sums of features of observations; None:
+        of their numbers."""
         of = self._sums if sums is None else sums
         return self.part((LandmarkModel, of), of.model)
 
@@ -148,20 +140,16 @@ class World:
             "motion_error": self.motion_error,
         }
 
-    def part(self, name: Hashable, make: Callable[[], PartT]) -> PartT:
-        """A model that follows from all transitions, made once and kept until there are more.
-
-        Args:
-            name: of the model, and of what else it follows from.
-            make: the model, which nobody changes.
-        """
+    def part(self, name: Hashable, make: Callable[[], _PartT]) -> _PartT:
+        """A model that follows from all transitions and a name, which nobody changes, made once and
+        kept until there are more."""
         buffer = self.buffer
         made_of = len(buffer), len(buffer.observations), len(buffer.episode_starts)
         if made_of != self._made_of:
             self._parts, self._made_of = {}, made_of
         if name not in self._parts:
             self._parts[name] = make()
-        part: PartT = self._parts[name]
+        part: _PartT = self._parts[name]
         return part
 
 
@@ -192,7 +180,7 @@ def repeats(buffer: Buffer) -> bool:
     Of pictures the first 2,000 transitions say so, as of observations with a metric. Others have
     nothing but their names, which in a large world come back late.
     """
-    n = min(len(buffer), DECIDED) if buffer.observations.rows.ndim > 2 else len(buffer)
+    n = min(len(buffer), _DECIDED) if buffer.observations.rows.ndim > 2 else len(buffer)
     if n == 0:
         return True
     inputs, successors = buffer.inputs[:n], buffer.successors[:n]
@@ -274,8 +262,8 @@ class Points:
 
         Args:
             ridge: λ ≥ 0, as of :func:`rover.solve`.
-            ends: (n,) transitions with which a task ends, where states repeat; None: those that
-                terminated. Else tasks end where rewards are read.
+            ends: (n,) transitions with which a task ends; None: those that terminated. On landmarks
+                tasks end where rewards are read.
         """
         buffer = self.buffer
         if self.neighbours is not None:
@@ -329,11 +317,8 @@ def state_points(buffer: Buffer) -> Points:
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:
-    """Units of distance (d,) between observations that repeat: powers of two near units of time.
-
-    A division by a power of two keeps every bit, so that distinct observations stay distinct; and
-    no feature is left out, since two states may differ in it alone.
-    """
+    """Units of distance (d,) between observations that repeat: powers of two near units of time,
+    division by which keeps distinct observations distinct; two may differ in any feature alone."""
     table = buffer.observations.rows.astype(np.float64)
     units = time_units(table[buffer.inputs], table[buffer.successors], buffer.previous)
     spans = np.ptp(table, axis=0)
