@@ -24,7 +24,9 @@ from rover.finetuning import finetune, resume_task
 from rover.storage import is_complete, read_json, read_lines, write_json
 from rover.training.run_folder import load_run_buffer, run_env
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(covers less|too few|no reward)")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*(covers less|too few|no reward|contradicts its own)"
+)
 
 
 def car() -> gym.Env[Any, Any]:
