@@ -75,6 +75,9 @@ class RoverConfig(AgentConfig):
     plan_transitions: int | None = Field(
         None, ge=1, description="kernels: fit on so many sampled transitions; None: on all of them"
     )
+    plan_window: int | None = Field(
+        None, ge=1, description="kernels: fit on the latest so many transitions; None: on all"
+    )
     unseen_starts: bool = Field(True, description="estimate the mass of starts not seen yet")
 
     # improve
@@ -246,8 +249,8 @@ def _contradictions(
     shape, cover = space.shape or (), config.cover
     if config.bandwidth is not None and config.kernel not in (None, "gaussian"):
         yield f"bandwidth has no meaning for the {config.kernel} kernel: leave it out"
-    if not has_kernel and config.plan_transitions:
-        yield "plan_transitions is of kernels: leave it out, or choose a kernel"
+    if not has_kernel and (config.plan_transitions or config.plan_window):
+        yield "plan_transitions and plan_window are of kernels: leave them out, or choose a kernel"
     if has_kernel and cover is not None:
         yield "cover is of states and landmarks: leave it out, or kernel and encoder"
     if not learns and (config.encoder == "custom" or (has_kernel and len(shape) > 1)):
