@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,11 @@ SAMPLE = 500
 def evenly_spaced(n: int, most: int) -> IntArray:
     """Indices of at most `most` of `n` rows, at equal distances from the first to the last."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def signed(rows: NDArray[Any]) -> NDArray[Any]:
+    """A copy for users' functions: whole numbers as int64, since differences of bytes wrap."""
+    return rows.astype(np.int64 if rows.dtype.kind in "iu" else rows.dtype)
 
 
 def rows_before(previous: IntArray, rows: IntArray, steps: int) -> IntArray:

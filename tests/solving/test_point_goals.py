@@ -77,8 +77,8 @@ def test_the_planner_is_the_one_that_is_asked_for(walk):
     goal = PointGoal([0.9], columns=[0], radius=0.02)
     assert isinstance(rover.solve(walk, goal=goal, planner="landmarks"), ValuePolicy)
     assert isinstance(rover.solve(walk, goal=goal, planner="sampled"), SampledPolicy)
-    with pytest.raises(ConfigurationError, match="for goals that are points"):
-        rover.solve(walk, goal=lambda seen: seen[:, 0] > 0.9, planner="sampled")
+    with pytest.raises(ConfigurationError, match="for goals near a point"):
+        rover.solve(walk, goal=lambda seen: np.sin(40 * seen[:, 0]) > 0, planner="sampled")
 
 
 def test_a_refused_goal_does_not_refuse_a_list():
@@ -113,6 +113,26 @@ def test_a_box_is_pushed_where_a_hand_comes_back_to_the_same_numbers():
     assert world.repeats
     assert world.kind == "landmarks"
     assert isinstance(rover.solve(buffer, goals=[NEAR_END]), SampledPolicy)
+
+
+@pytest.mark.parametrize("stay", [True, None])
+def test_a_goal_as_a_function_is_planned_for_as_the_point_is(buffer, policy, stay):
+    planned = rover.solve(buffer, goal=lambda seen: np.abs(seen[:, 1] - 0.8) < 0.03, stay=stay)
+    assert isinstance(planned, SampledPolicy)
+    np.testing.assert_allclose(planned.goals.targets[0, 1], 0.8, atol=0.005)
+    np.testing.assert_allclose(planned.goals.factors[0], [0.0, 1.0 / 0.03, 0.0], rtol=0.15)
+
+
+@pytest.mark.parametrize("stay", [True, False])
+def test_a_function_of_what_lies_between_observations_is_planned_for(walk, stay):
+    seen = np.sort(walk.observations.rows[:, 0].astype(float))
+    seen = seen[(seen > 0.55) & (seen < 0.95)]
+    gap = np.diff(seen).argmax()
+    low, high = seen[gap], seen[gap + 1]
+    policy = rover.solve(walk, goal=lambda at: (at[:, 0] > low) & (at[:, 0] < high), stay=stay)
+    below, above = policy.probs(np.array([[low - 0.2], [min(high + 0.1, 0.97)]]))
+    assert below[1] > 0.9
+    assert above[0] > 0.9
 
 
 def test_decisions_follow_from_the_seed_and_from_the_file(policy, tmp_path):

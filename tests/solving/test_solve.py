@@ -6,16 +6,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from same_files import assert_same
+from small_envs import bytes_place
 from walled_points import ARENAS, random_walk, success
 
 import rover
-from rover.data import Buffer
+from rover.data import Buffer, relabel
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret
+from rover.solving.solve import FunctionReward
 from rover.solving.tasks import reward_task
 from rover.training.agent import Agent
 
@@ -282,3 +284,30 @@ def test_sources_without_transitions(agent, tmp_path):
         expected_values(agent.buffer, [lambda o, a, n: np.ones(len(a))])
     with pytest.raises(ConfigurationError, match="no grid world"):
         rover.solve(agent.buffer, goal=(3, 2))
+
+
+def test_functions_of_bytes_are_given_numbers_that_can_be_subtracted():
+    """n − o of bytes is 255 where it should be −1: the plan would go down for a reward of up."""
+    buffer = Buffer((1,), np.uint8, 2)
+    rows = [buffer.observations.intern(np.array([x], np.uint8)) for x in range(6)]
+    buffer.add_start(rows[0])
+    for x in range(6):
+        for action, reached in enumerate((max(x - 1, 0), min(x + 1, 5))):
+            buffer.add(rows[x], action, rows[reached], False, True)
+    seen = np.arange(6, dtype=np.uint8)[:, None]
+    rise = rover.solve(buffer, lambda o, a, n: (n - o)[:, 0].astype(float) + (n[:, 0] == 5))
+    np.testing.assert_allclose(rise.probs(seen)[:, 1], 1.0)
+    near = rover.solve(buffer, goal=lambda seen: np.abs(seen[:, 0] - 4) < 2)
+    assert near.value(seen)[2] == pytest.approx(1.0)
+    task = relabel(buffer, lambda o, a, n: ((n - o)[:, 0].astype(float), n[:, 0] == 9))
+    assert task.rewards.min() == -1.0
+    env = FunctionReward(bytes_place(), lambda o, a, n: [float((n - o).min())])
+    env.reset(seed=0)
+    assert all(env.step(0)[1] >= -1.0 for _ in range(3))
+
+
+def test_a_list_that_may_be_a_cell_is_refused_with_both_spellings(agent):
+    with pytest.raises(ConfigurationError, match=r"\(3, 2\) for the cell, or np.array\(\[3, 2\]"):
+        rover.solve(agent, goal=[3, 2])
+    assert rover.solve(agent, goal=(3, 2)).n_components == 1
+    assert rover.solve(agent, goal=np.array([3, 2])).n_components == 1

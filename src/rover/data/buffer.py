@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.arrays import BoolArray, FloatArray, IntArray, signed
 from rover.data.kinds import glued
 from rover.data.table import FIRST_CAPACITY, ObservationTable
 from rover.envs.spaces import Spaces, StoredForm
@@ -360,7 +360,7 @@ class Buffer:
     def elements(self, rows: NDArray[Any]) -> Any:
         """Observations (n, *shape) as functions of the user get them, who may change them: of Dict
         and Tuple spaces an array for each part."""
-        return rows.copy() if self.form is None else self.form.elements(rows)
+        return signed(rows) if self.form is None else self.form.elements(rows)
 
     @property
     def action_details(self) -> dict[str, Any]:

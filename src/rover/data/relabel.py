@@ -28,7 +28,8 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
 
     Args:
         buffer: n transitions; it is not changed, and its own terminations do not enter.
-        reward: the task, called on distinct transitions, in several batches where they are many.
+        reward: the task, called on distinct transitions, in several batches where they are many;
+            observations of whole numbers are int64 there.
 
     Returns:
         A buffer with rewards over the same table of observations, at most n transitions.

@@ -168,7 +168,8 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
         observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         # By their bytes, so that observations of another kind are none of its states either.
-        states = problem.states_of(next_observations)
+        kind, of_own = problem.observations.dtype, next_observations
+        states = problem.states_of(of_own.astype(kind) if kind.kind in "iu" else of_own)
         if (states < 0).any():
             raise ConfigurationError(
                 f"{np.count_nonzero(states < 0)} observations of the data are none of the "

@@ -24,6 +24,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
+from rover.arrays import signed
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
 
 _DTYPES = ("uint8", "int64", "float32", "float64")
@@ -236,8 +237,9 @@ class StoredForm(NamedTuple):
 
     def elements(self, rows: NDArray[Any]) -> Any:
         """Stored rows (n, *shape) as functions of the user get them: of Dict and Tuple spaces an
-        array for each part, as vector environments return them; of others a copy of the rows."""
-        return _unflattened(self.observed, rows) if self.is_nested else rows.copy()
+        array for each part, as vector environments return them; of others a copy
+        of the rows. Whole numbers are int64."""
+        return _unflattened(self.observed, rows) if self.is_nested else signed(rows)
 
     @property
     def is_nested(self) -> bool:
@@ -411,7 +413,7 @@ def _unflattened(space: gym.Space[Any], flat: NDArray[Any]) -> Any:
         case spaces.MultiDiscrete(nvec=nvec, start=start):
             numbers = [one.argmax(axis=1) for one in split(nvec.ravel().tolist())]
             return np.stack(numbers, axis=1).reshape(-1, *nvec.shape) + start
-    return flat.reshape(-1, *(space.shape or ())).astype(space.dtype)
+    return signed(flat.reshape(-1, *(space.shape or ())).astype(space.dtype))
 
 
 def _keys(space: Any) -> list[Any]:

@@ -6,10 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import vstack
+from scipy.sparse import csr_array, diags_array, eye_array, kron, vstack
+from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
-from rover.arrays import FloatArray
+from rover.arrays import FloatArray, blocks
 from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction
+
+_AT_ONCE = 128  # tasks on one chain, which then stays in the processor's cache
+_LOOK_EVERY = 20  # steps
 
 
 class FiniteTasks(NamedTuple):
@@ -73,17 +77,83 @@ def expected_returns(
         policies: (K, S, A) the stationary policy of each task; None: the best that there is.
         discount: γ in (0, 1].
     """
+    if policies is not None:
+        parts = blocks(len(policies), _AT_ONCE)
+        found = [_followed(dynamics, tasks, policies, part, horizon, discount) for part in parts]
+        return np.concatenate(found)
     # Action by action below each other, so that one product serves all actions and all tasks.
     transition = vstack(dynamics.transition)  # (A·S, S)
     n_states, n_tasks = tasks.terminal.shape
-    probs = None if policies is None else policies.transpose(2, 1, 0)  # (A, S, K)
     values = np.zeros((n_states, n_tasks))
     for _ in range(horizon):
         # All tasks at once: one sparse product per step of the horizon.
         onward = discount * (transition @ np.where(tasks.terminal, 0.0, values))
-        action_values = (tasks.rewards + onward).reshape(-1, n_states, n_tasks)
-        values = action_values.max(axis=0) if probs is None else (probs * action_values).sum(axis=0)
+        values = (tasks.rewards + onward).reshape(-1, n_states, n_tasks).max(axis=0)
     return np.asarray(dynamics.start @ values)
+
+
+def _followed(
+    dynamics: FiniteDynamics,
+    tasks: FiniteTasks,
+    policies: FloatArray,
+    part: slice,
+    horizon: int,
+    discount: float,
+) -> FloatArray:
+    """Expected returns (k,) of the policies of some tasks, on one chain of all their states."""
+    probs, going_on = policies[part], ~tasks.terminal[:, part].T
+    n_tasks, n_states, n_actions = probs.shape
+    earned = tasks.rewards[:, part].T.reshape(n_tasks, n_actions, n_states)
+    reward = np.einsum("ksa,kas->ks", probs, earned).ravel()
+    chain = csr_array((n_tasks * n_states,) * 2)
+    for action, matrix in enumerate(dynamics.transition):
+        chosen = diags_array(discount * probs[:, :, action].ravel())
+        chain = chain + chosen @ kron(eye_array(n_tasks), matrix, format="csr")
+    chain = csr_array(chain @ diags_array(going_on.ravel().astype(np.float64)))
+    chain.eliminate_zeros()
+    # What no episode comes to does not matter: a node more leads to where they begin.
+    start = np.tile(dynamics.start, n_tasks)
+    begins, ends = np.flatnonzero(start), [chain.nnz + np.count_nonzero(start)]
+    graph = csr_array(
+        (
+            np.append(chain.data, start[begins]),
+            np.append(chain.indices, begins),
+            np.append(chain.indptr, ends),
+        ),
+        shape=(len(start) + 1,) * 2,
+    )
+    reached = breadth_first_order(graph, len(start), return_predecessors=False)[1:]
+    chain, reward, start = chain[reached][:, reached], reward[reached], start[reached]
+    before, values = np.zeros(len(reward)), reward
+    for step in range(1, horizon):
+        after = reward + chain @ values
+        if step % _LOOK_EVERY == 0:
+            # Changes only mix: where two are alike, so are all that follow, d, γ d, γ² d, …
+            change, left = after - values, horizon - 1 - step
+            if np.abs(change - discount * (values - before)).max() * (left + 1.0) ** 2 <= 1e-10:
+                values = after + change * sum(discount**k for k in range(1, left + 1))
+                break
+        before, values = values, after
+    sums = np.bincount(reached // n_states, start * values, minlength=n_tasks)
+    return sums.astype(np.float64)
+
+
+def shortest_returns(
+    dynamics: FiniteDynamics, goals: NDArray[np.int64], horizon: int
+) -> FloatArray:
+    """The best returns (K,) of :func:`goal_tasks`, by shortest paths, where outcomes are certain;
+    else by :func:`expected_returns`."""
+    matrices = [csr_array(matrix) for matrix in dynamics.transition]
+    if any((np.diff(matrix.indptr) != 1).any() for matrix in matrices):
+        return expected_returns(dynamics, goal_tasks(dynamics, goals), horizon=horizon)
+    begins = np.flatnonzero(dynamics.start)
+    first, where = np.unique([matrix.indices[begins] for matrix in matrices], return_inverse=True)
+    moves = matrices[0]
+    for matrix in matrices[1:]:
+        moves = moves + matrix
+    steps = dijkstra(moves, indices=first, unweighted=True)[:, goals]
+    best = np.minimum(steps, horizon)[where.reshape(len(matrices), -1)].min(axis=0)
+    return np.asarray(-dynamics.start[begins] @ best)
 
 
 class Regret(NamedTuple):
@@ -96,14 +166,6 @@ class Regret(NamedTuple):
 
     returns: FloatArray
     best: FloatArray
-
-    @classmethod
-    def of(
-        cls, dynamics: FiniteDynamics, tasks: FiniteTasks, policies: FloatArray, *, horizon: int
-    ) -> Regret:
-        """The regret of stationary policies (K, S, A), each in its own one of K tasks."""
-        best = expected_returns(dynamics, tasks, horizon=horizon)
-        return cls(expected_returns(dynamics, tasks, horizon=horizon, policies=policies), best)
 
     @property
     def solved(self) -> int:

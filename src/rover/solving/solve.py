@@ -18,6 +18,7 @@ from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray
+from rover.data import Buffer
 from rover.envs import (
     FiniteMDP,
     GivenEnv,
@@ -43,7 +44,16 @@ from rover.solving.plans import (
     read_by_arrival,
 )
 from rover.solving.refine import refined_policy
-from rover.solving.tasks import GOAL_RADIUS, Goal, PointGoal, Reward, Tasks, goal_tasks, reward_task
+from rover.solving.tasks import (
+    GOAL_RADIUS,
+    Goal,
+    PointGoal,
+    Reward,
+    Tasks,
+    goal_tasks,
+    met,
+    reward_task,
+)
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.net import FIRST_UNITS, time_units
 from rover.world.rows import Rows
@@ -53,6 +63,8 @@ from rover.world.world import has_metric, state_points
 _Planner = Literal["landmarks", "sampled"]
 
 _USUAL = PlanSettings()
+
+_PROBES = 256  # points of a line on which a function is asked which are its goals
 
 _MOST_DIMENSIONS = 6
 """Dimensions up to which goals are planned for on landmarks: Acrobot's six swing up on them, of
@@ -241,7 +253,7 @@ def _goal_policy(
             return sampled
         if is_asked:
             raise ConfigurationError(
-                "planner='sampled' is for goals that are points or observations, in at least "
+                "planner='sampled' is for goals near a point, in at least "
                 f"{FIRST_UNITS} transitions between vectors of floats that are no names of states"
             )
     stays = GoalObservation.within(experience.env) is not None if stay is None else stay
@@ -299,7 +311,8 @@ def _sampled_policy(
 def _as_numbers(
     goal: Goal, experience: Experience, units: FloatArray
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Target and factors (d,) of a goal that is a point or an observation; None of others."""
+    """Target and factors (d,) of a goal that is a point, an observation or a function of a set
+    around a point; None of others."""
     shape = experience.world.buffer.observations.shape
     point = PointGoal.of(goal, experience.env, shape)
     target, factors = np.zeros(shape), np.zeros(shape)
@@ -307,11 +320,48 @@ def _as_numbers(
         columns = list(point.columns)
         target[columns], factors[columns] = point.target, 1.0 / point.radius
         return target, factors
+    if callable(goal):
+        return _ball_of(goal, experience.world.buffer)
     if not isinstance(goal, np.ndarray) or goal.shape != shape:
         return None
     # An observation is reached within the radius that it has on landmarks.
     target[:] = goal
     return target, np.where(np.isfinite(units), 1.0 / (GOAL_RADIUS * units), 0.0)
+
+
+def _ball_of(
+    goal: Callable[[NDArray[Any]], NDArray[Any]], buffer: Buffer
+) -> tuple[FloatArray, FloatArray] | None:
+    """Target and factors (d,) of the set that a function accepts, by what it accepts on lines
+    through it along each feature; None where no ball is like it, or nothing seen is near."""
+    table = buffer.observations.rows
+    between = (table[buffer.inputs] + table[buffer.successors]) / 2
+    seen = np.concatenate([table, between.astype(table.dtype)])
+    accepted = met(goal, buffer, seen)
+    if not accepted.any():
+        return None
+    inside = seen[accepted].astype(np.float64)
+    target = inside[((inside - np.median(inside, axis=0)) ** 2).sum(axis=1).argmin()]
+    lines = np.linspace(table.min(axis=0), table.max(axis=0), _PROBES)
+    length = np.full(len(target), np.inf)
+    # From anywhere in a ball the middles of its chords are its centre; then chords are diameters.
+    for _ in range(2):
+        middle = target.copy()
+        for column in range(len(target)):
+            at = np.sort(np.append(lines[:, column], target[column]))
+            rows = np.tile(target, (len(at), 1))
+            rows[:, column] = at
+            out = np.flatnonzero(~met(goal, buffer, rows.astype(table.dtype)))
+            k = int(np.searchsorted(at, target[column]))
+            first = out[out < k].max(initial=-1) + 1
+            last = out[out > k].min(initial=len(at)) - 1
+            if len(out):
+                middle[column], length[column] = (at[first] + at[last]) / 2, at[last] - at[first]
+        target = middle
+    factors = 2.0 / np.maximum(length, np.ptp(lines, axis=0) / _PROBES)
+    in_ball = np.linalg.norm((seen - target) * factors, axis=1) <= 1.0
+    is_alike = (in_ball & accepted).sum() >= 0.5 * (in_ball | accepted).sum()
+    return (target, factors) if is_alike and factors.any() else None
 
 
 def check_rewards(rewards: FloatArray) -> None:
@@ -328,9 +378,13 @@ def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
     a return is minus the expected steps before arrival, at most the horizon. ConfigurationError:
     dynamics that are not known, or goals that are no states of them."""
     problem = _finite_problem(env)
-    tasks = regret.goal_tasks(problem.dynamics, goal_states(policy, env))
+    goals, horizon = goal_states(policy, env), horizon_of(env)
+    tasks = regret.goal_tasks(problem.dynamics, goals)
     tables = policy.tables(problem.observations)
-    return Regret.of(problem.dynamics, tasks, tables, horizon=horizon_of(env))
+    return Regret(
+        regret.expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),
+        regret.shortest_returns(problem.dynamics, goals, horizon),
+    )
 
 
 def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
@@ -357,8 +411,11 @@ def reward_regret(
     known, or an environment without a reward."""
     problem = _finite_problem(env)
     tasks = regret.reward_task(problem, reward_function(env) if reward is None else reward)
-    tables = policy.tables(problem.observations)
-    return Regret.of(problem.dynamics, tasks, tables, horizon=horizon_of(env))
+    tables, horizon = policy.tables(problem.observations), horizon_of(env)
+    return Regret(
+        regret.expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),
+        regret.expected_returns(problem.dynamics, tasks, horizon=horizon),
+    )
 
 
 def _finite_problem(env: gym.Env[Any, Any]) -> FiniteMDP:
@@ -386,7 +443,6 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make a step, which earns what the function says."""
-        # Copies: the environment may change its arrays, and the function what it is given.
         begin, taken = self._read(), np.array([action])
         self._seen, _, terminated, truncated, info = self.env.step(action)
         returned = self._function(begin, taken, self._read())
@@ -394,6 +450,5 @@ class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
         return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
 
     def _read(self) -> Any:
-        form = self._spaces.form
-        row: NDArray[Any] = self._spaces.read(self._seen, "the environment")[None]
-        return form.elements(row) if form.is_nested else row
+        # Copies: the environment may change its arrays, and the function what it is given.
+        return self._spaces.form.elements(self._spaces.read(self._seen, "the environment")[None])

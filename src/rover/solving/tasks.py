@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer, RunningEpisode, as_reward, check_same_spaces, episode_seed, label
 from rover.envs import (
     GOALS,
@@ -77,13 +77,14 @@ Goal = (
 )
 """A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), a
 :class:`PointGoal`, the desired goal of an environment in :class:`~rover.wrappers.GoalObservation`,
-or a function of observations (n, *shape), as they are stored, that returns which are goals (n,)."""
+or a function of observations (n, *shape), as they are stored and with whole numbers as int64, that
+returns which are goals (n,)."""
 
 Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | gym.Env[Any, Any]
 """A reward: a function of (observations, actions, next observations), observations as they are
-stored (:class:`rover.envs.Spaces`), of Dict and Tuple spaces an array for each part, that returns
-rewards (n,), or rewards (n,) and terminated (n,); one number per transition; or an environment's
-own."""
+stored (:class:`rover.envs.Spaces`) and with whole numbers as int64, of Dict and Tuple spaces an
+array for each part, that returns rewards (n,), or rewards (n,) and terminated (n,); one number per
+transition; or an environment's own."""
 
 OWN_REWARD = "own reward"
 """The name of the task that is the own reward of pretraining's environment."""
@@ -204,7 +205,7 @@ def _find(
         def is_met(seen: NDArray[Any]) -> BoolArray:
             if point is not None:
                 return point.distances(seen) <= 1.0
-            return _checked_mask(function(points.buffer.elements(seen)), name, len(seen))
+            return met(function, points.buffer, seen)
 
         def is_inside(at: FloatArray) -> BoolArray:
             if points.encoder is not None:  # no observation has these features
@@ -256,6 +257,11 @@ def _observations(
             )
         name, state = goal_state(goal, env)
         return name, world.observations()[state : state + 1]
+    if isinstance(goal, list) and len(goal) == 2 and env and isinstance(env.unwrapped, GridWorld):
+        raise ConfigurationError(
+            f"goal={goal!r} is a cell or two states: give ({goal[0]}, {goal[1]}) for the cell, or "
+            f"np.array({goal!r}) for observations"
+        )
     shape, spaces = table.shape[1:], None if env is None else Spaces.of(env)
     is_array = isinstance(goal, np.ndarray) and goal.shape[-len(shape) :] == shape
     if spaces is None or is_array or spaces.observation is spaces.observed:
@@ -272,14 +278,18 @@ def _observations(
     return (str(wanted[0]) if wanted.shape == (1,) else "goal"), wanted
 
 
-def _checked_mask(returned: Any, name: str, size: int) -> BoolArray:
-    """Mask (n,) of the observations that are a goal, by what a user's function returned."""
-    mask = np.asarray(returned)
-    if mask.shape != (size,) or mask.dtype.kind != "b":
-        raise ConfigurationError(
-            f"the function {name} returned {mask.dtype} of shape {mask.shape} for {size} "
-            f"observations; a goal's must return bool of shape ({size},)"
-        )
+def met(goal: Callable[..., Any], buffer: Buffer, observations: NDArray[Any]) -> BoolArray:
+    """Mask (n,) of the observations that are a goal by a user's function."""
+    mask = np.zeros(len(observations), np.bool_)
+    for part in blocks(len(mask), 1024):
+        found, size = np.asarray(goal(buffer.elements(observations[part]))), len(mask[part])
+        if found.shape != (size,) or found.dtype.kind != "b":
+            raise ConfigurationError(
+                f"the function {getattr(goal, '__name__', 'goal')} returned {found.dtype} of shape "
+                f"{found.shape} for {size} observations; a goal's must return bool of shape "
+                f"({size},)"
+            )
+        mask[part] = found
     return mask
 
 
