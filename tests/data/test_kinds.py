@@ -215,7 +215,9 @@ def test_the_checker_names_the_kind(kind, words):
     assert len(matching) == 1, said
 
 
-@pytest.mark.parametrize("env", [Row, Pictures, "FrozenLake-v1", "CliffWalking-v1", "CartPole-v1"])
+@pytest.mark.parametrize(
+    "env", [Row, Pictures, "FrozenLake-v1", "CliffWalking-v1", "CartPole-v1", "Blackjack-v1"]
+)
 def test_nothing_is_said_of_sound_environments(env):
     rover.check_env(env)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils import env_checker
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+from gymnasium.utils.env_checker import data_equivalence
 
 from rover.data.buffer import Buffer
 from rover.data.kinds import kinds_of
-from rover.data.rollout import END_OBSERVATIONS, Collector, RunningEpisode, difference, episode_seed
+from rover.data.rollout import Collector, RunningEpisode, difference, end_observation, episode_seed
 from rover.envs import Environment, GivenEnv, Spaces
 from rover.envs.spaces import misfit
 from rover.errors import RoverWarning
@@ -25,7 +27,6 @@ DRAWN_WHEN_MADE = (
     "another instance is another environment, since something is drawn when it is made: draw it "
     "in reset(), or give it as an argument"
 )
-_REPLAYED = 500  # steps of a run that are played again, but for the rest of an episode
 
 
 def check_env(
@@ -62,16 +63,20 @@ def check_env(
     """
     environment = Environment.of(env, env_kwargs)
     made, other = environment.env, environment.another()
-    seen = _Witness(made)
-    buffer = _random_steps(seen, n_steps, seed)
+    seen, rng = _Witness(made), np.random.default_rng(seed)
+    buffer = Buffer.of(Spaces.of(seen), rewards=True)
+    collector = Collector(seen, buffer, seed=seed)
+    collector.start_episode()
+    for _ in range(n_steps):
+        collector.step(int(rng.integers(buffer.n_actions)))
     found = [*kinds_of(buffer).values(), *seen.found.values()]
-    faults = [_zero_seed(made), not_repeated(buffer, made, UNSEEDED, seed=seed)]
-    if other is not None and not any(faults):
-        faults.append(not_repeated(buffer, other, DRAWN_WHEN_MADE, seed=seed))
-    found += filter(None, faults)
+    faults = _zero_seed(made) + not_repeated(buffer, made, UNSEEDED, seed=seed)
+    if other is not None and not faults:
+        faults = not_repeated(buffer, other, DRAWN_WHEN_MADE, seed=seed)
+    found += faults
     try:
         with warnings.catch_warnings(action="ignore"):
-            env_checker.check_env(made, skip_render_check=True, skip_close_check=True)
+            gymnasium_check(made, skip_render_check=True, skip_close_check=True)
     except Exception as error:  # of whatever it asserts, or what the environment raises
         found.append(f"Gymnasium's checker of environments: {error}")
     for message in found:
@@ -84,7 +89,7 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self._last: Any = None
-        self._copy = np.empty(0)
+        self._copy: Any = None
         self.found: dict[str, str] = {}
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -97,9 +102,7 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
         """Make a step."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._look_at(observation)
-        if (terminated or truncated) and any(
-            info.get(name) is not None for name in END_OBSERVATIONS
-        ):
+        if (terminated or truncated) and end_observation(info) is not None:
             self.found["resets"] = (
                 "the environment resets itself, and returns the next start as the observation of "
                 "an end; the true one is taken from info"
@@ -107,57 +110,32 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def _look_at(self, observation: Any) -> None:
-        array = next(_arrays(observation), None)
-        if array is not None:
-            if array is self._last and not np.array_equal(array, self._copy):
-                self.found["buffer"] = (
-                    "observations are one buffer for ever, which each step overwrites: return "
-                    "copies (ROVER makes its own)"
-                )
-            self._last, self._copy = array, array.copy()
+        if observation is self._last and not data_equivalence(observation, self._copy, exact=True):
+            self.found["buffer"] = (
+                "observations are one buffer for ever, which each step overwrites: return "
+                "copies (ROVER makes its own)"
+            )
+        self._last, self._copy = observation, deepcopy(observation)
         if "outside" not in self.found and (words := misfit(observation, self.observation_space)):
             self.found["outside"] = f"observations are outside their space: {words}"
 
 
-def _arrays(observation: Any) -> Iterator[Any]:
-    """The arrays of an observation."""
-    if isinstance(observation, np.ndarray):
-        yield observation
-    elif isinstance(observation, Mapping | tuple):
-        for part in observation.values() if isinstance(observation, Mapping) else observation:
-            yield from _arrays(part)
-
-
-def _random_steps(env: gym.Env[Any, Any], n_steps: int, seed: int) -> Buffer:
-    """A buffer of `n_steps` random steps."""
-    buffer, rng = Buffer.of(Spaces.of(env), rewards=True), np.random.default_rng(seed)
-    collector = Collector(env, buffer, seed=seed)
-    collector.start_episode()
-    for _ in range(n_steps):
-        collector.step(int(rng.integers(buffer.n_actions)))
-    return buffer
-
-
-def _zero_seed(env: gym.Env[Any, Any]) -> str:
-    """The seed 0, which some take for none."""
+def _zero_seed(env: gym.Env[Any, Any]) -> list[str]:
+    """A message if the seed 0 is taken for none."""
     first, _, again = (RunningEpisode(env, seed=seed).observation for seed in (0, 1, 0))
     if np.array_equal(first, again):
-        return ""
-    return "reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"
+        return []
+    return ["reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"]
 
 
-def not_repeated(buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int) -> str:
-    """Play the first episodes of a run of a seed again: a message that names the step that comes
-    out otherwise, and the reason; empty: all are the same."""
-    n_steps = 0
-    for episode in range(buffer.n_episodes):
+def not_repeated(buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int) -> list[str]:
+    """Play the first episodes of a run of a seed again, about 500 steps: a message with the reason
+    that names the first step that comes out otherwise."""
+    for episode in np.unique(buffer.episodes[:500]).tolist():
         running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
         if (found := difference(running, buffer, episode)) is not None and not found[2]:
-            return (
+            return [
                 f"the seed does not repeat step {found[0]} of episode {episode}: {reason}. Runs "
                 "cannot be resumed or evaluated otherwise"
-            )
-        n_steps += running.n_steps
-        if n_steps >= _REPLAYED:
-            break
-    return ""
+            ]
+    return []

@@ -1,81 +1,55 @@
 """Kinds of environments and data that say something else than what happened.
 
 Each function looks at recorded transitions and returns a message that names its kind, or nothing.
-Environments of released packages are of each of these kinds.
+Environments of released packages are of each of these kinds; three episodes, or jumps, make one.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.arrays import BoolArray, FloatArray
 
-_FEWEST = 3  # episodes, or jumps, that make a kind
-_BY_CHANCE = 1e-3  # probability that ends meet at one step without a clock
-_SHOWN = 2000  # arrivals whose numbers are compared
-_BLANK = 16  # numbers of an observation from which on equal ones are no place
-_FAR = 3  # steps beyond which an arrival at a start is a jump, where states repeat
-_BEYOND = 6.0  # times the three quarters' longest move: a jump, where they do not
-_NEAR = 0.25  # distance to the starts behind a jump, by that before it
-_RARE = 0.2  # share of the same actions in the same states that jump
+if TYPE_CHECKING:
+    from rover.data.buffer import Buffer
 
 
-class Recorded(Protocol):
-    """Transitions episode by episode, as a :class:`rover.data.Buffer` has them."""
-
-    observations: Any
-    inputs: IntArray
-    actions: IntArray
-    successors: IntArray
-    terminated: BoolArray
-    truncated: BoolArray
-
-    @property
-    def is_end(self) -> BoolArray:
-        """Mask (n,) of transitions that ended their episode."""
-
-    @property
-    def episodes(self) -> IntArray:
-        """Number (n,) of the episode of each transition."""
-
-    @property
-    def episode_starts(self) -> IntArray:
-        """Observation (e,) that each episode began with."""
-
-
-def kinds_of(made: Recorded, space: gym.Space[Any] | None = None) -> dict[str, str]:
+def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> dict[str, str]:
     """A message for each kind that transitions are of, by its function's name.
 
     `space` is of the observations, where they are stored as they were returned.
     """
-    if len(made.inputs) == 0:
+    if len(made) == 0:
         return {}
-    kinds = clock_end, double_flags, transition_end, stale_first, blank_last, self_reset, glued
-    found = {kind.__name__: kind(made) for kind in kinds}
+    kinds = _clock_end, _double_flags, _transition_end, _stale_first, _blank_last, _self_reset
+    found = {kind.__name__: kind(made) for kind in (*kinds, glued)}
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        found["outside"] = outside(made.observations.rows, space.low, space.high)
-    if found["clock_end"]:  # which has no states of its own
-        del found["transition_end"]
+        found["_outside"] = _outside(made, space)
+    if found["_clock_end"]:  # which has no states of its own
+        del found["_transition_end"]
     return {name: message for name, message in found.items() if message}
 
 
-def clock_end(made: Recorded) -> str:
+def _clock_end(made: Buffer) -> str:
     """Terminations after one number of steps, the largest, in states that go on elsewhere."""
     ends, steps = np.flatnonzero(made.is_end), np.bincount(made.episodes)
-    lengths = steps[made.episodes[ends]]
-    limit, over = steps.max(), ends[made.terminated[ends] & (lengths == steps.max())]
+    lengths, limit = steps[made.episodes[ends]], steps.max()
+    over = ends[made.terminated[ends] & (lengths == limit)]
     # Short games end at any step, and some at the longest of all.
     hazard = (1 + (lengths < limit).sum()) / (2 + np.minimum(lengths, limit - 1).sum())
-    if len(over) <= _FEWEST or limit == 1 or hazard ** len(over) > _BY_CHANCE:
+    if len(over) <= 3 or limit == 1 or hazard ** len(over) > 1e-3:
         return ""
-    goes_on = np.isin(made.successors[over], made.inputs)
-    if goes_on.sum() < max(2, len(over) / 5) and (_repeats(made) or _tells_apart(made, over)):
-        return ""
+    if np.isin(made.successors[over], made.inputs).sum() < max(2, len(over) / 5):
+        # Such ends may be places of their own, or tell the time.
+        rows = made.observations.rows.reshape(len(made.observations), -1)
+        last, rest = rows[made.successors[over]], rows[made.successors[~made.is_end]]
+        is_beyond = (last.min(axis=0) > rest.max(axis=0)) | (last.max(axis=0) < rest.min(axis=0))
+        if _repeats(made) or is_beyond.any():
+            return ""
     return (
         f"a time limit says 'terminated': {len(over)} of {len(ends)} episodes ended after {limit} "
         "steps, which none outlasts, whatever the state. Such states are taken for ends of the "
@@ -83,38 +57,31 @@ def clock_end(made: Recorded) -> str:
     )
 
 
-def _tells_apart(made: Recorded, over: IntArray) -> bool:
-    """True if a number of the observations is beyond all others where episodes are over."""
-    rows = made.observations.rows.reshape(len(made.observations.rows), -1)
-    others = np.flatnonzero(~made.is_end)
-    others = others[:: 1 + len(others) // _SHOWN]
-    last, rest = rows[made.successors[over]], rows[made.successors[others]]
-    return bool(((last.min(0) > rest.max(0)) | (last.max(0) < rest.min(0))).any())
-
-
-def double_flags(made: Recorded) -> str:
+def _double_flags(made: Buffer) -> str:
     """Ends that are said to be terminations and truncations at once."""
     lengths = np.bincount(made.episodes)[made.episodes]
     both = made.terminated & made.truncated
-    cut = set(lengths[made.truncated & ~made.terminated].tolist())
-    counts = set(lengths[both].tolist())
-    if both.sum() < _FEWEST or (len(counts) == 1 and counts <= cut):
+    counts, cut = np.unique(lengths[both]), lengths[made.truncated & ~made.terminated]
+    is_limit = len(counts) == 1
+    if both.sum() < 3 or (is_limit and counts[0] in cut):
         return ""  # ends that happen to fall on a limit
-    which = "terminated" if len(counts) > 1 else "truncated"
+    which = "truncated" if is_limit else "terminated"
     return (
-        f"both flags at once: {both.sum()} ends are terminated and truncated, "
-        + ("at different steps" if len(counts) > 1 else f"all after {min(counts)} steps")
-        + f". They are taken for terminations; return {which}=True alone"
+        f"both flags at once: {both.sum()} ends are terminated and truncated, at "
+        f"{len(counts)} number(s) of steps. They are taken for terminations; return {which}=True "
+        "alone"
     )
 
 
-def transition_end(made: Recorded) -> str:
+def _transition_end(made: Buffer) -> str:
     """Observations that end the episode on some arrivals and not on others."""
-    n = len(made.observations.rows)
-    ending = np.bincount(made.successors[made.terminated], minlength=n)
+    n = len(made.observations)
+    # An action that always ends, such as to stand in a game of cards, is part of the task.
+    ended = made.terminated & np.isin(made.actions, made.actions[~made.terminated])
+    ending = np.bincount(made.successors[ended], minlength=n)
     others = np.bincount(made.successors[~made.is_end], minlength=n)
     row = np.minimum(ending, others).argmax()
-    if min(ending[row], others[row]) == 0 or ending[row] < _FEWEST:
+    if others[row] == 0 or ending[row] < 3:
         return ""
     return (
         f"ends belong to transitions, not to states: one observation ended the episode on "
@@ -123,41 +90,38 @@ def transition_end(made: Recorded) -> str:
     )
 
 
-def stale_first(made: Recorded) -> str:
+def _stale_first(made: Buffer) -> str:
     """First observations that are the last ones of the episode before."""
-    ends = np.flatnonzero(made.is_end)
-    ends = ends[: len(made.episode_starts) - 1]
-    if len(ends) < _FEWEST or not made.is_end[:-1].any():
-        return ""
-    last, first = made.successors[ends], made.episode_starts[1 : len(ends) + 1]
-    if (last != first).any() or len(np.unique(last)) < 2:
+    first = made.episode_starts[1:]
+    last = made.successors[made.is_end][: len(first)]
+    first = first[: len(last)]
+    if len(last) < 3 or (last != first).any() or len(np.unique(last)) < 2:
         return ""
     return (
-        f"the first observation of an episode is old: in all of {len(ends)} it is the last one of "
+        f"the first observation of an episode is old: in all of {len(last)} it is the last one of "
         "the episode before. Let reset() begin anew, and return what is seen then"
     )
 
 
-def blank_last(made: Recorded) -> str:
+def _blank_last(made: Buffer) -> str:
     """Ends that all look alike, and like nothing."""
-    ends = np.flatnonzero(made.is_end)
-    last, before = np.unique(made.successors[ends]), np.unique(made.inputs[ends])
-    if min(len(ends), len(before)) < _FEWEST or len(last) > 1 or last[0] in made.inputs:
+    n_ends, last = made.is_end.sum(), np.unique(made.successors[made.is_end])
+    if n_ends < 3 or len(last) > 1 or last[0] in made.inputs:
         return ""
     row = made.observations.rows[last[0]]
-    if row.size < _BLANK or row.min() != row.max():
+    # Few equal numbers may be a place, and ends of few states too.
+    if row.size < 16 or row.min() != row.max() or len(np.unique(made.inputs[made.is_end])) < 3:
         return ""
     return (
-        f"the last observation of an episode is nothing: in all of {len(ends)} each number is "
+        f"the last observation of an episode is nothing: in all of {n_ends} each number is "
         f"{row.min()}, a state that all actions seem to lead to. Return what is seen at the end"
     )
 
 
-def self_reset(made: Recorded) -> str:
+def _self_reset(made: Buffer) -> str:
     """Ends whose observation is one that episodes begin with."""
-    n_ends = int(made.is_end.sum())
-    n_jumps = int((_jumps(made) & made.is_end).sum())
-    if n_jumps < _FEWEST or n_jumps < n_ends / 2:
+    n_ends, n_jumps = made.is_end.sum(), (_jumps(made) & made.is_end).sum()
+    if n_jumps < max(3, n_ends / 2):
         return ""
     return (
         f"the environment resets itself: {n_jumps} of {n_ends} ends lead far away, to where "
@@ -166,19 +130,17 @@ def self_reset(made: Recorded) -> str:
     )
 
 
-def glued(made: Recorded) -> str:
+def glued(made: Buffer) -> str:
     """Episodes that go on behind an end which is not flagged."""
     jumps = np.flatnonzero(_jumps(made) & ~made.is_end)
-    if len(jumps) < _FEWEST:
+    if len(jumps) < 3:
         return ""
-    # An action that always leads back, such as a fall, is part of the task.
     every = np.gcd.reduce(np.diff(jumps))
-    pairs = made.inputs * (1 + made.actions.max()) + made.actions
-    n_same = np.isin(pairs, pairs[jumps]).sum()
-    is_regular = every > _FAR
-    if _repeats(made) and not is_regular and len(jumps) > _RARE * n_same:
+    # An action that often leads back, such as a fall, is part of the task.
+    pairs = made.inputs * made.n_actions + made.actions
+    if _repeats(made) and every <= 3 and 5 * len(jumps) > np.isin(pairs, pairs[jumps]).sum():
         return ""
-    length = f", {every} steps or a multiple apart: episode_length={every}" if is_regular else ""
+    length = f", {every} steps or a multiple apart: episode_length={every}" if every > 3 else ""
     return (
         f"episodes look glued together: {len(jumps)} transitions lead far beyond all others, to "
         f"where episodes begin{length}. Flag each end, or give episode_length= to load_minari or "
@@ -186,48 +148,47 @@ def glued(made: Recorded) -> str:
     )
 
 
-def _repeats(made: Recorded) -> bool:
+def _repeats(made: Buffer) -> bool:
     """True where observations come back, so that they are compared as names."""
-    return 2 * len(made.observations.rows) <= len(made.inputs)
+    return 2 * len(made.observations) <= len(made)
 
 
-def _jumps(made: Recorded) -> BoolArray:
+def _jumps(made: Buffer) -> BoolArray:
     """Mask (n,) of transitions far beyond all others, to where episodes begin."""
     rows, starts = made.observations.rows, np.unique(made.episode_starts)
-    if _repeats(made):
+    if _repeats(made):  # more than three steps, of the graph of all other transitions
         into = np.isin(made.successors, starts)
         edges = made.inputs[~into], made.successors[~into]
         graph = scipy.sparse.coo_array((np.ones(len(edges[0])), edges), shape=(len(rows),) * 2)
         distance = scipy.sparse.csgraph.dijkstra(
             graph.tocsr(), directed=False, indices=starts, unweighted=True, min_only=True
         )
-        return np.asarray(into & (distance[made.inputs] > _FAR))
+        return np.asarray(into & (distance[made.inputs] > 3))
     if rows.ndim != 2:
-        return np.zeros(len(made.inputs), np.bool_)
+        return np.zeros(len(made), np.bool_)
     moved = rows[made.successors].astype(np.float64) - rows[made.inputs]
     units = np.maximum(np.abs(moved).mean(axis=0), 1e-12)
     moves: FloatArray = np.linalg.norm(moved / units, axis=1)
-    is_far = moves > _BEYOND * np.quantile(moves[moves > 0.0], 0.75) if moves.any() else moves > 0
+    is_far = moves > 6.0 * np.quantile(moves[moves > 0.0], 0.75) if moves.any() else moves > 0.0
     if is_far.any():
         tree = scipy.spatial.KDTree(rows[starts] / units)
-        before, behind = (
+        begun, reached = (
             np.median(tree.query(rows[ends[is_far]] / units)[0])
             for ends in (made.inputs, made.successors)
         )
-        is_far &= behind <= _NEAR * before
+        is_far &= reached <= begun / 4.0
     return np.asarray(is_far)
 
 
-def outside(rows: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> str:
-    """Numbers of vectors (n, d) beyond the bounds of their space (d,) by more than rounding."""
-    least, most = rows.min(axis=0), rows.max(axis=0)
+def _outside(made: Buffer, space: gym.spaces.Box) -> str:
+    """Numbers of vectors beyond the bounds of their space by more than rounding."""
+    rows = made.observations.rows
     slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))
-    wrong = np.flatnonzero((least < low - slack) | (most > high + slack))
-    if len(wrong) == 0:
+    wrong = (rows < space.low - slack) | (rows > space.high + slack)
+    if not wrong.any():
         return ""
-    at = wrong[0]
-    value = most[at] if most[at] > high[at] + slack[at] else least[at]
+    row, at = np.argwhere(wrong)[-1]
     return (
-        f"observations are outside their space: [{at}] was {value}, and is said to be from "
-        f"{low[at]} to {high[at]}. Correct the bounds"
+        f"observations are outside their space: [{at}] was {rows[row, at]}, and is said to be from "
+        f"{space.low[at]} to {space.high[at]}. Correct the bounds"
     )

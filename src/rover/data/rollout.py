@@ -39,8 +39,12 @@ _MOST_EPISODES, _MOST_STEPS = 5, 2000
 # Times that a difference is looked at again.
 _MOST_REPEATS = 8
 _MOST_REWARDS = 100  # different ones: more are no events
-END_OBSERVATIONS = ("final_obs", "final_observation", "terminal_observation")
-"""Names in `info` of the last observation of an episode, where the next start is returned."""
+
+
+def end_observation(info: Mapping[str, Any]) -> Any:
+    """The last observation of an episode, of an environment that returned the next start; None."""
+    names = "final_obs", "final_observation", "terminal_observation"
+    return next((info[name] for name in names if info.get(name) is not None), None)
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -168,8 +172,8 @@ class RunningEpisode:
             raise
         self.n_steps, self._n_calls = self.n_steps + 1, self._count()
         if terminated or truncated:
-            last = [info[name] for name in END_OBSERVATIONS if info.get(name) is not None]
-            observation = last[0] if last else observation
+            last = end_observation(info)
+            observation = observation if last is None else last
         row = self._spaces.read(observation, self)
         return row, reward, bool(terminated), bool(truncated)
 

@@ -373,7 +373,7 @@ class Agent(Run, Generic[ConfigT]):
             return
         self._is_checked = True
         reason = f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
-        if message := not_repeated(self.buffer, other, reason, seed=self.seed):
+        for message in not_repeated(self.buffer, other, reason, seed=self.seed):
             warnings.warn(message, RoverWarning, stacklevel=6)
 
     def _note_measured(self, record: Mapping[str, Any]) -> None:
