@@ -1,6 +1,7 @@
 """Environments that say something else than what happened: harmless ones of each kind."""
 
 import copy
+import itertools
 import re
 import warnings
 from typing import Any
@@ -43,161 +44,115 @@ class Row(gym.Env[Any, Any]):
         return False, self.age == self.limit
 
 
-class Clock(Row):
-    def flags(self) -> tuple[bool, bool]:
-        return self.age == self.limit, False
+def a(base: type[Row], **changed: Any) -> type[Row]:
+    """A kind: a subclass with other methods or attributes."""
+    return type("A" + base.__name__, (base,), changed)
 
 
-class FineClock(Clock):
-    """Places that never come back."""
-
-    def seen(self) -> Any:
-        return np.array([self.place, 10 * self.np_random.random()], np.float32)
+def stepping(base: type[Row], action: Any) -> type[Row]:
+    """A kind that takes another action than it is given, a function of itself and that."""
+    return a(base, step=lambda self, given: base.step(self, action(self, given)))
 
 
-class BothFlags(Row):
-    def flags(self) -> tuple[bool, bool]:
-        return (self.age == self.limit,) * 2
+def picture(env: Row) -> Any:
+    image = np.zeros((12, 12, 3), np.uint8)
+    image[env.place] = 200
+    return image
 
 
-class EndsWithBoth(Row):
-    limit = 200
+def old_reset(env: Row, **options: Any) -> tuple[Any, dict[str, Any]]:
+    before = env.seen() if hasattr(env, "place") else None
+    now, info = Row.reset(env, **options)
+    return now if before is None else before, info
 
-    def flags(self) -> tuple[bool, bool]:
-        return (self.place == 0,) * 2
+
+def unseeded_reset(env: Row, *, seed: int | None = None, **options: Any) -> Any:
+    Row.reset(env, seed=seed)
+    env.place = int(np.random.default_rng(seed or None).integers(12))
+    return env.seen(), {}
 
 
-class EndOfTransition(Row):
+def end_of_transition(env: Row, action: Any) -> Any:
     """Walking against the wall ends, and arriving there does not."""
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        is_end = self.place == 0 and int(action) == 0
-        observation, reward, _, truncated, info = super().step(action)
-        return observation, reward, is_end, truncated, info
+    is_end = env.place == 0 and int(action) == 0
+    observation, reward, _, truncated, info = Row.step(env, action)
+    return observation, reward, is_end, truncated, info
 
 
-class HalfSeeded(Row):
-    """Begins by the seed, and goes on by chance of its own."""
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return super().step(action if self.age < 20 else np.random.default_rng().integers(2))
+ARRAY, COUNT = np.zeros(2, np.float32), itertools.count()
 
 
-class FalseSeed(Row):
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        chance = np.random.default_rng(seed or None)
-        super().reset(seed=seed)
-        self.place = int(chance.integers(12))
-        return self.seen(), {}
+def in_one_buffer(env: Row) -> Any:
+    ARRAY[0] = env.place
+    return ARRAY
 
 
-class Drawn(Row):
-    """Has a wall somewhere, which is drawn when it is made."""
-
-    made = 0
-
-    def __init__(self) -> None:
-        type(self).made += 1
-        self.wall = 5 + self.made % 4
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return super().step(action if self.place < self.wall else 0)
-
-
-PICTURE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
-
-
-class Pictures(Row):
-    observation_space = PICTURE
-
-    def seen(self) -> Any:
-        picture = np.zeros((12, 12, 3), np.uint8)
-        picture[self.place] = 200
-        return picture
-
-
-class OldPicture(Pictures):
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        before = self.seen() if hasattr(self, "place") else None
-        now, info = super().reset(**options)
-        return now if before is None else before, info
-
-
-class BlackPicture(Pictures):
-    def seen(self) -> Any:
-        return super().seen() * (self.age < self.limit)
-
-
-class OneBuffer(Row):
-    array = np.zeros(2, np.float32)
-
-    def seen(self) -> Any:
-        self.array[0] = self.place
-        return self.array
-
-
-class Rounded(Row):
-    observation_space = spaces.Box(0, 1.1, (2,), np.float64)
-
-    def seen(self) -> Any:
-        return np.array([self.place / 10 + 4e-16 * (self.place == 11), 0.0])
-
-
-class Beyond(Row):
-    observation_space = spaces.Box(0, 9, (2,), np.float32)
-
-
-class Counted(Row):
-    observation_space = spaces.Dict({"bottles": spaces.MultiBinary(3), "at": spaces.Discrete(12)})
-
-    def seen(self) -> Any:
-        return {"bottles": np.array([0, 1, 2 * (self.place > 3)], np.int8), "at": self.place}
+def fine(env: Row, *widths: float) -> Any:
+    """Places that never come back."""
+    return np.array([env.place, 0] + np.array(widths) * env.np_random.random(2), np.float32)
 
 
 class Resets(Row):
     """Resets itself; places are 0 to 11, far from the first at an end."""
 
-    limit, is_told, name = 40, False, "final_obs"
+    limit, name = 40, ""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         # Walks right more often, so that ends are far from where episodes begin.
         observation, *others, info = super().step(1 if self.age % 2 else action)
         if others[2]:
             last, (observation, _) = observation, self.reset()
-            info = {self.name: last} if self.is_told else {}
+            info = {self.name: last} if self.name else {}
         return observation, *others, info
 
 
-class FineResets(Resets):
-    """Whose places never come back."""
-
-    def seen(self) -> Any:
-        return np.array([self.place + 0.1 * self.np_random.random(), 0], np.float32)
-
-
-class Tells(Resets):
-    is_told = True
-
-
+Pictures = a(Row, observation_space=spaces.Box(0, 255, (12, 12, 3), np.uint8), seen=picture)
+Clock = a(Row, flags=lambda self: (self.age == self.limit, False))
+HalfSeeded = stepping(
+    Row, lambda self, given: given if self.age < 20 else np.random.default_rng().integers(2)
+)
+# A wall is drawn when it is made.
+Drawn = stepping(
+    a(Row, __init__=lambda self: setattr(self, "wall", 5 + next(COUNT) % 4)),
+    lambda self, given: given if self.place < self.wall else 0,
+)
+Black = a(Pictures, seen=lambda self: picture(self) * (self.age < self.limit))
+Rounded = a(
+    Row,
+    observation_space=spaces.Box(0, 1.1, (2,), np.float64),
+    seen=lambda self: np.array([self.place / 10 + 4e-16 * (self.place == 11), 0.0]),
+)
+Counted = a(
+    Row,
+    observation_space=spaces.Dict({"bottles": spaces.MultiBinary(3), "at": spaces.Discrete(12)}),
+    seen=lambda self: {
+        "bottles": np.array([0, 1, 2 * (self.place > 3)], np.int8),
+        "at": self.place,
+    },
+)
+BOTH = "both flags at once: .* return "
 KINDS = [
     (Clock, "a time limit says 'terminated'"),
-    (FineClock, "a time limit says 'terminated'"),
-    (BothFlags, "both flags at once: .* return truncated=True alone"),
-    (EndsWithBoth, "both flags at once: .* return terminated=True alone"),
-    (EndOfTransition, "ends belong to transitions"),
-    (OldPicture, "the first observation of an episode is old"),
-    (BlackPicture, "the last observation of an episode is nothing"),
+    (a(Clock, seen=lambda self: fine(self, 0.0, 10.0)), "a time limit says 'terminated'"),
+    (a(Row, flags=lambda self: (self.age == 30,) * 2), f"{BOTH}truncated=True alone"),
+    (a(Row, limit=200, flags=lambda self: (self.place == 0,) * 2), f"{BOTH}terminated=True alone"),
+    (a(Row, step=end_of_transition), "ends belong to transitions"),
+    (a(Pictures, reset=old_reset), "the first observation of an episode is old"),
+    (Black, "the last observation of an episode is nothing"),
     (Resets, "the environment resets itself: .* that never happened"),
-    (FineResets, "the environment resets itself: .* that never happened"),
-    (Beyond, r"observations are outside their space: .* (10|11)\.0"),
+    (a(Resets, seen=lambda self: fine(self, 0.1, 0.0)), "the environment resets itself: .* never"),
+    (
+        a(Row, observation_space=spaces.Box(0, 9, (2,), np.float32)),
+        r"observations are outside their space: .* (10|11)\.0",
+    ),
 ]
 OF_OBJECTS = [
     (HalfSeeded, r"the seed does not repeat step 2\d of episode 0"),
-    (FalseSeed, r"reset\(seed=0\) begins elsewhere"),
+    (a(Row, reset=unseeded_reset), r"reset\(seed=0\) begins elsewhere"),
     (Drawn, "drawn when it is made"),
-    (OneBuffer, "one buffer for ever"),
+    (a(Row, seen=in_one_buffer), "one buffer for ever"),
     (Rounded, r"\[0\] is 1\.1000000000000005, outside 0\.0 to 1\.1"),
-    (Tells, "the true one is taken from info"),
+    (a(Resets, name="final_obs"), "the true one is taken from info"),
 ]
 
 
@@ -230,20 +185,16 @@ def test_learning_names_the_kind_once(kind, words):
         assert sum(bool(re.search(words, one)) for one in said) == times
 
 
-class Costs(Row):
+def costly(env: Row, action: Any) -> Any:
     """Each step costs, and a hole at place 0 more; place 11 is where to go."""
-
-    limit, first = 200, False
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, _, _, truncated, info = super().step(action)
-        ended = {0: -1.0, 11: 1.0}.get(self.place, -0.1)
-        return observation, ended, self.place in (0, 11), truncated, info
+    observation, _, _, truncated, info = Row.step(env, action)
+    ended = {0: -1.0, 11: 1.0}.get(env.place, -0.1)
+    return observation, ended, env.place in (0, 11), truncated, info
 
 
 @pytest.mark.parametrize(("actions", "first"), [([0] * 12, False), ([0] * 4 + [1] * 20, True)])
 def test_a_fall_is_no_arrival_at_a_reward(actions, first):
-    env = Costs()
+    env = a(Row, limit=200, step=costly)()
     collector = Collector(env, Buffer.of(Spaces.of(env)), seed=0)
     collector.start_episode()
     for action in actions:
@@ -255,9 +206,9 @@ def test_a_fall_is_no_arrival_at_a_reward(actions, first):
 
 @pytest.mark.parametrize("name", ["final_obs", "final_observation", "terminal_observation"])
 def test_the_observation_of_an_end_is_the_true_one(name):
-    env = Tells()
-    env.name = name
-    agent = rover.make_agent("random", env, seed=0, measure_share=0.0, policy_every=200)
+    agent = rover.make_agent(
+        "random", a(Resets, name=name)(), seed=0, measure_share=0.0, policy_every=200
+    )
     buffer = agent.learn(400).buffer
     rows = buffer.observations.rows
     assert np.abs(rows[buffer.successors] - rows[buffer.inputs]).max() == 1
