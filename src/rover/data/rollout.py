@@ -34,10 +34,6 @@ from rover.errors import (
     shorten,
 )
 
-# Episodes, and steps of all of them, that are replayed where an environment is made again.
-_MOST_EPISODES, _MOST_STEPS = 5, 2000
-# Times that a difference is looked at again.
-_MOST_REPEATS = 8
 _MOST_REWARDS = 100  # different ones: more are no events
 
 
@@ -102,10 +98,9 @@ def watch(env: gym.Env[Any, Any]) -> None:
 
 
 def _counted(call: Any) -> Any:
-    # By `self`: a copy of an environment counts its own calls.
     @wraps(call)
     def counting(self: Any, *args: Any, **options: Any) -> Any:
-        self._rover_calls += 1
+        self._rover_calls += 1  # by `self`: a copy of an environment counts its own calls
         return call(self, *args, **options)
 
     return counting
@@ -136,21 +131,22 @@ class RunningEpisode:
         except Exception as error:
             error.add_note(f"{BY_ENVIRONMENT} in the reset of episode {number}, seed {seed}")
             raise
-        self._n_calls = self._count()
+        self._n_calls = self._calls
         self.observation = self._spaces.read(first, self)
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
         return f"step {self.n_steps} of episode {self._number}"
 
-    def _count(self) -> int:
+    @property
+    def _calls(self) -> int:
         return getattr(self._env.unwrapped, "_rover_calls", 0)
 
     @property
     def is_touched(self) -> bool:
         """True if somebody else has stepped or reset the environment since the latest step, of one
         that counts (:func:`watch`)."""
-        return self._n_calls != self._count()
+        return self._n_calls != self._calls
 
     def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
         """Take an action, by its number where they are not Discrete: observation, reward as it was
@@ -170,7 +166,7 @@ class RunningEpisode:
                 f"action was {shorten(self._spaces.taken(action))}"
             )
             raise
-        self.n_steps, self._n_calls = self.n_steps + 1, self._count()
+        self.n_steps, self._n_calls = self.n_steps + 1, self._calls
         if terminated or truncated:
             last = end_observation(info)
             observation = observation if last is None else last
@@ -194,18 +190,14 @@ class _Arrival:
         """Take note of a step; a reward that is no single finite number is skipped."""
         self.n_steps += 1
         try:
-            value = float(np.asarray(reward).item())
-        except (TypeError, ValueError, OverflowError):
+            name = repr(as_reward(reward, ""))
+        except NonFiniteError:
             return
-        name = repr(value)
-        if not math.isfinite(value) or (
-            name not in self.values and len(self.values) == _MOST_REWARDS
-        ):
-            return
-        kept = self.values.setdefault(name, [0, self.n_steps, 0])
-        kept[0] += 1
-        if terminated and kept[2] == 0:
-            kept[2] = self.n_steps
+        if name in self.values or len(self.values) < _MOST_REWARDS:
+            kept = self.values.setdefault(name, [0, self.n_steps, 0])
+            kept[0] += 1
+            if terminated and kept[2] == 0:
+                kept[2] = self.n_steps
 
     def within(self, n_steps: int) -> tuple[bool, int | None]:
         """Sparsity of the rewards (at least half of the steps earned the same: elsewhere arrivals
@@ -249,11 +241,15 @@ class Collector:
         self._named = set[str]()
         self._running: RunningEpisode
 
+    def _begun(self) -> RunningEpisode:
+        """The episode, at its beginning."""
+        seed = episode_seed(self._seed, self.episode)
+        return RunningEpisode(self._env, seed=seed, number=self.episode, spaces=self.spaces)
+
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
         self.episode += 1
-        seed, spaces = episode_seed(self._seed, self.episode), self.spaces
-        self._running = RunningEpisode(self._env, seed=seed, number=self.episode, spaces=spaces)
+        self._running = self._begun()
         self.observation = self.buffer.observations.intern(self._running.observation)
         self.buffer.add_start(self.observation)
 
@@ -265,13 +261,11 @@ class Collector:
             self._replay()
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)
-        kept_reward = None
-        if self.buffer.rewards is not None:
-            kept_reward = as_reward(reward, self._running)
+        has_rewards = self.buffer.rewards is not None
         begun, self.observation = self.observation, self.buffer.observations.intern(reached)
         self.buffer.add(
             *(begun, action, self.observation, terminated, truncated),
-            reward=kept_reward,
+            reward=as_reward(reward, self._running) if has_rewards else None,
             skill=skill,
         )
         # At once, so that the next action is chosen on an observation of the buffer in any case.
@@ -300,11 +294,10 @@ class Collector:
 
     def _replay(self) -> None:
         """Play the unfinished episode again."""
-        seed, spaces = episode_seed(self._seed, self.episode), self.spaces
-        running = RunningEpisode(self._env, seed=seed, number=self.episode, spaces=spaces)
-        if (found := difference(running, self.buffer, self.episode)) is not None:
+        self._running = self._begun()
+        if (found := difference(self._running, self.buffer, self.episode)) is not None:
             raise _mismatch(found[0], self.episode)
-        self._running, rows = running, self.buffer.rows_of(self.episode)
+        rows = self.buffer.rows_of(self.episode)
         begun = self.buffer.episode_starts[self.episode]
         self.observation = int(self.buffer.successors[rows[-1]] if len(rows) else begun)
 
@@ -356,10 +349,10 @@ def check_repeats(
     Raises:
         ReplayMismatchError: it is another environment; the message names the episode and the step.
     """
-    n, size, left = buffer.n_episodes, len(buffer.observations), _MOST_STEPS
+    n, size, left = buffer.n_episodes, len(buffer.observations), 2000
     touched = np.unique(buffer.episodes * size + buffer.successors) // max(1, size)
     order = np.argsort(-np.bincount(touched, minlength=n), kind="stable").tolist()
-    for episode in [*dict.fromkeys([0, n - 1, *order])][: min(n, _MOST_EPISODES)]:
+    for episode in [*dict.fromkeys([0, n - 1, *order])][: min(n, 5)]:
 
         def again(most: int, episode: int = episode) -> tuple[int, bytes, bool] | None:
             running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
@@ -370,7 +363,7 @@ def check_repeats(
         if found is None or (found[2] and not strictly):
             continue
         # Several times, since one of few outcomes may come again by chance.
-        if strictly or all(again(found[0]) == found for _ in range(_MOST_REPEATS)):
+        if strictly or all(again(found[0]) == found for _ in range(8)):
             raise _mismatch(found[0], episode)
         warnings.warn(
             f"the environment's seed does not determine it (step {found[0]} of episode {episode} "
