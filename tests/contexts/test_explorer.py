@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rover import Rover, load_policy
-from rover.contexts.explorer import ContextExplorer, changes_with_episodes
+from rover.contexts.explorer import ContextExplorer
+from rover.coverage.run import _changes_with_episodes
 from rover.data import Buffer, Collector
 from rover.envs import RandomRooms
 from rover.errors import ConfigurationError, RoverWarning
@@ -68,11 +69,11 @@ def trained():
 
 
 def test_changing_worlds_are_told_from_those_that_stay():
-    assert changes_with_episodes(random_walk(rooms(), 2000))
+    assert _changes_with_episodes(random_walk(rooms(), 2000))
     # States that are seen as such, and one layout in every episode, whatever its starts.
-    assert not changes_with_episodes(random_walk(rooms(observation="map"), 2000))
-    assert not changes_with_episodes(random_walk(rooms(contexts=1, observation="map"), 2000))
-    assert not changes_with_episodes(random_walk(rooms(horizon=2000), 1000)), "no episode is over"
+    assert not _changes_with_episodes(random_walk(rooms(observation="map"), 2000))
+    assert not _changes_with_episodes(random_walk(rooms(contexts=1, observation="map"), 2000))
+    assert not _changes_with_episodes(random_walk(rooms(horizon=2000), 1000)), "no episode is over"
 
 
 def test_an_explorer_is_a_function_of_the_buffer(trained):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from rover import Rover
-from rover.coverage.explore import StateExplorer
+from rover.coverage.explore import _StateExplorer
 from rover.coverage.improve import estimated_starts
 from rover.data import Buffer
 from rover.world.counts import Counts
@@ -34,8 +34,8 @@ def state_buffer(n_states: int, moves: list[tuple[int, int, int, bool]]) -> Buff
     return buffer
 
 
-def explorer_of(buffer: Buffer) -> StateExplorer:
-    return StateExplorer(Counts(buffer), buffer)
+def explorer_of(buffer: Buffer) -> _StateExplorer:
+    return _StateExplorer(Counts(buffer), buffer)
 
 
 def distances(table: NDArray[np.int64], begin: int) -> dict[int, int]:

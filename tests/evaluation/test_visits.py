@@ -16,8 +16,8 @@ from rover.evaluation.visits import (
     _arrivals,
     data_coverage,
     first_steps,
-    random_references,
 )
+from rover.training.measures import _random_references
 
 
 def walk(successors: list[int], ends: set[int]) -> Buffer:
@@ -103,10 +103,10 @@ def test_each_kind_of_observation_is_counted_in_its_unit():
 
 
 def test_a_large_reference_is_shorter_than_the_run(monkeypatch):
-    monkeypatch.setattr("rover.evaluation.visits._REFERENCE_BYTES", 5 * 20 * 20 * 3)
+    monkeypatch.setattr("rover.training.measures._REFERENCE_BYTES", 5 * 20 * 20 * 3)
     env, empty = image_place(), Buffer((20, 20, 3), np.uint8, 4)
     like = Collector(env, empty, seed=0)
-    references = random_references(env, like, n_steps=50, seed=0)
+    references = _random_references(env, like, n_steps=50, seed=0)
     assert [len(one.buffer) for one in references] == [5, 5, 5]
     run = references.pop()
     run.buffer.add(0, 0, 0, False, False)  # one step more than the references

@@ -15,10 +15,11 @@ from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.kernels import gaussian_weights, interpolation_weights
+from rover.solving.plans import _net_points
 from rover.world.dynamics import DynamicsModel
 from rover.world.neighbours import SPACING, Neighbours
 from rover.world.net import Net
-from rover.world.world import World, net_points
+from rover.world.world import World
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
@@ -64,7 +65,7 @@ def test_a_plan_is_in_doubt_at_a_wall_alone():
 def test_values_of_a_drift(noise):
     """The way up is the better the nearer it is to its end, and noise is left out."""
     buffer = line(2000, np.random.default_rng(0), noise=noise)
-    assert net_points(World(buffer)).projection.shape == (1 + noise, 1)
+    assert _net_points(World(buffer)).projection.shape == (1 + noise, 1)
     reward = (buffer.observations.rows[buffer.successors, 0] >= 0.9).astype(float)
     policy = rover.solve(buffer, reward, discount=0.9, sink_value=0.0)
     begin = np.concatenate([np.linspace(0.1, 0.8, 9)[:, None], np.full((9, noise), 0.5)], axis=1)
@@ -233,7 +234,7 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
         end = buffer.observations.intern(np.array([x + 0.01], np.float32))
         buffer.add_start(begin)
         buffer.add(begin, int(x < 0.5 and rng.random() < 0.5), end, False, True)
-    points = net_points(World(buffer))
+    points = _net_points(World(buffer))
     rows = points.rows_of(0.02)
     np.testing.assert_allclose(rows.onward.sum(axis=1) + rows.sink, 1.0)
     where = rows.landmarks[:, 0] / points.projection[0, 0]
@@ -247,7 +248,7 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
 
 def test_repeated_actions_add_up_rewards_and_ends():
     buffer = line(1000, np.random.default_rng(1))
-    rows, arrivals = net_points(World(buffer)).rows_of(0.0), np.ones((2, 1), np.bool_)
+    rows, arrivals = _net_points(World(buffer)).rows_of(0.0), np.ones((2, 1), np.bool_)
     ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
     earned, remaining = rows.priced(ones, none, 0.9, by_arrival=arrivals)
     np.testing.assert_allclose(earned, 1.0 + 0.9 + 0.81)

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from rover import Rover, solve
 from rover.data import Buffer
-from rover.world.counts import Counts, Foretold, find_lattice
+from rover.world.counts import Counts, _Foretold, find_lattice
 from rover.world.world import World
 
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
@@ -168,7 +168,7 @@ def test_policies_do_not_depend_on_what_is_foretold():
     agent = explored("walls", 150)
     assert agent._explorer.model._foretold.ends
     before = agent._improve()[0].probs(agent.buffer.observations.rows)
-    agent._explorer.model._foretold = Foretold(agent.buffer)
+    agent._explorer.model._foretold = _Foretold(agent.buffer)
     after = agent._improve()[0].probs(agent.buffer.observations.rows)
     np.testing.assert_array_equal(before, after)
 
@@ -243,7 +243,7 @@ def test_foretold_pairs_are_settled_by_one_try_each():
         for x in range(4)
         for y in range(4)
     }
-    foretold = Foretold(buffer)
+    foretold = _Foretold(buffer)
     foretold.extend()
     for x in (1, 2):
         for action, (dx, dy) in enumerate(MOVES.tolist()):

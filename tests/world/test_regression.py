@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.world.model import _terminations_due
 from rover.world.regression import (
     Displacements,
     Fit,
@@ -16,7 +17,6 @@ from rover.world.regression import (
     _left_out_loss,
     _logistic_regression,
     contact_weights,
-    terminations_due,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -190,4 +190,4 @@ def test_ends_by_chance_or_by_a_control_are_told_as_such() -> None:
 
 
 def test_terminations_due_grow_by_half() -> None:
-    assert [terminations_due(n) for n in range(10)] == [0, 1, 2, 3, 3, 5, 5, 5, 8, 8]
+    assert [_terminations_due(n) for n in range(10)] == [0, 1, 2, 3, 3, 5, 5, 5, 8, 8]

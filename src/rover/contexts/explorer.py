@@ -15,8 +15,6 @@ fitted value iteration with the exploration value q as its fixed point.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from rover.arrays import FloatArray
@@ -32,11 +30,8 @@ from rover.contexts.memory import (
     ridge_inverse,
 )
 from rover.data import Buffer
-from rover.evaluation.aliasing import aliasing_of
 from rover.world.net import MOST_ROWS
 
-_TESTED = 250
-_FEWEST_EPISODES = 3
 LARGEST_LIST = 4096
 """Numbers of an observation up to which contexts are recognised, and can be asked for."""
 
@@ -182,20 +177,3 @@ class ContextExplorer:
         )
         if self.memory is not None:
             self._episode = ridge_inverse(self.memory.renew(model), _NOVELTY_RIDGE)
-
-
-def changes_with_episodes(buffer: Buffer) -> bool:
-    """True if the outcomes of actions follow the episode, and not the observation alone.
-
-    Only of observations that are whole numbers. Outcomes are repeated within an episode, and not in
-    the next one, where layouts change and where states look alike; either way a plan belongs to its
-    episode. False unless a test is due: after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
-    """
-    n, rest = divmod(len(buffer), _TESTED)
-    if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
-        return False
-    table = buffer.observations
-    if table.dtype.kind == "f" or math.prod(table.shape) > LARGEST_LIST:
-        return False
-    n_episodes = np.count_nonzero(buffer.is_end)
-    return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True

@@ -176,30 +176,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def own_objects(
-    overrides: Mapping[str, Any], preset: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The user's own kernel, encoder, loss, cover and target among settings, and the settings with
-    "custom" in their place.
-
-    Raises:
-        ConfigurationError: "custom" stands for an object that is not there.
-    """
-    names = ("kernel", "encoder", "representation", "cover", "target")
-    settings = dict(overrides)
-    if isinstance(settings.get("target"), np.ndarray):
-        settings["target"] = tuple(settings["target"].tolist())
-    objects = {name: settings[name] for name in names if callable(settings.get(name))}
-    settings |= dict.fromkeys(objects, "custom")
-    for name in names:
-        if settings.get(name, preset.get(name)) == "custom" and name not in objects:
-            raise ConfigurationError(
-                f"{name}='custom' stands for an object of your own: pass it, {name}=..."
-                + " or --target MODULE:FUNCTION" * (name == "target")
-            )
-    return objects, settings
-
-
 def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     """Fill in what depends on the observations; what is None then stays None.
 

@@ -64,7 +64,7 @@ class Explorer(Protocol):
         ...
 
 
-class StateExplorer:
+class _StateExplorer:
     """Plans over exact states, counted in `model`, to what is novel. Only what contradicts a plan
     makes it anew."""
 
@@ -231,8 +231,8 @@ def explorer_of(
         return latest if isinstance(latest, ContextExplorer) else ContextExplorer(buffer)
     if world.kind == "states":
         counts = world.counts
-        if not isinstance(latest, StateExplorer):
-            return StateExplorer(counts, buffer)
+        if not isinstance(latest, _StateExplorer):
+            return _StateExplorer(counts, buffer)
         latest.forget_plan()
         return latest
     sums = seen.sums

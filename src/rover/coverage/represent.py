@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.arrays import FloatArray, IntArray
-from rover.coverage.config import DEFAULT_BANDWIDTH, RoverConfig, is_physical
+from rover.coverage.config import DEFAULT_BANDWIDTH, RoverConfig
 from rover.coverage.cover import Cover
 from rover.data import draw_transitions
 from rover.data.images import ImageFeatures
@@ -30,16 +30,13 @@ from rover.features import (
     RepresentationLoss,
     as_tensor,
     copied_tensors,
-    custom_encoder,
-    encoder_config,
     info_nce_loss,
     input_statistics,
-    make_encoder,
     restore_tensors,
     scaled_encoder,
     state_encoder,
 )
-from rover.operators import Dirac, Interpolation, Kernel, make_kernel
+from rover.operators import Dirac, Interpolation, Kernel
 from rover.transitions import TransitionCounts
 from rover.world.model import MOST_LANDMARKS, Features, Sums
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units, units_due
@@ -353,41 +350,3 @@ class Learned(Representation):
 
     def _tensors(self) -> dict[str, Tensor]:
         return self._optimizer.tensors()
-
-
-def make_representation(
-    world: World,
-    cover: Cover,
-    config: RoverConfig,
-    space: gym.Space[Any],
-    objects: Mapping[str, Any],
-    generator: torch.Generator,
-    rng: np.random.Generator,
-) -> Representation:
-    """The representation that a run begins with; `objects` are the user's own.
-
-    Raises:
-        ConfigurationError: an encoder that does not fit the observations.
-    """
-    if config.kernel is None:
-        return Scaled(world, cover, space) if is_physical(space) else States(world, cover, space)
-    parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
-    kernel = objects.get("kernel") or make_kernel(config.kernel, **parameters)
-    if config.representation == "identity":
-        if isinstance(space, gym.spaces.Discrete):
-            return Representation(world, cover, state_encoder(space), kernel)
-        return Scaled(world, cover, space, kernel)
-    if config.encoder == "custom":
-        encoder = custom_encoder(objects["encoder"], space)
-    else:
-        network = encoder_config(
-            space,
-            architecture=config.encoder,
-            feature_dim=config.feature_dim,
-            hidden_sizes=config.hidden_sizes,
-            normalization=config.normalization,
-        )
-        gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
-        encoder = make_encoder(network, generator, gain=gain)
-    loss = objects.get("representation")
-    return Learned(world, cover, encoder, kernel, loss, config, generator=generator, rng=rng)

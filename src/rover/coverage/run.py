@@ -12,17 +12,24 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rover.contexts.explorer import LARGEST_LIST, ContextExplorer, changes_with_episodes
-from rover.coverage.config import RoverConfig, is_physical, own_objects, resolve
+from rover.contexts.explorer import LARGEST_LIST, ContextExplorer
+from rover.coverage.config import RoverConfig, is_physical, resolve
 from rover.coverage.cover import Cover, objective_of, target_function
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
-from rover.coverage.represent import Scaled, Slow, States, make_representation
+from rover.coverage.represent import Learned, Representation, Scaled, Slow, States
+from rover.data import Buffer
 from rover.envs import FiniteMDP, Spaces
 from rover.errors import ConfigurationError, RoverWarning
-from rover.operators import Objective
+from rover.evaluation.aliasing import aliasing_of
+from rover.features import custom_encoder, encoder_config, make_encoder, state_encoder
+from rover.operators import Objective, make_kernel
 from rover.policies import ContextPolicy, CoveragePolicy, TabulatedPolicy
 from rover.training.agent import Agent, FinalPolicy
+from rover.world.world import World
+
+# Transitions between tests of whether layouts change, and finished episodes before the first.
+_TESTED, _FEWEST_EPISODES = 250, 3
 
 
 def is_due(config: RoverConfig, step: int, share: float) -> bool:
@@ -60,7 +67,7 @@ class CoverageRun(Agent[RoverConfig]):
         return resolve(super().resolve(config, env), space)
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
-        self._objects, settings = own_objects(overrides, self.presets[self.preset])
+        self._objects, settings = _own_objects(overrides, self.presets[self.preset])
         config = super()._configure(settings)
         self._target = target_function(config, self.env, self._objects.get("target"))
         return config
@@ -74,7 +81,7 @@ class CoverageRun(Agent[RoverConfig]):
         self.world.chosen = "contexts" if config.contexts and self._explores else config.kind
         self._cover = Cover(self.buffer, self._objects.get("cover", config.cover), self._target)
         parts = self.world, self._cover, config, space, self._objects
-        self._representation = make_representation(*parts, generator, self._batch_rng)
+        self._representation = _make_representation(*parts, generator, self._batch_rng)
         self._explorer: Explorer | None = None
         self._suit()
         self._warm_start: WarmStart | None = None
@@ -140,7 +147,7 @@ class CoverageRun(Agent[RoverConfig]):
         # Known dynamics contain all contexts, so they are planned on directly.
         if not is_open or self.measures.evaluator is not None:
             return False
-        if not changes_with_episodes(self.buffer):
+        if not _changes_with_episodes(self.buffer):
             return False
         self.world.chosen, self._best = "contexts", None
         warnings.warn(
@@ -252,3 +259,82 @@ class CoverageRun(Agent[RoverConfig]):
         policy.encoder.requires_grad_(False)
         policy.check_fits(self.env)
         return policy
+
+
+def _own_objects(
+    overrides: Mapping[str, Any], preset: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The user's own kernel, encoder, loss, cover and target among settings, and the settings with
+    "custom" in their place.
+
+    Raises:
+        ConfigurationError: "custom" stands for an object that is not there.
+    """
+    names = ("kernel", "encoder", "representation", "cover", "target")
+    settings = dict(overrides)
+    if isinstance(settings.get("target"), np.ndarray):
+        settings["target"] = tuple(settings["target"].tolist())
+    objects = {name: settings[name] for name in names if callable(settings.get(name))}
+    settings |= dict.fromkeys(objects, "custom")
+    for name in names:
+        if settings.get(name, preset.get(name)) == "custom" and name not in objects:
+            raise ConfigurationError(
+                f"{name}='custom' stands for an object of your own: pass it, {name}=..."
+                + " or --target MODULE:FUNCTION" * (name == "target")
+            )
+    return objects, settings
+
+
+def _make_representation(
+    world: World,
+    cover: Cover,
+    config: RoverConfig,
+    space: gym.Space[Any],
+    objects: Mapping[str, Any],
+    generator: torch.Generator,
+    rng: np.random.Generator,
+) -> Representation:
+    """The representation that a run begins with; `objects` are the user's own.
+
+    Raises:
+        ConfigurationError: an encoder that does not fit the observations.
+    """
+    if config.kernel is None:
+        return Scaled(world, cover, space) if is_physical(space) else States(world, cover, space)
+    parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
+    kernel = objects.get("kernel") or make_kernel(config.kernel, **parameters)
+    if config.representation == "identity":
+        if isinstance(space, gym.spaces.Discrete):
+            return Representation(world, cover, state_encoder(space), kernel)
+        return Scaled(world, cover, space, kernel)
+    if config.encoder == "custom":
+        encoder = custom_encoder(objects["encoder"], space)
+    else:
+        network = encoder_config(
+            space,
+            architecture=config.encoder,
+            feature_dim=config.feature_dim,
+            hidden_sizes=config.hidden_sizes,
+            normalization=config.normalization,
+        )
+        gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
+        encoder = make_encoder(network, generator, gain=gain)
+    loss = objects.get("representation")
+    return Learned(world, cover, encoder, kernel, loss, config, generator=generator, rng=rng)
+
+
+def _changes_with_episodes(buffer: Buffer) -> bool:
+    """True if the outcomes of actions follow the episode, and not the observation alone.
+
+    Only of observations that are whole numbers. Outcomes are repeated within an episode, and not in
+    the next one, where layouts change and where states look alike; either way a plan belongs to its
+    episode. False unless a test is due: after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
+    """
+    n, rest = divmod(len(buffer), _TESTED)
+    if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
+        return False
+    table = buffer.observations
+    if table.dtype.kind == "f" or math.prod(table.shape) > LARGEST_LIST:
+        return False
+    n_episodes = np.count_nonzero(buffer.is_end)
+    return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True

@@ -12,7 +12,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
 from rover.arrays import FloatArray
@@ -25,8 +24,6 @@ MAX_ROLLOUT_STEPS = 1000
 MEASURED_SETS = 5
 """Sets of roll-outs of random actions and of the final policy of a run."""
 
-# Probability of calling a policy worse than random actions that is as good.
-_LEVEL = 0.01
 # Episodes of a set at least, so that it is not one lucky start.
 _MIN_EPISODES = 2
 
@@ -182,14 +179,6 @@ def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, floa
     mean = float(np.mean(numbers)) if numbers else None
     error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else None
     return {name: mean, f"{name}_error": error}
-
-
-def is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:
-    """Evidence that the first of two means is less, by their standard errors and n ≥ 2 samples of
-    each, or more: Welch's test, one-sided, at the level 1%, with its fewest degrees of freedom."""
-    # n − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
-    quantile = float(scipy.stats.t.ppf(1.0 - _LEVEL, n - 1))
-    return bool(means[1] - means[0] > quantile * math.hypot(*errors))
 
 
 def episode_coverage(

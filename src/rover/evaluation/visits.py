@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,30 +34,6 @@ N_REFERENCES = 3
 """Runs of random actions: two of MountainCar's first 600 steps differ by a factor of two."""
 
 _CURVE_POINTS = 201
-# Bytes of observations that a run of random actions may fill: 6,000 images of 84×84×3.
-_REFERENCE_BYTES = 2**27
-
-
-def random_references(
-    env: gym.Env[Any, Any], run: Collector, *, n_steps: int, seed: int
-) -> list[Collector]:
-    """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
-    the run's observations are so large that 128 MiB do not hold as many."""
-    from rover.data import Collector  # brings torch, which the other figures do without
-
-    table, n_actions = run.buffer.observations, run.buffer.n_actions
-    row_bytes = int(np.prod(table.shape)) * table.dtype.itemsize
-    n_steps = min(n_steps, max(1, _REFERENCE_BYTES // row_bytes))
-    references = []
-    for number in range(N_REFERENCES):
-        rng = np.random.default_rng([seed, number])
-        drawn, spaces = int(rng.integers(2**31)), run.spaces
-        collector = Collector(env, run.buffer.emptied(), seed=drawn, spaces=spaces)
-        collector.start_episode()
-        for action in rng.integers(n_actions, size=n_steps):
-            collector.step(int(action))
-        references.append(collector)
-    return references
 
 
 def _arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:

@@ -24,10 +24,12 @@ from rover.solving.tasks import Tasks
 from rover.storage import read_run_config
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, run_env
-from rover.world.neighbours import NEIGHBOURS
+from rover.world.model import Sums
+from rover.world.neighbours import NEIGHBOURS, Neighbours
 from rover.world.net import FIRST_UNITS, units_due
+from rover.world.regression import SEARCHED_FIT
 from rover.world.rows import Rows, RowTasks
-from rover.world.world import Points, World, lasts_a_lag, net_points, repeats, state_points
+from rover.world.world import Points, World, lasts_a_lag, repeats, state_points
 
 _AT_ONCE = 64  # tasks that are solved together
 
@@ -121,7 +123,7 @@ class Experience(NamedTuple):
             return state_points(self.world.buffer)
         encoder = self._encoder() if is_image else None
         if encoder is not None or not is_image:
-            return net_points(self.world, encoder)
+            return _net_points(self.world, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "
@@ -274,3 +276,34 @@ def _solve(
         "remaining": by_task(inside * remaining),
         "values": solved.states.T,
     }
+
+
+def _net_points(world: World, encoder: Encoder | None = None) -> Points:
+    """Observations that do not repeat, in units of time, with the landmark model of them.
+
+    Args:
+        world: of the transitions.
+        encoder: makes the features of its observations; None: their numbers.
+
+    Raises:
+        ConfigurationError: too few transitions.
+    """
+    buffer = world.buffer
+    if len(buffer) < FIRST_UNITS:
+        raise ConfigurationError(
+            f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
+            f"collect at least {FIRST_UNITS}, and a thousand to expect anything"
+        )
+    sums, everything = None, np.arange(len(buffer.observations))
+    if encoder is not None:
+        features = encoder.features(buffer.observations.rows).astype(np.float64)
+        sums = Sums(buffer, lambda _: lambda rows: (features[rows], None), SEARCHED_FIT)
+    model = world.landmarks(sums)
+    units = model.units
+    size = units.features(everything[:1])[0].shape[1]
+    projection = np.zeros((size, len(units.kept)))
+    projection[units.kept, np.arange(len(units.kept))] = 1.0 / units.scale
+    begins, ends = units.points(buffer.inputs), units.points(buffer.successors)
+    neighbours = Neighbours(begins, ends, buffer.actions, model.dynamics)
+    rows = units.features(everything)[0] @ projection
+    return Points(buffer, rows, projection, encoder, model=model, neighbours=neighbours)

@@ -44,7 +44,7 @@ from rover.storage import RunConfig, fitting, read_run_config, write_tensors
 from rover.training.config import AgentConfig, discount_of, merge_settings, validate_settings
 from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
-from rover.training.rollout_measures import RolloutMeasures, warn_of_hidden
+from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
 from rover.training.run_folder import BUFFER_FILE, EVALUATION_FILE, POLICY_FILE
 from rover.version import __version__
@@ -140,7 +140,7 @@ class Agent(Run, Generic[ConfigT]):
         run = self._measured = (environment, self.buffer, self.config)
         if problem is None or problem.dynamics.n_states > MAX_EVALUATED_STATES:
             self.measures = RolloutMeasures(*run, seed=self.seed)
-            warn_of_hidden(self.env)
+            _warn_of_hidden(self.env)
         else:
             objective = self._objective(problem)
             self.measures = ExactMeasures(*run, problem, objective=objective, seed=self.seed)
@@ -479,3 +479,20 @@ def observations_of(env: gym.Env[Any, Any]) -> Observations:
             rows = problem.observations
             one_hot = bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
     return Observations.from_space(space, one_hot=one_hot)
+
+
+def _warn_of_hidden(env: gym.Env[Any, Any]) -> None:
+    """Say what keeps the exact figures of known dynamics away."""
+    problem, reason = finite_dynamics(env), None
+    if problem is not None:
+        reason = f"more than {MAX_EVALUATED_STATES} states are too many for exact figures"
+    elif finite_dynamics(env.unwrapped) is not None:
+        reason = (
+            f"a wrapper of {env} may change an environment whose dynamics are known; leave it out, "
+            "or state in its class that nothing changes, finite_mdp = property(lambda self: "
+            "rover.envs.finite_dynamics(self.env))"
+        )
+    if reason is not None:
+        warnings.warn(
+            f"coverage of states and J/J* are not reported: {reason}", RoverWarning, stacklevel=4
+        )

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,11 +29,14 @@ from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, SampleComponent, episode_coverage
-from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, random_references
+from rover.evaluation.visits import DATA_FIGURES, N_REFERENCES, data_coverage, first_steps
 from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.world.world import repeats
+
+# Bytes of observations that a run of random actions may fill: 6,000 images of 84×84×3.
+_REFERENCE_BYTES = 2**27
 
 # Known states up to which every update is measured exactly, and not at evaluation points alone.
 _ALWAYS_MEASURED = 500
@@ -281,7 +285,7 @@ class Measures(ABC):
         """Measure the transitions of the run beside as many of random actions."""
         buffer, self._references = self._buffer, []
         if self._config.measure_share > 0.0:
-            self._references = random_references(
+            self._references = _random_references(
                 self.rollout_env, run, n_steps=len(buffer), seed=REFERENCE_SEED
             )
         # The reference decides, which is one for all runs, so that their figures have one unit.
@@ -450,3 +454,25 @@ class ExactMeasures(Measures):
             arrays["snapshot_steps"] = np.array(steps)[chosen]
             arrays["snapshot_trajectories"] = np.stack([episodes[index] for index in chosen])
         return arrays
+
+
+def _random_references(
+    env: gym.Env[Any, Any], run: Collector, *, n_steps: int, seed: int
+) -> list[Collector]:
+    """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
+    the run's observations are so large that 128 MiB do not hold as many."""
+    from rover.data import Collector  # brings torch, which the other figures do without
+
+    table, n_actions = run.buffer.observations, run.buffer.n_actions
+    row_bytes = int(np.prod(table.shape)) * table.dtype.itemsize
+    n_steps = min(n_steps, max(1, _REFERENCE_BYTES // row_bytes))
+    references = []
+    for number in range(N_REFERENCES):
+        rng = np.random.default_rng([seed, number])
+        drawn, spaces = int(rng.integers(2**31)), run.spaces
+        collector = Collector(env, run.buffer.emptied(), seed=drawn, spaces=spaces)
+        collector.start_episode()
+        for action in rng.integers(n_actions, size=n_steps):
+            collector.step(int(action))
+        references.append(collector)
+    return references

@@ -7,21 +7,22 @@ figures. At the end of a run policies are compared by the cells that they visit.
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
 from rover.data import Buffer, Collector
-from rover.envs import Environment, finite_dynamics
-from rover.envs.dynamics import MAX_EVALUATED_STATES
+from rover.envs import Environment
 from rover.errors import RoverWarning
 from rover.evaluation.aliasing import aliasing_of
-from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, is_less, stack_episodes
+from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, stack_episodes
 from rover.evaluation.visits import first_steps
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
@@ -34,6 +35,8 @@ from rover.training.measures import (
     Trial,
 )
 
+# Probability of calling a policy worse than random actions that is as good.
+_LEVEL = 0.01
 # Environment steps of a set of roll-outs, but for the rest of its last episode.
 _MAX_SET_STEPS = 500
 # Sets of a policy at the end of a run, where there are steps for no more.
@@ -130,7 +133,7 @@ class RolloutMeasures(Measures):
             return None
         figures = self._roll_out(policy, step, "end", n_sets)
         means = figures["cells"], figures["uniform_cells"]
-        is_worse = is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
+        is_worse = _is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
         return Trial(*means, "visited cells", figures, is_worse, self._evaluator.episodes)
 
     def measure_data(self, run: Collector) -> None:
@@ -175,18 +178,9 @@ class RolloutMeasures(Measures):
         return arrays
 
 
-def warn_of_hidden(env: gym.Env[Any, Any]) -> None:
-    """Say what keeps the exact figures of known dynamics away."""
-    problem, reason = finite_dynamics(env), None
-    if problem is not None:
-        reason = f"more than {MAX_EVALUATED_STATES} states are too many for exact figures"
-    elif finite_dynamics(env.unwrapped) is not None:
-        reason = (
-            f"a wrapper of {env} may change an environment whose dynamics are known; leave it out, "
-            "or state in its class that nothing changes, finite_mdp = property(lambda self: "
-            "rover.envs.finite_dynamics(self.env))"
-        )
-    if reason is not None:
-        warnings.warn(
-            f"coverage of states and J/J* are not reported: {reason}", RoverWarning, stacklevel=4
-        )
+def _is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:
+    """Evidence that the first of two means is less, by their standard errors and n ≥ 2 samples of
+    each, or more: Welch's test, one-sided, at the level 1%, with its fewest degrees of freedom."""
+    # n − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
+    quantile = float(scipy.stats.t.ppf(1.0 - _LEVEL, n - 1))
+    return bool(means[1] - means[0] > quantile * math.hypot(*errors))

@@ -105,7 +105,7 @@ def find_lattice(
     return _Lattice(used, values[0, used], unit[used], known)
 
 
-class Foretold:
+class _Foretold:
     """Untried pairs whose outcome displacements foretell, kept as transitions come in.
 
     Args:
@@ -225,7 +225,7 @@ class Counts:
     def __init__(self, buffer: Buffer, *, foretells: bool = False) -> None:
         self._buffer = buffer
         is_vector = len(buffer.observations.shape) == 1
-        self._foretold = Foretold(buffer) if foretells and is_vector else None
+        self._foretold = _Foretold(buffer) if foretells and is_vector else None
         self._counts: dict[tuple[int, int], int] = {}  # of pairs and outcomes, as first seen
         self._varied: set[int] = set()  # pairs of more than one outcome
         self._age = self._longest = 0  # steps of the episode, and of the longest that was truncated

@@ -42,7 +42,7 @@ from rover.world.net import (
     units_due,
 )
 from rover.world.novelty import PairNovelty
-from rover.world.regression import Displacements, Fit, Terminations, terminations_due, unexplained
+from rover.world.regression import Displacements, Fit, Terminations, unexplained
 from rover.world.rows import Rows
 
 MOST_LANDMARKS = 600
@@ -186,7 +186,7 @@ class Sums:
         """Learn where the first n transitions end episodes, by a sample that stays bounded."""
         buffer, terminated = self._buffer, self._buffer.terminated[:n]
         ends = np.flatnonzero(terminated)
-        due = terminations_due(len(ends))
+        due = _terminations_due(len(ends))
         if due == self._n_ends:
             return
         self._n_ends, ends = due, ends[:due]
@@ -361,3 +361,11 @@ class LandmarkModel:
         owner = Net(points[:0], DENSITY_WIDTH).add(points * to_slow)
         assert owner is not None  # a net without a limit takes them all
         return owner
+
+
+def _terminations_due(n: int) -> int:
+    """Number of n ≥ 0 ends that are used: 0, 1, 2, 3, 5, and on, half as many more."""
+    due = min(n, 1)
+    while 0 < due + (due + 1) // 2 <= n:
+        due += (due + 1) // 2
+    return due

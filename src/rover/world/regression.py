@@ -325,14 +325,6 @@ def _left_out_loss(
     return float(weights @ (torch.nn.functional.softplus(eta) - ended * eta))
 
 
-def terminations_due(n: int) -> int:
-    """Number of n ≥ 0 ends that are used: 0, 1, 2, 3, 5, and on, half as many more."""
-    due = min(n, 1)
-    while 0 < due + (due + 1) // 2 <= n:
-        due += (due + 1) // 2
-    return due
-
-
 class Terminations:
     """The probability that an episode ends on arrival.
 

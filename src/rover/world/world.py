@@ -26,7 +26,6 @@ from scipy.spatial import KDTree
 
 from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.data import Buffer
-from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.features.slow import LAG
 from rover.transitions import merge_transitions
@@ -34,7 +33,7 @@ from rover.world.counts import Counts, find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours, support_of
 from rover.world.net import FIRST_UNITS, nearest, time_units, units_due
-from rover.world.regression import SEARCHED_FIT, Displacements, Fit, unexplained
+from rover.world.regression import Displacements, Fit, unexplained
 from rover.world.rows import Rows
 
 _DECIDED = 2000
@@ -324,37 +323,6 @@ def _exact_units(buffer: Buffer) -> FloatArray:
     spans = np.ptp(table, axis=0)
     units = np.where(np.isfinite(units) & (units > 0.0), units, spans)
     return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
-
-
-def net_points(world: World, encoder: Encoder | None = None) -> Points:
-    """Observations that do not repeat, in units of time, with the landmark model of them.
-
-    Args:
-        world: of the transitions.
-        encoder: makes the features of its observations; None: their numbers.
-
-    Raises:
-        ConfigurationError: too few transitions.
-    """
-    buffer = world.buffer
-    if len(buffer) < FIRST_UNITS:
-        raise ConfigurationError(
-            f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
-            f"collect at least {FIRST_UNITS}, and a thousand to expect anything"
-        )
-    sums, everything = None, np.arange(len(buffer.observations))
-    if encoder is not None:
-        features = encoder.features(buffer.observations.rows).astype(np.float64)
-        sums = Sums(buffer, lambda _: lambda rows: (features[rows], None), SEARCHED_FIT)
-    model = world.landmarks(sums)
-    units = model.units
-    size = units.features(everything[:1])[0].shape[1]
-    projection = np.zeros((size, len(units.kept)))
-    projection[units.kept, np.arange(len(units.kept))] = 1.0 / units.scale
-    begins, ends = units.points(buffer.inputs), units.points(buffer.successors)
-    neighbours = Neighbours(begins, ends, buffer.actions, model.dynamics)
-    rows = units.features(everything)[0] @ projection
-    return Points(buffer, rows, projection, encoder, model=model, neighbours=neighbours)
 
 
 def _with_nearest(points: FloatArray, rows: Rows) -> Rows:
