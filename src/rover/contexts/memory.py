@@ -32,8 +32,10 @@ from rover.world.rows import iterate
 TIE = 1e-9
 """Value up to which two actions are equal."""
 
+# 0.1 opens no more doors, and left one policy of DoorKey at .55; 1 opens fewer.
 LAMBDA = 0.3
 """λ of regressions."""
+# 1 in MultiRoom-N6 and 2 in KeyCorridor were no better beyond the noise of the seeds.
 OPTIMISM = 3.0
 """Exploration value of a full sink; values are at most about as large."""
 

@@ -130,6 +130,7 @@ class RoverConfig(AgentConfig):
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")
 
 
+# Which of text and code made the paper's tables is not stated; the text has precedence.
 PAPER: Mapping[str, Any] = {
     "encoder": "paper",
     "predictor": "two_layer",

@@ -37,6 +37,7 @@ from rover.world.rows import Rows, Values, exploration_values
 from rover.world.sampled import ContactSearch
 from rover.world.world import World
 
+# Landmarks: with 0.97 and 0.99 PointMaze took longer, and one run was stuck.
 _STATE_DISCOUNT, _LANDMARK_DISCOUNT = 0.99, 0.98
 """γ of a step."""
 

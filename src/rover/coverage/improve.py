@@ -31,10 +31,12 @@ from rover.world.model import LandmarkModel
 from rover.world.net import MOST_ROWS, nearest
 from rover.world.rows import Rows
 
+# While much is new, the next plan replaces this one long before its last digits matter.
 _FEW_NEW, _DISCOVERY_STEPS = 0.03, 40
 """Share of new pairs up to which a policy is planned to the end, and most steps of one that data of
 exploration plans soon replaces."""
 
+# One try shows what a deterministic pair does; where outcomes vary, it shows less.
 _OUTCOME_RIDGE = 0.01
 """λ of states for each unit of the variance of outcomes."""
 
@@ -42,6 +44,7 @@ _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
+# Acrobot's policy visits twice as many cells with 2,000 landmarks as with 800.
 _FINER = 2.5
 """Most landmarks of a fine net, as a multiple of `n_landmarks`."""
 

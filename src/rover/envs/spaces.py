@@ -30,6 +30,7 @@ from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceErr
 _DTYPES = ("uint8", "int64", "float32", "float64")
 """Types of vectors that encoders take."""
 _COLOURS = (1, 3, 4)
+# Larger stacks were read as vectors of bytes, at 600 ms a step; they are refused.
 _MOST_CHANNELS = 16
 _LAYOUTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     2: ((0, 1),),
@@ -50,6 +51,7 @@ _LARGEST_FLOAT = 1e6
 _MAX_ACTIONS = 2**16
 _MOST_NUMBERS = 32  # of a continuous action for which a finite set stands
 _STRENGTHS = 5  # of a single number
+# The model is affine in actions, so that a few of them inform all others.
 _LARGEST_SET, _PER_NUMBER = 32, 3  # elements of a set, or so many for each number and one
 _MOST_COUNTED = 8  # numbers up to which all corners are counted
 

@@ -34,6 +34,7 @@ from torch import Tensor
 LAG = 5
 """Steps apart of the pairs that slowness is judged by."""
 
+# What moves changes the low frequencies of an image smoothly, the high ones abruptly.
 FREQUENCIES = 8
 """Cosines along each side of an image."""
 
@@ -45,11 +46,14 @@ _PROJECTION_BITS = 17
 
 _LEAST_VARIANCE = 1e-3  # of the largest principal component's
 _LEAST_CORRELATION = 0.3  # 1 − g
+# More components than pairs allow would fit the noise of the first images.
 _MOST_COMPONENTS, _PAIRS_FOR_EACH = 48, 8
 _MOST_FEATURES = 6
 
+# From 0.48 on one seed of 16 does not cover PointMaze's cells within 2,500 decisions.
 _LEAST_MOVED, _NEXT_MOVED = 0.05, 0.4
 """Least share of the change that actions account for, beyond chance; and of the largest share."""
+# Without λ functions are right where the data are and nowhere else; 3 takes longer.
 _BENDING, _PRIOR = 1.0, 1e-2
 """λ, in units of the mean variance of a change; and the ridge on the actions' variance."""
 _SMALLEST_RATE = 1e-4

@@ -16,6 +16,7 @@ _Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 # SAC explores by its entropy; ε-greedy actions on top of it would be a second schedule to tune.
 _GREEDY = {"exploration_start": 0.0, "exploration_end": 0.0}
+# At 1e-7 W moves by at most 6e-4, and no run ended at the best return of room 2: fast has 0.01.
 _PAPER = {
     "warmup_steps": 8000,
     "coverage_learning_rate": 1e-7,

@@ -49,6 +49,7 @@ TOLERANCE = 1e-6
 # Random numbers of the evaluations, besides acting and drawing.
 _EVALUATION_STREAM = 5
 # Episodes of an evaluation where episodes of one policy differ.
+# The policy with the greatest mean is returned: of single episodes that would be luck.
 _RANDOM_EPISODES = 5
 
 

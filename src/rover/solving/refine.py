@@ -33,11 +33,15 @@ from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
 from rover.world.rows import iterate
 
+# The states that a simulated plan visits become landmarks, so that the next plan is finer there.
 _ROUNDS = 30  # of plans and rollouts, at most
+# Finer landmarks make every plan slower, so that they come last.
 _PATIENCE = 6  # rounds without progress after which landmarks become finer
 _STARTS = 20  # of the rollouts
 _LAST_DISCOUNT = 0.01  # at which a rollout ends
+# Simulated returns have errors of their own: a hundredth is no reason for another plan.
 _BETTER = 0.01  # share of a return by which a plan must be better
+# None spread: an inverted pendulum balances 535 steps of 1,000.
 _SPREAD = 0.1  # share of an end that is spread over the landmarks near by
 _FINEST = 0.1  # distance of landmarks
 _VALUE_TOLERANCE = 1e-5

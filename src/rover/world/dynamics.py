@@ -29,9 +29,11 @@ from rover.world.net import nearest
 from rover.world.novelty import PairNovelty
 from rover.world.regression import SEARCHED_FIT, Displacements, Terminations, unexplained
 
+# PointMaze Medium: 653 to 889 decisions by plans of single steps, 368 and 459 by three.
 ACTION_REPEAT = 3
 """Steps for which a plan repeats an action."""
 
+# Without refutation a run sees 17.5 ± 11.6% fewer cells (docs/decisions/continuous.md, D41).
 MISSED = 0.3
 """Distance in a feature from which on a prediction is refuted."""
 
@@ -41,6 +43,7 @@ STALE = 0.02
 MOST_COMPARED = 10_000
 """Most transitions that a model is compared with."""
 
+# A simulation in a worse model promises returns that the environment does not give.
 MOST_UNEXPLAINED = 0.1
 """Largest unexplained share of the motion for simulated rollouts in a model."""
 
@@ -48,6 +51,7 @@ _LENGTH, _WIDTH = 8, 32  # actions of a sequence that is looked ahead, and seque
 _MOST_BRANCHES = 72  # actions times dimensions, beyond which sequences are fewer
 _CELL = 0.7  # side of the cells, with one sequence each
 
+# Narrower corrections, of 0.15 and 0.25, left two seeds and one stuck in a maze.
 _CELL_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
 
 

@@ -39,10 +39,13 @@ FEWEST_MOVES = 5
 """Moving transitions from which on there is a gate."""
 
 _LARGEST, _SMALLEST = 8.0, 1e-6  # standard deviations
+# Whole blocks in one order, so that a resumed run adds up to the same bits.
 _BLOCK = 100  # transitions that are added together, from multiples of it on
 _RIDGE = 3.0  # of changes and the gate
 _MOVED = 0.1  # share of its deviation from which on a change is a move
+# An action that was seldom tried moves things about as often as all actions do.
 _ACTION_PRIOR = 20.0  # transitions that an action has besides, of all actions
+# Few contacts are known at first: no single input may decide alone.
 _MOST_LIKELY = 6.0  # bound of an input's logarithm of the likelihood ratio
 _LEAST_OPEN = 0.1  # chance far from contacts, where a step's looks decide
 

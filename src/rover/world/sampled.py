@@ -28,6 +28,7 @@ from rover.arrays import FloatArray, IntArray, cell_factors
 from rover.data import Buffer
 from rover.world.gated import FEWEST_MOVES, GatedModel, GatedSums
 
+# Elites are few: a part of the last distribution stays, as in Pinneri et al. (2020).
 _MOMENTUM = 0.1
 
 
