@@ -446,13 +446,13 @@ class Agent(Run, Generic[ConfigT]):
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
-        # In this order: the agent's tables and the measures look up rows of the buffer, and the
-        # collector replays its last episode against them.
+        # In this order: the others look up rows of the buffer, and the table of dynamics is judged
+        # only where the collector's replay shows that the environment is still the run's.
         self.buffer.load_state(state["buffer"])
         self._load_agent_state(state["agent"])
+        self._collector.load_state(state["collector"])
         self._check_table()
         self.measures.load_state(state["measures"])
-        self._collector.load_state(state["collector"])
 
     def _save_results(self, folder: Path) -> None:
         # The final policy, which may differ from the latest one in the checkpoints.
