@@ -25,7 +25,7 @@ from rover.storage import is_complete, read_json, read_lines, write_json
 from rover.training.run_folder import load_run_buffer, run_env
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*(covers less|too few|no reward|contradicts its own)"
+    "ignore:.*(covers less|too few|no reward|none of the|contradicts its own)"
 )
 
 
@@ -194,7 +194,7 @@ class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.step(int(np.random.default_rng().integers(3)))
 
 
-@pytest.mark.filterwarnings("ignore:.*unexplained")
+@pytest.mark.filterwarnings("ignore:.*(unexplained|does not repeat)")
 def test_chance_beside_the_seed_is_warned_of_and_not_resumed(tmp_path):
     gym.register("Forgetful-v0", lambda: Forgetful(gym.make("MountainCar-v0")))
     make_agent("random", "Forgetful-v0", seed=0, run_dir=tmp_path, **SMALL["random"]).learn(600)

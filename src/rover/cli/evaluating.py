@@ -60,11 +60,11 @@ def evaluate(
 ) -> None:
     """Measure the coverage and occupancy of a policy.
 
-    Uniformly random actions and the optimal policy for J are measured too. Where
-    the dynamics are known: the share of all states that the episodes visit
-    together, and `J = Σ d²` of the exact discounted occupancy d. Elsewhere episodes
-    are rolled out. For a policy of `rover solve` the return is measured too: −1 per
-    step and 0 on arrival for goals, or the environment's own reward.
+    Uniformly random actions and the optimal policy for J are measured too: where
+    the dynamics are known, the share of all states that the episodes visit together
+    and `J = Σ d²` of the exact discounted occupancy d; elsewhere by roll-outs. A
+    policy of `rover solve` has its return measured: −1 per step and 0 on arrival
+    for goals, or the environment's own reward.
 
     examples:
 
@@ -78,27 +78,21 @@ def evaluate(
     from rover.envs import finite_dynamics, horizon_of, known_id, make_env
     from rover.policies import ValuePolicy, load_policy
     from rover.solving import OWN_REWARD
-    from rover.training.run_folder import (
-        BUFFER_FILE,
-        POLICY_FILE,
-        finished_file,
-        load_run_buffer,
-        run_env,
-    )
+    from rover.training import run_folder
 
-    file = finished_file(path, POLICY_FILE)
+    file, longest = run_folder.finished_file(path, run_folder.POLICY_FILE), 0
     policy = load_policy(file)
     in_python = "measure it with rover.evaluation.compare_finite or RolloutEvaluator"
     env_id = known_id(policy.details.get("env_id"), file, in_python)
-    if has_run := (file.parent / BUFFER_FILE).exists():
-        env = run_env(file.parent, in_python)
+    if (file.parent / run_folder.BUFFER_FILE).exists():
+        env = run_folder.run_env(file.parent, in_python)
+        longest = run_folder.load_run_buffer(file.parent).longest_episode
     else:
         env = make_env(env_id, policy.details["env_kwargs"])
     # The file may be older than the environment registered under its id.
     policy.check_fits(env)
     is_known = finite_dynamics(env) is not None
-    longest = load_run_buffer(file.parent).longest_episode if has_run and not is_known else 0
-    horizon = horizon_of(env, longest=longest)
+    horizon = horizon_of(env, longest=0 if is_known else longest)
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     setup |= {"path": str(path), "horizon": horizon, "episodes": episodes, "seed": seed}
     figures, task = _measure(env, policy, setup), None
@@ -107,15 +101,15 @@ def evaluate(
         of_goals = policy.tasks != (OWN_REWARD,)
         task = _planned_figures(policy, env, of_goals=of_goals, episodes=episodes, seed=seed)
     if as_json:
-        figures = setup | figures | ({} if task is None else {"task": task})
+        figures = setup | figures | ({"task": task} if task else {})
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
         return
-    headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
-    columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
+    names = ("policy", "uniform", "optimal")
+    columns = {name: figures[name] for name in names if figures.get(name)}
     title = f"{env_id}: {episodes} episodes, horizon {horizon}, discount {setup['discount']:g}"
     say(figures_table(title, columns, _EXACT_ROWS if is_known else _ROLLOUT_ROWS))
     say(f"at most {math.log(figures['n_states']):.3f} nats" if is_known else _ROLLOUT_NOTE)
-    if task is not None:
+    if task:
         _say_task(task, episodes)
 
 

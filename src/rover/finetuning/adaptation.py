@@ -133,9 +133,19 @@ class Adaptation(_PlannedRun):
             self._replan(n)
 
     def _replan(self, n: int) -> None:
-        """Plan on the task's first `n` transitions."""
+        """Plan on the transitions of pretraining and the task's first `n`."""
         with self.stopwatch("improve"):
-            self._take_in(n)
+            seen, table = self._buffer, self._buffer.observations.rows
+            for row in range(len(self._rows), len(table)):
+                self._rows.append(self._all.observations.intern(table[row]))
+            for row in range(len(self._all) - self._n_old, n):
+                self._all.add(
+                    self._rows[seen.inputs[row]],
+                    int(seen.actions[row]),
+                    self._rows[seen.successors[row]],
+                    bool(seen.terminated[row]),
+                    bool(seen.truncated[row]),
+                )
             points = self._experience.points()
             self._is_exact = points.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
@@ -148,7 +158,7 @@ class Adaptation(_PlannedRun):
             if self._progress.is_rewarded:
                 self._plan = self._planned(*self._reward_model(points.rows, n))
         self._progress.n_planned = n
-        self._n_visited = len(self._buffer.observations)
+        self._n_visited = len(seen.observations)
         self._acting.forget()
         self._exploring.forget()
 
@@ -158,20 +168,6 @@ class Adaptation(_PlannedRun):
         settings = PlanSettings(self._discount, ridge=0.0, sink_value=sink_value)
         task = Tasks(rewards[:, None], ends[:, None], ("task",))
         return planned_policy(self._experience, task, settings)
-
-    def _take_in(self, n: int) -> None:
-        """Add the task's transitions up to number `n` to the pretraining's."""
-        seen, table = self._buffer, self._buffer.observations.rows
-        for row in range(len(self._rows), len(table)):
-            self._rows.append(self._all.observations.intern(table[row]))
-        for row in range(len(self._all) - self._n_old, n):
-            self._all.add(
-                self._rows[seen.inputs[row]],
-                int(seen.actions[row]),
-                self._rows[seen.successors[row]],
-                bool(seen.terminated[row]),
-                bool(seen.truncated[row]),
-            )
 
     def _unvisited(self, points: FloatArray) -> BoolArray:
         """Mask (N,) of the observations at `points` (N, z) that were not visited in the task."""

@@ -215,9 +215,7 @@ def resume_task(
     reward: RewardFunction | None = None,
     **watched: Any,
 ) -> TaskResult:
-    """Continue a run that was stopped, from its last checkpoint to its end, or make it longer.
-
-    It ends in the same bits as a run that was never interrupted.
+    """Continue a run that was stopped, in the same bits as one that was not, or make it longer.
 
     Args:
         run_dir: the folder of a run of :func:`finetune`, :func:`adapt` or :func:`train_offline`.
@@ -259,9 +257,9 @@ def resume_task(
         from rover.finetuning.adaptation import Adaptation, ContextAdaptation
         from rover.solving.plans import Experience
 
-        in_contexts = run_config.algorithm == "contexts"
-        run_class = ContextAdaptation if in_contexts else Adaptation
-        begun = begun if in_contexts else Experience.of(begun)
+        run_class = ContextAdaptation
+        if run_config.algorithm == "plan":
+            run_class, begun = Adaptation, Experience.of(begun)
     run = run_class(run_config, begun, environment, path)
     warn_of_versions(run_config.versions, environment.env)
     run.restore()

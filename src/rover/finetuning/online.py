@@ -9,7 +9,7 @@ of the warm-up follows one; the one with the best returns learns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Finetuning(OnlineRun):
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
         learner: Any = DiscreteSAC if run_config.algorithm == "sac" else DiscreteDDPG
         self._learner = learner(
-            self.config.learner.encoder(self._observations),
+            config.learner.encoder(self._observations),
             n_actions=self._buffer.n_actions,
             config=config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),
@@ -104,14 +104,20 @@ class Finetuning(OnlineRun):
             progress.warmup_end = step
             # Each episode of the warm-up tries one policy of a set; the best of them learns.
             if done and isinstance(actor, _ComponentActor):
-                played = int(actor.component), progress.recent_returns[-1]
-                progress.component_returns.append(played)
+                earned = int(actor.component), progress.recent_returns[-1]
+                progress.component_returns.append(earned)
                 self._draw_component()
                 self._acting.forget()
             if progress.is_rewarded and step >= config.seed_steps + config.warmup_steps:
                 progress.is_warming_up = False
                 if progress.component_returns and isinstance(actor, _ComponentActor):
-                    actor.component.fill_(_best_component(progress.component_returns, self._rng))
+                    pairs = zip(*progress.component_returns, strict=True)
+                    components, values = map(np.array, pairs)
+                    # By the mean: the draw gave some of them more episodes than others.
+                    played = np.unique(components)
+                    means = np.array([values[components == k].mean() for k in played])
+                    best = played[means == means.max()]
+                    actor.component.fill_(int(self._rng.choice(best)))
                 self._acting.forget()
         if step <= config.seed_steps or step % config.learner.update_every != 0:
             return
@@ -163,15 +169,6 @@ class _ComponentActor(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape)."""
         return self.policy.component_logits(observations, int(self.component))
-
-
-def _best_component(returns: Sequence[tuple[int, float]], rng: np.random.Generator) -> int:
-    """The component with the best mean return, one of them if there are several."""
-    components, values = map(np.array, zip(*returns, strict=True))
-    # By the mean and not the sum: the draw gave some of them more episodes than others.
-    played = np.unique(components)
-    means = np.array([values[components == k].mean() for k in played])
-    return int(rng.choice(played[means == means.max()]))
 
 
 def _initialise_from(

@@ -317,7 +317,6 @@ class OnlineRun(_TaskRun):
         return self._measure() if is_due else None
 
     def _conclude(self) -> None:
-        super()._conclude()
         self._collector.name_kinds()
 
     def _measure(self) -> dict[str, Any]:

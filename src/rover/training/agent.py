@@ -20,13 +20,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector, watch
 from rover.data.checking import DRAWN_WHEN_MADE, UNSEEDED, not_repeated
-from rover.envs import (
-    Environment,
-    GivenEnv,
-    Spaces,
-    finite_dynamics,
-    known_id,
-)
+from rover.envs import Environment, GivenEnv, Spaces, finite_dynamics, known_id
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
 from rover.envs.registration import versions_of, warn_of_versions
 from rover.errors import (
@@ -144,7 +138,7 @@ class Agent(Run, Generic[ConfigT]):
         else:
             objective = self._objective(problem)
             self.measures = ExactMeasures(*run, problem, objective=objective, seed=self.seed)
-        self._is_checked = False
+        self._is_checked = False  # the instance that policies are measured in
         self._final: FinalPolicy | None = None
         self._planned_at: int | None = None  # step of the policy, where it is not the latest
         self._best: tuple[float, FinalPolicy] | None = None  # of those measured, with its spread
@@ -366,16 +360,6 @@ class Agent(Run, Generic[ConfigT]):
             )
             self.measures = RolloutMeasures(*self._measured, seed=self.seed)
 
-    def _check_seed(self) -> None:
-        """Warn, once, if the instance that policies are measured in is another environment."""
-        other = self.measures.rollout_env
-        if other is self.env or self._is_checked:
-            return
-        self._is_checked = True
-        reason = f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
-        for message in not_repeated(self.buffer, other, reason, seed=self.seed):
-            warnings.warn(message, RoverWarning, stacklevel=6)
-
     def _note_measured(self, record: Mapping[str, Any]) -> None:
         """Take note of what was measured of the policy, in a metrics line."""
 
@@ -393,7 +377,11 @@ class Agent(Run, Generic[ConfigT]):
             self._final = self._last_plan()
             self._choose()
             self.measures.measure_data(self._collector)
-            self._check_seed()
+            other = self.measures.rollout_env
+            if other is not self.env and not self._is_checked:
+                self._is_checked, reason = True, f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
+                for message in not_repeated(self.buffer, other, reason, seed=self.seed):
+                    warnings.warn(message, RoverWarning, stacklevel=5)
         self._sign_policy()
 
     def _choose(self) -> None:
@@ -412,10 +400,10 @@ class Agent(Run, Generic[ConfigT]):
             trial = None if best is None else measures.try_out(best.policy, step)
             if best is not None and trial is not None and trial.spread > last.spread:
                 chosen, self._final = trial, best
-                instead = f"the policy of step {best.step} is returned instead ({trial})"
+                instead = f"the policy of step {best.step} is returned instead ({trial.words})"
             warnings.warn(
                 f"the policy of step {step} covers less than uniformly random actions do "
-                f"({last}): {instead}. Run more steps; let "
+                f"({last.words}): {instead}. Run more steps; let "
                 "observations show all that matters; or use the transitions of the run, which "
                 "do not depend on the policy (rover solve, rover finetune --offline)",
                 RoverWarning,

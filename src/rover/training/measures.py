@@ -47,9 +47,8 @@ _RECORDED_SNAPSHOTS, _RECORDED_TRAJECTORIES = 4, 50
 _EVALUATION_GROWTH = 1.5
 # Steps from which observations that are all the same are warned of.
 _FEWEST_STEPS = 20
-
-ROUNDING = 1e-9
-"""Relative error of J, by which a policy that is uniform itself may be above random actions."""
+# Relative error of J, by which a policy that is uniform itself may be above random actions.
+_ROUNDING = 1e-9
 
 REFERENCE_SEED = 7
 """Seed of the episodes of random actions: one for all runs, so that cells can be compared."""
@@ -77,21 +76,14 @@ _EVALUATED = (
 @dataclass(frozen=True)
 class Trial:
     """Figures of a candidate for the final policy: its spread, greater where it covers more (−J of
-    J), and random actions', whose unit is `measure`; `figures` for the summary; `episodes`,
+    J); the same in words, beside random actions'; `figures` for the summary; `episodes`,
     observations (T + 1, *shape) of its roll-outs."""
 
     spread: float
-    random_spread: float
-    measure: Literal["J", "visited cells", "observations of an episode"]
+    words: str
     figures: dict[str, Any]
     worse_than_random: bool
     episodes: Sequence[NDArray[Any]] = ()
-
-    def __str__(self) -> str:
-        """The policy's spread beside random actions'."""
-        if self.measure == "J":
-            return f"J = {-self.spread:.3g}, random actions {-self.random_spread:.3g}"
-        return f"{self.spread:.0f} {self.measure}, random actions {self.random_spread:.0f}"
 
 
 @dataclass
@@ -239,13 +231,9 @@ class Measures(ABC):
         # In ‖μ̂‖² of a few episodes the shortest one outweighs the rest.
         spread, by_chance = (one["episode_observations"] for one in (figures, uniform))
         beside = {f"uniform_{name}": value for name, value in uniform.items()}
-        return Trial(
-            spread,
-            by_chance,
-            "observations of an episode",
-            {**self._progress.evaluated, **figures, **beside},
-            worse_than_random=spread < by_chance,
-        )
+        words = f"{spread:.0f} observations of an episode, random actions {by_chance:.0f}"
+        shown = {**self._progress.evaluated, **figures, **beside}
+        return Trial(spread, words, shown, worse_than_random=spread < by_chance)
 
     def _allowed(self, step: int, purpose: Purpose) -> int:
         """Environment steps that roll-outs may make after `step` steps of the run."""
@@ -260,10 +248,9 @@ class Measures(ABC):
         """Note that the final policy is not measured, whose roll-outs would need so many steps."""
         share, reason = self._config.measure_share, "measure_share=0"
         if share > 0.0:
-            allowed = max(0, self._allowed(step, "end"))
             reason = (
-                f"its roll-outs need {needed:,} steps, and the evaluation budget ({share:.0%} of "
-                f"the run) has {allowed:,}. Run {needed / share:,.0f} steps, or set "
+                f"its roll-outs need {needed:,} steps, more than the evaluation budget of "
+                f"{share:.0%} of the run has. Run {needed / share:,.0f} steps, or set "
                 f"measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
         self._progress.left_out = f"the policy was not measured: {reason}"
@@ -354,7 +341,6 @@ class ExactMeasures(Measures):
             objective=objective,
         )
         _ = self.evaluator.optimum  # a solver that fails says so before the first step
-        self._largest_objective = self.evaluator.uniform_objective * (1.0 + ROUNDING)
         self._observations = problem.observations
         self._known = np.zeros(0, np.int64)
 
@@ -406,14 +392,10 @@ class ExactMeasures(Measures):
         # As in the latest metrics line, if that is of this policy.
         latest = self.latest.get("step", step)
         exact, _ = evaluator.report(tables, self._rng(EVALUATION_STREAM, latest))
-        objective = exact["objective"]
-        return Trial(
-            -objective,
-            -evaluator.uniform_objective,
-            "J",
-            figures | exact,
-            worse_than_random=objective > self._largest_objective,
-        )
+        objective, by_chance = exact["objective"], evaluator.uniform_objective
+        words = f"J = {objective:.3g}, random actions {by_chance:.3g}"
+        is_worse = objective > by_chance * (1.0 + _ROUNDING)
+        return Trial(-objective, words, figures | exact, worse_than_random=is_worse)
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
         """Arrays over the S true states, the map where there is one, and the snapshots."""

@@ -52,12 +52,7 @@ class RolloutMeasures(Measures):
     """Measures policies now and then by roll-outs, beside uniformly random actions."""
 
     def __init__(
-        self,
-        environment: Environment,
-        buffer: Buffer,
-        config: AgentConfig,
-        *,
-        seed: int,
+        self, environment: Environment, buffer: Buffer, config: AgentConfig, *, seed: int
     ) -> None:
         super().__init__(environment, buffer, config, seed=seed)
         if config.measure_share > 0.0:
@@ -134,7 +129,8 @@ class RolloutMeasures(Measures):
         figures = self._roll_out(policy, step, "end", n_sets)
         means = figures["cells"], figures["uniform_cells"]
         is_worse = _is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
-        return Trial(*means, "visited cells", figures, is_worse, self._evaluator.episodes)
+        words = "{:.0f} visited cells, random actions {:.0f}".format(*means)
+        return Trial(means[0], words, figures, is_worse, self._evaluator.episodes)
 
     def measure_data(self, run: Collector) -> None:
         """Measure the transitions of the run, and warn of observations that hide what matters."""

@@ -155,28 +155,20 @@ class Run(ABC):
             stack.enter_context(torch_threads(self._threads))
             stack.enter_context(learning_mode())
             stack.enter_context(_each_warning_once())
-            config, report = self.describe(self.total_timesteps), None
+            config = self.describe(self.total_timesteps)
             if self._folder is not None:
                 stack.enter_context(self._folder.open(config, self._prepare_folder))
-            if progress_bar or log:
-                shown = monitor(
-                    self.activity,
-                    self.num_timesteps,
-                    self.total_timesteps,
-                    progress_bar=progress_bar,
-                    log=log,
-                    run_dir=self.run_dir,
-                    config=config.model_dump(mode="json"),
-                )
-                report = stack.enter_context(shown)
-            self._loop(report, callback)
+            steps = self.num_timesteps, self.total_timesteps
+            about: Any = {"run_dir": self.run_dir, "config": config.model_dump(mode="json")}
+            shown = monitor(self.activity, *steps, progress_bar=progress_bar, log=log, **about)
+            self._loop(stack.enter_context(shown), callback)
             self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
             self._read_clock()
         return self
 
-    def _loop(self, report: Report | None, callback: Callback | None) -> None:
+    def _loop(self, report: Report, callback: Callback | None) -> None:
         """Make steps until there are as many as asked for, or the run or its callback ends it."""
         on_record = callback if callable(callback) else None
         on_step, total = getattr(callback, "on_step", None), self.total_timesteps
@@ -189,8 +181,7 @@ class Run(ABC):
                 record = _plain(record)
                 spacing = self.num_timesteps - self._last_record
                 self._last_record = self.num_timesteps
-                if report is not None:
-                    report(record, self.seconds)
+                report(record, self.seconds)
                 if self._folder is not None:
                     is_last = self.num_timesteps + spacing > total
                     self._store(self._folder, record, is_last=is_last)
@@ -248,9 +239,19 @@ class Run(ABC):
         """
         assert self._folder is not None
         state, n_steps = self._folder.read_checkpoint()
+        misfit = f"the checkpoint in {self._folder.path} does not fit this run"
         with torch_threads(self._threads):
             if state is not None:
-                self._restore(state)
+                with fitting(misfit):
+                    self._load_state(state["content"])
+                    # Last: whatever was made anew of the content may have drawn from them.
+                    for name, generator in self._generators().items():
+                        generator.bit_generator.state = state["generators"][name]
+                    # Only now: a state that does not fit must leave a run that can be refused.
+                    self.num_timesteps = self._last_checkpoint = int(state["step"])
+                    self._last_record, self._has_begun = self.num_timesteps, True
+                    self.seconds.update(state["seconds"])
+                    self.wall_seconds = float(state["wall_seconds"])
             if self.num_timesteps < n_steps:
                 with warnings.catch_warnings(action="ignore", category=RoverWarning):
                     self._make_again(n_steps)
@@ -265,19 +266,6 @@ class Run(ABC):
                 self._last_record = self.num_timesteps
         assert self._folder is not None
         self._folder.take_in_lines(len(records) - records.count(None))
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        assert self._folder is not None
-        with fitting(f"the checkpoint in {self._folder.path} does not fit this run"):
-            self._load_state(state["content"])
-            # Last: whatever was made anew of the content may have drawn from them.
-            for name, generator in self._generators().items():
-                generator.bit_generator.state = state["generators"][name]
-            # Only now: a state that does not fit must leave a run that can still be refused.
-            self._has_begun = True
-            self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
-            self.seconds.update(state["seconds"])
-            self.wall_seconds = float(state["wall_seconds"])
 
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
