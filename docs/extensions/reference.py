@@ -118,7 +118,7 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 def settings_page() -> str:
     """Every setting of every agent and task."""
     from rover.baselines import agent_names
-    from rover.cli.settings import TASKS, setting_rows
+    from rover.cli.settings import TASKS, _setting_rows
 
     parts = [
         _title("Settings"),
@@ -126,7 +126,7 @@ def settings_page() -> str:
         "``rover settings NAME`` prints the same lists.\n",
     ]
     for name in (*agent_names(), *TASKS):
-        rows = [*setting_rows(name)]
+        rows = [*_setting_rows(name)]
         cells = (
             (f"``{one}``", tidy(kind), *(f"``{v}``" for v in shown.values()), tidy(text))
             for one, kind, shown, text in rows

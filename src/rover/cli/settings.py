@@ -36,14 +36,14 @@ def settings(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> N
     if name is None:
         say(*(f"{agent:8} {line}" for agent, line in agent_summaries().items()))
         return
-    for setting, kind, shown, meaning in setting_rows(name):
+    for setting, kind, shown, meaning in _setting_rows(name):
         # One value where the presets agree: most settings differ in none of them.
         values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
         values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
         say(f"{setting} = {kind}  [{values}]", f"    {meaning}")
 
 
-def setting_rows(name: str) -> Iterator[tuple[str, str, dict[str, str], str]]:
+def _setting_rows(name: str) -> Iterator[tuple[str, str, dict[str, str], str]]:
     """Dotted name, type and range, value in each preset, and meaning of each setting of an agent,
     a learner or adapt."""
     presets = _presets(choose("name", name, (*agent_names(), *TASKS)))

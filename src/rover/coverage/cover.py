@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from torch import Tensor
 from rover.arrays import FloatArray, IntArray
 from rover.coverage.config import RoverConfig
 from rover.data import Buffer
-from rover.envs import FiniteMDP, Spaces, finite_dynamics
+from rover.envs import FiniteMDP
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators import Objective
 from rover.operators.kernels import require_finite
@@ -124,34 +123,9 @@ def _target_weights(returned: Any, n: int) -> FloatArray:
     return weights.astype(np.float64)
 
 
-def target_function(
-    config: RoverConfig, env: gym.Env[Any, Any], own: _Function | None
-) -> _Function | None:
-    """The weights of observations in the target distribution, as a function of them.
-    ConfigurationError: the number of weights is not the number of states."""
-    target, space = config.target, Spaces.of(env).observation
-    if target is None or target == "custom":
-        return own
-    weights, problem = np.append(target, 0.0), finite_dynamics(env)
-    state_of: _Function
-    if problem is not None:
-        n_states, state_of = problem.dynamics.n_states, problem.states_of
-    elif isinstance(space, gym.spaces.Discrete):
-        n_states, state_of = int(space.n), lambda rows: rows - int(space.start)
-    else:
-        raise ConfigurationError(
-            "target as an array needs an environment with states of known number: give a "
-            "function from observations (n, *shape) to weights (n,)"
-        )
-    if len(target) != n_states or not any(target):
-        raise ConfigurationError(
-            f"target must be {n_states} weights, one a state and at least one above 0, not "
-            f"{len(target)} of sum {sum(target):g}"
-        )
-    return lambda rows: weights[state_of(rows)]
-
-
-def objective_of(config: RoverConfig, problem: FiniteMDP, target: _Function | None) -> Objective:
+def objective_of(
+    config: RoverConfig, problem: FiniteMDP, target: Callable[[NDArray[Any]], Any] | None
+) -> Objective:
     """J of policies in a finite problem, by the weights of its observations; ConfigurationError:
     all are 0."""
     if config.cover or config.contexts:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rover.contexts.explorer import LARGEST_LIST, ContextExplorer
 from rover.coverage.config import RoverConfig, is_physical, resolve
-from rover.coverage.cover import Cover, objective_of, target_function
+from rover.coverage.cover import Cover, objective_of
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import Learned, Representation, Scaled, Slow, States
 from rover.data import Buffer
-from rover.envs import FiniteMDP, Spaces
+from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.aliasing import aliasing_of
 from rover.features import custom_encoder, encoder_config, make_encoder, state_encoder
@@ -69,7 +70,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
         self._objects, settings = _own_objects(overrides, self.presets[self.preset])
         config = super()._configure(settings)
-        self._target = target_function(config, self.env, self._objects.get("target"))
+        self._target = _target_function(config, self.env, self._objects.get("target"))
         return config
 
     def _build(self) -> CoveragePolicy:
@@ -338,3 +339,30 @@ def _changes_with_episodes(buffer: Buffer) -> bool:
         return False
     n_episodes = np.count_nonzero(buffer.is_end)
     return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True
+
+
+def _target_function(
+    config: RoverConfig, env: gym.Env[Any, Any], own: Callable[[NDArray[Any]], Any] | None
+) -> Callable[[NDArray[Any]], Any] | None:
+    """The weights of observations in the target distribution, as a function of them.
+    ConfigurationError: the number of weights is not the number of states."""
+    target, space = config.target, Spaces.of(env).observation
+    if target is None or target == "custom":
+        return own
+    weights, problem = np.append(target, 0.0), finite_dynamics(env)
+    state_of: Callable[[NDArray[Any]], Any]
+    if problem is not None:
+        n_states, state_of = problem.dynamics.n_states, problem.states_of
+    elif isinstance(space, gym.spaces.Discrete):
+        n_states, state_of = int(space.n), lambda rows: rows - int(space.start)
+    else:
+        raise ConfigurationError(
+            "target as an array needs an environment with states of known number: give a "
+            "function from observations (n, *shape) to weights (n,)"
+        )
+    if len(target) != n_states or not any(target):
+        raise ConfigurationError(
+            f"target must be {n_states} weights, one a state and at least one above 0, not "
+            f"{len(target)} of sum {sum(target):g}"
+        )
+    return lambda rows: weights[state_of(rows)]
