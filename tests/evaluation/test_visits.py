@@ -63,7 +63,7 @@ def test_first_visits_are_those_of_brute_force(successors, data):
         ([1, 1, 1], (3,), None, True),  # a fall, as of CartPole
         ([0.1, 0.3, 0.2], (), 2, False),  # dense rewards have no arrival
         ([np.array([0.0]), np.array([1.0])], (), 2, True),
-        ([float("nan"), 1.0], (), None, False),
+        ([float("nan"), float("nan"), 1.0], (), None, False),
         ([np.zeros(2), np.ones(2)], (), None, False),
         (["none", None], (), None, False),
     ],

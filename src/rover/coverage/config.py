@@ -40,6 +40,7 @@ class RoverConfig(AgentConfig):
     encoder: Literal["default", "paper", "custom"] = Field(
         "default", description="architecture of the encoder"
     )
+    # L2 features with a Gaussian kernel, in place of the paper's L1 with a linear one (D10).
     normalization: Literal["l2", "l1"] | None = Field(
         None, description="normalisation of learned features; None: l2, encoder=paper: l1"
     )
@@ -58,6 +59,7 @@ class RoverConfig(AgentConfig):
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
     encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
     # estimate
+    # Leave-one-out errors decide: neighbours miss 0.42 to 0.64 of shuffled names of states (D35).
     kind: Literal["states", "landmarks"] | None = Field(
         None, description="observations are states, or points between landmarks; None: by the data"
     )
@@ -65,10 +67,13 @@ class RoverConfig(AgentConfig):
         None, description="kernel on features; None: none, or gaussian with a learned encoder"
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
+    # λ follows the variance of the outcomes that was seen (D16).
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
+    # Exact on all distinct transitions; anchors only where states do not repeat (D7).
     n_anchors: int = Field(
         200, ge=2, description="kernels: Nyström anchors, where next states are more than 1,500"
     )
+    # More only where the model explains 90% of the motion: a poor model spreads further (D35).
     n_landmarks: int = Field(
         800, ge=2, description="most landmarks of a policy; 2.5 times as many in smooth dynamics"
     )
@@ -78,15 +83,19 @@ class RoverConfig(AgentConfig):
     plan_window: int | None = Field(
         None, ge=1, description="kernels: fit on the latest so many transitions; None: on all"
     )
+    # J/J* under Taxi's 300 true starts is 1.15 for 1.55 after 3,000 steps (D37).
     unseen_starts: bool = Field(True, description="estimate the mass of starts not seen yet")
 
     # improve
+    # ε = 1 for the returned policy, in place of a rise to 0.05 (D11).
     sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
     sink_warmup: int = Field(0, ge=0, description="steps over which ε rises from 0")
+    # Doubled after each step that lowers J, in place of η = 10 throughout (D14).
     step_rule: Literal["growing", "backtracking", "constant"] = Field(
         "growing", description="step sizes of mirror descent"
     )
     step_size: float = Field(10.0, gt=0, description="η of the first step")
+    # Short descents while much is new: the next data replaces such a policy (D19).
     mirror_steps: int = Field(
         150,
         ge=1,
@@ -95,7 +104,9 @@ class RoverConfig(AgentConfig):
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
     )
+    # While nothing new is seen J/J* is 1.0001 for 1.0015 with it, and takes less work (D15).
     warm_start: bool = Field(True, description="go on from the last policy while nothing is new")
+    # Where a policy is followed or measured; the paper updates every 1,500 steps (D19).
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
     policy_share: float = Field(
         0.02, ge=0, lt=1, description="share of all steps between updates, where that is more"
@@ -108,6 +119,7 @@ class RoverConfig(AgentConfig):
     )
 
     # what to cover
+    # Dynamics are learned from the whole observation; its covered parts add up in J (D38).
     cover: tuple[NonNegativeInt, ...] | Literal["custom"] | None = Field(
         None, description="dimensions of vector observations that are to be covered; None: all"
     )
@@ -117,9 +129,11 @@ class RoverConfig(AgentConfig):
     )
 
     # collect
+    # A plan from the current state collects novelty once, and weighs actions (D9).
     collect: Literal["plan", "policy"] = Field(
         "plan", description="head for what is novel, or follow the policy itself"
     )
+    # Where layouts change, a mixture of all is covered by whoever stands in a new one (D40).
     contexts: bool | None = Field(
         None, description="plan within the episode, whose layout is its own; None: by the data"
     )

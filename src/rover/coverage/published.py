@@ -22,6 +22,7 @@ _MOST_EXACT = 1500
 """Distinct next states that are anchors themselves. Physical quantities hardly ever repeat, and
 their neighbours are alike: of them Nyström's anchors suffice."""
 
+# Anchors that nearly coincide would make their Gram matrix singular.
 _ANCHORS: Mapping[str, Any] = {"min_distance": 0.05, "projection_ridge": 1e-6}
 """Settings of Nyström's anchors and of the projection on them."""
 

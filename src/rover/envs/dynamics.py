@@ -15,6 +15,7 @@ from rover.errors import ConfigurationError
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy is measured exactly (J* is a quadratic program)."""
 
+# Sums of many rounded float32 probabilities differ from one in the last digits.
 _PROBABILITY_TOLERANCE = 1e-8
 
 

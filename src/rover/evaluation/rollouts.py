@@ -21,6 +21,7 @@ from rover.evaluation.finite import mean_interval
 
 MAX_ROLLOUT_STEPS = 1000
 
+# Several sets, since the standard error of a coverage is only seen between sets.
 MEASURED_SETS = 5
 """Sets of roll-outs of random actions and of the final policy of a run."""
 

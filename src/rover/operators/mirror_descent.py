@@ -33,7 +33,6 @@ rejected (paper, algorithm 1)."""
 
 _SHRINK, _MOST_REJECTED = 0.25, 12  # factor after a rejected step, and most of them in a row
 
-# Steps double after each that lowers J, which goes on as long as its last digit falls.
 _LARGEST_STEP = 1e12
 """Growing stops here: the policy is deterministic to the last bit long before."""
 

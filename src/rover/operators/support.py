@@ -20,6 +20,7 @@ from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.operators.kernels import Kernel, cholesky_factor
 from rover.transitions import TransitionCounts
 
+# Initial states always are anchors, weighted by how often episodes began there (D8).
 _MAX_START_ANCHORS = 16
 
 

@@ -18,15 +18,18 @@ from torch import Tensor
 from rover.arrays import FloatArray, IntArray, blocks, rows_before
 from rover.operators.kernels import interpolation_weights
 
+# A speed changes within a few steps and a position in many: positions are to be spread.
 COVERAGE_LAG = 40
 """Steps whose change is the unit of distance of coverage: slow features, not fast ones."""
 
 DENSITY_WIDTH = 0.5
 """Width of the Gaussian by which the density of the data is measured."""
 
+# Scales of observations are arbitrary: nothing but the data gives a unit of distance (D36).
 FIRST_UNITS = 50
 """Transitions that the units are first taken from, and again when there are half as many more."""
 
+# Costs of a step stay bounded in long runs, and units stay so that distances do.
 MOST_ROWS = 20_000
 """Transitions after which units stay, and the latest ones that costly sums are over."""
 

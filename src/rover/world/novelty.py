@@ -18,6 +18,7 @@ import numpy as np
 
 from rover.arrays import FloatArray, blocks
 
+# Densities in many dimensions are all alike; pairs of slow features are not (D41).
 _MOST_PAIRS = 36  # of features, which are looked at: those with the largest weights
 _BINS = 256  # of each feature: 64 widths to either side of the centre
 _PER_WIDTH = 2.0  # bins

@@ -42,6 +42,7 @@ class Fit(NamedTuple):
     searches: int = 0  # rounds in which smoothness is chosen by leave-one-out
 
 
+# 730 decisions for 1,022 in images; of vectors it makes no difference (D42).
 SEARCHED_FIT = Fit(searches=2)
 """Settings for features of images, which vary less smoothly than physical quantities."""
 

@@ -30,6 +30,7 @@ TIE = 1e-9
 
 _PRECISION = 1e-11  # of optimal values
 _ROUNDING = 1e-14  # of a sum over the outcomes of a pair
+# Following a policy is one product a sweep, comparing actions as many as there are.
 _FOLLOWED = 20  # sweeps of a policy before actions are compared again
 _MOST_POLICIES = 5_000
 
