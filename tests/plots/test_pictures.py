@@ -178,12 +178,8 @@ def test_runs_of_pretraining_share_a_figure_by_agent_and_preset(tmp_path, figure
     labels = [line.get_label() for line in figures["learning_curves"].axes[0].lines]
     assert labels[:3] == ["ROVER (2 runs)", "RND (fast)", "RND (published)"]
     elsewhere = made("e", "rnd", env_id="rover/Maze-v0")
-    for wrong, message in (
-        ([*runs, elsewhere], "ran on rover/TwoRooms-v0 and .* on rover/Maze-v0"),
-        ([*runs, made("f", "rnd")], "are both of seed 3"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            plot_runs(wrong, out=tmp_path)
+    with pytest.raises(ConfigurationError, match="ran on rover/TwoRooms-v0 and"):
+        plot_runs([*runs, elsewhere], out=tmp_path)
 
 
 def test_stopped_run_has_curves_and_says_so(tmp_path):
@@ -256,19 +252,17 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path, grid_run):
         plot_runs([write_task_run(tmp_path / "short", ())])
 
 
-def test_a_run_says_what_it_started_from_and_what_it_learned(tmp_path):
-    run = read_run(tmp_path / "run")
-    assert (run.is_task, run.is_complete, run.agent) == (False, True, "rover")
-    assert run.environment == "rover/TwoRooms-v0"
-    assert run.style.label == "ROVER"
-    run = RunFiles.read(write_task_run(tmp_path / "a"))
-    assert (run.is_task, run.agent, run.environment) == (True, "rover", "MultiRooms-v0, goal room5")
-    near = {**TASK, "env_kwargs": {"goal": [6, 4], "reward": "dense"}, "goal_name": None}
-    run = RunFiles.read(write_task_run(tmp_path / "b", task=near, transfer="both"))
-    assert (run.agent, run.environment) == (
-        "rover-both",
-        "MultiRooms-v0, goal (6, 4), dense reward",
-    )
-    unnamed = write_task_run(tmp_path / "c", agent=None, source=None, transfer="encoder", task=None)
-    run = RunFiles.read(unnamed)
-    assert (run.agent, run.environment) == ("own policy-encoder", "an environment without an id")
+@pytest.mark.parametrize(
+    ("changes", "agent", "environment"),
+    [
+        ({}, "rover", "MultiRooms-v0, goal room5"),
+        (
+            {"agent": None, "source": None, "transfer": "encoder", "task": None},
+            "own policy-encoder",
+            "an environment without an id",
+        ),
+    ],
+)
+def test_a_task_run_names_its_start_and_its_task(changes, agent, environment, tmp_path):
+    run = RunFiles.read(write_task_run(tmp_path / "a", **changes))
+    assert (run.is_task, run.agent, run.environment) == (True, agent, environment)

@@ -60,9 +60,11 @@ class ObservationCodes:
         flat = observations.reshape(len(observations), -1).astype(self.values.dtype, copy=False)
         first = 1 + self.projection.shape[1]
         features = np.zeros((len(flat), first + len(self.joint)), np.float32)
+        # A constant, since values have a mean of their own.
         features[:, 0] = 1.0
         centred = (flat[:, self.numbers] == self.values) - self.means
         features[:, 1:first] = centred @ self.projection
+        # Half of the kernel; the joint value, below, is the other half (D40).
         features /= math.sqrt(2.0) * np.sqrt(np.square(features).sum(axis=1, keepdims=True))
         for row, joint in zip(features, np.ascontiguousarray(flat[:, self.relevant]), strict=True):
             column = self._columns.get(joint.tobytes())
@@ -81,7 +83,9 @@ def fit_codes(flat: NDArray[Any], relevant: IntArray) -> ObservationCodes:
         values.append(taken)
         means.append(counts / len(flat))
     share = np.concatenate([np.zeros(0), *means])
+    # The most variable ones: what hardly varies tells hardly any two observations apart.
     kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[:_MOST_COLUMNS])
+    # Without it a locked door with the key in hand is never tried (D40).
     joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
     columns = np.array(numbers, np.int64)[kept]
     found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]

@@ -81,6 +81,7 @@ class _StateExplorer:
 
     def observe(self, row: int, *, done: bool) -> None:
         """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
+        # Predictions on a lattice may change with a transition, wherever it happened (D48).
         has_grown = self.model.extend()
         is_news = self.model.add(row) or has_grown
         x, action = self._buffer.inputs[row], self._buffer.actions[row]

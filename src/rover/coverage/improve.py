@@ -110,6 +110,7 @@ class PlanningModel:
             cover: the target distribution.
             most: landmarks; more where the dynamics model explains almost all motion.
         """
+        # With a poorer model finer landmarks plan a J that simulation does not confirm (D35).
         if model.dynamics.unexplained <= MOST_UNEXPLAINED:
             most = round(_FINER * most)
         rows, units = model.rows(most, growth=1.1), model.units
@@ -121,6 +122,7 @@ class PlanningModel:
             target = cover.target(groups, some, owner)
         seen = units.kept < encoder.feature_dim  # others are what a function makes of observations
         kept = units.kept[seen]
+        # Divided by infinity, dimensions of noise are the same everywhere.
         scale = np.full(encoder.feature_dim, np.inf)  # of noise
         scale[kept] = units.scale[seen]
         basis = torch.zeros(len(rows.landmarks), encoder.feature_dim, dtype=torch.float64)

@@ -83,11 +83,13 @@ class FinetuneConfig(_TaskConfig):
         ge=0,
         description="steps before the first update: uniform from scratch, else the policy's",
     )
+    # With nothing to prefer, learning can only make a policy that covers worse (D25).
     warmup_steps: int = Field(
         500,
         ge=0,
         description="steps for which a transferred policy is kept; longer until returns differ",
     )
+    # W holds logits on nearly one-hot regressors, and needs larger steps than a layer (D26).
     coverage_learning_rate: float = Field(
         0.01, gt=0, description="Adam step size of the weights of a transferred ROVER policy"
     )

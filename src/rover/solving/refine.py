@@ -110,6 +110,7 @@ class _Stage:
 
     def _arrive(self, where: FloatArray, ended: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Earnings and what remains (m, n) of arrivals (m, n, d), which end episodes (m, n)."""
+        # A point that was clipped is beyond all that is known, and has the sink's value.
         row, lost = self._nearest(where, ended), self._dynamics.is_beyond(where)
         goes_on = (1.0 - ended) * ~self._over[row] * ~lost
         return np.where(lost, self._sink_value, self._rewards[row]), self._discount * goes_on
@@ -135,10 +136,12 @@ class _Stage:
         begin = np.zeros(len(landmarks))
         if before is not None:
             new = tuple(map(np.concatenate, zip(before[:4], new, strict=True)))
+            # Values of the plan before are a close first guess, so that few sweeps suffice.
             begin = np.concatenate([before.values, begin])
         landmarks, ends, earned, remaining = new
         reached = ends.reshape(-1, landmarks.shape[1])
         index, distance, offset = neighbourhood(KDTree(landmarks), reached, NEIGHBOURS)
+        # An end that is spread has neighbours' values: a plan then keeps away from edges (D44).
         exact, spread = interpolation_weights(distance, offset), gaussian_weights(distance)
         onward = sparse_rows(index, (1.0 - _SPREAD) * exact + _SPREAD * spread, len(begin))
 

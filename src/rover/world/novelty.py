@@ -43,6 +43,7 @@ class PairNovelty:
         self._first, self._second = used[first[largest]], used[second[largest]]
         self._weights = weights[largest] / weights[largest].sum()
         self._centre, self._bin = centre, widths / _PER_WIDTH
+        # Whole numbers: sums, and so resumed runs, do not depend on the order of visits.
         self._tables = np.zeros((len(largest), _BINS, _BINS), np.int32)
 
     @classmethod
