@@ -9,7 +9,7 @@ from transfer_cases import Stopped, stop_at
 
 import rover
 from rover.envs import make_env
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError
 from rover.finetuning import resume_task
 from rover.storage import is_complete
 
@@ -58,13 +58,6 @@ def test_a_source_that_is_gone_is_given(tmp_path):
         resume_task(tmp_path / "run")
     resume_task(tmp_path / "run", start=agent.buffer)
     assert is_complete(tmp_path / "run")
-
-
-def test_no_reward_is_said():
-    agent = walked(grid(), 100)
-    dull = gym.wrappers.TransformReward(grid(goal=(4, 2)), lambda reward: 0.0)
-    with pytest.warns(RoverWarning, match="no reward was seen"):
-        rover.adapt(agent, dull, total_timesteps=20, **QUICK)
 
 
 def test_what_cannot_be_adapted():

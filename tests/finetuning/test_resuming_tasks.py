@@ -14,12 +14,11 @@ from transfer_cases import (
     QUICK,
     Stopped,
     corridor,
-    coverage_policy,
     stop_at,
     walked,
 )
 
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import is_complete
 
@@ -33,11 +32,6 @@ SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
 STEPS = 270
 Learn = Callable[..., Any]
 """Learns a task in a run folder."""
-
-
-def by_steps(run_dir: Path, **how: Any) -> Any:
-    how = {**SETTINGS, "total_timesteps": STEPS, "run_dir": run_dir, **how}
-    return finetune(coverage_policy(), corridor().make_env(), **how)
 
 
 def offline(run_dir: Path, **how: Any) -> Any:
@@ -77,14 +71,6 @@ def test_what_cannot_be_made_again_is_given(tmp_path):
     resume_task(stopped, env=env(), start=module)  # an instance, which is evaluated in itself
     assert not (whole / "policy.safetensors").exists()
     assert_same(whole, stopped, "metrics.jsonl")
-
-
-def test_what_cannot_be_resumed(tmp_path):
-    whole, _ = whole_and_stopped(tmp_path, by_steps, 180)
-    with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
-        resume_task(whole)
-    with pytest.raises(ArtefactError, match=r"it has no config\.json"):
-        resume_task(tmp_path)
 
 
 def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path):

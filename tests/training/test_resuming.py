@@ -61,23 +61,6 @@ def test_a_finished_run_is_complete_and_its_buffer_is_read_from_folder_or_file(c
 
 
 @pytest.mark.slow
-def test_the_callback_sees_every_line_and_can_stop_the_run(tmp_path):
-    seen: list[int] = []
-
-    def stop_at_75(record: Any) -> bool:
-        seen.append(record["step"])
-        return record["step"] < 75
-
-    agent = Rover(make_grid(), seed=1, run_dir=tmp_path / "run", **SETTINGS)
-    agent.learn(200, callback=stop_at_75)
-    assert seen == [25, 50, 75]
-    assert agent.num_timesteps == 75
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 75
-    assert (tmp_path / "run" / "policy.safetensors").exists()
-    assert Rover.resume(tmp_path / "run").total_timesteps == 200
-
-
-@pytest.mark.slow
 def test_a_callback_of_each_step_can_end_the_run(tmp_path):
     class Watch:
         steps = 0

@@ -291,7 +291,13 @@ def _show_agent(agent: Agent[Any], env_id: str | None) -> None:
     summary = agent.summary()
     name = "" if agent.name == "rover" else f"{agent.name}, "
     title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
-    columns = {"run": summary, "random actions": _random_figures(summary)}
+    # Figures of random actions under the names of the run's own.
+    random = {
+        name.removeprefix("uniform_"): summary[name] for name in summary if "uniform_" in name
+    }
+    random |= {"mean_coverage": random["coverage"], "optimality_ratio": random["ratio"]}
+    random |= {"steps": summary["compared_steps"], "states_total": summary["states_total"]}
+    columns = {"run": summary, "random actions": random}
     say(figures_table(title, columns, _rows(agent, summary)))
     if summary["left_out"] is not None:
         say(f"left out:   {summary['left_out']}.")
@@ -322,18 +328,6 @@ def _rows(agent: Agent[Any], summary: Mapping[str, Any]) -> list[tuple[str, ...]
     if getattr(agent.config, "target", None) is not None:
         rows.append(("policy: J, its distance from the target", "{objective:.3g}"))
     return [*rows, ("seconds", "{wall_seconds:.1f}")]
-
-
-def _random_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of uniformly random actions, under the names of the run's own."""
-    figures = {
-        name.removeprefix("uniform_"): value
-        for name, value in summary.items()
-        if name.startswith("uniform_")
-    }
-    renamed = {"coverage": "mean_coverage", "ratio": "optimality_ratio"}
-    figures |= {name: figures[old] for old, name in renamed.items()}
-    return {**figures, "steps": summary["compared_steps"], "states_total": summary["states_total"]}
 
 
 def _learn(learn: Callable[..., TaskResult], folder: Path) -> None:

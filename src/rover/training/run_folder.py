@@ -66,7 +66,14 @@ class RunFolder:
             if self._is_begun:
                 self._reopen(config.total_timesteps)
             else:
-                self._refuse_existing()
+                # Any of them: a run whose config.json was removed would be mixed with the new one.
+                files = (self.path / "config.json", self._metrics, self._checkpoint)
+                for file in (*files, self.path / POLICY_FILE):
+                    if file.exists():
+                        raise ConfigurationError(
+                            f"{self.path} already holds a run; continue it with `rover resume "
+                            f"{self.path}` or choose another --run-dir ({file.name} is there)"
+                        )
                 prepare(self.path)
                 write_json(self.path / "config.json", config)
                 self._is_begun, self.planned = True, config.total_timesteps
@@ -95,16 +102,6 @@ class RunFolder:
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
-
-    def _refuse_existing(self) -> None:
-        # Any of them: a run whose config.json was removed would be mixed with the new one.
-        files = (self.path / "config.json", self._metrics, self._checkpoint)
-        found = next((file for file in (*files, self.path / POLICY_FILE) if file.exists()), None)
-        if found is not None:
-            raise ConfigurationError(
-                f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
-                f"choose another --run-dir ({found.name} is there)"
-            )
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add a line to metrics.jsonl."""
