@@ -37,6 +37,7 @@ ACTION_REPEAT = 3
 MISSED = 0.3
 """Distance in a feature from which on a prediction is refuted."""
 
+# By the buffer alone: a resumed run fits the same models at the same steps (D41).
 STALE = 0.02
 """Share of new transitions after which the model is fitted, and rows of it are made, again."""
 

@@ -35,6 +35,7 @@ from rover.arrays import BoolArray, FloatArray, IntArray, rows_before
 from rover.data import Buffer
 from rover.world.net import MOST_ROWS, units_due
 
+# Before, actions are uniform: a gate would follow the noise of one or two moves (D47).
 FEWEST_MOVES = 5
 """Moving transitions from which on there is a gate."""
 

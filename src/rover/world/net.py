@@ -33,6 +33,7 @@ FIRST_UNITS = 50
 MOST_ROWS = 20_000
 """Transitions after which units stay, and the latest ones that costly sums are over."""
 
+# Units are taken early, when some features have hardly changed.
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
 GROWTH = 1.25
 """Factor of the radius of a net of too many landmarks."""

@@ -58,6 +58,7 @@ class PairNovelty:
             widths = 0.35 * 0.7**sharper * unit
             novelty = cls(centre, widths, time_scales)
             novelty.add(arrivals)
+            # Where nearly all is saturated every direction looks alike.
             if np.quantile(novelty(ahead), 0.98) >= 0.25 or widths.max() < 0.7:
                 break
         return novelty
