@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +28,10 @@ from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffe
 from rover.world.model import Sums
 from rover.world.neighbours import NEIGHBOURS, Neighbours
 from rover.world.net import FIRST_UNITS, units_due
+from rover.world.outcomes import drawn_outcomes
 from rover.world.regression import SEARCHED_FIT
 from rover.world.rows import Rows, RowTasks
-from rover.world.world import Points, World, lasts_a_lag, repeats, state_points
+from rover.world.world import Points, World, lasts_a_lag, outcome_points, repeats, state_points
 
 _AT_ONCE = 64  # tasks that are solved together
 
@@ -118,6 +120,9 @@ class Experience(NamedTuple):
         return self.world.part(Points, self._points)
 
     def _points(self) -> Points:
+        outcomes = None if self.world.kind == "contexts" else drawn_outcomes(self.world.buffer)
+        if outcomes is not None:
+            return outcome_points(outcomes)
         is_image = len(self.world.buffer.observations.shape) > 1
         if repeats(self.world.buffer) if is_image else self.world.repeats:
             return state_points(self.world.buffer)
@@ -188,6 +193,8 @@ def planned_policy(
         # Goals are what rows lead to; other tasks end with transitions.
         ends = tasks.ends[:, 0] if tasks.goals is None else None
         rows = experience.rows(settings.ridge, ends)
+        if points.outcomes is not None and tasks.goals is None:
+            tasks = replace(tasks, earned=points.outcomes.rewards(tasks.rewards))
         tables = _optimal_tables(rows, tasks, settings, read_by_arrival(points, tasks))
     own = {
         "projection": points.projection,
@@ -252,6 +259,9 @@ def _solve(
         goals = tasks.goals[:, part].astype(np.float64)
         earned, remaining = (rows.onward + rows.ended) @ goals, np.full((1, 1), discount)
         alive = np.ones_like(goals) if tasks.stays else 1.0 - goals
+    elif tasks.earned is not None:
+        earned, remaining = inside * tasks.earned[:, part], np.full((1, 1), discount)
+        alive = np.ones((1, 1))
     else:
         earned, remaining = rows.priced(rewards, ends, discount, by_arrival=by_arrival[:, part])
         if tasks.passing is not None:

@@ -108,6 +108,7 @@ class Tasks:
         passing: (n·A, K) step from which on the row of a plan on landmarks is predicted to be in
             the goal, 0 where it does not pass; None, or empty: rewards say all.
         stays: whether goals are worth 1 at every step rather than once, and end nothing.
+        earned: (n·A, K) expected rewards of rows, where outcomes are drawn; None: `rewards` say so.
     """
 
     rewards: FloatArray
@@ -116,6 +117,7 @@ class Tasks:
     goals: BoolArray | None = None
     passing: IntArray | None = None
     stays: bool = False
+    earned: FloatArray | None = None
 
     @property
     def rows(self) -> IntArray:
@@ -147,7 +149,7 @@ def goal_tasks(
     Warns:
         RoverWarning: the data never arrived at some of the goals.
     """
-    buffer, table = points.buffer, points.buffer.observations.rows
+    buffer, table = points.buffer, points.table
     index = {row.tobytes(): number for number, row in enumerate(table)} if points.exact else {}
     found = [_find(goal, points, rows, env, index) for goal in _listed(goals, buffer, env)]
     names, masks, passing = zip(*found, strict=True)
@@ -197,7 +199,7 @@ def _find(
 ) -> tuple[str, BoolArray, IntArray]:
     """Name of a goal, mask (N,) of the observations that are it, and the step (n·A,) from which on
     rows are in it, as of :class:`Tasks`: it may lie between observations."""
-    table = points.buffer.observations.rows
+    table = points.table
     point = PointGoal.of(goal, env, table.shape[1:])
     if point is not None or callable(goal):
         name, function = getattr(goal, "__name__", "goal"), cast(Callable[..., Any], goal)

@@ -33,6 +33,7 @@ from rover.world.counts import Counts, find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours, support_of
 from rover.world.net import FIRST_UNITS, nearest, time_units, units_due
+from rover.world.outcomes import Outcomes
 from rover.world.regression import Displacements, Fit, unexplained
 from rover.world.rows import Rows
 
@@ -232,6 +233,7 @@ class Points:
         encoder: makes the features; None: observations as they are, flattened.
         has_metric: whether the distance between points that repeat says how alike they are.
         model, neighbours: of states that do not repeat; None: they do.
+        outcomes: of states whose outcomes are drawn; those of the buffer come first in `rows`.
     """
 
     buffer: Buffer
@@ -241,6 +243,13 @@ class Points:
     has_metric: bool = False
     model: LandmarkModel | None = None
     neighbours: Neighbours | None = None
+    outcomes: Outcomes | None = None
+
+    @property
+    def table(self) -> NDArray[Any]:
+        """The observations (N, *shape) that `rows` are points of."""
+        own = self.buffer.observations.rows
+        return own if self.outcomes is None else self.outcomes.states.astype(own.dtype)
 
     @property
     def exact(self) -> bool:
@@ -250,7 +259,7 @@ class Points:
     @property
     def reach(self) -> float:
         """Distance to the nearest landmark beyond which a point is outside the data."""
-        if not self.exact:
+        if not self.exact or self.outcomes is not None:
             return math.inf
         if len(self.rows) < 2:
             return 1e-6
@@ -265,6 +274,9 @@ class Points:
             ends: (n,) transitions with which a task ends; None: those that terminated. On landmarks
                 tasks end where rewards are read.
         """
+        if self.outcomes is not None:
+            own = self.outcomes if ends is None else Outcomes(self.buffer, ends)
+            return replace(own.rows(self.outcomes.states), landmarks=self.rows)
         buffer = self.buffer
         if self.neighbours is not None:
             begins, times = buffer.starts()
@@ -314,6 +326,12 @@ def state_points(buffer: Buffer) -> Points:
     parts = (features[rows].astype(np.float64) for rows in blocks(len(features)))
     points = np.concatenate([part @ projection for part in parts])
     return Points(buffer, points, projection, has_metric=is_metric)
+
+
+def outcome_points(outcomes: Outcomes) -> Points:
+    """The states of a model of drawn outcomes; an observation that is none is the nearest one."""
+    projection = np.eye(outcomes.states.shape[1]) / _exact_units(outcomes.buffer)[:, None]
+    return Points(outcomes.buffer, outcomes.states @ projection, projection, outcomes=outcomes)
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:

@@ -1,0 +1,299 @@
+"""Drawn outcomes between states of whole numbers: P(s' | s, a) by forests over changes.
+
+    P(s' | s, a) = Σ_j w_j(s, a) δ(s + change_j)
+
+A conditional mean embedding whose kernel is learned: w_j is how often transition j shares a leaf
+of extremely randomised trees (Geurts et al. 2006) with (s, a). Changes repeat where states do not:
+whatever the level of a stock, two were sold. Where a pair was tried n times, its counts weigh n and
+the forests κ: the posterior mean of a Dirichlet prior.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.spatial import KDTree
+
+from rover.arrays import BoolArray, FloatArray, IntArray, blocks
+from rover.data import Buffer
+from rover.world.net import FIRST_UNITS, nearest
+from rover.world.rows import Rows
+
+_TREES, _TREES_OF_A_CHOICE, _LEAVES = 32, 6, (2, 12)
+_PRUNED = 3.0, 12.0  # impurity that a split must remove, in units of a transition's
+_WEIGHTS = 1e-9, 0.5, 2.0, 8.0, 32.0, 1e9  # κ; the first trusts counts alone, the last forests
+_DEPENDENT = 5.0  # standard errors of a covariance from which on columns move together
+_LEAST_PROBABILITY = 1e-3  # of outcomes that nothing predicted, in a log-likelihood
+_USUAL = 0.95  # share of the held-out pairs that are not far from the data
+_MOST_COLUMNS, _MOST_CLASSES = 64, 128
+_MOST_STATES = 16_000
+_DRAWS, _ALL_DRAWS = (16, 64), 3_000_000  # of a pair, and of all pairs
+_HELD_OUT = 50  # transitions that are held out together where episodes are few
+
+
+class Forest:
+    """Expectations of targets (n, k) given inputs (n, d), by extremely randomised trees.
+
+    Pruned trees choose the inputs `used`, since those that do not matter take data: what predicts
+    each half of the transitions (`fold`) best from the other, as in `held_out` (n, k). The first
+    input is a constant, with which a forest is left that splits nowhere.
+    """
+
+    def __init__(self, inputs: FloatArray, targets: FloatArray, fold: BoolArray) -> None:
+        from sklearn.ensemble import ExtraTreesRegressor
+        from sklearn.tree import DecisionTreeRegressor
+
+        self.targets, spread, best = targets, float(targets.var(axis=0).mean()), np.inf
+        learned = targets[:, 0] if targets.shape[1] == 1 else targets
+
+        def grow(used: IntArray, leaf: int, trees: int, rows: BoolArray) -> None:
+            model = ExtraTreesRegressor(trees, min_samples_leaf=leaf, random_state=0)
+            self.used = used
+            self._trees: list[Any] = model.fit(inputs[rows][:, used], learned[rows]).estimators_
+
+        for pruned, leaf in product(_PRUNED, _LEAVES):
+            tree = DecisionTreeRegressor(ccp_alpha=pruned * spread / len(targets), random_state=0)
+            used = np.unique(np.maximum(tree.fit(inputs, targets).tree_.feature, 0))
+            predicted = np.empty_like(targets)
+            for rows in (fold, ~fold):
+                grow(used, leaf, _TREES_OF_A_CHOICE, rows)
+                predicted[~rows] = self.predict(inputs[~rows])
+            error = float(((predicted - targets) ** 2).mean())
+            if error < best:
+                best, self.held_out, chosen = error, predicted, (used, leaf)
+        grow(*chosen, _TREES, np.ones_like(fold))
+
+    def predict(self, inputs: FloatArray) -> FloatArray:
+        """Expectations (m, k) given inputs (m, d)."""
+        first, inverse = _distinct(inputs[:, self.used])
+        few = inputs[first][:, self.used].astype(np.float32)
+        # Trees one by one: a call of scikit-learn's forest starts threads and checks its input.
+        total = sum(tree.predict(few, check_input=False) for tree in self._trees)
+        return np.asarray((total / len(self._trees)).reshape(len(few), -1)[inverse])
+
+
+class Group(NamedTuple):
+    """Columns (c,) of outcomes that are drawn together: classes (n,) of the transitions, their
+    values (K, c), and a forest that predicts them."""
+
+    columns: IntArray
+    classes: IntArray
+    values: FloatArray
+    forest: Forest
+
+
+class Outcomes:
+    """What every action leads to from states of whole numbers, by the transitions of a buffer.
+
+    Args:
+        buffer: the transitions.
+        ends: (n,) those with which a task ends; None: those that terminated.
+
+    Attributes:
+        groups: columns that move together; the last column says whether the episode ends.
+        weight: κ.
+        gain: mean log-likelihood of held-out transitions beyond that by counts alone.
+    """
+
+    def __init__(self, buffer: Buffer, ends: BoolArray | None = None) -> None:
+        self.buffer, self.ends = buffer, buffer.terminated if ends is None else ends
+        self._table = buffer.observations.rows.astype(np.float64)
+        self._controls = np.column_stack([buffer.controls, np.arange(buffer.n_actions)])
+        begins, after = self._table[buffer.inputs], self._table[buffer.successors]
+        self._steps = np.abs(after - begins)
+        given = self._controls[buffer.actions]
+        self._inputs = np.column_stack([np.zeros(len(buffer)), begins, given])
+        self._pairs = buffer.inputs * buffer.n_actions + buffer.actions
+        few = np.arange(len(buffer)) // _HELD_OUT
+        self._fold = (buffer.episodes if buffer.n_episodes > 3 else few) % 2 == 0
+        # Each number is predicted in the form that varies less: what it changes, or what it is.
+        pairs = zip((after - begins).T, after.T, strict=True)
+        self._changes = np.array([_impurity(change) <= _impurity(end) for change, end in pairs])
+        outcomes = np.column_stack([after - self._changes * begins, self.ends])
+        self.groups = self._grouped(outcomes)
+        self.weight, self.gain = self._weighed()
+
+    def _grouped(self, outcomes: FloatArray) -> list[Group]:
+        """Columns of outcomes (n, d + 1) together of which what their forests leave unexplained
+        is correlated."""
+
+        def group(columns: IntArray) -> Group:
+            values, index = np.unique(outcomes[:, columns], axis=0, return_inverse=True)
+            classes = index.reshape(-1)
+            # Beside classes what is at most each number, by which near numbers are alike.
+            ranks = [column[:, None] <= np.unique(column)[:-1] for column in values.T]
+            targets = np.concatenate([np.eye(len(values)), *ranks], axis=1)[classes]
+            return Group(columns, classes, values, Forest(self._inputs, targets, self._fold))
+
+        single = [group(np.array([column])) for column in range(outcomes.shape[1])]
+        left = [one.forest.targets - one.forest.held_out for one in single]
+        label = np.arange(len(single))
+        for i, rest in enumerate(left):
+            for j, other in enumerate(left[:i]):
+                errors = np.maximum(np.sqrt((rest**2).T @ other**2), 1e-6)
+                if (np.abs(rest.T @ other) > _DEPENDENT * errors).any():
+                    label[label == label[i]] = label[j]
+        groups: list[Group] = []
+        for number in np.unique(label):
+            columns = np.flatnonzero(label == number)
+            n_classes = len(np.unique(outcomes[:, columns], axis=0))
+            is_joint = len(columns) > 1 and n_classes <= _MOST_CLASSES
+            groups += [group(columns)] if is_joint else [single[column] for column in columns]
+        return groups
+
+    def _weighed(self) -> tuple[float, float]:
+        """κ by the log-likelihood of held-out transitions, each pair counting alike, and the gain
+        over counts."""
+        each = np.arange(len(self._pairs))
+        hits = np.prod([one.forest.held_out[each, one.classes] for one in self.groups], axis=0)
+        _, same = np.unique(
+            np.stack([self._pairs, self.buffer.successors, self.ends]), axis=1, return_inverse=True
+        )
+
+        def others(names: IntArray) -> IntArray:
+            half = 2 * names + self._fold
+            return np.asarray(np.bincount(half, minlength=half.max() + 2)[half ^ 1])
+
+        tried, met = others(self._pairs), others(same.reshape(-1))  # in the other half
+        alike = 1.0 / np.bincount(self._pairs)[self._pairs]
+        weights = np.array((0.0, *_WEIGHTS))[:, None]
+        found = (met + weights * hits) / np.maximum(tried + weights, 1e-12)
+        logs = np.log(np.maximum(found, _LEAST_PROBABILITY)) @ alike / alike.sum()
+        best = int(np.argmax(logs[1:]))
+        return _WEIGHTS[best], float(logs[1 + best] - logs[0])
+
+    def _asked(self, states: FloatArray) -> FloatArray:
+        """Inputs (m·A, z) of every action at states (m, d)."""
+        begins = np.repeat(states, len(self._controls), axis=0)
+        controls = np.tile(self._controls, (len(states), 1))
+        return np.column_stack([np.zeros(len(begins)), begins, controls])
+
+    def drawn(self, states: FloatArray) -> FloatArray:
+        """Outcomes (m·A, S, d + 1) of every action at states (m, d), spread evenly over what each
+        group does (Latin hypercubes), the same for all actions."""
+        n_actions, inputs = self.buffer.n_actions, self._asked(states)
+        rng = np.random.default_rng(0)
+        n_draws = int(np.clip(_ALL_DRAWS // (_MOST_STATES * n_actions), *_DRAWS))
+        after = np.empty((len(inputs), n_draws, states.shape[1] + 1))
+        for group in self.groups:
+            even = np.tile((np.arange(n_draws) + rng.random()) / n_draws, (len(states), 1))
+            at = rng.permuted(even, axis=1).repeat(n_actions, axis=0)
+            number = np.zeros(at.shape, np.int64)
+            total = group.forest.predict(inputs)[:, : len(group.values) - 1].cumsum(axis=1)
+            for part in total.T:
+                number += at > part[:, None]
+            after[:, :, group.columns] = group.values[number]
+        after[:, :, :-1] += (np.repeat(states, n_actions, axis=0) * self._changes)[:, None]
+        low, high = self._table.min(axis=0), self._table.max(axis=0)
+        np.clip(after[:, :, :-1], low, high, out=after[:, :, :-1])
+        return after
+
+    @cached_property
+    def states(self) -> FloatArray:
+        """The states of the buffer, and the most frequent ones that they lead to, (m, d)."""
+        known = len(self._table)
+        reached = self.drawn(self._table)[:, :, :-1].reshape(-1, self._table.shape[1])
+        first, inverse = _distinct(np.concatenate([self._table, reached]))
+        order = np.argsort(-np.bincount(inverse), kind="stable")
+        new = first[order][first[order] >= known] - known
+        return np.concatenate([self._table, reached[new[: max(_MOST_STATES - known, 0)]]])
+
+    def rows(self, states: FloatArray) -> Rows:
+        """Rows of every action at states (m, d), the first of which are those of the buffer."""
+        buffer, usual = self.buffer, np.maximum(self._steps.mean(axis=0), 1e-9)
+        tree, size = KDTree(states / usual), len(states) * buffer.n_actions
+        to, ends = list[IntArray](), list[BoolArray]()
+        for some in blocks(len(states), 1024):
+            after = self.drawn(states[some]).reshape(-1, states.shape[1] + 1)
+            first, inverse = _distinct(after[:, :-1])
+            to.append(nearest(tree, after[first, :-1] / usual, 1)[1][:, 0][inverse])
+            ends.append(after[:, -1] > 0.5)
+        column, ended = np.concatenate([*to, buffer.successors]), np.concatenate([*ends, self.ends])
+        tried, tries = self._pairs, np.bincount(self._pairs, minlength=size)
+        share = tries / (tries + self.weight)
+        sink = self._sink(states) * (1.0 - share)
+        n_draws = (len(column) - len(tried)) // size
+        weights = np.repeat((1.0 - sink - share) / n_draws, n_draws)
+        weights = np.append(weights, (share / np.maximum(tries, 1))[tried])
+        pair = np.append(np.repeat(np.arange(size), n_draws), tried)
+        onward, over = (
+            csr_array((weights[some], (pair[some], column[some])), shape=(size, len(states)))
+            for some in (~ended, ended)
+        )
+        begins, times = buffer.starts()
+        start = np.bincount(begins, times / times.sum(), minlength=len(states))
+        return Rows(onward, over, sink, start.astype(np.float64), np.empty((size, 0)))
+
+    def _sink(self, states: FloatArray) -> FloatArray:
+        """Probability (m·A,) of leaving the data: the largest 1 − (ρ / d)² of all groups, with the
+        distance d of the nearest transition in its inputs, another action being far, and with ρ
+        that of held-out transitions, at least the least step of a number."""
+        n_actions, asked = self.buffer.n_actions, self._asked(states)
+        tried = np.bincount(self.buffer.actions, minlength=n_actions) > 0
+        least = np.where(self._steps > 0.0, self._steps, np.inf).min(axis=0)
+        units = np.concatenate([[1.0], least, np.full(self._controls.shape[1], 1e-6)])
+        kept = np.tile(tried, len(states)).astype(np.float64)
+        for used in (group.forest.used for group in self.groups):
+            known, unknown = (rows[:, used] / units[used] for rows in (self._inputs, asked))
+            halves = known[self._fold], known[~self._fold]
+            apart = [nearest(KDTree(a), b, 1)[0] for a, b in (halves, halves[::-1])]
+            usual = max(1.0, float(np.quantile(np.concatenate(apart), _USUAL)))
+            first, inverse = _distinct(unknown)
+            far = nearest(KDTree(known), unknown[first], 1)[0][:, 0]
+            kept = np.minimum(kept, (np.minimum(1.0, usual / np.maximum(far, 1e-9)) ** 2)[inverse])
+        return 1.0 - kept
+
+    def rewards(self, rewards: FloatArray) -> FloatArray:
+        """Expected rewards (m·A, K) at :attr:`states`, by those of the transitions (n, K).
+
+        A sum of functions of single numbers before and after a step, and a forest of what that
+        leaves; what a step leads to is what rows say, and pairs have means of their own.
+        """
+        asked, groups = self._asked(self.states), self.groups
+        # Behind the classes of a group: what is at most each number.
+        after = [one.forest.targets[:, len(one.values) :] for one in groups]
+        told = [one.forest.predict(asked)[:, len(one.values) :] for one in groups]
+        design = np.column_stack([self._inputs, *after])
+        centred = design - design.mean(axis=0)
+        slopes = np.linalg.solve(centred.T @ centred + np.eye(len(centred.T)), centred.T @ rewards)
+        own, others = np.split(slopes, [self._inputs.shape[1]])
+        forest = Forest(self._inputs, rewards - design @ slopes, self._fold)
+        found = np.column_stack(told) @ others + forest.predict(asked)
+        sums, times = np.zeros_like(found), np.bincount(self._pairs, minlength=len(found))[:, None]
+        np.add.at(sums, self._pairs, rewards - self._inputs @ own)
+        return np.asarray(asked @ own + (sums + self.weight * found) / (times + self.weight))
+
+
+def drawn_outcomes(buffer: Buffer) -> Outcomes | None:
+    """Outcomes of states of whole numbers where these are drawn, and held-out episodes are
+    predicted better than by counts; None: they are not."""
+    table = buffer.observations.rows
+    is_vector = table.ndim == 2 and table.shape[1] <= _MOST_COLUMNS
+    if not is_vector or len(buffer) < 2 * FIRST_UNITS or (table != np.floor(table)).any():
+        return None
+    changes = table[buffer.successors].astype(np.float64) - table[buffer.inputs]
+    if max(len(np.unique(column)) for column in changes.T) > _MOST_CLASSES:
+        return None
+    is_one_hot = bool(((table == 0) | (table == 1)).all() and (table.sum(axis=1) == 1).all())
+    if is_one_hot or buffer.counts().outcome_variance == 0.0:
+        return None
+    outcomes = Outcomes(buffer)
+    return outcomes if outcomes.gain > 0.0 else None
+
+
+def _impurity(numbers: FloatArray) -> float:
+    """Gini impurity of numbers (n,)."""
+    counts = np.unique(numbers, return_counts=True)[1]
+    return float(1.0 - ((counts / len(numbers)) ** 2).sum())
+
+
+def _distinct(rows: FloatArray) -> tuple[IntArray, IntArray]:
+    """First index (q,) and inverse (n,) of distinct rows (n, d), by a number of each, since numbers
+    are sorted faster."""
+    names = rows @ np.random.default_rng(0).normal(size=rows.shape[1])
+    _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
+    return first, inverse.reshape(-1)

@@ -1,0 +1,210 @@
+"""Drawn outcomes: against exact probabilities, and what held-out episodes choose."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import rover
+from rover.data import Buffer
+from rover.world.outcomes import Outcomes, drawn_outcomes
+
+SERVED, ARRIVING, MOST = 0.75, (0.35, 0.2), 5
+
+
+def queues(rng, state, action):
+    """Two queues of up to five and one server."""
+    after = state + (rng.random(2) < ARRIVING)
+    if action < 2:
+        after[action] -= rng.random() < SERVED
+    return np.clip(after, 0, MOST)
+
+
+def tied(rng, state, action):
+    """Two levels that both rise, or both fall."""
+    rises = rng.random() < (0.3, 0.7)[action]
+    return np.clip(state + (1 if rises else -1), 0, MOST)
+
+
+def certain(rng, state, action):
+    """Two levels, one of which rises or falls."""
+    step = ((1, 0), (-1, 0), (0, 1), (0, -1))[action]
+    return np.clip(state + step, 0, MOST)
+
+
+def transitions(move, n, *, n_actions, seed=0, shape=(2,), ends=None):
+    """Uniformly random actions from a drawn state every ten steps."""
+    rng, buffer, over = np.random.default_rng(seed), Buffer(shape, np.int64, n_actions), False
+    for step in range(n):
+        if step % 10 == 0 or over:
+            state = rng.integers(MOST + 1, size=shape)
+            here = buffer.observations.intern(state)
+            buffer.add_start(here)
+        action = int(rng.integers(n_actions))
+        state = move(rng, state, action)
+        over = bool(ends is not None and ends(state))
+        there = buffer.observations.intern(state)
+        buffer.add(here, action, there, over, step % 10 == 9 and not over)
+        here = there
+    return buffer
+
+
+def kernel(state, action):
+    """Probabilities of the next states of two queues, (6, 6)."""
+    probs = np.zeros((MOST + 1, MOST + 1))
+    for first in (0, 1):
+        for second in (0, 1):
+            for served in (0, 1):
+                p = np.prod(
+                    [
+                        q if x else 1 - q
+                        for q, x in zip((*ARRIVING, SERVED), (first, second, served), strict=True)
+                    ]
+                )
+                after = state + np.array([first, second])
+                if action < 2:
+                    after[action] -= served
+                probs[tuple(np.clip(after, 0, MOST))] += p
+    return probs
+
+
+def variation(outcomes):
+    """Mean total variation of the rows of two queues from the exact ones."""
+    rows, states, apart = outcomes.rows(outcomes.states), outcomes.states.astype(int), []
+    onward = csr_array(rows.onward).toarray().reshape(len(states), 3, -1)
+    for number, state in enumerate(states):
+        for action in range(3):
+            exact = kernel(state, action)[tuple(states.T)]
+            apart.append(0.5 * np.abs(onward[number, action] - exact).sum())
+    return np.mean(apart)
+
+
+def test_rows_near_the_exact_probabilities():
+    far, near = (variation(Outcomes(transitions(queues, n, n_actions=3))) for n in (300, 3000))
+    assert near < 0.06 < far < 0.25
+
+
+@pytest.mark.parametrize("move", [queues, tied])
+def test_mass_sums_to_one(move):
+    outcomes = Outcomes(transitions(move, 300, n_actions=2))
+    rows = outcomes.rows(outcomes.states)
+    mass = rows.onward.sum(axis=1) + rows.ended.sum(axis=1) + rows.sink
+    np.testing.assert_allclose(mass, 1.0, atol=1e-9)
+    assert rows.onward.data.min() >= 0.0
+    assert rows.sink.min() >= 0.0
+
+
+def test_groups_are_found_and_not_invented():
+    def groups(move, n_actions):
+        found = Outcomes(transitions(move, 1000, n_actions=n_actions)).groups
+        return sorted(group.columns.tolist() for group in found)
+
+    assert groups(queues, 3) == [[0], [1], [2]]
+    assert groups(tied, 2) == [[0, 1], [2]]
+
+
+def test_inputs_that_matter_are_found():
+    first, second, _ = Outcomes(transitions(queues, 2000, n_actions=3)).groups
+    assert 2 not in first.forest.used
+    assert 1 not in second.forest.used
+
+
+def test_same_bits():
+    made = [Outcomes(transitions(queues, 300, n_actions=3)) for _ in range(2)]
+    first, second = (outcomes.rows(outcomes.states) for outcomes in made)
+    assert (first.onward != second.onward).nnz == 0
+    assert np.array_equal(first.sink, second.sink)
+
+
+def test_held_out_episodes_choose_forests_for_queues():
+    outcomes = drawn_outcomes(transitions(queues, 500, n_actions=3))
+    assert outcomes is not None
+    assert outcomes.gain > 0.1
+
+
+def test_worlds_without_chance_keep_counts():
+    assert drawn_outcomes(transitions(certain, 500, n_actions=4)) is None
+
+
+def test_plain_discrete_and_one_hot_observations_keep_counts():
+    def names(rng, state, action):
+        return np.clip(state + (rng.random() < 0.5), 0, MOST)
+
+    assert drawn_outcomes(transitions(names, 300, n_actions=2, shape=())) is None
+
+    one_hot, table = Buffer((6,), np.int64, 2), np.eye(6, dtype=np.int64)
+    plain = transitions(names, 300, n_actions=2, shape=())
+    numbers = [one_hot.observations.intern(row) for row in table[plain.observations.rows]]
+    one_hot.add_start(numbers[0])
+    columns = (plain.inputs, plain.actions, plain.successors, plain.terminated, plain.truncated)
+    for here, action, there, over, cut in zip(*columns, strict=True):
+        one_hot.add(numbers[here], int(action), numbers[there], bool(over), bool(cut))
+    assert drawn_outcomes(one_hot) is None
+
+
+def test_names_without_order_keep_counts():
+    """Cells in a drawn order: no forest over numbers predicts what their counts do."""
+    order = np.random.default_rng(1).permutation(30)
+    leads = np.random.default_rng(2).integers(30, size=(30, 2, 2))
+
+    def jump(rng, state, action):
+        here = int(np.flatnonzero(order == min(int(state[0]), 29))[0])
+        return np.array([order[leads[here, action, int(rng.random() < 0.5)]]])
+
+    buffer = transitions(jump, 3000, n_actions=2, shape=(1,))
+    found = drawn_outcomes(buffer)
+    assert found is None or found.weight <= 2.0
+
+
+def test_episodes_end_as_often_as_they_did():
+    buffer = transitions(queues, 3000, n_actions=3, ends=lambda state: state.sum() >= 8)
+    outcomes = Outcomes(buffer)
+    rows, states = outcomes.rows(outcomes.states), outcomes.states
+    over = [
+        sum(kernel(state.astype(int), 2)[i, j] for i in range(6) for j in range(6) if i + j >= 8)
+        for state in states
+    ]
+    alive = states.sum(axis=1) < 8
+    assert np.abs(rows.end.reshape(-1, 3)[alive, 2] - np.array(over)[alive]).mean() < 0.08
+
+
+def test_ends_of_a_task():
+    buffer = transitions(queues, 1000, n_actions=3)
+    outcomes = Outcomes(buffer)
+    ends = buffer.observations.rows[buffer.successors].sum(axis=1) == 0
+    rows = Outcomes(buffer, ends).rows(outcomes.states)
+    assert outcomes.rows(outcomes.states).ended.nnz == 0
+    assert rows.ended.sum() > 1.0
+    assert rows.onward.shape == outcomes.rows(outcomes.states).onward.shape
+
+
+def test_far_pairs_and_untried_actions_lead_to_the_sink():
+    def low(rng, state, action):
+        return np.minimum(queues(rng, state, action), 2)
+
+    buffer = transitions(low, 500, n_actions=3)
+    outcomes = Outcomes(buffer)
+    near, far = np.zeros((1, 2)), np.full((1, 2), 40.0)
+    assert outcomes._sink(near).max() == 0.0
+    assert outcomes._sink(far).min() > 0.9
+    other = Buffer((2,), np.int64, 4)
+    other.load_state(buffer.state())
+    assert (Outcomes(other)._sink(near).reshape(1, 4)[:, 3] == 1.0).all()
+
+
+def test_rewards_are_those_of_states_and_actions():
+    buffer = transitions(queues, 1000, n_actions=3)
+    table = buffer.observations.rows
+    outcomes = Outcomes(buffer)
+    paid = -table[buffer.inputs] @ [1.0, 2.0] - buffer.actions
+    found = outcomes.rewards(paid[:, None]).reshape(-1, 3)
+    expected = (-outcomes.states @ [1.0, 2.0])[:, None] - np.arange(3)
+    np.testing.assert_allclose(found, expected, atol=0.1)
+
+
+def test_a_plan_serves_the_longer_queue_that_costs_more():
+    buffer = transitions(queues, 500, n_actions=3)
+    policy = rover.solve(buffer, lambda x, a, y: -x @ np.array([1.0, 3.0]))
+    states = np.array([[3, 3], [4, 0], [9, 9]])
+    assert policy.probs(states).argmax(axis=1).tolist() == [1, 0, 1]
+    goal = rover.solve(buffer, goal=np.array([0, 0]))
+    assert goal.probs(np.array([[0, 3], [3, 0]])).argmax(axis=1).tolist() == [1, 0]
