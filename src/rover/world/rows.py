@@ -16,8 +16,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array, hstack, vstack
+from scipy.sparse import coo_array, csc_array, csr_array, eye_array, hstack, vstack
 from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.linalg import spsolve
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
@@ -33,6 +34,9 @@ _ROUNDING = 1e-14  # of a sum over the outcomes of a pair
 # Following a policy is one product a sweep, comparing actions as many as there are.
 _FOLLOWED = 20  # sweeps of a policy before actions are compared again
 _MOST_POLICIES = 5_000
+_LEAPS, _MOST_FACTORED = 60, 20_000
+"""Policies that are evaluated by leaps, which may take turns for ever; then up to so many states
+each is evaluated exactly."""
 
 
 @dataclass(frozen=True)
@@ -321,6 +325,9 @@ def _policy_iteration(onward: csr_array, earned: FloatArray, values: FloatArray)
         values = better
         if (change <= tolerance * (np.abs(reward) + matrix @ np.abs(better))).all():
             return values
+        if number >= _LEAPS and len(values) <= _MOST_FACTORED:
+            values = spsolve(csc_array(eye_array(len(values)) - matrix), reward)
+            continue
         for _ in range(_FOLLOWED):
             before, values = values, reward + matrix @ values
         after = reward + matrix @ values
@@ -328,9 +335,7 @@ def _policy_iteration(onward: csr_array, earned: FloatArray, values: FloatArray)
         was, now = values - before, after - values
         ratio = float(was @ now) / max(float(was @ was), 1e-300)
         values = after
-        # A crude leap may make policies take turns for ever: after 1,000 of them leaps are exact.
-        crude = 0.1 if number < 1_000 or most > 0.9999 else 1e-3
-        if ratio < 1.0 and np.abs(now - ratio * was).max() <= crude * np.abs(now).max():
+        if ratio < 1.0 and np.abs(now - ratio * was).max() <= 0.1 * np.abs(now).max():
             values = after + ratio / (1.0 - ratio) * now
     warnings.warn(
         f"values still changed by {change.max():.1e} after {_MOST_POLICIES:,} policies: choose a "
