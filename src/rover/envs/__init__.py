@@ -1,5 +1,6 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
+from rover.envs.actions import action_set
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.finite_mdp import RewardFunction, finite_dynamics, map_arrays, reward_function
 from rover.envs.gridworld import OBSERVATIONS, GridWorld
@@ -17,7 +18,7 @@ from rover.envs.registration import (
     make_env,
     resolve_goal,
 )
-from rover.envs.spaces import Spaces, action_set
+from rover.envs.spaces import Spaces
 from rover.envs.wrappers import DiscreteActions, GoalObservation, StoredObservations
 
 __all__ = [

@@ -25,35 +25,24 @@ from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
 from rover.arrays import signed
+from rover.envs.actions import MAX_ACTIONS, MOST_NUMBERS, action_set, element
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
 
-_DTYPES = ("uint8", "int64", "float32", "float64")
-"""Types of vectors that encoders take."""
-_COLOURS = (1, 3, 4)
+_DTYPES = "uint8", "int64", "float32", "float64"  # of vectors that encoders take
+_COLOURS = 1, 3, 4
 # Larger stacks were read as vectors of bytes, at 600 ms a step; they are refused.
 _MOST_CHANNELS = 16
+# Axes of arrays of 2 to 4 dimensions that are height, width, and channels or frames and colours,
+# by preference.
 _LAYOUTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     2: ((0, 1),),
     3: ((0, 1, 2), (1, 2, 0)),
     4: ((1, 2, 0, 3), (2, 3, 0, 1)),
 }
-"""Axes of arrays of 2 to 4 dimensions that are height, width, and channels or frames and colours,
-by preference."""
-_SMALLEST = 8
-"""Pixels of an image's side at least; smaller arrays are boards."""
-_SIDE_OF_IMAGES = 32
-"""Pixels of both sides from which on bytes are images, and no board."""
-_MOST_VALUES = 32
-"""Values of whole numbers in Dict and Tuple up to which each is a name, as in MultiDiscrete."""
-_LARGEST_FLOAT = 1e6
-"""Bounds beyond which a number has none: environments write the largest float for infinity."""
-
-_MAX_ACTIONS = 2**16
-_MOST_NUMBERS = 32  # of a continuous action for which a finite set stands
-_STRENGTHS = 5  # of a single number
-# The model is affine in actions, so that a few of them inform all others.
-_LARGEST_SET, _PER_NUMBER = 32, 3  # elements of a set, or so many for each number and one
-_MOST_COUNTED = 8  # numbers up to which all corners are counted
+_SMALLEST = 8  # pixels of an image's side; smaller arrays are boards
+_SIDE_OF_IMAGES = 32  # pixels of both sides from which on bytes are images, and no board
+_MOST_VALUES = 32  # of whole numbers in Dict and Tuple, each of which is a name
+_LARGEST_FLOAT = 1e6  # bound beyond which there is none: some write the largest float for infinity
 
 
 @dataclass(frozen=True)
@@ -100,12 +89,12 @@ class Spaces:
         stored = form.space
         if actions is not None:
             n_actions = len(actions)
-        elif isinstance(acted, spaces.Discrete) and acted.n <= _MAX_ACTIONS:
+        elif isinstance(acted, spaces.Discrete) and acted.n <= MAX_ACTIONS:
             n_actions = int(acted.n)
         else:
             raise UnsupportedSpaceError(
                 f"action space {abridge(acted)} is not supported: wrap the environment to take at "
-                f"most {_MAX_ACTIONS} actions, or up to {_MOST_NUMBERS} bounded numbers "
+                f"most {MAX_ACTIONS} actions, or up to {MOST_NUMBERS} bounded numbers "
                 "(gymnasium.wrappers.TransformAction)"
             )
         dtype = np.dtype(np.int64 if isinstance(stored, spaces.Discrete) else stored.dtype)
@@ -174,9 +163,9 @@ class Spaces:
     def listed(self, seen: Any) -> list[Any]:
         """Observations one by one, of a list, an array, or of Dict and Tuple spaces one for each
         part."""
-        return (
-            seen if isinstance(seen, list) else list(iterate(batch_space(self.observed, 1), seen))
-        )
+        if isinstance(seen, list):
+            return seen
+        return list(iterate(batch_space(self.observed, 1), seen))
 
 
 class StoredForm(NamedTuple):
@@ -252,8 +241,7 @@ class StoredForm(NamedTuple):
 def _leaves(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
     """The spaces that a space is made of."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        yield from itertools.chain(*map(_leaves, parts))
+        yield from itertools.chain(*(_leaves(space[key]) for key in _keys(space)))
     else:
         yield space
 
@@ -353,22 +341,16 @@ def _fitting(observation: Any, space: gym.Space[Any]) -> Any:
             row = row.astype(dtype, copy=False)
     fits = row.shape == space.shape and row.dtype == dtype
     fits = fits and (row.dtype.kind == "f" or np.array_equal(row, returned))
-    if fits and isinstance(space, spaces.Discrete):
-        fits = bool(0 <= row - space.start < space.n)
-    if fits and isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        fits = bool(space.contains(row))
-    if not fits:
+    if not fits or (not isinstance(space, spaces.Box) and misfit(row, space)):
         raise ValueError
     return row
 
 
 def _is_single(space: gym.Space[Any], observation: Any) -> bool:
     """True of one element of a space, in contrast to a batch of them."""
-    if isinstance(space, spaces.Dict):
-        name, part = next(iter(space.spaces.items()))
-        return _is_single(part, observation[name])
-    if isinstance(space, spaces.Tuple):
-        return _is_single(space.spaces[0], observation[0])
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        first = _keys(space)[0]
+        return _is_single(space[first], observation[first])
     return np.ndim(observation) == len(space.shape or ())
 
 
@@ -403,13 +385,9 @@ def _unflattened(space: gym.Space[Any], flat: NDArray[Any]) -> Any:
     match space:
         case spaces.Dict() | spaces.Tuple():
             keys = _keys(space)
-            widths = [spaces.flatdim(space[key]) for key in keys]
-            parts = [
-                _unflattened(space[key], part)
-                for key, part in zip(keys, split(widths), strict=True)
-            ]
-            is_dict = isinstance(space, spaces.Dict)
-            return dict(zip(keys, parts, strict=True)) if is_dict else tuple(parts)
+            columns = split([spaces.flatdim(space[key]) for key in keys])
+            parts = {k: _unflattened(space[k], x) for k, x in zip(keys, columns, strict=True)}
+            return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
         case spaces.Discrete(start=start):
             return flat.argmax(axis=1) + start
         case spaces.MultiDiscrete(nvec=nvec, start=start):
@@ -424,8 +402,7 @@ def _keys(space: Any) -> list[Any]:
 
 
 def misfit(observation: Any, space: gym.Space[Any], name: str = "observation") -> str:
-    """The first number of an observation that is not of its space, as messages show it; empty: each
-    is."""
+    """The first number of an observation that is not of its space, for messages; empty: each is."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         keys = _keys(space)
         try:
@@ -505,66 +482,3 @@ def _described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
             if np.dtype(dtype).kind in "biuf":
                 return spaces.Box(low, high, shape, np.dtype(dtype).type)
     raise ValueError(f"no space is described by {shorten(description)}")
-
-
-def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
-    """Actions (A, *shape) that numbers stand for, the same for every equal space.
-
-    All elements, up to 65,536, of MultiDiscrete, MultiBinary and a Discrete space that does not
-    begin at 0, the last number changing fastest. Of a bounded Box of up to 32 floats: of one number
-    five strengths; of more, zero or the nearest to it; each number alone at its least and its
-    largest value; and as many corners of the box, all or drawn, as make 32, or three for each
-    number and one if that is more: the best action under dynamics that are affine in it is a
-    corner. None of any other space.
-    """
-    match space:
-        case spaces.Discrete(start=start, n=n) if start != 0 and n <= _MAX_ACTIONS:
-            return np.arange(start, start + n, dtype=np.int64)
-        case spaces.MultiDiscrete() | spaces.MultiBinary():
-            is_binary = isinstance(space, spaces.MultiBinary)
-            sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
-            start = 0 if is_binary else space.start  # type: ignore[union-attr]
-            counts = sizes.ravel().tolist()
-            if not counts or math.prod(counts) > _MAX_ACTIONS:
-                return None
-            each = np.indices(counts).reshape(len(counts), -1).T
-            return np.asarray((each.reshape(-1, *sizes.shape) + start).astype(space.dtype))
-        case spaces.Box() if (
-            space.is_bounded()
-            and 1 <= space.low.size <= _MOST_NUMBERS
-            and np.dtype(space.dtype).kind == "f"
-        ):
-            return _strengths(space)
-    return None
-
-
-def _strengths(space: spaces.Box) -> NDArray[Any]:
-    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
-    if len(low) == 1:
-        actions = np.linspace(low, high, _STRENGTHS)
-    else:
-        rest = np.clip(0.0, low, high)
-        alone = np.tile(rest, (2 * len(low), 1))
-        alone[np.arange(2 * len(low)), np.repeat(np.arange(len(low)), 2)] = np.stack(
-            [low, high], axis=1
-        ).ravel()
-        # A fixed stream: the set belongs to the space, like its bounds.
-        rng, largest = np.random.default_rng(0), max(_LARGEST_SET, 1 + _PER_NUMBER * len(low))
-        if len(low) <= _MOST_COUNTED:
-            corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
-            corners = corners[np.sort(rng.permutation(len(corners))[: largest - 1 - 2 * len(low)])]
-        else:
-            shape = largest - 1 - 2 * len(low), len(low)
-            corners = np.where(rng.random(shape) < 0.5, low, high)
-        actions = np.concatenate([rest[None], alone])
-        actions = np.concatenate([actions, corners])
-        # Where zero is a bound some of them are one.
-        _, first = np.unique(actions, axis=0, return_index=True)
-        actions = actions[np.sort(first)]
-    return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
-
-
-def element(actions: NDArray[Any], number: int) -> Any:
-    """A copy of an action of a set; numbers of a Discrete space are scalars."""
-    is_number = actions.ndim == 1 and actions.dtype.kind != "f"
-    return actions[number] if is_number else np.array(actions[number])

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.envs import Spaces
+from rover.envs.actions import element
 from rover.envs.registration import warn_of_versions
-from rover.envs.spaces import StoredForm, element
+from rover.envs.spaces import StoredForm
 from rover.errors import ConfigurationError
 from rover.features import as_tensor
 from rover.operators.kernels import require_finite

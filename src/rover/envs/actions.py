@@ -1,0 +1,75 @@
+"""Finite sets of actions that stand for a space of actions, numbered from 0 to A − 1."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+MAX_ACTIONS = 2**16
+MOST_NUMBERS = 32  # of a continuous action for which a finite set stands
+
+
+def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
+    """Actions (A, *shape) that numbers stand for, the same for every equal space.
+
+    All elements, up to 65,536, of MultiDiscrete, MultiBinary and a Discrete space that does not
+    begin at 0, the last number changing fastest. Of a bounded Box of up to 32 floats: of one number
+    five strengths; of more, zero or the nearest to it; each number alone at its least and its
+    largest value; and as many corners of the box, all or drawn, as make 32, or three for each
+    number and one if that is more: the best action under dynamics that are affine in it is a
+    corner. None of any other space.
+    """
+    match space:
+        case spaces.Discrete(start=start, n=n) if start != 0 and n <= MAX_ACTIONS:
+            return np.arange(start, start + n, dtype=np.int64)
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            is_binary = isinstance(space, spaces.MultiBinary)
+            sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
+            start = 0 if is_binary else space.start  # type: ignore[union-attr]
+            counts = sizes.ravel().tolist()
+            if not counts or math.prod(counts) > MAX_ACTIONS:
+                return None
+            each = np.indices(counts).reshape(len(counts), -1).T
+            return np.asarray((each.reshape(-1, *sizes.shape) + start).astype(space.dtype))
+        case spaces.Box() if (
+            space.is_bounded()
+            and 1 <= space.low.size <= MOST_NUMBERS
+            and np.dtype(space.dtype).kind == "f"
+        ):
+            return _strengths(space)
+    return None
+
+
+def _strengths(space: spaces.Box) -> NDArray[Any]:
+    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+    size = len(low)
+    if size == 1:
+        actions = np.linspace(low, high, 5)
+    else:
+        rest = np.clip(0.0, low, high)
+        alone = np.tile(rest, (2 * size, 1))
+        alone[np.arange(2 * size), np.repeat(np.arange(size), 2)] = np.stack([low, high], 1).ravel()
+        # The model is affine in actions, so that a few of them inform all others. A fixed stream: the set belongs to the space, like its bounds.
+        rng, n_corners = np.random.default_rng(0), max(32, 1 + 3 * size) - 1 - 2 * size
+        if size <= 8:
+            corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
+            corners = corners[np.sort(rng.permutation(len(corners))[:n_corners])]
+        else:
+            corners = np.where(rng.random((n_corners, size)) < 0.5, low, high)
+        actions = np.concatenate([rest[None], alone, corners])
+        # Where zero is a bound some of them are one.
+        _, first = np.unique(actions, axis=0, return_index=True)
+        actions = actions[np.sort(first)]
+    return np.asarray(actions.reshape(-1, *space.shape).astype(space.dtype))
+
+
+def element(actions: NDArray[Any], number: int) -> Any:
+    """A copy of an action of a set; numbers of a Discrete space are scalars."""
+    is_number = actions.ndim == 1 and actions.dtype.kind != "f"
+    return actions[number] if is_number else np.array(actions[number])
