@@ -215,18 +215,12 @@ def test_the_observation_of_an_end_is_the_true_one(name):
     assert buffer.truncated.sum() == 10
 
 
-class Uncopied(Row):
-    """Whose copies begin anew, and are none."""
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        raise AssertionError("nobody copies an environment")
-
-    __copy__ = __reduce_ex__ = __deepcopy__
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_environments_are_not_copied(tmp_path):
-    env = Uncopied()
+    def copied(env: Row, *_: Any) -> Any:
+        raise AssertionError("nobody copies an environment")
+
+    env = a(Row, __deepcopy__=copied, __copy__=copied, __reduce_ex__=copied)()
     rover.check_env(env)
     agent = rover.Rover(env, seed=0, run_dir=tmp_path / "run", policy_every=50).learn(200)
     rover.solve(agent, reward=lambda x, a, y: y[:, 0])
@@ -235,25 +229,17 @@ def test_environments_are_not_copied(tmp_path):
         copy.deepcopy(env)
 
 
-def walked(n_episodes: int = 30, length: int = 200, *, chance: float = 0.0) -> tuple[Any, ...]:
-    """Observations of episodes of a walk to the right, glued into one, and its other arrays."""
-    rng, seen, taken = np.random.default_rng(0), [], []
-    for _ in range(n_episodes):
-        place = float(rng.integers(2))
-        for _ in range(length):
-            action = int(rng.random() < 0.6)
-            seen.append([place, chance * rng.random()])
-            taken.append(action)
-            place = min(max(place + 2 * action - 1, 0), 60)
-    seen.append([place, 0.0])
-    n = len(taken)
-    flags = np.zeros(n, bool)
-    return np.array(seen), np.array(taken), np.zeros(n), flags, flags.copy()
-
-
 @pytest.mark.parametrize("chance", [0.0, 0.1])
 def test_glued_episodes_are_named_and_cut(chance):
-    arrays = walked(chance=chance)
+    """Of 30 walks to the right, in places that come back or not."""
+    rng, seen, none = np.random.default_rng(0), [], np.zeros(6000, bool)
+    taken = (rng.random((30, 200)) < 0.6).astype(int)
+    for actions in taken:
+        place = float(rng.integers(2))
+        for action in actions:
+            seen.append([place, chance * rng.random()])
+            place = min(max(place + 2 * action - 1, 0), 60)
+    arrays = [*seen, [place, 0.0]], taken.ravel(), None, none, none
     with pytest.warns(RoverWarning, match="episodes look glued together: .*episode_length=200"):
         glued = Buffer.from_arrays(*arrays)
     assert glued.n_episodes == 1
@@ -268,12 +254,10 @@ def test_glued_episodes_are_named_and_cut(chance):
 def test_a_fall_back_to_the_start_is_not_glue():
     env = gym.make("CliffWalking-v1", is_slippery=True)
     agent = rover.make_agent("random", env, seed=0, policy_every=1000).learn(3000)
-    rows = agent.buffer.observations.rows[
-        np.append(agent.buffer.inputs, agent.buffer.successors[-1])
-    ]
-    nothing = np.zeros(3000, bool)
+    made, nothing = agent.buffer, np.zeros(3000, bool)
+    rows = made.observations.rows[[*made.inputs, made.successors[-1]]]
     with warnings.catch_warnings(action="error"):
-        Buffer.from_arrays(rows, agent.buffer.actions, None, nothing, nothing)
+        Buffer.from_arrays(rows, made.actions, None, nothing, nothing)
 
 
 def test_arrays_are_transitions():
@@ -294,29 +278,25 @@ NONE = np.zeros(2, bool)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "words"),
+    ("seen", "taken", "earned", "ended", "words"),
     [
-        (
-            ([0, 1], [0, 1], None, NONE, NONE),
-            "2 observations of 2 steps in 1 episodes",
-        ),
-        (([0, 1, 2], [0], None, NONE, NONE), "1 actions and flags .* are no transitions"),
-        (([0, 1, 2], [0, 1], None, [0, 1], [0, 0]), "are no transitions: give actions and two arr"),
-        (([[0.0], [np.nan], [1.0]], [0, 1], None, NONE, NONE), r"observation 1: .*\[0\] is nan"),
-        (([0, 1, 2], [0, 1], [0, np.inf], NONE, NONE), "some are NaN or infinite"),
+        ([0, 1], [0, 1], None, NONE, "2 observations of 2 steps in 1 episodes"),
+        ([0, 1, 2], [0], None, NONE, "1 actions and flags .* are no transitions"),
+        ([0, 1, 2], [0, 1], None, [0, 1], "are no transitions: give actions and two arr"),
+        ([[0.0], [np.nan], [1.0]], [0, 1], None, NONE, r"observation 1: .*\[0\] is nan"),
+        ([0, 1, 2], [0, 1], [0, np.inf], NONE, "some are NaN or infinite"),
     ],
 )
-def test_arrays_that_are_no_transitions(arrays, words):
+def test_arrays_that_are_no_transitions(seen, taken, earned, ended, words):
     with pytest.raises(rover.errors.RoverError, match=words):
-        Buffer.from_arrays(*map(np.array, arrays[:2]), arrays[2], *map(np.array, arrays[3:]))
+        Buffer.from_arrays(np.array(seen), np.array(taken), earned, ended, NONE)
 
 
 def test_what_is_outside_is_shown_and_not_the_beginning_of_a_dictionary():
     words = r"observation\['bottles'\]\[2\] is 2, outside 0 to 1; correct one"
-    with pytest.raises(ConfigurationError, match=words):
-        rover.check_env(Counted(), n_steps=200)
-    with pytest.raises(ConfigurationError, match=words):
-        rover.Rover(Counted(), seed=0).learn(200)
+    for door in (rover.check_env, lambda env: rover.Rover(env, seed=0).learn(200)):
+        with pytest.raises(ConfigurationError, match=words):
+            door(Counted())
 
 
 class WrongTable(Row):
