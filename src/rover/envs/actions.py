@@ -55,7 +55,8 @@ def _strengths(space: spaces.Box) -> NDArray[Any]:
         rest = np.clip(0.0, low, high)
         alone = np.tile(rest, (2 * size, 1))
         alone[np.arange(2 * size), np.repeat(np.arange(size), 2)] = np.stack([low, high], 1).ravel()
-        # The model is affine in actions, so that a few of them inform all others. A fixed stream: the set belongs to the space, like its bounds.
+        # The model is affine in actions, so that a few of them inform all others.
+        # A fixed stream: the set belongs to the space, like its bounds.
         rng, n_corners = np.random.default_rng(0), max(32, 1 + 3 * size) - 1 - 2 * size
         if size <= 8:
             corners = np.array(list(itertools.product(*zip(low, high, strict=True))))
