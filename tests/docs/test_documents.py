@@ -31,7 +31,9 @@ NAMES = public_names()
 def test_every_deviation_has_a_number_and_a_paragraph():
     index = (DOCS / "deviations.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+) \| \[.*\]\(decisions/(\w+\.md)#d(\d+)\) \|$", index, flags=re.M)
-    assert [int(number) for number, _, _ in rows] == list(range(1, len(rows) + 1))
+    numbers = [int(number) for number, _, _ in rows]
+    assert numbers == sorted(set(numbers))  # a number that was withdrawn is not given again
+    assert len(numbers) > 40
     for number, page, anchor in rows:
         assert number == anchor
         assert f"\n## D{number}\n" in (DOCS / "decisions" / page).read_text("utf-8")

@@ -171,13 +171,13 @@ def test_a_run_goes_on_from_its_checkpoint_after_an_exception_of_the_environment
     np.testing.assert_array_equal(again.buffer.actions[:80], agent.buffer.actions[:80])
 
 
-def test_a_command_says_in_one_line_what_an_environment_raised(monkeypatch, capsys, tmp_path):
+def test_a_command_shows_where_an_environment_raised(monkeypatch, tmp_path):
     spec = gym.envs.registration.EnvSpec("Failing-v0", Failing, disable_env_checker=True)
     monkeypatch.setitem(gym.registry, "Failing-v0", spec)
     words = ["pretrain", "Failing-v0", "--steps", "200", "--run-dir", str(tmp_path / "run")]
-    assert main([*words, "--no-progress"]) == 2
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
-    assert "RuntimeError: the simulator lost its connection; raised by the environment in" in line
+    with pytest.raises(RuntimeError, match="the simulator lost its connection") as raised:
+        main([*words, "--no-progress"])
+    assert "raised by the environment in step" in raised.value.__notes__[0]
 
 
 def test_vector_environments_are_named():
