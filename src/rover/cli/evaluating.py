@@ -63,8 +63,7 @@ def evaluate(
     Uniformly random actions and the optimal policy for J are measured too: where
     the dynamics are known, the share of all states that the episodes visit together
     and `J = Σ d²` of the exact discounted occupancy d; elsewhere by roll-outs. A
-    policy of `rover solve` has its return measured: −1 per step and 0 on arrival
-    for goals, or the environment's own reward.
+    policy of `rover solve` has its return: −1 per step to a goal, or its own reward.
 
     examples:
 
