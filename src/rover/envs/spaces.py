@@ -41,7 +41,7 @@ _LAYOUTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
 }
 _SMALLEST = 8  # pixels of an image's side; smaller arrays are boards
 _SIDE_OF_IMAGES = 32  # pixels of both sides from which on bytes are images, and no board
-_MOST_VALUES = 32  # of whole numbers in Dict and Tuple, each of which is a name
+_MOST_VALUES = 32  # of whole numbers in Dict and Tuple, where each is a name
 _LARGEST_FLOAT = 1e6  # bound beyond which there is none: some write the largest float for infinity
 
 
@@ -247,7 +247,7 @@ def _leaves(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
 
 
 def _counted(space: gym.Space[Any], *, is_part: bool = False) -> gym.Space[Any]:
-    """A space whose parts of few whole numbers are MultiDiscrete, of which they are a spelling."""
+    """A space whose parts of few whole numbers are MultiDiscrete, another spelling of the same."""
     match space:
         case spaces.Dict():
             return spaces.Dict({name: _counted(space[name], is_part=True) for name in space})

@@ -34,7 +34,7 @@ from torch import Tensor
 LAG = 5
 """Steps apart of the pairs that slowness is judged by."""
 
-# What moves changes the low frequencies of an image smoothly, the high ones abruptly.
+# Moving things change the low frequencies of an image smoothly, the high ones abruptly.
 FREQUENCIES = 8
 """Cosines along each side of an image."""
 

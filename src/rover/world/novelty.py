@@ -52,7 +52,7 @@ class PairNovelty:
     ) -> Self:
         """The novelty of arrivals (n, d): where almost all points ahead (m, d), which can be
         reached, are saturated, a sharper width tells apart what is new. Units (d,) of coverage are
-        in those of the points."""
+        in units of the points."""
         centre = (arrivals.min(axis=0) + arrivals.max(axis=0)) / 2.0
         for sharper in range(5):
             widths = 0.35 * 0.7**sharper * unit

@@ -29,7 +29,7 @@ _WEIGHTS = 1e-9, 0.5, 2.0, 8.0, 32.0, 1e9  # κ; the first trusts counts alone, 
 _DEPENDENT = 5.0  # standard errors of a covariance from which on columns move together
 _LEAST_PROBABILITY = 1e-3  # of outcomes that nothing predicted, in a log-likelihood
 _USUAL = 0.95  # share of the held-out pairs that are not far from the data
-_MOST_COLUMNS, _MOST_CLASSES = 64, 128
+_MOST_NUMBERS, _MOST_CLASSES = 64, 128
 _MOST_STATES = 16_000
 _DRAWS, _ALL_DRAWS = (16, 64), 3_000_000  # of a pair, and of all pairs
 _HELD_OUT = 50  # transitions that are held out together where episodes are few
@@ -87,7 +87,7 @@ class Group(NamedTuple):
 
 
 class Outcomes:
-    """What every action leads to from states of whole numbers, by the transitions of a buffer.
+    """Outcomes of every action at states of whole numbers, by the transitions of a buffer.
 
     Args:
         buffer: the transitions.
@@ -118,8 +118,8 @@ class Outcomes:
         self.weight, self.gain = self._weighed()
 
     def _grouped(self, outcomes: FloatArray) -> list[Group]:
-        """Columns of outcomes (n, d + 1) together of which what their forests leave unexplained
-        is correlated."""
+        """Columns of outcomes (n, d + 1), together where the residuals of their forests are
+        correlated."""
 
         def group(columns: IntArray) -> Group:
             values, index = np.unique(outcomes[:, columns], axis=0, return_inverse=True)
@@ -203,7 +203,7 @@ class Outcomes:
         return np.concatenate([self._table, reached[new[: max(_MOST_STATES - known, 0)]]])
 
     def rows(self, states: FloatArray) -> Rows:
-        """Rows of every action at states (m, d), the first of which are those of the buffer."""
+        """Rows of every action at states (m, d), the buffer's first."""
         buffer, usual = self.buffer, np.maximum(self._steps.mean(axis=0), 1e-9)
         tree, size = KDTree(states / usual), len(states) * buffer.n_actions
         to, ends = list[IntArray](), list[BoolArray]()
@@ -231,7 +231,7 @@ class Outcomes:
     def _sink(self, states: FloatArray) -> FloatArray:
         """Probability (m·A,) of leaving the data: the largest 1 − (ρ / d)² of all groups, with the
         distance d of the nearest transition in its inputs, another action being far, and with ρ
-        that of held-out transitions, at least the least step of a number."""
+        the same of held-out transitions, at least the least step of a number."""
         n_actions, asked = self.buffer.n_actions, self._asked(states)
         tried = np.bincount(self.buffer.actions, minlength=n_actions) > 0
         least = np.where(self._steps > 0.0, self._steps, np.inf).min(axis=0)
@@ -248,7 +248,7 @@ class Outcomes:
         return 1.0 - kept
 
     def rewards(self, rewards: FloatArray) -> FloatArray:
-        """Expected rewards (m·A, K) at :attr:`states`, by those of the transitions (n, K).
+        """Expected rewards (m·A, K) at :attr:`states`, by the rewards (n, K) of transitions.
 
         A sum of functions of single numbers before and after a step, and a forest of what that
         leaves; what a step leads to is what rows say, and pairs have means of their own.
@@ -272,7 +272,7 @@ def drawn_outcomes(buffer: Buffer) -> Outcomes | None:
     """Outcomes of states of whole numbers where these are drawn, and held-out episodes are
     predicted better than by counts; None: they are not."""
     table = buffer.observations.rows
-    is_vector = table.ndim == 2 and table.shape[1] <= _MOST_COLUMNS
+    is_vector = table.ndim == 2 and table.shape[1] <= _MOST_NUMBERS
     if not is_vector or len(buffer) < 2 * FIRST_UNITS or (table != np.floor(table)).any():
         return None
     changes = table[buffer.successors].astype(np.float64) - table[buffer.inputs]

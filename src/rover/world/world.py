@@ -233,7 +233,7 @@ class Points:
         encoder: makes the features; None: observations as they are, flattened.
         has_metric: whether the distance between points that repeat says how alike they are.
         model, neighbours: of states that do not repeat; None: they do.
-        outcomes: of states whose outcomes are drawn; those of the buffer come first in `rows`.
+        outcomes: of states whose outcomes are drawn; the buffer's states come first in `rows`.
     """
 
     buffer: Buffer
