@@ -1,9 +1,11 @@
 """Environments that say something else than what happened: harmless ones of each kind."""
 
+import contextlib
 import copy
 import itertools
 import re
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -324,3 +326,21 @@ def test_a_table_that_steps_contradict_is_dropped(tmp_path):
     with pytest.warns(RoverWarning, match="contradicts its own steps"):
         again = rover.Rover.resume(tmp_path / "run", env=WrongTable())
     assert again.measures.evaluator is None
+
+
+@pytest.mark.parametrize(("n", "kept"), [(100, 100), (600, 256)])
+def test_continuous_actions_of_others_are_the_buffers_own(n, kept):
+    rng = np.random.default_rng(0)
+    taken = rng.uniform(-1.0, 1.0, size=(n, 2)).astype(np.float32)
+    seen = rng.normal(size=(n + 1, 3)).astype(np.float32)
+    env = SimpleNamespace(
+        observation_space=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+        action_space=gym.spaces.Box(-1.0, 1.0, (2,), np.float32),
+    )
+    none = np.zeros(n, bool)
+    expected = pytest.warns(RoverWarning, match=r"600 different .* rounded to 256, which leaves")
+    with expected if n > kept else contextlib.nullcontext():
+        buffer = Buffer.from_arrays(seen, taken, None, none, none, env=env)
+    assert buffer.n_actions == kept
+    apart = np.abs(buffer.taken(buffer.actions) - taken).max()
+    assert apart < 0.2 if n > kept else apart == 0.0

@@ -129,8 +129,8 @@ class Buffer:
             observations: (n + e, *shape) of e episodes: each has one more of them than steps, the
                 one that its last step led to. Of Dict and Tuple spaces an array for each part, or
                 a list of elements.
-            actions: (n, *action shape), as the environment took them; continuous ones must be of
-                the set that ROVER makes of their space.
+            actions: (n, *action shape), as the environment took them; continuous ones that are
+                not of the set that ROVER makes of their space are the buffer's own, at most 256.
             rewards: (n,) finite, or None: none are stored.
             terminated, truncated: (n,) bool. Where neither ends the last episode it is truncated.
             env: what has the spaces of observations and actions; None: whole numbers from 0 to
@@ -145,7 +145,7 @@ class Buffer:
             NonFiniteError: NaN or infinity among observations or rewards.
 
         Warns:
-            RoverWarning: episodes look glued together.
+            RoverWarning: episodes look glued together, or actions were rounded to 256.
 
         Example:
             >>> buffer = Buffer.from_arrays(seen, taken, earned, terminated, truncated)
@@ -153,7 +153,8 @@ class Buffer:
         """
         spaces = Spaces.of(_spaces_of(observations, actions) if env is None else env)
         seen, flags = spaces.listed(observations), np.array([terminated, truncated])
-        columns = {"actions": spaces.numbers(actions)}
+        spaces, numbers = spaces.numbered(actions)
+        columns = {"actions": numbers}
         if rewards is not None:
             columns["rewards"] = np.asarray(rewards, np.float64)
         buffer = cls.of(spaces, rewards=rewards is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -11,8 +12,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from rover.errors import RoverWarning
+
 MAX_ACTIONS = 2**16
 MOST_NUMBERS = 32  # of a continuous action for which a finite set stands
+_MOST_RECORDED = 256  # actions of data that others recorded: planning costs as much for each
 
 
 def action_set(space: gym.Space[Any]) -> NDArray[Any] | None:
@@ -74,3 +78,25 @@ def element(actions: NDArray[Any], number: int) -> Any:
     """A copy of an action of a set; numbers of a Discrete space are scalars."""
     is_number = actions.ndim == 1 and actions.dtype.kind != "f"
     return actions[number] if is_number else np.array(actions[number])
+
+
+def recorded_set(taken: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The set (A, d) of recorded actions (n, d), and their numbers (n,) in it.
+
+    More than 256 different ones become the means of as many clusters, with a warning that says
+    how much of their variance that leaves out.
+    """
+    own, numbers = np.unique(taken, axis=0, return_inverse=True)
+    if len(own) > _MOST_RECORDED:
+        from sklearn.cluster import KMeans
+
+        clusters = KMeans(_MOST_RECORDED, n_init=1, random_state=0).fit(taken)
+        left = clusters.inertia_ / np.square(taken - taken.mean(axis=0)).sum()
+        warnings.warn(
+            f"the {len(own):,} different actions of the data are rounded to {_MOST_RECORDED}, "
+            f"which leaves out {left:.1%} of their variance: plans on them are as exact as that",
+            RoverWarning,
+            stacklevel=4,
+        )
+        own, numbers = clusters.cluster_centers_, clusters.labels_
+    return own, numbers.reshape(-1).astype(np.int64)

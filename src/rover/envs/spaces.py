@@ -13,7 +13,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
 from rover.arrays import signed
-from rover.envs.actions import MAX_ACTIONS, MOST_NUMBERS, action_set, element
+from rover.envs.actions import MAX_ACTIONS, MOST_NUMBERS, action_set, element, recorded_set
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
 
 _DTYPES = "uint8", "int64", "float32", "float64"  # of vectors that encoders take
@@ -159,6 +159,21 @@ class Spaces:
                 f"{given[apart.argmax()]}"
             )
         return numbers
+
+    def numbered(self, taken: Any) -> tuple[Spaces, NDArray[np.int64]]:
+        """Numbers (n,) of recorded actions (n, *action shape), and the spaces with their set:
+        continuous ones that are not all of it are the data's own, at most 256."""
+        given, actions = np.asarray(taken), self.actions
+        is_own = actions is not None and given.dtype.kind == actions.dtype.kind == "f"
+        if actions is None or not is_own or given.shape[1:] != actions.shape[1:]:
+            return self, self.numbers(taken)
+        rows, shape = given.reshape(len(given), -1).astype(np.float64), given.shape[1:]
+        tree = scipy.spatial.KDTree(actions.reshape(len(actions), -1))
+        if not np.any(tree.query(rows)[0]):
+            return self, self.numbers(taken)
+        own, numbers = recorded_set(rows)
+        own = own.reshape(-1, *shape).astype(actions.dtype)
+        return replace(self, actions=own, n_actions=len(own)), numbers
 
     def listed(self, seen: Any) -> list[Any]:
         """Observations one by one, of a list, an array, or of Dict and Tuple spaces one for each

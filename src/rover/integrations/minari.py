@@ -138,7 +138,7 @@ def _episodes(buffer: Buffer) -> Iterator[Any]:
 def load_minari(dataset: Any, *, episode_length: int | None = None) -> tuple[Buffer, FloatArray]:
     """Read a Minari data set into a replay buffer, whoever made it.
 
-    Continuous actions must be of the set that ROVER makes of their space.
+    Continuous actions that are not of their space's set are the buffer's own, at most 256.
 
     Args:
         dataset: the id of a data set on this machine, or a ``minari.MinariDataset``, which may
