@@ -56,7 +56,7 @@ def check_env(
 
     Warns:
         RoverWarning: what Gymnasium's checker does not let pass, steps that the seed does not
-            repeat, and each kind of :mod:`rover.data.kinds`.
+            repeat, and each kind of ``rover.data.kinds``.
 
     Example:
         >>> check_env("MountainCar-v0")
