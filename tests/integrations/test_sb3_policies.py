@@ -63,7 +63,7 @@ def test_the_probabilities_are_at_first_the_pretrained_ones(kind, algorithm):
     before = {k: v.clone() for k, v in policy.state_dict().items()}
     model = make_model(policy, env, algorithm)
     expected = policy.probs(env.observations())
-    assert expected.max() > 0.9
+    assert expected.max() > 0.85
     np.testing.assert_allclose(outputs(model.policy, env), expected, atol=1e-5)
     # What collects and what is differentiated: the same distribution, through other ways in.
     tensor, raw = torch.as_tensor(model.env.reset()), env.reset()[0]

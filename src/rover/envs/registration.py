@@ -291,11 +291,14 @@ _SIMULATORS = "mujoco", "ale_py", "Box2D", "pygame"
 
 
 def versions_of(env: gym.Env[Any, Any]) -> dict[str, str]:
-    """Versions of Python, of NumPy and Gymnasium, of simulators that are imported, and of the
-    package that an environment is from, as files store them."""
+    """Versions of Python, of NumPy and Gymnasium, of the simulators that the modules of an
+    environment's classes import, and of the package that it is from, as files store them."""
     versions = {"python": ".".join(platform.python_version_tuple()[:2])}
-    package = type(env.unwrapped).__module__.partition(".")[0]
-    for name in ("numpy", "gymnasium", *_SIMULATORS, package):
+    classes = type(env.unwrapped).__mro__
+    # Not all that this process has imported: files of one seed are the same in every process.
+    known = {name for one in classes for name in vars(sys.modules[one.__module__])}
+    package = classes[0].__module__.partition(".")[0]
+    for name in ("numpy", "gymnasium", *(one for one in _SIMULATORS if one in known), package):
         if (version := getattr(sys.modules.get(name), "__version__", None)) is None:
             with suppress(metadata.PackageNotFoundError):
                 version = metadata.version(name) if name in sys.modules else None
