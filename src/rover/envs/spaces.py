@@ -144,35 +144,26 @@ class Spaces:
             return number if dtype is None else dtype.type(number)
         return element(self.actions, number)
 
-    def numbers(self, taken: Any) -> NDArray[np.int64]:
-        """The numbers (n,) of actions (n, *action shape). ConfigurationError: one is not of the
-        set."""
+    def numbered(self, taken: Any) -> tuple[Spaces, NDArray[np.int64]]:
+        """Numbers (n,) of recorded actions (n, *action shape), and the spaces with their set:
+        continuous ones that are not all of it are the data's own, at most 256. ConfigurationError:
+        another one is not of the set."""
         actions = np.arange(self.n_actions) if self.actions is None else self.actions
         given = np.asarray(taken)
         flat, rows = (each.reshape(len(each), -1) for each in (actions, given))
         if rows.shape[1] != flat.shape[1] or rows.dtype.kind not in "biuf":
             raise ConfigurationError(f"actions of shape {given.shape} are not of {self.acted}")
         apart, numbers = map(np.asarray, scipy.spatial.KDTree(flat).query(rows))
-        if apart.any():
+        if not apart.any():
+            return self, numbers
+        is_continuous = given.dtype.kind == actions.dtype.kind == "f"
+        if not is_continuous or given.shape[1:] != actions.shape[1:]:
             raise ConfigurationError(
                 f"the data has actions that are not of the set of {abridge(self.acted)}: "
                 f"{given[apart.argmax()]}"
             )
-        return numbers
-
-    def numbered(self, taken: Any) -> tuple[Spaces, NDArray[np.int64]]:
-        """Numbers (n,) of recorded actions (n, *action shape), and the spaces with their set:
-        continuous ones that are not all of it are the data's own, at most 256."""
-        given, actions = np.asarray(taken), self.actions
-        is_own = actions is not None and given.dtype.kind == actions.dtype.kind == "f"
-        if actions is None or not is_own or given.shape[1:] != actions.shape[1:]:
-            return self, self.numbers(taken)
-        rows, shape = given.reshape(len(given), -1).astype(np.float64), given.shape[1:]
-        tree = scipy.spatial.KDTree(actions.reshape(len(actions), -1))
-        if not np.any(tree.query(rows)[0]):
-            return self, self.numbers(taken)
-        own, numbers = recorded_set(rows)
-        own = own.reshape(-1, *shape).astype(actions.dtype)
+        own, numbers = recorded_set(rows.astype(np.float64))
+        own = own.reshape(-1, *actions.shape[1:]).astype(actions.dtype)
         return replace(self, actions=own, n_actions=len(own)), numbers
 
     def listed(self, seen: Any) -> list[Any]:

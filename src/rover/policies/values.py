@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -136,7 +137,7 @@ class ValuePolicy(Policy):
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
         near = self._near(points)
         logits = self._preferences(self._action_values(points, near, components))
-        if self.contact_probability is not None and bool(self.contact_probability.any()):
+        if self.contact_probability is not None and self._has_contacts:
             return self._with_uniform(logits, near.read(self.contact_probability))
         if self.has_metric and bool((unseen := self._is_far(points)).any()):
             return self._with_uniform(logits, _UNSEEN * unseen[:, None])
@@ -186,6 +187,11 @@ class ValuePolicy(Policy):
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(self._is_far(points)[:, None], nothing, q)
+
+    @cached_property
+    def _has_contacts(self) -> bool:
+        """True unless no contact is likely anywhere: looked up once, not at every step."""
+        return self.contact_probability is not None and bool(self.contact_probability.any())
 
     def _near(self, points: Tensor) -> _Near:
         """The landmarks near points (n, z)."""
