@@ -7,6 +7,7 @@ together; each also derives from the built-in exception that fits it.
 from __future__ import annotations
 
 import difflib
+import math
 import reprlib
 from collections.abc import Collection
 from numbers import Integral
@@ -79,6 +80,18 @@ def whole_number(name: str, value: Any, *, least: int = 1, most: int = 2**63 - 1
             f"{most:,}"
         )
     return int(value)
+
+
+def require_finite(values: Any, what: str, advice: str) -> None:
+    """Raise :class:`NonFiniteError` if a tensor or array holds NaN or infinity; the message says
+    `what`."""
+    # One pass for the sum; the exact count only when the sum, which may overflow, is suspect.
+    if not math.isfinite(values.sum().item()):
+        bad = int((~(abs(values) < math.inf)).sum())
+        if bad:
+            raise NonFiniteError(
+                f"{what}: {bad} of {math.prod(values.shape)} numbers are NaN or infinite; {advice}"
+            )
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from rover.errors import NonFiniteError, RoverWarning, SingularSolveError
+from rover.errors import NonFiniteError, RoverWarning, SingularSolveError, require_finite
 from rover.operators import (
     DenseOperator,
     Dirac,
@@ -19,7 +19,7 @@ from rover.operators import (
     objective_gradient,
     solve_occupancy,
 )
-from rover.operators.kernels import cholesky_factor, require_finite
+from rover.operators.kernels import cholesky_factor
 from rover.transitions import merge_transitions
 from rover.world.rows import Rows
 

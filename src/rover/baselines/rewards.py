@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rover.arrays import FloatArray, distinct_rows
 from rover.data import Batch
+from rover.errors import require_finite
 from rover.features import (
     AdamW,
     Encoder,
@@ -27,7 +28,6 @@ from rover.features import (
     restore_tensors,
 )
 from rover.features.networks import make_linear
-from rover.operators.kernels import require_finite
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 _SCALE_FLOOR = 1e-8

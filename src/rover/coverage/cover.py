@@ -15,9 +15,8 @@ from rover.arrays import FloatArray, IntArray
 from rover.coverage.config import RoverConfig
 from rover.data import Buffer
 from rover.envs import FiniteMDP
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError, RoverWarning, require_finite
 from rover.operators import Objective
-from rover.operators.kernels import require_finite
 
 _Function = Callable[[NDArray[Any]], Any]
 
@@ -60,7 +59,7 @@ class Cover:
                 f"observation, not one of shape {parts.shape} and dtype {parts.dtype}"
             )
         parts = parts.astype(np.float64)  # of any layout and type
-        require_finite(torch.from_numpy(parts), "what cover returned", "return numbers")
+        require_finite(parts, "what cover returned", "return numbers")
         return parts
 
     def groups(self) -> IntArray:

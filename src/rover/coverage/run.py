@@ -82,7 +82,10 @@ class CoverageRun(Agent[RoverConfig]):
         self.world.chosen = "contexts" if config.contexts and self._explores else config.kind
         self._cover = Cover(self.buffer, self._objects.get("cover", config.cover), self._target)
         parts = self.world, self._cover, config, space, self._objects
-        self._representation = _make_representation(*parts, generator, self._batch_rng)
+        self._representation = seen = _make_representation(*parts, generator, self._batch_rng)
+        # Images and long vectors are states as long as they repeat.
+        is_given = is_physical(space) or isinstance(space, gym.spaces.Discrete)
+        self._is_chosen_anew = not is_given and seen.plans_on != "kernel"
         self._explorer: Explorer | None = None
         self._suit()
         self._warm_start: WarmStart | None = None
@@ -107,10 +110,8 @@ class CoverageRun(Agent[RoverConfig]):
         wanted: type[States | Slow | Scaled] = States
         if world.kind == "landmarks":
             wanted = Slow if len(space.shape or ()) > 1 else Scaled
-        seen, is_discrete = self._representation, isinstance(space, gym.spaces.Discrete)
-        # Images and long vectors are states as long as they repeat.
-        is_open = not (is_physical(space) or is_discrete or seen.plans_on == "kernel")
-        if is_open and type(seen) is not wanted:
+        seen = self._representation
+        if self._is_chosen_anew and type(seen) is not wanted:
             self._representation = seen = wanted(world, self._cover, space)
         if self._explores:
             self._explorer = explorer_of(self._explorer, world, seen, self.config)

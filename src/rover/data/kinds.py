@@ -17,6 +17,9 @@ from rover.arrays import BoolArray, FloatArray
 if TYPE_CHECKING:
     from rover.data.buffer import Buffer
 
+FEWEST_EPISODES = 3
+"""Finished episodes from which on a run is of a kind."""
+
 
 def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> dict[str, str]:
     """A message for each kind that transitions are of, by its function's name.

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.data.kinds import kinds_of
+from rover.data.kinds import FEWEST_EPISODES, kinds_of
 from rover.envs import Spaces
 from rover.errors import (
     BY_ENVIRONMENT,
@@ -274,7 +274,9 @@ class Collector:
         return terminated or truncated
 
     def name_kinds(self) -> None:
-        """Warn once of each kind of environment that the transitions show."""
+        """Warn once of each kind of environment that three episodes or more show."""
+        if self.episode < FEWEST_EPISODES:
+            return
         space = self.spaces.observation if self.spaces.observation is self.spaces.observed else None
         for name, message in kinds_of(self.buffer, space).items():
             if name not in self._named:

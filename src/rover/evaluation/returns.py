@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.envs import Spaces
-from rover.errors import RoverWarning
+from rover.errors import RoverWarning, require_finite
 from rover.evaluation.rollouts import SampleComponent
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def greedy_episodes(
     import torch  # with what follows: the other figures do without
 
     from rover.features.networks import as_tensor
-    from rover.operators.kernels import require_finite
 
     chosen: dict[bytes, int] = {}  # episodes repeat most of their observations
 

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.envs import action_set
-from rover.errors import ConfigurationError, abridge
+from rover.errors import ConfigurationError, abridge, require_finite
 from rover.features import Encoder
-from rover.operators.kernels import require_finite
 from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
 
 try:

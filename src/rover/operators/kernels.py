@@ -20,7 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, SingularSolveError
+from rover.errors import (
+    ConfigurationError,
+    RoverWarning,
+    SingularSolveError,
+    require_finite,
+)
 
 Array = TypeVar("Array", Tensor, NDArray[np.float64])
 
@@ -148,17 +153,6 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
     if name not in KERNELS:
         raise ConfigurationError(f"unknown kernel {name!r}; choose one of {', '.join(KERNELS)}")
     return KERNELS[name](**parameters)
-
-
-def require_finite(values: Tensor, what: str, advice: str) -> None:
-    """Raise :class:`NonFiniteError` if `values` holds NaN or infinity; the message says `what`."""
-    # One pass for the sum; the exact count only when the sum, which may overflow, is suspect.
-    if not math.isfinite(float(values.detach().sum())):
-        bad = int((~torch.isfinite(values)).sum())
-        if bad:
-            raise NonFiniteError(
-                f"{what}: {bad} of {values.numel()} numbers are NaN or infinite; {advice}"
-            )
 
 
 # From the rounding of one factorisation up to where predictions would change in a visible digit.

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from rover.arrays import FloatArray
-from rover.errors import SingularSolveError
-from rover.operators.kernels import require_finite
+from rover.errors import SingularSolveError, require_finite
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.operators.kernels import Kernel, Linear, cholesky_factor, require_finite
+from rover.errors import require_finite
+from rover.operators.kernels import Kernel, Linear, cholesky_factor
 from rover.operators.support import Support
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from rover.data import ObservationTable
+from rover.errors import require_finite
 from rover.features import Encoder, EncoderConfig, make_encoder
 from rover.operators import Dirac, Kernel, make_kernel
-from rover.operators.kernels import KERNELS, require_finite
+from rover.operators.kernels import KERNELS
 from rover.policies.policy import Policy
 
 # Up to so many known observations the policy is tabulated on all of them at once.

@@ -22,9 +22,8 @@ from rover.envs import Spaces
 from rover.envs.actions import element
 from rover.envs.registration import warn_of_versions
 from rover.envs.spaces import StoredForm
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, require_finite
 from rover.features import as_tensor
-from rover.operators.kernels import require_finite
 from rover.storage import write_tensors
 
 POLICY_KIND = "policy"

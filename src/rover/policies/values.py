@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, require_finite
 from rover.features import Encoder, as_tensor
-from rover.operators.kernels import require_finite
 from rover.policies.coverage import stored_encoder
 from rover.policies.policy import Policy
 from rover.world.net import between

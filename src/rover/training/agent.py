@@ -115,6 +115,7 @@ class Agent(Run, Generic[ConfigT]):
         self.env = environment.env
         self.spaces = Spaces.of(self.env)
         self._env_id, self._env_kwargs = environment.env_id, dict(environment.env_kwargs)
+        self._versions = versions_of(self.env)
         # Settings are resolved before anything is allocated: what contradicts them costs nothing.
         self.preset = choose("preset", preset or next(iter(self.presets)), self.presets)
         self.seed = whole_number("seed", seed, least=0)
@@ -216,7 +217,7 @@ class Agent(Run, Generic[ConfigT]):
             "seed": self.seed,
             "env_id": self._env_id,
             "env_kwargs": self._env_kwargs,
-            "versions": versions_of(self.env),
+            "versions": self._versions,
         }
 
     def learn(

@@ -343,6 +343,7 @@ class ExactMeasures(Measures):
         _ = self.evaluator.optimum  # a solver that fails says so before the first step
         self._observations = problem.observations
         self._known = np.zeros(0, np.int64)
+        self._n_compared = 0  # transitions that the table was compared with
 
     @property
     def _states(self) -> NDArray[np.int64]:
@@ -353,14 +354,16 @@ class ExactMeasures(Measures):
         return self._known
 
     def refutation(self) -> str:
-        """A step of the run that the table of dynamics has no probability for; empty: none."""
-        counts, states = self._buffer.counts(), self._states
-        begun, reached = states[counts.inputs], states[counts.successors]
-        dynamics = self.evaluator.problem.dynamics
-        wrong = np.flatnonzero(dynamics.impossible(begun, counts.actions, reached))
+        """A step since the last call that the table of dynamics has no probability for; empty:
+        none."""
+        buffer, states, since = self._buffer, self._states, self._n_compared
+        self._n_compared = len(buffer)
+        begun, reached = states[buffer.inputs[since:]], states[buffer.successors[since:]]
+        dynamics, actions = self.evaluator.problem.dynamics, buffer.actions[since:]
+        wrong = np.flatnonzero(dynamics.impossible(begun, actions, reached))
         if len(wrong) == 0:
             return ""
-        x, a, y = begun[wrong[0]], counts.actions[wrong[0]], reached[wrong[0]]
+        x, a, y = begun[wrong[0]], actions[wrong[0]], reached[wrong[0]]
         return f"from state {x} by action {a} to state {y}"
 
     def _states_seen(self) -> int:

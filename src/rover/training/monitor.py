@@ -47,38 +47,32 @@ def monitor(
     label: str,
     done: int,
     total: int,
-    *,
     progress_bar: bool,
-    log: Sequence[Log] = (),
-    run_dir: Path | None = None,
-    config: Mapping[str, Any],
-) -> Iterator[Report]:
+    log: Sequence[Log],
+    run_dir: Path | None,
+) -> Iterator[list[Report]]:
     """Show a run's progress inside a `with` block, after `done` of `total` steps.
 
     Scalars are written below `run_dir`, for what `log` names (:func:`check_logs`).
     """
+    folder = Path(str(run_dir))
     reports: list[Report] = []
     with ExitStack() as stack:
         if "wandb" in log:
             import wandb
 
             # Before TensorBoard's writer, whose scalars it takes.
-            about, file = dict(config), Path(str(run_dir)) / "wandb.json"
+            about, file = read_json(folder / "config.json"), folder / "wandb.json"
             if not file.exists():  # drawn once: a path may be another run's tomorrow
                 write_json(file, {"id": secrets.token_hex(8)})
             run_id = read_json(file)["id"]
             how = {"id": run_id, "resume": "allow", "sync_tensorboard": True}
             stack.enter_context(wandb.init(project="rover", dir=run_dir, config=about, **how))
         if log:
-            reports.append(stack.enter_context(_tensorboard(Path(str(run_dir)), done)))
+            reports.append(stack.enter_context(_tensorboard(folder, done)))
         if progress_bar:
             reports.append(stack.enter_context(_bar_or_lines(label, done, total)))
-
-        def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-            for each in reports:
-                each(record, seconds)
-
-        yield report
+        yield reports
 
 
 @contextmanager

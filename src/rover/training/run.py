@@ -155,20 +155,22 @@ class Run(ABC):
             stack.enter_context(torch_threads(self._threads))
             stack.enter_context(learning_mode())
             stack.enter_context(_each_warning_once())
-            config = self.describe(self.total_timesteps)
             if self._folder is not None:
+                config = self.describe(self.total_timesteps)
                 stack.enter_context(self._folder.open(config, self._prepare_folder))
-            steps = self.num_timesteps, self.total_timesteps
-            about: Any = {"run_dir": self.run_dir, "config": config.model_dump(mode="json")}
-            shown = monitor(self.activity, *steps, progress_bar=progress_bar, log=log, **about)
-            self._loop(stack.enter_context(shown), callback)
+            reports: list[Report] = []
+            if progress_bar or log:
+                steps = self.num_timesteps, self.total_timesteps
+                shown = monitor(self.activity, *steps, progress_bar, log, self.run_dir)
+                reports = stack.enter_context(shown)
+            self._loop(reports, callback)
             self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
             self._read_clock()
         return self
 
-    def _loop(self, report: Report, callback: Callback | None) -> None:
+    def _loop(self, reports: Sequence[Report], callback: Callback | None) -> None:
         """Make steps until there are as many as asked for, or the run or its callback ends it."""
         on_record = callback if callable(callback) else None
         on_step, total = getattr(callback, "on_step", None), self.total_timesteps
@@ -181,7 +183,8 @@ class Run(ABC):
                 record = _plain(record)
                 spacing = self.num_timesteps - self._last_record
                 self._last_record = self.num_timesteps
-                report(record, self.seconds)
+                for report in reports:
+                    report(record, self.seconds)
                 if self._folder is not None:
                     is_last = self.num_timesteps + spacing > total
                     self._store(self._folder, record, is_last=is_last)

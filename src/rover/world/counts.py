@@ -298,7 +298,7 @@ class Counts:
     @property
     def outcome_variance(self) -> float:
         """1 − Σ_x' p(x'|x, a)², pooled over the pairs seen more than once, without bias."""
-        return self.outcomes().outcome_variance
+        return self.outcomes().outcome_variance if self._varied else 0.0
 
     def outcomes(self) -> TransitionCounts:
         """Distinct transitions, in the order in which they were first seen."""
