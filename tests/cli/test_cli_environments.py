@@ -102,7 +102,7 @@ def test_what_is_wrong_with_an_import_is_said(refused, capsys):
     words = ("envs", "own/Ring-v0")
     assert "module 'nowhere' cannot be imported: Module" in refused(*words, "--import", "nowhere")
     assert "ZeroDivisionError: division by zero" in refused(*words, "--import", "broken")
-    assert "--import requires an argument" in refused(*words, "--import")
+    assert "argument --import: expected one argument" in refused(*words, "--import")
     assert "environment 'own/Ring-v0' cannot be made" in refused(*words)
     run = ("solve", ".", "--reward")
     assert "module own_envs has no function 'none'" in refused(*run, "own_envs:none")

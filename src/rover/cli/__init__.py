@@ -39,6 +39,7 @@ commands:
 {commands}
 
 `rover COMMAND --help` explains a command, `rover --version` prints the version.
+--import MODULE, of yours, registers environments or agents; may be repeated.
 
 a first session:
   rover demo                                    pretrain on five rooms, look at the result

@@ -6,13 +6,13 @@ a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
 
 import gymnasium as gym
 from cyclopts import App, CycloptsError, Parameter
@@ -30,47 +30,25 @@ def _make_app() -> App:
         version_flags=(),
         suppress_keyboard_interrupt=False,  # which says how to go on
         default_parameter=Parameter(negative_iterable="", short_alias=False),
+        exit_on_error=False,
+        print_error=False,
+        result_action="return_value",
     )
     for name, (module, _) in COMMANDS.items():
         app.command(f"{module}:{name}", name=name)
-
-    app.meta.suppress_keyboard_interrupt = False
-
-    @app.meta.default
-    def launch(
-        *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        modules: Annotated[
-            tuple[str, ...],
-            Parameter(name="--import", metavar="MODULE", show_default=False),
-        ] = (),
-    ) -> int | None:
-        """Run a command.
-
-        Args:
-            modules: import a module of yours that registers environments or agents, from the
-                current folder or installed; may be repeated
-        """
-        # First: they register the agents and environments that the other words name.
-        import_modules(modules)
-        code: int | None = app(words, **_RAISING)
-        return code
-
     return app
-
-
-_RAISING: dict[str, Any] = {
-    "exit_on_error": False,
-    "print_error": False,
-    "verbose": False,
-    "result_action": "return_value",
-}
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command that `words` are, and return the exit code."""
+    imports = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    imports.add_argument("--import", dest="modules", action="append", default=[])
     with _one_line_warnings():
         try:
-            code = _make_app().meta(words, **_RAISING)
+            asked, others = imports.parse_known_args(words)
+            # First: they register the agents and environments that the other words name.
+            import_modules(asked.modules)
+            code: int | None = _make_app()(others)
             sys.stdout.flush()
             return code or 0
         except BrokenPipeError:
@@ -90,6 +68,8 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, CycloptsError):
         name = " ".join(["rover", *(error.command_chain or ())])
         return f"{error} (see `{name} --help`)"
+    if isinstance(error, argparse.ArgumentError):
+        return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name == "pandas":
         return "this command comes with the extra bench: pip install '.[bench]'"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:

@@ -50,7 +50,7 @@ def kernel_planning_model(
     features, kernel = representation.features(), representation.kernel
     most = config.n_anchors if isinstance(representation, Scaled) else _MOST_EXACT
     if len(np.unique(counts.successors)) <= most:
-        support = exact_support(counts, *starts, device=features.device)
+        support = exact_support(counts, *starts)
     else:
         anchors = {"n_anchors": config.n_anchors, **_ANCHORS}
         support = nystrom_support(features, counts, *starts, kernel, **anchors)

@@ -7,7 +7,6 @@ from rover.operators.occupancy import (
     Objective,
     Occupancy,
     TransitionOperator,
-    objective_gradient,
     solve_occupancy,
 )
 from rover.operators.sparse import SparseOperator
@@ -33,6 +32,5 @@ __all__ = [
     "make_kernel",
     "mirror_descend",
     "nystrom_support",
-    "objective_gradient",
     "solve_occupancy",
 ]

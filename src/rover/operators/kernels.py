@@ -2,9 +2,8 @@
 
 The kernel decides which states count as alike, and with that what "covering everything" means:
 the objective is J(π) = ∬ k(x, y) d^π(dx) d^π(dy) (paper, the target-free objective of Section 2).
-Every kernel is a small frozen object that maps features (n, z) and (m, z) to a Gram matrix (n, m)
-on the device and in the dtype of its arguments. Distances are only trustworthy in float64: in
-float32 the Cholesky factors of nearby states fail.
+Every kernel is a small frozen object that maps features (n, z) and (m, z) to a Gram matrix (n, m).
+Distances are only trustworthy in float64: in float32 the Cholesky factors of nearby states fail.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Array = TypeVar("Array", Tensor, NDArray[np.float64])
 class Kernel(Protocol):
     """A positive-definite k(x, y) for rows of features: one of those below, or the user's own.
 
-    Both methods return tensors in the dtype and on the device of their arguments.
+    Both methods return tensors in the dtype of their arguments.
     """
 
     @property

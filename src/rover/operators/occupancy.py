@@ -109,7 +109,7 @@ class TransitionOperator(Protocol):
 
 
 class DenseOperator:
-    """Transition operator in dense matrices, on any device.
+    """Transition operator in dense matrices.
 
     Args:
         transition: (A, s, s), columns as in :class:`~rover.operators.transition.TransitionModel`.
@@ -217,10 +217,3 @@ def solve_occupancy(
             "try a smaller discount, a larger ridge, or a sharper kernel"
         )
     return Occupancy(weights, sink_mass, value, scale * slope, resolvent)
-
-
-def objective_gradient(
-    operator: TransitionOperator, occupancy: Occupancy, *, discount: float
-) -> Tensor:
-    """The paper's [∇J](y_j, a) = γ (P_aᵀ v)_j at the anchors, (s, A) (Theorem 1)."""
-    return operator.action_values(occupancy.adjoint()).mul(discount)

@@ -51,19 +51,12 @@ class Support:
     exact: bool
 
 
-def exact_support(
-    counts: TransitionCounts,
-    starts: IntArray,
-    start_weights: FloatArray,
-    *,
-    device: torch.device | str = "cpu",
-) -> Support:
+def exact_support(counts: TransitionCounts, starts: IntArray, start_weights: FloatArray) -> Support:
     """Support with one anchor for each distinct next state and initial state.
 
     Args:
         counts: merged transitions.
         starts, start_weights: (q,) observation indices of the initial states, and weights ≥ 0.
-        device: of the tensors of the result.
     """
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated
@@ -78,11 +71,11 @@ def exact_support(
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,
-        pair_counts=torch.from_numpy(pair_counts).to(device),
+        pair_counts=torch.from_numpy(pair_counts),
         anchors=anchor_keys // 2,
         terminal=(anchor_keys % 2).astype(np.bool_),
-        successor=torch.from_numpy(frequency).to(device),
-        start=torch.from_numpy(start).to(device),
+        successor=torch.from_numpy(frequency),
+        start=torch.from_numpy(start),
         exact=True,
     )
 
@@ -104,7 +97,7 @@ def _farthest_point_anchors(
     is closer than `min_distance` to an anchor, which also bounds the conditioning.
     """
     chosen = list(dict.fromkeys(int(i) for i in first))
-    pool = features[torch.from_numpy(candidates).to(features.device)]
+    pool = features[torch.from_numpy(candidates)]
     self_similarity = kernel.diagonal(pool)
 
     def distance_to(index: int) -> Tensor:
@@ -112,7 +105,7 @@ def _farthest_point_anchors(
         return self_similarity + kernel.diagonal(anchor)[0] - 2.0 * kernel(pool, anchor)[:, 0]
 
     # Infinite while there is no anchor, so that the first candidate is taken as the farthest.
-    nearest = torch.full((len(pool),), float("inf"), dtype=features.dtype, device=features.device)
+    nearest = features.new_full((len(pool),), float("inf"))
     for index in chosen:
         nearest = torch.minimum(nearest, distance_to(index))
     while len(chosen) < n_anchors and len(pool):
@@ -132,13 +125,12 @@ def _project(
     projection_ridge: float,
 ) -> Tensor:
     """S = k(points, anchors) (K_mm + ρI)⁻¹, (n, m): each point as weights on the anchors."""
-    device = features.device
-    anchor_features = features[torch.from_numpy(anchors).to(device)]
+    anchor_features = features[torch.from_numpy(anchors)]
     gram = kernel(anchor_features, anchor_features)
     # Without ρ two anchors side by side would get large weights of opposite signs.
     gram.diagonal().add_(projection_ridge)
     factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors", is_gram=True)
-    similarity = kernel(anchor_features, features[torch.from_numpy(points).to(device)])
+    similarity = kernel(anchor_features, features[torch.from_numpy(points)])
     return torch.cholesky_solve(similarity, factor).T
 
 
@@ -177,23 +169,23 @@ def nystrom_support(
     # Ordinary anchors stand in front, which makes each kind one block of columns.
     n_ordinary, anchors = len(chosen), np.concatenate([chosen, at_ends])
     actions, inputs, pair_of_row, pair_counts = counts.pairs()
-    weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row]).to(features.device)
+    weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row])
     successor = features.new_zeros(len(actions), len(anchors))
     for ends, block in ((False, slice(0, n_ordinary)), (True, slice(n_ordinary, len(anchors)))):
         rows = np.flatnonzero(counts.terminated == ends)
         if len(rows):
             reached = counts.successors[rows]
             projected = _project(features, anchors[block], reached, kernel, projection_ridge)
-            pairs = torch.from_numpy(pair_of_row[rows]).to(features.device)
+            pairs = torch.from_numpy(pair_of_row[rows])
             successor[:, block].index_add_(0, pairs, weight[rows, None] * projected)
     projected = _project(features, anchors[:n_ordinary], starts, kernel, projection_ridge)
-    share = torch.from_numpy(start_weights / start_weights.sum()).to(features.device)
+    share = torch.from_numpy(start_weights / start_weights.sum())
     start = features.new_zeros(len(anchors))
     start[:n_ordinary] = projected.T @ share
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,
-        pair_counts=torch.from_numpy(pair_counts).to(features.device),
+        pair_counts=torch.from_numpy(pair_counts),
         anchors=anchors,
         terminal=np.arange(len(anchors)) >= n_ordinary,
         successor=successor,

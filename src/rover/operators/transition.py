@@ -38,6 +38,9 @@ class _ActionRegression:
     weighted: Tensor | None
 
 
+_Regress = Callable[[slice, str, Tensor], _ActionRegression]
+
+
 @dataclass(frozen=True)
 class TransitionModel:
     """Transition operator estimated on a support.
@@ -46,11 +49,11 @@ class TransitionModel:
         support: the pairs and the anchors.
         kernel: the kernel on features.
         anchor_features: (s, z) features of the anchors.
-        basis: (u, z) features that regressors compare with, ρ(x) = k(x, basis); None for a linear
-            kernel in feature space, where ρ(x) = φ(x).
         gram: (s, s) K_ij = k(y_i, y_j).
         transition: (A, s, s); column j of `transition[a]` is where action a leads from anchor j.
         regressions: one per action; None for an action without data (all its mass sinks).
+        basis: (u, z) features that regressors compare with, ρ(x) = k(x, basis); None for a linear
+            kernel in feature space, where ρ(x) = φ(x).
         basis_rows: for the dual form, (p,) the row of `basis` that each pair's input is; else None.
         whitening: for Nyström anchors, the Cholesky factor L (q, q) of k(basis, basis), because
             their regressions are fitted on L⁻¹ ρ(x); else None.
@@ -59,10 +62,10 @@ class TransitionModel:
     support: Support
     kernel: Kernel
     anchor_features: Tensor
-    basis: Tensor | None
     gram: Tensor
     transition: Tensor
     regressions: tuple[_ActionRegression | None, ...]
+    basis: Tensor | None = None
     basis_rows: Tensor | None = None
     whitening: Tensor | None = None
 
@@ -123,29 +126,29 @@ def fit_transition_model(
         NonFiniteError, SingularSolveError: from the factorisations.
     """
     require_finite(features, "the features of the observations", "look at the encoder's training")
+    anchor_features = features[torch.from_numpy(support.anchors)]
     # The smaller of the two systems: features, or pairs of the action that has most.
     largest_block = int(np.bincount(support.pair_actions).max())
-    if isinstance(kernel, Linear) and features.shape[1] < largest_block:
-        return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=False)
-    if not support.exact:
-        return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=True)
-    return _fit_dual(features, support, kernel, n_actions, ridge)
+    is_narrow = isinstance(kernel, Linear) and features.shape[1] < largest_block
+    if is_narrow or not support.exact:
+        nystrom = None if is_narrow else kernel
+        form, regress = _primal(features, support, anchor_features, nystrom, ridge)
+    else:
+        form, regress = _dual(features, support, anchor_features, kernel, ridge)
+    transition, regressions = _tabulate(support, n_actions, regress)
+    gram = kernel(anchor_features, anchor_features)
+    return TransitionModel(support, kernel, anchor_features, gram, transition, regressions, **form)
 
 
-def _fit_dual(
-    features: Tensor,
-    support: Support,
-    kernel: Kernel,
-    n_actions: int,
-    ridge: float,
-) -> TransitionModel:
+def _dual(
+    features: Tensor, support: Support, anchor_features: Tensor, kernel: Kernel, ridge: float
+) -> tuple[dict[str, Tensor], _Regress]:
     """(K_a + λ diag(1/c)) α = k_a(y): r_a × r_a per action."""
     # Inputs repeat under several actions: similarities are of distinct ones, and rows are gathered.
-    anchor_features = features[torch.from_numpy(support.anchors)]
     basis_indices, basis_rows = np.unique(support.pair_inputs, return_inverse=True)
     basis = features[torch.from_numpy(basis_indices)]
     cross, basis_gram = kernel(basis, anchor_features), kernel(basis, basis)
-    row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(features.device)
+    row_of_pair = torch.from_numpy(basis_rows.reshape(-1))
     # λ is on counts: twice as many tries of a pair halve what it is shrunk by.
     shrinkage = ridge / support.pair_counts
 
@@ -163,46 +166,34 @@ def _fit_dual(
         torch.mm(solved.T, successor, out=out.T)
         return _ActionRegression(rows, factor, weighted=None)
 
-    tabulated = _tabulate(support, n_actions, regress)
-    gram = kernel(anchor_features, anchor_features)
-    return TransitionModel(
-        support, kernel, anchor_features, basis, gram, *tabulated, basis_rows=row_of_pair
-    )
+    return {"basis": basis, "basis_rows": row_of_pair}, regress
 
 
-def _fit_primal(
+def _primal(
     features: Tensor,
     support: Support,
-    kernel: Kernel,
-    n_actions: int,
+    anchor_features: Tensor,
+    nystrom: Kernel | None,
     ridge: float,
-    *,
-    nystrom: bool,
-) -> TransitionModel:
+) -> tuple[dict[str, Tensor], _Regress]:
     """(Rᵀ diag(c) R + λI) per action: R = Φ, or R = K_nm L⁻ᵀ with K_mm = L Lᵀ for Nyström anchors.
 
     In the coordinates L⁻¹ k_m(x) the Nyström kernel is a plain inner product. Solving there instead
     of in K_nmᵀ K_nm + λ K_mm, the same system, does not square the condition number of K_mm.
     """
-    anchor_features = features[torch.from_numpy(support.anchors)]
-    inputs = features[torch.from_numpy(support.pair_inputs)]
-    basis: Tensor | None = None
-    whitening: Tensor | None = None
+    inputs, form = features[torch.from_numpy(support.pair_inputs)], dict[str, Tensor]()
     regressors, at_anchors = inputs, anchor_features.T
-    if nystrom:
+    if nystrom is not None:
         # Each point once, though it may be an anchor both as a terminal and an ordinary state.
         basis = features[torch.from_numpy(np.unique(support.anchors))]
-        whitening = cholesky_factor(
-            kernel(basis, basis),
-            "the Gram matrix of the Nyström anchors in the regression",
-            is_gram=True,
-        )
-        regressors = torch.linalg.solve_triangular(
-            whitening, kernel(basis, inputs), upper=False
-        ).T.contiguous()
-        at_anchors = torch.linalg.solve_triangular(
-            whitening, kernel(basis, anchor_features), upper=False
-        )
+        name = "the Gram matrix of the Nyström anchors in the regression"
+        whitening = cholesky_factor(nystrom(basis, basis), name, is_gram=True)
+
+        def whitened(points: Tensor) -> Tensor:
+            return torch.linalg.solve_triangular(whitening, nystrom(basis, points), upper=False)
+
+        regressors, at_anchors = whitened(inputs).T.contiguous(), whitened(anchor_features)
+        form = {"basis": basis, "whitening": whitening}
 
     def regress(rows: slice, name: str, out: Tensor) -> _ActionRegression:
         weighted = support.pair_counts[rows, None] * regressors[rows]
@@ -214,15 +205,11 @@ def _fit_primal(
         torch.mm(at_anchors.T, towards, out=out.T)
         return _ActionRegression(rows, factor, weighted=weighted)
 
-    tabulated = _tabulate(support, n_actions, regress)
-    gram = kernel(anchor_features, anchor_features)
-    return TransitionModel(
-        support, kernel, anchor_features, basis, gram, *tabulated, whitening=whitening
-    )
+    return form, regress
 
 
 def _tabulate(
-    support: Support, n_actions: int, regress: Callable[[slice, str, Tensor], _ActionRegression]
+    support: Support, n_actions: int, regress: _Regress
 ) -> tuple[Tensor, tuple[_ActionRegression | None, ...]]:
     """P (A, s, s) on the anchors, and the regression of each action that was ever taken.
 
@@ -240,7 +227,7 @@ def _tabulate(
     )
     # After termination the process starts anew, whatever a regression says of that state.
     if support.terminal.any():
-        ended = torch.from_numpy(support.terminal).to(transition.device)
+        ended = torch.from_numpy(support.terminal)
         transition[:, :, ended] = support.start[None, :, None]
     require_finite(transition, "the estimated transition operator", "try a larger ridge")
     return transition, regressions
