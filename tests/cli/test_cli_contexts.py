@@ -17,7 +17,8 @@ from rover.envs import registration
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.returns import followed_episodes
 from rover.finetuning.adaptation import ContextAdaptation
-from rover.policies import ContextPolicy, load_policy
+from rover.policies import ContextPolicy, ValuePolicy, load_policy
+from rover.training.run_folder import load_run_buffer
 
 WORLDS = """
 import gymnasium
@@ -129,7 +130,9 @@ def test_goals_and_rewards_are_planned_for_in_layouts_never_seen(
     assert "give one of" in refused(*solve, "--goals", "all", "--goal", "own_worlds:nowhere")
     assert not Path("runs").exists()
     with pytest.warns(RoverWarning, match="changes with every episode"):
-        rover.solve(run, sys.modules["own_worlds"].at_a_flower)  # as of states
+        of_states = rover.solve(run, sys.modules["own_worlds"].at_a_flower)
+    assert isinstance(of_states, ValuePolicy)
+    assert len(of_states.landmarks) == len(load_run_buffer(run).observations)
 
 
 def test_a_task_is_adapted_to_and_a_stopped_run_ends_in_the_same_bits(

@@ -20,7 +20,7 @@ from rover.envs import Environment, GivenEnv, Spaces, id_and_kwargs
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
-from rover.policies import CoveragePolicy, Policy, ValuePolicy, load_policy
+from rover.policies import ContextPolicy, CoveragePolicy, Policy, ValuePolicy, load_policy
 from rover.solving.tasks import Tasks
 from rover.storage import read_run_config
 from rover.training.agent import Agent
@@ -120,8 +120,9 @@ class Experience(NamedTuple):
         return self.world.part(Points, self._points)
 
     def _points(self) -> Points:
-        outcomes = None if self.world.kind == "contexts" else drawn_outcomes(self.world.buffer)
-        if outcomes is not None:
+        if isinstance(self.policy, ContextPolicy):
+            return state_points(self.world.buffer)
+        if (outcomes := drawn_outcomes(self.world.buffer)) is not None:
             return outcome_points(outcomes)
         is_image = len(self.world.buffer.observations.shape) > 1
         if repeats(self.world.buffer) if is_image else self.world.repeats:
