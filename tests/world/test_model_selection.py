@@ -1,4 +1,4 @@
-"""The decision between exact states and neighbours, and the errors that it is made by."""
+"""The decision between exact states and landmarks."""
 
 from typing import Any
 
@@ -10,8 +10,7 @@ from walled_points import random_walk, walled_point
 
 from rover import Rover
 from rover.data import Buffer
-from rover.world.net import time_units
-from rover.world.world import World, _held_out_errors
+from rover.world.world import World
 
 
 def walk(kind: str, steps: int) -> Buffer:
@@ -71,7 +70,7 @@ class Line(gym.Env[Any, Any]):
         ("late ring", 30_000, False),
     ],
 )
-def test_states_repeat_if_moves_are_foretold_by_counts(kind, steps, is_exact):
+def test_states_repeat_if_moves_come_back(kind, steps, is_exact):
     assert (World(walk(kind, steps)).kind == "states") == is_exact
 
 
@@ -106,55 +105,15 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
 )
 def test_worlds_that_repeat_in_part(env, is_exact):
     buffer = random_walk(env, 1000, 3)
-    selection = World(buffer)
-    figures = selection.figures()
-    assert figures["exact_states"] == (selection.kind == "states") == is_exact
-    counts, neighbours = figures["counts_error"], figures["motion_error"]
-    assert 0.0 <= counts <= 1.0
-    assert (neighbours > 0.3) == (isinstance(env, Line) and env._is_shuffled)
-    assert is_exact == (counts <= max(neighbours, 0.5))
+    assert (World(buffer).kind == "states") == is_exact
 
 
-def test_the_decision_follows_from_the_first_transitions_alone():
-    whole, part = random_walk(walled_point(), 700, 1), random_walk(walled_point(), 100, 1)
-    watched, errors = World(part), _held_out_errors(part, 75)
-    assert watched.kind == World(part).kind
-    assert (watched.counts_error, watched.motion_error) == errors
-    assert _held_out_errors(whole, 75) == pytest.approx(errors)
-
-
-def test_errors_of_counts_by_brute_force():
-    buffer = random_walk(walled_point(), 200, 0)
-    n, table = 150, buffer.observations.rows.astype(np.float64)
-
-    begins, ends = table[buffer.inputs[:n]], table[buffer.successors[:n]]
-    units = time_units(begins, ends, buffer.previous[:n])
-    left = []
-    for row in range(n):
-        if buffer.inputs[row] == buffer.successors[row]:
-            continue
-        same = (buffer.inputs[:n] == buffer.inputs[row]) & (
-            buffer.actions[:n] == buffer.actions[row]
-        )
-        same[row] = False
-        if not same.any():
-            left.append(1.0)
-            continue
-        missed = (ends[same].mean(axis=0) - ends[row]) / units
-        change = (ends[row] - begins[row]) / units
-        left.append(min(1.0, (missed @ missed) / (change @ change)))
-    counts, _ = _held_out_errors(buffer, n)
-    assert counts == pytest.approx(np.mean(left))
-
-
-def test_decision_and_errors_are_in_metrics_and_summary():
+def test_the_decision_is_in_metrics_and_summary():
     lines: list[Any] = []
     settings = {"mirror_steps": 5, "evaluation_episodes": 2}
     agent = Rover(Line(0.0), seed=1, **settings)
     agent.learn(300, callback=lambda line: lines.append(line) is None)
-    for name in ("exact_states", "counts_error", "motion_error"):
-        assert agent.summary()[name] == lines[-1][name]
-    assert agent.summary()["exact_states"] is False
+    assert agent.summary()["exact_states"] is lines[-1]["exact_states"] is False
 
 
 def test_models_of_all_transitions_are_made_once_until_there_are_more():

@@ -90,7 +90,7 @@ class Rover(CoverageRun):
             figures |= self._plan_and_follow()
         if self._explorer is not None:
             self._explorer.forget_plan()
-        return figures | self.world.figures()
+        return figures | {"exact_states": self.world.kind == "states"}
 
     # represent
 

@@ -2,11 +2,6 @@
 
 Whether states repeat is asked of one object, as what takes long to make of all transitions.
 
-Exact states, by a table of counts, and one smooth dynamics model for all states predict the same
-transitions, each left out of the model that predicts it. The error is the unexplained share of the
-motion, |x' − x̂'|² / |x' − x|², at most 1, which is also the error without a prediction. Steps
-without motion do not count: at a wall every environment repeats itself.
-
 Plans are made in points. Where states repeat each distinct observation is a point. Where they do
 not, points are in units of time, as in the landmark model (:mod:`rover.world.model`).
 """
@@ -24,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
+from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
 from rover.features import Encoder
 from rover.features.slow import LAG
@@ -34,12 +29,16 @@ from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours, support_of
 from rover.world.net import FIRST_UNITS, nearest, time_units, units_due
 from rover.world.outcomes import Outcomes
-from rover.world.regression import Displacements, Fit, unexplained
+from rover.world.regression import Fit
 from rover.world.rows import Rows
 
 # Decided later, Montezuma's images became states, and a plan over them took 13 ms.
 _DECIDED = 2000
 """Transitions after which the decision for or against exact states stays."""
+
+_FEW_STATES = 0.3
+"""States for each move up to which vectors of floats are known by their outcomes: fewer come back
+than of others, since a dynamics model knows what lies between them."""
 
 Kind = Literal["states", "landmarks", "contexts"]
 """Kind of world: what plans are made on."""
@@ -54,25 +53,22 @@ class World:
 
     Whether states are exact is decided on the first transitions, anew when there are half as many
     more, up to 2,000, so that it follows from the buffer alone, however often it was asked for.
-    Vectors on a lattice are exact states, and vectors of whole numbers unless a dynamics model
-    explains nine tenths of their changes. Observations without a metric, whose distances have no
-    meaning, are exact states if a quarter of the moves come back to known ones.
+    Vectors on a lattice and vectors of whole numbers are exact states, other vectors of floats if
+    seven tenths of the moves come back to known ones, and observations without a metric, whose
+    distances have no meaning, if a quarter do. Steps without motion do not count: at a wall every
+    environment repeats itself.
 
     Images are states, too, while no episode lasts long enough to show what changes slowly.
 
     Attributes:
         buffer: the transitions.
         chosen: the kind that settings choose, or that contexts were recognised; None: by the data.
-        counts_error, motion_error: shares of moves in [0, 1] that counts and dynamics leave
-            unexplained; None where they were not compared.
     """
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         self.chosen: Kind | None = None
         self._decided_on, self._is_exact = 0, True
-        self.counts_error: float | None = None
-        self.motion_error: float | None = None
         self._counts: Counts | None = None
         self._sums = Sums(buffer, lambda _: self._numbers, Fit())
         self._parts: dict[Hashable, Any] = {}
@@ -98,14 +94,11 @@ class World:
         due = units_due(min(len(buffer), _DECIDED))
         if due != self._decided_on:
             self._decided_on = due
-            self.counts_error, self.motion_error = _held_out_errors(buffer, due)
             table = buffer.observations.rows[: 2 * _DECIDED]
-            is_whole = table.dtype.kind != "f" or bool((table == np.floor(table)).all())
-            # A model predicts the moves of a car in whole pixels, and not the moves of a puzzle.
-            least = 0.1 if is_whole else 1.0
-            # Outcomes of a state are certain, and a model that misses a wall leads through it.
-            counted = self.counts_error <= max(self.motion_error, 0.5)
-            self._is_exact = counted or self.motion_error > least or _is_lattice(buffer, due)
+            is_whole = bool((table == np.floor(table)).all())
+            n_states, n_moves = _come_back(buffer, due)
+            are_few = is_whole or n_states <= _FEW_STATES * n_moves
+            self._is_exact = are_few or _is_lattice(buffer, due)
         return self._is_exact
 
     @property
@@ -132,14 +125,6 @@ class World:
         """True if rewards are planned for on observations themselves."""
         # States of coarse steps come back, and walls between them show in transitions alone.
         return self.kind == "states" or repeats(self.buffer)
-
-    def figures(self) -> dict[str, Any]:
-        """The decision and both errors, for metrics."""
-        return {
-            "exact_states": self.kind == "states",
-            "counts_error": self.counts_error,
-            "motion_error": self.motion_error,
-        }
 
     def part(self, name: Hashable, make: Callable[[], _PartT]) -> _PartT:
         """A model that follows from all transitions and a name, which nobody changes, made once and
@@ -182,44 +167,21 @@ def repeats(buffer: Buffer) -> bool:
     nothing but their names, which in a large world come back late.
     """
     n = min(len(buffer), _DECIDED) if buffer.observations.rows.ndim > 2 else len(buffer)
-    if n == 0:
-        return True
+    n_states, n_moves = _come_back(buffer, n)
+    return n == 0 or n_states <= max(40, 0.75 * n_moves)
+
+
+def _come_back(buffer: Buffer, n: int) -> tuple[int, int]:
+    """Numbers of observations of the first n transitions, and of their moves."""
     inputs, successors = buffer.inputs[:n], buffer.successors[:n]
-    n_states = 1 + int(max(inputs.max(), successors.max()))  # numbered as they are first seen
-    return n_states <= max(40, 0.75 * np.count_nonzero(inputs != successors))
+    n_states = 1 + int(max(inputs.max(initial=0), successors.max(initial=0)))  # as first seen
+    return n_states, int(np.count_nonzero(inputs != successors))
 
 
 def lasts_a_lag(buffer: Buffer) -> bool:
     """True if an episode among the transitions that are due shows what changes slowly."""
     due = units_due(len(buffer))
     return bool(np.bincount(buffer.episodes[:due]).max() >= LAG)
-
-
-def _held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
-    """Leave-one-out shares of the motion that counts, and a dynamics model, leave unexplained of
-    the first n ≥ 50 transitions, of vectors with a metric."""
-    table, inputs, successors = buffer.observations.rows, buffer.inputs[:n], buffer.successors[:n]
-    moved = np.flatnonzero(inputs != successors)
-    if len(moved) == 0:
-        return 0.0, 0.0
-    some = moved[evenly_spaced(len(moved), SAMPLE)]
-    begins, ends = table[inputs].astype(np.float64), table[successors].astype(np.float64)
-    units = time_units(begins, ends, buffer.previous[:n])
-    kept = np.isfinite(units)
-    begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
-    changes, actions, rng = ends - begins, buffer.actions[:n], np.random.default_rng(0)
-    moves = begins, actions, changes
-    dynamics = Displacements(*moves, buffer.controls, rng=rng, fit=Fit())
-    by_dynamics = dynamics.left_out(begins[some], actions[some], changes[some])
-    # What the others of a pair changed on average is known from their sum.
-    pairs = inputs * buffer.n_actions + actions
-    pair = np.unique(pairs, return_inverse=True)[1].reshape(-1)
-    others = np.bincount(pair)[pair[some]] - 1
-    sums = np.zeros((int(pair.max()) + 1, ends.shape[1]))
-    np.add.at(sums, pair, ends)
-    by_counts = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None] - ends[some]
-    by_counts[others == 0] = np.inf
-    return unexplained(by_counts, changes[some]), unexplained(by_dynamics, changes[some])
 
 
 @dataclass(frozen=True)
