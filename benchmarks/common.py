@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import torch
 
 from rover_bench.measure import describe_provenance, provenance
 
 Cell = Callable[[Any], tuple[int, ...] | None]
 """From an observation to the cell that it lies in, if any."""
+
+Row = dict[str, Any]
+"""Cells of a table by their columns."""
 
 
 class _Flat(argparse.Action):
@@ -28,7 +31,7 @@ class _Flat(argparse.Action):
         setattr(namespace, self.dest, list(itertools.chain(*values)))
 
 
-def parser(text: str | None, **lists: Sequence[Any]) -> argparse.ArgumentParser:
+def parser(text: str | None, **lists: Iterable[Any]) -> argparse.ArgumentParser:
     """A parser of a benchmark's arguments, whose help is the benchmark's docstring.
 
     Each of `lists` is an argument of several values, given with its default, by words or with
@@ -37,14 +40,15 @@ def parser(text: str | None, **lists: Sequence[Any]) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
     )
-    for name, usual in lists.items():
+    for name, values in lists.items():
+        usual = list(values)
         kind = type(usual[0])
         made.add_argument(
             f"--{name}",
             nargs="+",
             action=_Flat,
             type=lambda words, kind=kind: [kind(word) for word in words.split(",")],
-            default=list(usual),
+            default=usual,
             help=" ".join(map(str, usual)),
         )
     return made
@@ -57,26 +61,65 @@ def begin(*, threads: int = 1) -> None:
     print(*describe_provenance([provenance(jobs=1)]), f"{threads} thread(s) of torch.", sep="\n")
 
 
-def show(row: Mapping[str, Any], *, is_first: bool) -> None:
-    """Print a row of a table, below the names of its columns if it is the first."""
-    if is_first:
-        print(*(f"{name:>12}" for name in row), sep="  ")
-    cells = (f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values())
-    widths = (max(12, len(name)) for name in row)
-    cells = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-    print(*cells, sep="  ", flush=True)
+def report(rows: Iterable[Row], path: Path | None = None) -> list[Row]:
+    """Print rows as they are made, below the names of their columns, and add them to a file."""
+    made: list[Row] = []
+    for row in rows:
+        names = [f"{name:>12}" for name in row]
+        if not made:
+            print(*names, sep="  ")
+        cells = (f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values())
+        shown = (f"{cell:>{len(name)}}" for cell, name in zip(cells, names, strict=True))
+        print(*shown, sep="  ", flush=True)
+        if path is not None:
+            is_new = not path.exists()
+            table = pd.DataFrame([row])
+            table.to_csv(path, mode="a", header=is_new, index=False, lineterminator="\n")
+        made.append(row)
+    return made
 
 
-def add_rows(path: Path | None, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows to a file, which begins with the names of the columns; nothing without a path."""
-    if path is None:
-        return
-    is_new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        if is_new:
-            writer.writeheader()
-        writer.writerows(rows)
+def summarise(rows: Iterable[Row], *by: str, middle: str = "median") -> None:
+    """Print the median of each number of rows over seeds, with the extremes, by these columns."""
+    frame = pd.DataFrame(rows)
+    numbers = frame.drop(columns=[*by, "seed"]).select_dtypes("number")
+    groups = numbers.groupby([frame[name] for name in by], sort=False)
+    print(groups.agg([middle, "min", "max"]).round(3).to_string(), flush=True)
+
+
+def resident() -> float:
+    """Resident memory of this process in MB."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+
+def played(env: Any, act: Callable[[Any], Any], **how: Any) -> Iterator[tuple[Any, float, Any]]:
+    """Observation, reward and info of each step of an episode; `how` it is reset."""
+    seen, done = env.reset(**how)[0], False
+    while not done:
+        seen, reward, terminated, truncated, info = env.step(act(seen))
+        done = terminated or truncated
+        yield seen, float(reward), info
+
+
+class Recorded(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps the first observation of each episode and its rewards."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.starts: list[Any] = []
+        self.rewards: list[list[float]] = []
+
+    def reset(self, **how: Any) -> Any:
+        first, info = self.env.reset(**how)
+        self.starts.append(first)
+        self.rewards.append([])
+        return first, info
+
+    def step(self, action: Any) -> Any:
+        returned = self.env.step(action)
+        self.rewards[-1].append(float(returned[1]))
+        return returned
 
 
 def squares(low: Any, high: Any, n: int, of: Callable[[Any], Any]) -> Cell:

@@ -11,7 +11,6 @@ MountainCar's position and speed, 15×15 of LunarLander's place, the free cells 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import statistics
@@ -27,6 +26,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from benchmarks.common import parser
 from rover.baselines import agent_class
 from rover.data import Buffer
 from rover.plots import (
@@ -243,14 +243,12 @@ def _maze_maps(mazes: Sequence[Sequence[Any]]) -> Figure:
     return figure
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Print the table, and write its runs and pictures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", type=Path, help="folder of the runs of `rover sweep`")
-    parser.add_argument("--out", type=Path, help="folder of runs.csv and the pictures")
-    options = parser.parse_args(argv)
+    arguments = parser(__doc__)
+    arguments.add_argument("runs", type=Path, help="folder of the runs of `rover sweep`")
+    arguments.add_argument("--out", type=Path, help="folder of runs.csv and the pictures")
+    options = arguments.parse_args()
     runs = _read_runs(options.runs)
     lines = _lines_of(runs, options.out and options.out / "runs.csv")
     print(_table(lines))

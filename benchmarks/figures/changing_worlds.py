@@ -14,18 +14,17 @@ extremes over seeds. Needs the extra "arenas".
 
 from __future__ import annotations
 
-import csv
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 
-from benchmarks.common import add_rows, begin, parser
+from benchmarks.common import begin, parser, played, report, summarise
 from rover.baselines import agent_class, make_agent
 from rover.plots.style import assign_styles
 from rover.policies import Policy
@@ -37,7 +36,6 @@ ARENAS = (
     *("FourRooms", "LavaCrossingS9N1", "LockedRoom", "MultiRoom-N6"),
 )
 FACTS = ("positions", "doors", "door", "key", "goal")
-COLUMNS = ("arena", "agent", "seed", "steps", "who", "episodes", *FACTS, "ms")
 
 
 class Facts(gym.Wrapper[Any, Any, Any, Any]):
@@ -86,21 +84,23 @@ class Facts(gym.Wrapper[Any, Any, Any, Any]):
         return {"episodes": len(self.episodes), **dict(zip(FACTS, found.tolist(), strict=True))}
 
 
-def passes(act: Callable[[Any], int], begin: Callable[[], None], arena: str, n: int) -> Facts:
-    """Fresh layouts, the same for all that is compared, by an agent that `begin` tells of them."""
-    env = Facts(arena)
+def passes(policy: Policy, arena: str, n: int, seed: int, *, uniform: bool) -> Facts:
+    """Fresh layouts, the same for all that is compared, by a policy or by uniform actions."""
+    env, rng, component = Facts(arena), np.random.default_rng(seed), 0
+
+    def act(seen: Any) -> Any:
+        return int(rng.integers(policy.n_actions)) if uniform else policy.act(seen, rng, component)
+
     for layout in range(n):
-        seen, _ = env.reset(seed=10_000_000 + layout)
-        begin()
-        over = False
-        while not over:
-            seen, _, terminated, truncated, _ = env.step(act(seen))
-            over = terminated or truncated
+        policy.reset()
+        component = 0 if uniform else policy.draw_component(rng)
+        for _ in played(env, act, seed=10_000_000 + layout):
+            pass
     return env
 
 
 def rows_of(arena: str, name: str, seed: int, layouts: int) -> list[dict[str, Any]]:
-    """The rows of one run: itself, its policy and random actions."""
+    """The rows of one run: itself, and its policy in fresh layouts."""
     steps, env = STEPS.get(arena, 10_000), Facts(arena)
     settings = {"contexts": True} if name == "rover" else {}
     kind, _, preset = name.partition(":")
@@ -110,58 +110,22 @@ def rows_of(arena: str, name: str, seed: int, layouts: int) -> list[dict[str, An
     spent = 1000.0 * (time.process_time() - begun) / steps
     run: dict[str, Any] = {"arena": arena, "agent": name, "seed": seed, "steps": steps}
     rows = [run | {"who": "run"} | env.means() | {"ms": round(spent, 2)}]
-    policy, rng = agent.policy, np.random.default_rng(seed)
-    if layouts and name != "random":
-        acting = _follow(policy, rng)
-        rows.append(run | {"who": "policy"} | passes(*acting, arena, layouts).means())
-    if layouts and name == "random":
-        n_actions = policy.n_actions
-        env = passes(lambda _: int(rng.integers(n_actions)), lambda: None, arena, layouts)
-        rows.append(run | {"who": "policy"} | env.means())
+    if layouts:
+        fresh = passes(agent.policy, arena, layouts, seed, uniform=name == "random")
+        rows.append(run | {"who": "policy"} | fresh.means() | {"ms": None})
     return rows
 
 
-def _follow(policy: Policy, rng: np.random.Generator) -> tuple[Any, Any]:
-    component = 0
-
-    def begin() -> None:
-        nonlocal component
-        policy.reset()
-        component = policy.draw_component(rng)
-
-    return lambda seen: policy.act(seen, rng, component), begin
-
-
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the mean over seeds of every arena, agent and kind of row, with extremes."""
-    keys = list(dict.fromkeys((r["arena"], r["agent"], r["who"]) for r in rows))
-    print(f"{'arena':20} {'agent':8} {'who':7} {'seeds':>5}", *(f"{n:>20}" for n in FACTS), "   ms")
-    for key in keys:
-        mine = [r for r in rows if (r["arena"], r["agent"], r["who"]) == key]
-        cells = []
-        for fact in FACTS:
-            values = [float(r[fact]) for r in mine]
-            cells.append(f"{np.mean(values):6.2f} ({min(values):.2f} to {max(values):.2f})")
-        ms = [float(r["ms"]) for r in mine if r.get("ms")]
-        print(
-            f"{key[0]:20} {key[1]:8} {key[2]:7} {len(mine):5}",
-            *(f"{cell:>20}" for cell in cells),
-            f"{np.mean(ms):5.2f}" if ms else "",
-        )
-
-
-def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+def draw(rows: pd.DataFrame, path: Path) -> None:
     """Positions of an episode of each agent's policy by arena, where all of them were run."""
     import matplotlib.pyplot as plt
 
-    found: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        if row["who"] == "policy":
-            found.setdefault((row["arena"], row["agent"]), []).append(float(row["positions"]))
+    of_policies = rows[rows["who"] == "policy"].groupby(["arena", "agent"], sort=False)
+    found = of_policies["positions"].agg(list).to_dict()
     agents = ("rover", "e3b", "apt", "rnd", "random")
     arenas = [
         arena
-        for arena in dict.fromkeys(row["arena"] for row in rows)
+        for arena in dict.fromkeys(rows["arena"])
         if all((arena, agent) in found for agent in agents)
     ]
     figure, axes = plt.subplots(figsize=(9.0, 3.8), layout="constrained")
@@ -186,22 +150,17 @@ def main() -> None:
     arguments.add_argument("--picture", type=Path, help="draw the rows of the file, run nothing")
     asked = arguments.parse_args()
     if asked.picture is not None:
-        with asked.csv.open(encoding="utf-8") as file:
-            kept = list(csv.DictReader(file))
-        show(kept)
-        draw(kept, asked.picture)
+        draw(pd.read_csv(asked.csv), asked.picture)
         return
     begin()
     logging.disable(logging.WARNING)
     import minigrid
 
     gym.register_envs(minigrid)
-    rows: list[dict[str, Any]] = []
-    for arena, name, seed in itertools.product(asked.arenas, asked.agents, asked.seeds):
-        made = rows_of(arena, name, seed, asked.layouts)
-        rows += made
-        add_rows(asked.csv, COLUMNS, made)
-    show(rows)
+    cases = itertools.product(asked.arenas, asked.agents, asked.seeds)
+    runs = (rows_of(*case, asked.layouts) for case in cases)
+    rows = report(itertools.chain.from_iterable(runs), asked.csv)
+    summarise(rows, "arena", "agent", "who", middle="mean")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ policy. Settings were chosen on seeds below 100.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import time
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 import benchmarks.worlds.fetch
 import benchmarks.worlds.pushing  # noqa: F401  (registers the environment)
 import rover
-from benchmarks.common import begin, parser
+from benchmarks.common import begin, parser, played, report
 from rover import Agent
 from rover.wrappers import GoalObservation
 
@@ -79,8 +78,8 @@ def learnt(task: str, steps: int, seed: int) -> Any:
 
 def measure(
     task: str, steps: int, seed: int, n_goals: int, agent_name: str, cover: list[int] | None
-) -> float:
-    """Print the figures of one seed; success at the end of the episodes."""
+) -> dict[str, Any]:
+    """The figures of one seed."""
     env = gym.make(f"arenas/{task}-v0")
     view = GoalObservation.within(env)
     assert view is not None
@@ -91,13 +90,12 @@ def measure(
         starts.append(observation[list(view.achieved)])
         wanted.append(view.desired_goal)
     still = np.linalg.norm(np.array(starts) - wanted, axis=1) <= view.goal_radius
-    began, moved, solving = time.process_time(), "", 0.0
+    began, moving, solving = time.process_time(), np.nan, 0.0
     if agent_name == "sac":
         model = learnt(task, steps, seed)
         exploring = time.process_time() - began
     else:
         agent, moving = explored(task, steps, seed, agent_name, cover)
-        moved = f"it moves in {moving:.0%} of the steps; "
         exploring, began = time.process_time() - began, time.process_time()
         policy = rover.solve(agent, goals=wanted)
         solving = time.process_time() - began
@@ -113,35 +111,38 @@ def measure(
 
         return predict
 
-    at_end, ever, deciding, n_decisions = 0, 0, 0.0, 0
+    deciding, flags = 0.0, []
+
+    def timed(predict: Predict, memory: list[Any], observation: NDArray[Any]) -> Any:
+        nonlocal deciding
+        began = time.process_time()
+        action, memory[0] = predict(observation, memory[0])
+        deciding += time.process_time() - began
+        return action
+
     for episode, episode_seed in enumerate(seeds):
-        observation, _ = env.reset(seed=episode_seed)
-        predict, state = followed(episode), None
-        done, reached, succeeded = False, False, False
-        while not done:
-            began = time.process_time()
-            action, state = predict(observation, state)
-            deciding += time.process_time() - began
-            n_decisions += 1
-            observation, _, terminated, truncated, info = env.step(action)
-            succeeded = bool(info["is_success"])
-            reached |= succeeded
-            done = terminated or truncated
-        at_end, ever = at_end + succeeded, ever + reached
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(
-        f"{task}, {agent_name}, {steps} steps, seed {seed}: {at_end / n_goals:.2f} at the end, "
-        f"{ever / n_goals:.2f} ever, {still.mean():.2f} by doing nothing, of {n_goals} goals; "
-        f"{moved}{1e3 * exploring / steps:.1f} ms a step, solved "
-        f"in {solving:.1f} s, {1e3 * deciding / n_decisions:.1f} ms a decision; {memory:.1f} GB",
-        flush=True,
-    )
-    return at_end / n_goals
+        steps_of = played(env, partial(timed, followed(episode), [None]), seed=episode_seed)
+        flags.append([bool(info["is_success"]) for *_, info in steps_of])
+    return {
+        "task": task,
+        "agent": agent_name,
+        "steps": steps,
+        "seed": seed,
+        "at the end": float(np.mean([each[-1] for each in flags])),
+        "ever": float(np.mean([any(each) for each in flags])),
+        "by doing nothing": float(still.mean()),
+        "goals": n_goals,
+        "moves": moving,
+        "ms a step": 1e3 * exploring / steps,
+        "solved in s": solving,
+        "ms a decision": 1e3 * deciding / sum(map(len, flags)),
+        "GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    }
 
 
 def main() -> None:
     """Measure every seed."""
-    arguments: argparse.ArgumentParser = parser(__doc__, seeds=[100])
+    arguments = parser(__doc__, seeds=[100])
     tasks = "FetchReach, FetchPush, FetchSlide, FetchPickAndPlace or Pushing"
     arguments.add_argument("task", help=tasks)
     arguments.add_argument("--steps", type=int, default=2000)
@@ -150,8 +151,8 @@ def main() -> None:
     arguments.add_argument("--cover", type=int, nargs="+")
     asked = arguments.parse_args()
     begin()
-    for seed in asked.seeds:
-        measure(asked.task, asked.steps, seed, asked.goals, asked.agent, asked.cover)
+    how = asked.goals, asked.agent, asked.cover
+    report(measure(asked.task, asked.steps, seed, *how) for seed in asked.seeds)
 
 
 if __name__ == "__main__":

@@ -23,28 +23,24 @@ with torques as they are, of which others have a list of least, no and largest o
 
 from __future__ import annotations
 
-import csv
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 from gymnasium import spaces
 
 import rover
-from benchmarks.common import Cell, Watched, add_rows, begin, parser, squares
+from benchmarks.common import Cell, Watched, begin, parser, played, report, resident, squares
 from benchmarks.worlds.small import MAZES, Maze
 from rover.baselines import make_agent
 from rover.evaluation import RolloutEvaluator
 from rover.wrappers import DiscreteActions
 from rover_bench.measure import provenance
-
-Add = Callable[..., None]
-"""Takes a row of :data:`COLUMNS` but for the commit."""
-
 
 CELLS: dict[str, Cell] = {
     "MountainCar-v0": squares([-1.2, -0.07], [0.6, 0.07], 20, lambda seen: seen),
@@ -92,7 +88,7 @@ def make(name: str) -> Any:
     return DiscreteActions(env) if isinstance(env.action_space, spaces.Box) else env
 
 
-def speed(name: str, steps: list[int], seed: int, add: Add) -> None:
+def speed(name: str, steps: list[int], seed: int) -> Iterator[tuple[int, str, float]]:
     """CPU seconds and memory at several numbers of steps."""
     agent = rover.Rover(make(name), seed=seed, evaluation_episodes=1, measure_share=0.0)
     before, evaluating = 0, 0.0
@@ -100,11 +96,8 @@ def speed(name: str, steps: list[int], seed: int, add: Add) -> None:
         began = time.process_time()
         agent.learn(total - before)
         seconds = time.process_time() - began - (agent.seconds["evaluate"] - evaluating)
-        with open("/proc/self/statm") as file:
-            memory = int(file.read().split()[1]) * 4096 / 1e6
-        each = 1000 * seconds / (total - before)
-        add("speed", name, "rover", total, seed, SECONDS, round(each, 2))
-        add("speed", name, "rover", total, seed, MEMORY, round(memory))
+        yield total, SECONDS, round(1000 * seconds / (total - before), 2)
+        yield total, MEMORY, round(resident())
         before, evaluating = total, agent.seconds["evaluate"]
 
 
@@ -117,7 +110,7 @@ def explored(name: str, steps: int, seed: int, agent_name: str = "rover") -> tup
     return agent, env
 
 
-def handed_over(name: str, steps: int, seed: int) -> tuple[float, float]:
+def handed_over(name: str, steps: int, seed: int) -> dict[str, float]:
     """Cells of a set of episodes of the policy of a whole run, and of uniform actions."""
     agent = rover.Rover(make(name), seed=seed).learn(steps)
     horizon = getattr(agent.env.spec, "max_episode_steps", None) or 200
@@ -130,7 +123,8 @@ def handed_over(name: str, steps: int, seed: int) -> tuple[float, float]:
         rng=np.random.default_rng(1000 + seed),
     )
     measured = evaluator.measure(agent.policy.sample_component, np.random.default_rng(seed))
-    return measured["cells"], evaluator.uniform["cells"]
+    uniform = evaluator.uniform["cells"]
+    return {"cells of the policy": measured["cells"], "cells of uniform actions": uniform}
 
 
 def goals(name: str, steps: int, seed: int) -> float:
@@ -148,14 +142,9 @@ def goals(name: str, steps: int, seed: int) -> float:
             continue
         for _ in range(4):
             start = env.free[int(rng.integers(3))]
-            observation, _ = env.reset(seed=int(rng.integers(10**6)), options={"cell": start})
-            arrived = False
-            for _ in range(200):
-                observation = env.step(int(policy.act(observation, rng)))[0]
-                arrived = bool(np.linalg.norm(env.place - goal) <= 1.0)
-                if arrived:
-                    break
-            reached.append(arrived)
+            how = {"seed": int(rng.integers(10**6)), "options": {"cell": start}}
+            steps_made = played(env, lambda seen, policy=policy: int(policy.act(seen, rng)), **how)
+            reached.append(any(np.linalg.norm(env.place - goal) <= 1.0 for _ in steps_made))
     return float(np.mean(reached))
 
 
@@ -165,20 +154,15 @@ def own_reward(name: str, steps: int, seed: int) -> float:
     policy = rover.solve(agent, make(name))
     rng, env, returns = np.random.default_rng(seed), make(name), []
     for number in range(10):
-        observation, _ = env.reset(seed=1000 * seed + number)
-        done, total = False, 0.0
-        while not done:
-            action = policy.act(observation, rng)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            done, total = terminated or truncated, total + float(reward)
-        returns.append(total)
+        steps_made = played(env, lambda seen: policy.act(seen, rng), seed=1000 * seed + number)
+        returns.append(sum(reward for _, reward, _ in steps_made))
     return float(np.mean(returns))
 
 
 def page(path: Path) -> str:
     """The page of results, of the rows of a file."""
-    with path.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    keys = [name for name in COLUMNS if name not in ("seed", "value")]
+    groups = pd.read_csv(path, dtype={"commit": str}).groupby(keys, sort=False, dropna=False)
     lines = [
         "# The transition model in numbers",
         "",
@@ -191,23 +175,40 @@ def page(path: Path) -> str:
         "| commit |",
         "|---|---|---|---:|---|---:|---:|---|---|",
     ]
-    values: dict[tuple[str, ...], list[float]] = {}
-    for row in rows:
-        key = tuple(row[name] for name in COLUMNS if name not in ("seed", "value"))
-        values.setdefault(key, []).append(float(row["value"]))
-    for (what, env, agent, steps, figure, commit), mine in values.items():
-        wanted = {ASKED.get((what, of, n), "") for of in (figure, env) for n in (0, int(steps))}
+    for (what, env, agent, steps, figure, commit), mine in groups["value"]:
+        wanted = {ASKED.get((what, of, n), "") for of in (figure, env) for n in (0, steps)}
         asked = "; ".join(sorted(wanted - {""})) if agent == "rover" else ""
         spread = f" ({min(mine):g} to {max(mine):g})" * (len(mine) > 1)
         lines.append(
-            f"| {what} | {env} | {agent} | {int(steps):,} | {figure} | {np.median(mine):g}{spread} "
+            f"| {what} | {env} | {agent} | {steps:,} | {figure} | {np.median(mine):g}{spread} "
             f"| {len(mine)} | {asked} | {commit} |"
         )
     return "\n".join(lines) + "\n"
 
 
+def figures(asked: Any, name: str, seed: int) -> Iterator[tuple[int, str, float]]:
+    """Steps, names and values of what is asked for in one environment."""
+    if asked.what == "speed":
+        yield from speed(name, asked.steps, seed)
+        return
+    for steps in asked.steps:
+        if asked.what == "goals":
+            yield steps, "share reached", goals(name, steps, seed)
+        elif asked.what == "reward":
+            yield steps, "mean return", own_reward(name, steps, seed)
+        elif asked.what == "policy":
+            for figure, value in handed_over(name, steps, seed).items():
+                yield steps, figure, value
+        else:
+            watched = explored(name, steps, seed, asked.agent)[1]
+            yield (
+                (steps, FOUND, len(watched.first_seen))
+                if asked.what == "cells"
+                else (steps, "steps to the first end", watched.first_end or np.inf)
+            )
+
+
 def main() -> None:
-    """Read the command line."""
     kinds = ("speed", "cells", "first", "policy", "goals", "reward", "table")
     arguments = parser(__doc__, env=["MountainCar-v0"], steps=[2000], seeds=[100])
     arguments.add_argument("what", nargs="?", choices=kinds, default="speed")
@@ -220,30 +221,16 @@ def main() -> None:
         return
     begin()
     commit = provenance(jobs=1)["commit"]
-
-    def add(*row: str | float) -> None:
-        print(", ".join(f"{part:.4g}" if isinstance(part, float) else str(part) for part in row))
-        add_rows(asked.csv, COLUMNS, [dict(zip(COLUMNS, (*row, commit), strict=True))])
-
-    if asked.what == "speed":
-        for name, seed in itertools.product(asked.env, asked.seeds):
-            speed(name, asked.steps, seed, add)
-        return
-    for name, seed, steps in itertools.product(asked.env, asked.seeds, asked.steps):
-        row = asked.what, name, asked.agent, steps, seed
-        if asked.what == "goals":
-            add(*row, "share reached", goals(name, steps, seed))
-        elif asked.what == "reward":
-            add(*row, "mean return", own_reward(name, steps, seed))
-        elif asked.what == "policy":
-            own, uniform = handed_over(name, steps, seed)
-            add(*row, "cells of the policy", own)
-            add(*row, "cells of uniform actions", uniform)
-        elif asked.what == "cells":
-            add(*row, FOUND, len(explored(name, steps, seed, asked.agent)[1].first_seen))
-        else:
-            watched = explored(name, steps, seed, asked.agent)[1]
-            add(*row, "steps to the first end", watched.first_end or np.inf)
+    report(
+        (
+            dict(
+                zip(COLUMNS, (asked.what, name, asked.agent, n, seed, *found, commit), strict=True)
+            )
+            for name, seed in itertools.product(asked.env, asked.seeds)
+            for n, *found in figures(asked, name, seed)
+        ),
+        asked.csv,
+    )
 
 
 if __name__ == "__main__":

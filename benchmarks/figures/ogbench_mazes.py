@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -22,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rover
-from benchmarks.common import begin, parser
+from benchmarks.common import begin, parser, played, report
 from benchmarks.worlds.ogbench import GOAL_RADIUS
 
 N_TASKS, DRAWS = 5, 10
 
-Act = Callable[[NDArray[np.float64], int], int]
-"""From an observation and the number of an attempt to an action."""
+Act = Callable[[int, NDArray[np.float64]], int]
+"""From the number of an attempt and an observation to an action."""
 
 
 def cells_reached(seen: NDArray[np.float64], cells: NDArray[np.float64]) -> int:
@@ -55,12 +56,8 @@ def success(env: gym.Env[Any, Any], seed: int, act: Act) -> list[float]:
     """Success of every attempt."""
     succeeded = []
     for number, (task, episode) in enumerate(attempts(seed)):
-        observation, _ = env.reset(seed=episode, options={"task_id": task})
-        done = arrived = False
-        while not (done or arrived):
-            observation, _, _, done, info = env.step(act(observation, number))
-            arrived = info["success"] > 0.0
-        succeeded.append(float(arrived))
+        steps = played(env, partial(act, number), seed=episode, options={"task_id": task})
+        succeeded.append(float(any(info["success"] > 0.0 for *_, info in steps)))
     return succeeded
 
 
@@ -73,7 +70,7 @@ def plans(agent: rover.Rover, env: gym.Env[Any, Any], seed: int, discount: float
     ]
     policy = rover.solve(agent, goals=[is_near(goal) for goal in goals], discount=discount)
     policies = [policy.single(number) for number in range(len(goals))]
-    return lambda seen, number: int(policies[number].act(seen, rng))
+    return lambda number, seen: int(policies[number].act(seen, rng))
 
 
 def uniform(seed: int) -> Act:
@@ -82,8 +79,30 @@ def uniform(seed: int) -> Act:
     return lambda _, __: int(rng.integers(8))
 
 
+def measure(seed: int, asked: Any) -> dict[str, Any]:
+    """The figures of one run."""
+    env, name = (
+        gym.make("arenas/OGPointMaze-v0", size=asked.size),
+        "random" if asked.random else "rover",
+    )
+    maze: Any = env.unwrapped
+    # The centres (c, 2) of the cells that are no wall.
+    cells = np.array([maze.ij_to_xy(cell) for cell in np.argwhere(maze.maze_map == 0)])
+    began = time.process_time()
+    few = {"evaluation_episodes": 1, "evaluation_every": 10**9}
+    agent = rover.make_agent(name, env, seed=seed, **few).learn(asked.steps)
+    row: dict[str, Any] = {"size": asked.size, "seed": seed, "steps": asked.steps}
+    row["CPU ms a step"] = 1000 * (time.process_time() - began) / asked.steps
+    row |= {"cells": cells_reached(agent.buffer.observations.rows, cells), "of": len(cells)}
+    if asked.cells:
+        return row
+    act = uniform(seed) if asked.random else plans(agent, env, seed, asked.discount)
+    by_task = np.mean(np.reshape(success(env, seed, act), (N_TASKS, DRAWS)), axis=1)
+    tasks = {f"task {number}": share for number, share in enumerate(by_task.tolist(), 1)}
+    return row | {"success": float(by_task.mean())} | tasks
+
+
 def main() -> None:
-    """Read the command line."""
     arguments = parser(__doc__, seeds=[100])
     sizes = ("medium", "large", "giant")
     arguments.add_argument("--size", default="medium", choices=sizes)
@@ -93,27 +112,7 @@ def main() -> None:
     arguments.add_argument("--random", action="store_true", help="random actions alone")
     asked = arguments.parse_args()
     begin()
-    for seed in asked.seeds:
-        began = time.process_time()
-        env = gym.make("arenas/OGPointMaze-v0", size=asked.size)
-        maze = env.unwrapped
-        # The centres (c, 2) of the cells that are no wall.
-        cells = np.array([maze.ij_to_xy(cell) for cell in np.argwhere(maze.maze_map == 0)])
-        name = "random" if asked.random else "rover"
-        few = {"evaluation_episodes": 1, "evaluation_every": 10**9}
-        agent = rover.make_agent(name, env, seed=seed, **few)
-        agent.learn(asked.steps)
-        each = 1000 * (time.process_time() - began) / asked.steps
-        reached = cells_reached(agent.buffer.observations.rows, cells)
-        line = f"{asked.size}, seed {seed}, {asked.steps} steps: {reached} of {len(cells)} cells, "
-        line += f"{each:.2f} ms of CPU a step"
-        if not asked.cells:
-            act = uniform(seed) if asked.random else plans(agent, env, seed, asked.discount)
-            by_task = np.mean(np.reshape(success(env, seed, act), (N_TASKS, DRAWS)), axis=1)
-            line += (
-                f"; success {by_task.mean():.2f} (tasks {' '.join(f'{s:.1f}' for s in by_task)})"
-            )
-        print(line, flush=True)
+    report(measure(seed, asked) for seed in asked.seeds)
 
 
 if __name__ == "__main__":

@@ -20,22 +20,17 @@ from __future__ import annotations
 import itertools
 import math
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from benchmarks.common import Cell, Watched, add_rows, begin, parser, squares, swing
+from benchmarks.common import Cell, Watched, begin, parser, report, squares, summarise, swing
 from benchmarks.worlds.arenas import ant_u_maze, point_maze
 from benchmarks.worlds.small import SwingUp
 from rover.baselines import make_agent
 from rover.wrappers import DiscreteActions
-
-COLUMNS = ("arena", "agent", "settings", "seed", "steps", "cells", "reached", "ms")
-
 
 ARENAS: dict[str, tuple[Callable[[], Any], Cell | None, int]] = {
     "Medium": (lambda: point_maze("Medium"), None, 2500),
@@ -62,14 +57,15 @@ ARENAS: dict[str, tuple[Callable[[], Any], Cell | None, int]] = {
 """How an arena is made, its cells (None: a maze's own), and the steps of a run."""
 
 
-def run(arena: str, name: str, seed: int, steps: int | None, settings: dict[str, Any]) -> Any:
+def run(arena: str, name: str, seed: int, asked: Any) -> dict[str, Any]:
     """The figures of one run."""
-    made, cell, usual = ARENAS[arena]
+    made, cell, steps = ARENAS[arena]
+    settings = dict(pair.split("=", 1) for pair in asked.set) if name == "rover" else {}
     env = Watched(made(), cell)
     agent = make_agent(name, env, seed=seed, **settings)
     begun = time.process_time()
     is_maze = cell is None
-    agent.learn(steps or usual, callback=lambda _: not (is_maze and env.reached))
+    agent.learn(asked.steps or steps, callback=lambda _: not (is_maze and env.reached))
     ms = round(1e3 * (time.process_time() - begun) / agent.num_timesteps, 2)
     text = " ".join(f"{name}={value}" for name, value in settings.items())
     about = {"arena": arena, "agent": name, "settings": text, "seed": seed}
@@ -85,17 +81,10 @@ def main() -> None:
     arguments.add_argument("--csv", type=Path, help="rows are added to this file")
     asked = arguments.parse_args()
     begin()
-    warnings.simplefilter("ignore")
-    settings = dict(pair.split("=", 1) for pair in asked.set)
-    for arena, name in itertools.product(asked.arenas, asked.agents):
-        rows = []
-        for seed in asked.seeds:
-            rows.append(run(arena, name, seed, asked.steps, settings if name == "rover" else {}))
-            print(*(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
-            add_rows(asked.csv, COLUMNS, rows[-1:])
-        reached = np.median([row["reached"] or np.inf for row in rows])
-        cells, ms = (np.median([row[key] for row in rows]) for key in ("cells", "ms"))
-        print(f"# {arena} {name}: median cells {cells:g}, reached {reached:g}, {ms:.2f} ms")
+    cases = itertools.product(asked.arenas, asked.agents, asked.seeds)
+    rows = report((run(*case, asked) for case in cases), asked.csv)
+    reached = [row | {"reached": row["reached"] or math.inf} for row in rows]
+    summarise(reached, "arena", "agent")
 
 
 if __name__ == "__main__":

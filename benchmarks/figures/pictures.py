@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import add_rows, begin, parser
+from benchmarks.common import begin, parser, report
 from benchmarks.worlds.images import CrafterPictures, MazePictures
 from rover.baselines import make_agent
 
@@ -26,8 +26,9 @@ STEPS = {"PointMaze": 4000, "Crafter": 5000}
 COLUMNS = (*("arena", "agent", "seed", "steps", "decisions", "cells", "distinct", "episode", "ms"),)
 
 
-def run(arena: str, name: str, seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
+def run(arena: str, seed: int, name: str, asked: Any) -> dict[str, Any]:
     """The figures of one run."""
+    steps, settings = asked.steps or STEPS[arena], dict(pair.split("=", 1) for pair in asked.set)
     world: Any = MazePictures() if arena == "PointMaze" else CrafterPictures(seed)
     agent = make_agent(name, world, seed=seed, **settings)
     begun = time.process_time()
@@ -35,7 +36,7 @@ def run(arena: str, name: str, seed: int, steps: int, settings: dict[str, Any]) 
     spent, n = time.process_time() - begun, agent.num_timesteps
     ms = round(1e3 * spent / n, 2)
     about = {"arena": arena, "agent": name, "seed": seed, "steps": n}
-    return {**about, **world.facts(), "ms": ms}
+    return dict.fromkeys(COLUMNS, "") | about | world.facts() | {"ms": ms}
 
 
 def main() -> None:
@@ -48,11 +49,8 @@ def main() -> None:
     arguments.add_argument("--csv", type=Path, help="rows are added to this file")
     asked = arguments.parse_args()
     begin()
-    settings = dict(pair.split("=", 1) for pair in asked.set)
-    for arena, seed, name in itertools.product(asked.arenas, asked.seeds, asked.agents):
-        row = run(arena, name, seed, asked.steps or STEPS[arena], settings)
-        print(*(f"{k}={v}" for k, v in row.items()), flush=True)
-        add_rows(asked.csv, COLUMNS, [row])
+    cases = itertools.product(asked.arenas, asked.seeds, asked.agents)
+    report((run(*case, asked) for case in cases), asked.csv)
 
 
 if __name__ == "__main__":

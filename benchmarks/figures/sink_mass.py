@@ -10,13 +10,12 @@ the policy before, and its true J/J*. Medians, with the largest value in bracket
 
 from __future__ import annotations
 
-import argparse
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.common import parser
 from rover.plots import RunFiles
 from rover.storage import is_complete
 from rover_bench.load import paper_study
@@ -71,13 +70,11 @@ def table(policies: pd.DataFrame) -> str:
     return markdown_table(["rooms", *groups], lines)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", type=Path, help="folder of the runs of `rover reproduce scaling`")
-    options = parser.parse_args(argv)
+    arguments = parser(__doc__)
+    arguments.add_argument("runs", type=Path, help="the runs of `rover reproduce scaling`")
+    options = arguments.parse_args()
     print("# J/J* of policies, by the mass of the sink and by what was new\n")
     print("Preset `paper`, policies from step 4,500 on. Median (largest), number of policies.\n")
     print(table(_read_policies(options.runs)))

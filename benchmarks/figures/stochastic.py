@@ -13,6 +13,7 @@ et al. 2020) of N = 10, 20, 30 and 50 rows, where one step to the right in N sli
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import rover
-from benchmarks.common import begin, parser
+from benchmarks.common import begin, parser, report, summarise
 from benchmarks.worlds.small import WindyGrid, deep_sea
 from rover.baselines import agent_class
 
@@ -57,7 +58,6 @@ class UntilTreasure(gym.Wrapper[Any, Any, Any, Any]):
     n_episodes = 0
 
     def step(self, action: Any) -> Any:
-        """Make a step."""
         result = self.env.step(action)
         self.n_episodes += int(result[2])
         if result[1] > 0.0:
@@ -89,15 +89,14 @@ def main() -> None:
     arguments.add_argument("world", nargs="?", choices=worlds, default="windy")
     asked = arguments.parse_args()
     begin()
-    for agent in asked.agents:
+
+    def figures(agent: str, seed: int) -> dict[str, Any]:
         began = time.process_time()
-        rows = [worlds[asked.world](agent, seed) for seed in asked.seeds]
-        seconds = (time.process_time() - began) / len(rows)
-        for name in rows[0]:
-            values = [row[name] for row in rows]
-            shown = " ".join(f"{value:.3g}" for value in values)
-            print(f"{agent:6} {name}: median {np.median(values):.4g} of {shown}")
-        print(f"{agent:6} {seconds:.1f} s of CPU a seed", flush=True)
+        found = worlds[asked.world](agent, seed)
+        return {"agent": agent, "seed": seed, **found, "CPU s": time.process_time() - began}
+
+    pairs = itertools.product(asked.agents, asked.seeds)
+    summarise(report(itertools.starmap(figures, pairs)), "agent")
 
 
 if __name__ == "__main__":

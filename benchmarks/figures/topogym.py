@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import add_rows, begin, parser, show
+from benchmarks.common import begin, parser, report
 from benchmarks.worlds.topogym import MILESTONES, SMALL, WORLDS, ExplorationRecord, make
 from rover.baselines import make_agent
 
@@ -79,20 +79,10 @@ def main() -> None:
     begin()
     named = {("small",): SMALL, ("all",): WORLDS}
     worlds = named.get(tuple(asked.worlds), asked.worlds)
+    how = {"steps": asked.steps, "until": asked.until, "observation": asked.observation}
     for agent in asked.agents:
-        rows = []
-        for world, seed in itertools.product(worlds, asked.seeds):
-            row = explore(
-                agent,
-                world,
-                seed,
-                steps=asked.steps,
-                until=asked.until,
-                observation=asked.observation,
-            )
-            show(row, is_first=not rows)
-            add_rows(asked.csv, tuple(row), [row])
-            rows.append(row)
+        cases = itertools.product(worlds, asked.seeds)
+        rows = report((explore(agent, world, seed, **how) for world, seed in cases), asked.csv)
         reached = sum(row["goal"] is not None for row in rows)
         share = sum(row["share"] for row in rows) / len(rows)
         print(f"{agent}: {reached} of {len(rows)} goals, {share:.1%} of the cells", flush=True)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 import rover
-from benchmarks.common import begin, parser, show
+from benchmarks.common import begin, parser, report
 from rover.evaluation import record_rollouts
 
 EPISODES, HORIZON = 50, 500
@@ -164,6 +164,9 @@ def plan(agent: rover.Rover, data: list[NDArray[np.float64]]) -> Any:
 
 def measure(seed: int, steps: int, *, pixels: bool) -> dict[str, float]:
     """The figures of one run."""
+    # An instance that is freed takes the graphics of all others with it, whose pictures are black
+    # from then on: the last one is freed before the next one is made.
+    gc.collect()
     env, began = make(pixels), time.process_time()
     agent = rover.Rover(env, seed=seed, measure_share=0.0).learn(steps)
     each = 1e3 * (time.process_time() - began) / steps
@@ -185,17 +188,12 @@ def measure(seed: int, steps: int, *, pixels: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    """Read the command line."""
     arguments = parser(__doc__, seeds=[100, 101, 102])
     arguments.add_argument("--steps", type=int, default=10_000)
     arguments.add_argument("--pixels", action="store_true", help="pictures in place of states")
     asked = arguments.parse_args()
     begin()
-    for number, seed in enumerate(asked.seeds):
-        # An instance that is freed takes the graphics of all others with it, whose pictures are
-        # black from then on: the last one is freed before the next one is made.
-        gc.collect()
-        show(measure(seed, asked.steps, pixels=asked.pixels), is_first=number == 0)
+    report(measure(seed, asked.steps, pixels=asked.pixels) for seed in asked.seeds)
 
 
 if __name__ == "__main__":

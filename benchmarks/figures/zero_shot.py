@@ -8,7 +8,6 @@ file holds already are not repeated.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import multiprocessing
 import os
@@ -25,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 import rover
+from benchmarks.common import Recorded, parser
 from rover.data import Buffer
 from rover.envs import finite_dynamics, horizon_of, reward_function
 from rover.errors import ConfigurationError, RoverWarning
@@ -107,11 +107,11 @@ def _own_reward(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
         )
         realised = float(discounted[0])
     else:
-        played = _Recorded(env)
-        returns = greedy_episodes(played, policy, seed=seed, n_episodes=_N_STARTS)[0]
+        recorded = Recorded(env)
+        returns = greedy_episodes(recorded, policy, seed=seed, n_episodes=_N_STARTS)[0]
         figure, best = float(returns.mean()), None
-        planned = policy.value(np.stack(played.starts)).mean()
-        sums = [np.array(one) @ discount ** np.arange(len(one)) for one in played.rewards]
+        planned = policy.value(np.stack(recorded.starts)).mean()
+        sums = [np.array(one) @ discount ** np.arange(len(one)) for one in recorded.rewards]
         realised = float(np.mean(sums))
     figures = {"solved": None, "tasks": 1, "figure": figure, "best": best, "seconds": seconds}
     return figures | {"planned": float(planned), "realised": realised}
@@ -124,26 +124,6 @@ def _seen_by_interacting(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
     learned, seconds = _timed(rover.adapt, agent, task, seed=seed, **budget)
     kept = learned.summary["steps_to_stay_at_best"]
     return {"solved": int(kept is not None), "tasks": 1, "figure": kept, "seconds": seconds}
-
-
-class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps the first observation of each episode and its rewards."""
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.starts: list[Any] = []
-        self.rewards: list[list[float]] = []
-
-    def reset(self, **how: Any) -> Any:
-        first, info = self.env.reset(**how)
-        self.starts.append(first)
-        self.rewards.append([])
-        return first, info
-
-    def step(self, action: Any) -> Any:
-        returned = self.env.step(action)
-        self.rewards[-1].append(float(returned[1]))
-        return returned
 
 
 def _from_the_first_success(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
@@ -308,11 +288,10 @@ def _report(path: Path) -> str:
 
 def main() -> None:
     """Run what is missing, and write the tables."""
-    parser = argparse.ArgumentParser(description="Zero-shot planning.")
-    parser.add_argument("studies", nargs="*", metavar="|".join(_STUDIES))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(100, 107)))
-    parser.add_argument("--jobs", type=int, default=1)
-    options = parser.parse_args()
+    arguments = parser(__doc__, seeds=range(100, 107))
+    arguments.add_argument("studies", nargs="*", metavar="|".join(_STUDIES))
+    arguments.add_argument("--jobs", type=int, default=1)
+    options = arguments.parse_args()
     path = _RESULTS / "first_sight.csv"
     rows, key = pd.DataFrame(columns=_FIELDS), list(_FIELDS[:4])
     if path.exists():

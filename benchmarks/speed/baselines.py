@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Any
 
-from benchmarks.common import begin, parser
+from benchmarks.common import begin, parser, report
 from rover.baselines import agent_names, make_agent
 
 BASELINES = agent_names()[1:]
@@ -28,9 +29,7 @@ STEPS = {
 ROUNDS = 3
 
 
-def measured(
-    name: str, preset: str, observation: str, rounds: int
-) -> tuple[float, dict[str, float]]:
+def measured(name: str, preset: str, observation: str, rounds: int) -> dict[str, Any]:
     """Steps per second of the best of a few rounds, with its share of a snapshot, and its parts."""
     n = STEPS[preset, observation]
     # MEPOL has no snapshots but after its batches, of which one alone is timed below.
@@ -54,7 +53,8 @@ def measured(
         if name != "mepol":
             taken -= n * parts["evaluate"] / 1e3 * (1.0 - n / SNAPSHOT_EVERY)
         best = max(best, (n / taken, parts), key=lambda found: found[0])
-    return best
+    about = {"observations": observation, "preset": preset, "agent": name, "steps/s": best[0]}
+    return about | {part: best[1].get(part, 0.0) for part in ("collect", "represent", "improve")}
 
 
 def main() -> None:
@@ -63,15 +63,8 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=ROUNDS)
     asked = arguments.parse_args()
     begin()
-    parts = ("collect", "represent", "improve")
-    columns = "".join(f"{part:>11}" for part in parts)
-    print(f"{'observations':14}{'preset':8}{'agent':10}{'steps/s':>9}{columns}")
-    for observation, preset, name in itertools.product(
-        asked.observations, asked.presets, asked.agents
-    ):
-        rate, spent = measured(name, preset, observation, asked.rounds)
-        columns = "".join(f"{spent.get(part, 0.0):11.3f}" for part in parts)
-        print(f"{observation:14}{preset:8}{name:10}{rate:9.0f}{columns}", flush=True)
+    cases = itertools.product(asked.observations, asked.presets, asked.agents)
+    report(measured(name, preset, seen, asked.rounds) for seen, preset, name in cases)
 
 
 if __name__ == "__main__":

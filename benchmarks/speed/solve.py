@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from benchmarks.common import begin, parser, show
-from rover.operators import (
-    Objective,
-    SparseOperator,
-    mirror_descend,
-)
+from benchmarks.common import begin, parser, report
+from rover.operators import Objective, SparseOperator, mirror_descend
 
 DISCOUNT = 0.99
 ROOM = 9
@@ -59,7 +57,11 @@ def grid_dynamics(free: NDArray[np.bool_]) -> list[csr_array]:
     return matrices
 
 
-def timed(times: dict[str, float], name: str, began: float) -> None:
+@contextmanager
+def timed(times: dict[str, float], name: str) -> Iterator[None]:
+    """Note the CPU seconds of a block."""
+    began = time.process_time()
+    yield
     times[name] = time.process_time() - began
 
 
@@ -71,23 +73,22 @@ def measure(n_states: int) -> dict[str, float]:
     start = np.zeros(size)
     start[0] = 1.0
     times: dict[str, float] = {}
-    began = time.process_time()
-    by_state = np.arange(len(matrices) * size).reshape(len(matrices), size).T.ravel()
-    rows = csr_array(vstack(matrices, format="csr")[by_state])  # row j·A + a
-    operator = SparseOperator(rows, torch.from_numpy(start), np.zeros(rows.shape[0]))
-    timed(times, "build", began)
-    began = time.process_time()
-    descent = mirror_descend(
-        operator,
-        operator.start,
-        discount=DISCOUNT,
-        objective=Objective(sink_norm=0.0),
-        n_steps=1,
-        step_size=10.0,
-    )
-    whole = (time.process_time() - began) / 2.0  # one solve at the start, and one of the step
+    with timed(times, "build"):
+        by_state = np.arange(len(matrices) * size).reshape(len(matrices), size).T.ravel()
+        rows = csr_array(vstack(matrices, format="csr")[by_state])  # row j·A + a
+        operator = SparseOperator(rows, torch.from_numpy(start), np.zeros(rows.shape[0]))
+    how: dict[str, Any] = {"discount": DISCOUNT, "objective": Objective(sink_norm=0.0)}
+    with timed(times, "two steps"):  # one solve at the start, and one of the step
+        descent = mirror_descend(operator, operator.start, n_steps=1, step_size=10.0, **how)
     probs = descent.policy_probs
-    resolvent, weights = step_by_step(operator, probs, times)
+    with timed(times, "factor"):
+        resolvent: Any = operator.resolvent(probs, DISCOUNT)
+    with timed(times, "solves"):
+        occupancy = resolvent.solve(operator.start)
+        adjoint = resolvent.solve(2.0 * (1.0 - DISCOUNT) ** 2 * occupancy, transposed=True)
+    with timed(times, "gradient"):
+        operator.action_values(adjoint)
+    weights = occupancy.numpy()
     policy = sum(
         csr_array(matrix.multiply(probs[:, action].numpy()[:, None]))
         for action, matrix in enumerate(matrices)
@@ -100,7 +101,7 @@ def measure(n_states: int) -> dict[str, float]:
         "nonzeros": int(resolvent.factors.nnz),
         "solves s": times["solves"],
         "gradient s": times["gradient"],
-        "whole step s": whole,
+        "whole step s": times["two steps"] / 2.0,
         "residual": float(np.abs(left - start).max()),
         "|mass−1|": abs((1.0 - DISCOUNT) * float(weights.sum()) - 1.0),
         "J before": descent.objectives[0],
@@ -109,28 +110,10 @@ def measure(n_states: int) -> dict[str, float]:
     }
 
 
-def step_by_step(
-    operator: SparseOperator, probs: torch.Tensor, times: dict[str, float]
-) -> tuple[Any, NDArray[np.float64]]:
-    """Factor, solve and differentiate once, each on the clock; the factors and the occupancy."""
-    began = time.process_time()
-    resolvent = operator.resolvent(probs, DISCOUNT)
-    timed(times, "factor", began)
-    began = time.process_time()
-    weights = resolvent.solve(operator.start)
-    adjoint = resolvent.solve(2.0 * (1.0 - DISCOUNT) ** 2 * weights, transposed=True)
-    timed(times, "solves", began)
-    began = time.process_time()
-    operator.action_values(adjoint)
-    timed(times, "gradient", began)
-    return resolvent, weights.numpy()
-
-
 def main() -> None:
     asked = parser(__doc__, states=[10_000, 100_000, 1_000_000]).parse_args()
     begin()
-    for number, n_states in enumerate(asked.states):
-        show(measure(n_states), is_first=number == 0)
+    report(map(measure, asked.states))
 
 
 if __name__ == "__main__":

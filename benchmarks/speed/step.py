@@ -29,7 +29,7 @@ from gymnasium.wrappers import TransformAction
 
 import benchmarks.worlds.arenas  # noqa: F401  (registers environments)
 import rover
-from benchmarks.common import begin, parser, show
+from benchmarks.common import begin, parser, report, resident
 from benchmarks.speed.solve import rooms_and_doors
 from benchmarks.worlds.small import Lattice
 
@@ -181,14 +181,12 @@ def lattice(side: int, seed: int) -> dict[str, Any]:
     ended, steps = time.process_time(), agent.num_timesteps
     assert stop.quarter is not None
     first, at = stop.quarter
-    with open("/proc/self/statm") as file:
-        resident = int(file.read().split()[1]) * 4096 / 1e6
     return {
         "states": side * side,
         "steps": steps,
         "ms a step": 1000 * (ended - began) / steps,
         "last quarter": 1000 * (ended - at) / max(steps - first, 1),
-        "MB": resident,
+        "MB": resident(),
     }
 
 
@@ -217,7 +215,7 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=100)
     asked = arguments.parse_args()
     begin()
-    starts, rows = tuple(asked.only), iter(())
+    starts, rows = tuple(asked.only), iter([])
     if asked.what == "phases":
         cases = {name: case for name, case in CASES.items() if name.startswith(starts)}
         rows = ({"case": name} | phases(*case, asked.seed) for name, case in cases.items())
@@ -228,8 +226,7 @@ def main() -> None:
     else:
         chosen = [name for name in KINDS if name.startswith(starts)]
         rows = (kind(name, asked.steps, asked.seed) for name in chosen)
-    for number, row in enumerate(rows):
-        show(row, is_first=number == 0)
+    report(rows)
 
 
 if __name__ == "__main__":

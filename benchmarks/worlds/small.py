@@ -36,14 +36,12 @@ class _TabularEnv(gym.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Begin an episode."""
         super().reset(seed=seed)
         start = self._dynamics.start
         self._state = int(self.np_random.choice(len(start), p=start))
         return np.int64(self._state), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Make a step."""
         matrix = self._dynamics.transition[int(action)]
         # The row of a sparse matrix: where a pair may lead, and how likely that is.
         row = slice(*matrix.indptr[self._state : self._state + 2])

@@ -88,7 +88,6 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
         began = time.process_time()
         observation, info = self.env.reset(seed=seed, options=options)
         # TopoGym copies the cells of all former episodes at each step, for a share not used here.
@@ -105,7 +104,6 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
             self.cells.add(position)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make a step."""
         began = time.process_time()
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.seconds += time.process_time() - began
