@@ -1,7 +1,6 @@
 """All agents behind one interface: names, settings, run folders, resuming; and a new one."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from small_agents import BONUS_AGENTS, SMALL
 from small_envs import ENVIRONMENTS
 
 import rover
-from rover.baselines import agent_names, agent_summaries, make_agent, resume_agent
+from rover.baselines import make_agent, resume_agent
 from rover.learners import DDPGConfig
 from rover.policies import CoveragePolicy, NetworkPolicy
-from rover.training.agent import AGENTS, Agent
+from rover.training.agent import Agent
 
 pytestmark = pytest.mark.slow
 
@@ -64,22 +63,3 @@ def test_single_settings_by_mapping_by_dots_or_as_models():
     assert by_dots.intrinsic == config().intrinsic
     learner = DDPGConfig(batch_size=9)
     assert config(learner=learner).learner == learner
-
-
-def test_an_agent_of_ones_own_is_there_by_its_name(tmp_path):
-    """The one of the guide, with runs that resume to the bit."""
-    guide = Path(__file__).parents[2] / "docs" / "own_parts.md"
-    (program,) = re.findall(r"\n(from pydantic .*?)\nagent = make_agent", guide.read_text(), re.S)
-    assert "count" not in agent_names()
-    try:
-        exec(f"import torch\n{program}", {"__name__": "count"})
-        assert agent_summaries()["count"].startswith("Visit counts (Bellemare")
-        settings = {**SMALL["rnd"], "intrinsic": {}}
-        whole = make_agent("count", ENVIRONMENTS["onehot"](), run_dir=tmp_path / "a", **settings)
-        assert whole.config.intrinsic.power == 1.0
-        whole.learn(100)
-        make_agent("count", ENVIRONMENTS["onehot"](), run_dir=tmp_path / "b", **settings).learn(50)
-        resume_agent(tmp_path / "b", env=ENVIRONMENTS["onehot"]()).learn(50)
-        assert_same(tmp_path / "a", tmp_path / "b", *FILES)
-    finally:
-        AGENTS.pop("count", None)

@@ -1,21 +1,18 @@
 """MAXENT and SMM: densities and the rewards that they make against closed forms."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from ring_batches import batch_reaching, make_reward, observations, reward_of, ring_batch
 from scipy import integrate, stats
 
-from rover.baselines.maxent import _KernelDensity, _MaxentConfig, _MaxentReward
+from rover.baselines.maxent import _KernelDensity, _MaxentReward
 from rover.baselines.smm import _ConditionalVAE, _SmmConfig, _SmmReward
 from rover.data import Batch
 
 COUNTS = np.array([8, 4, 2, 1, 1])
-RNG = np.random.default_rng(0)
 
 
 def _maxent(kind: str = "one-hot", **settings: object) -> _MaxentReward:
@@ -45,12 +42,6 @@ def test_unseen_states_have_the_largest_reward_and_all_have_it_at_first():
         reward = reward_of(maxent, batch)
         assert reward[2].item() == pytest.approx(1000.0)
         assert reward[0] < reward[1] < reward[2]
-
-
-def _fit(samples: NDArray[Any], counts: NDArray[Any], **settings: Any) -> _KernelDensity:
-    """A density on all components, which keep every distance between samples."""
-    config = _MaxentConfig(**{"n_components": samples.shape[1], **settings})
-    return _KernelDensity.fit(samples, counts, config)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 32])

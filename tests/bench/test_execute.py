@@ -1,20 +1,22 @@
-"""Runs brought to their end: processes, resumption, refusals, locks, records, the command."""
+"""Runs brought to their end, here, on Ray and by Slurm: resumption, refusals, records."""
 
 import csv
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from same_files import assert_same
+from short_runs import assert_bits_of_local_runs, runs_of, short_study
 
 import rover
 from rover.errors import ArtefactError, ConfigurationError
 from rover.storage import append_line, read_json, read_lines, read_run_config
-from rover_bench import load_study, run_study
+from rover_bench import executors, load_study, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, execute
-from rover_bench.executors import EXECUTORS
+from rover_bench.executors import EXECUTORS, _RayConfig
 from rover_bench.measure import provenance
 from rover_bench.study import Learning, Run
 
@@ -60,7 +62,7 @@ BROKEN = {
 }
 
 
-def runs_of(study: dict[str, Any], runs_dir: Path, **changes: Any) -> tuple[Run, ...]:
+def tiny_runs(study: dict[str, Any], runs_dir: Path, **changes: Any) -> tuple[Run, ...]:
     run = {**study["run"], **changes}
     study = {**study, "run": run}
     return tuple(run for case in load_study(study).cases() for run in case.runs(runs_dir))
@@ -77,7 +79,7 @@ def make_agent(run: Run, folder: Path) -> rover.Rover:
 def executed(tmp_path_factory):
     """Two tiny runs, the second of them interrupted before, and three that fail."""
     folder = tmp_path_factory.mktemp("runs")
-    runs = runs_of({**TINY, "axes": {"problem": BROKEN}}, folder)
+    runs = tiny_runs({**TINY, "axes": {"problem": BROKEN}}, folder)
     make_agent(runs[1], runs[1].folder).learn(60, callback=lambda record: record["step"] < 40)
     append_line(runs[1].folder / "provenance.jsonl", provenance(jobs=1))
     assert not _is_finished(runs[1])
@@ -137,7 +139,7 @@ def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
     runs, _, _, folder = executed
     place = runs[0].folder.parent.relative_to(folder).as_posix()
     settings = {**TINY["run"]["settings"], "mirror_steps": 11}
-    other, _ = runs_of(TINY, folder, settings=settings, folder=place)
+    other, _ = tiny_runs(TINY, folder, settings=settings, folder=place)
     with pytest.raises(ConfigurationError, match=r"mirror_steps 10, not 11.*delete"):
         _is_finished(other)
     study = load_study({**TINY, "run": {**TINY["run"], "settings": settings, "folder": place}})
@@ -149,7 +151,7 @@ def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
 def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'$"):
-        execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
+        execute(tiny_runs(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
 
 
 def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:
@@ -186,3 +188,39 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     assert all(_is_finished(run) for run in (runs[0], runs[2], runs[3]))
     kinds = [read_run_config(runs[i].folder).kind for i in (0, 2, 3)]
     assert kinds == ["finetune", "offline", "adapt"]
+
+
+def test_jobs_of_submitit_have_the_bits_of_local_runs(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setattr(executors, "_CLUSTER", "local")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study = short_study(2, steps=60)
+    runs = runs_of(study, tmp_path / "jobs")
+    finished, failures = execute(runs, jobs=2, say=print, executor=EXECUTORS["slurm"])
+    assert (finished, failures) == (list(runs), {})
+    assert_bits_of_local_runs(runs, study, tmp_path / "local")
+    assert (tmp_path / "state/rover/slurm").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.skipif(shutil.which("sbatch") is not None, reason="Slurm is here")
+def test_a_machine_without_slurm_is_named(tmp_path):
+    pytest.importorskip("submitit")
+    with pytest.raises(ConfigurationError, match="Slurm is not on this machine"):
+        EXECUTORS["slurm"].open(1)
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_tasks_of_ray_have_the_bits_of_local_runs(tmp_path):
+    pytest.importorskip("ray")
+    study = short_study(2, steps=60)
+    runs = runs_of(study, tmp_path / "ray")
+    finished, _ = execute(runs, jobs=2, say=print, executor=_RayConfig())
+    assert finished == list(runs)
+    assert_bits_of_local_runs(runs, study, tmp_path / "local")
+    with pytest.raises(ConfigurationError, match=r"no Ray cluster answers at 127.0.0.1:9: "):
+        execute(
+            runs_of(study, tmp_path / "other"),
+            jobs=2,
+            say=print,
+            executor=_RayConfig(address="127.0.0.1:9"),
+        )

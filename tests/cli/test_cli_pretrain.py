@@ -1,17 +1,19 @@
-"""``rover pretrain`` and ``rover resume``, of ROVER and of other agents."""
+"""``rover pretrain``, ``finetune`` and ``resume``; Ctrl-C and SIGTERM say how to go on."""
 
+import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from command_line import TINY
-from same_files import assert_same
 
 from rover.cli import main
 from rover.coverage.agent import Rover
 from rover.envs import registration
+from rover.policies import load_policy
 from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
@@ -40,13 +42,11 @@ def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
     assert config["env_kwargs"] == {"layout": "corridor", "length": 5}
 
 
-def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(refused):
+def test_the_default_folder_is_numbered():
     for _ in range(2):
         assert main([*TINY, "10"]) == 0
     name = "rover-Corridor-v0-default-seed0"
     assert sorted(os.listdir("runs")) == [name, f"{name}-2"]
-    line = refused(*TINY, "10", "--run-dir", f"runs/{name}")
-    assert "already holds a run; continue it with `rover resume" in line
 
 
 def test_settings_and_keywords_of_every_kind_reach_the_configuration():
@@ -112,20 +112,6 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(capsys, monke
     assert capsys.readouterr().err == ""
 
 
-def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(capsys):
-    words = [*TINY[:-1], "--set", "checkpoint_every=20"]
-    assert main([*words, "--steps", "60", "--run-dir", "short"]) == 0
-    assert main([*words, "--steps", "100", "--run-dir", "whole"]) == 0
-    capsys.readouterr()
-    assert main(["resume", "short"]) == 0
-    assert "short is complete: 60 steps." in capsys.readouterr().out
-    assert main(["resume", "short", "--steps", "100"]) == 0
-    assert "rover/Corridor-v0, preset default, seed 0" in capsys.readouterr().out
-    files = [f"{name}.safetensors" for name in ("policy", "buffer", "evaluation")]
-    for file in (*files, "metrics.jsonl", "config.json"):
-        assert_same("short", "whole", file)
-
-
 def test_a_target_is_a_function_of_a_module(capsys, refused, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(registration, "IMPORTED", {})  # what sweeps import, too
@@ -141,3 +127,60 @@ def test_a_target_is_a_function_of_a_module(capsys, refused, monkeypatch):
     assert main([*further, *target]) == 0
     assert "no function 'right'" in refused(*TINY, "40", "--target", "my_targets:right")
     assert "target" in refused(*TINY, "40", "--agent", "rnd", *target)
+
+
+RUN = [*TINY, "60", "--run-dir", "run", "--set", "checkpoint_every=20"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_is_resumed_to_the_same_bits(number, monkeypatch, capsys):
+    update, calls = Rover._update, []
+
+    def interrupt(agent: Rover) -> None:
+        calls.append(agent)
+        if len(calls) == 4:
+            os.kill(os.getpid(), number)
+        return update(agent)
+
+    # A shell has its background processes ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patching:
+            patching.setattr(Rover, "_update", interrupt)
+            assert main(RUN) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "rover: interrupted; continue with: rover resume run\n"
+    assert main(["resume", "run"]) == 0
+    assert main([*RUN[:-4], "--run-dir", "whole", *RUN[-2:]]) == 0
+    for file in ("policy.safetensors", "buffer.safetensors"):
+        assert Path("run", file).read_bytes() == Path("whole", file).read_bytes()
+
+
+# The tasks of runs this short are hardly ever solved.
+
+QUICK = (
+    "--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8]",
+    "--set", "evaluate_every=50",
+)  # fmt: skip
+ENDS = ("--task", "goal=4,0", "--task", "horizon=12")
+
+
+@pytest.mark.filterwarnings("ignore:no reward was seen")  # in so few steps
+def test_a_task_is_learned_from_a_run(corridor_run, capsys):
+    words = ("finetune", str(corridor_run), *ENDS, "--steps", "150", *QUICK)
+    assert main([*words, "--set", "warmup_steps=20", "--set", "seed_steps=20"]) == 0
+    shown = capsys.readouterr().out
+    folder = Path("runs/corridor-4-0-ddpg-policy-seed0")
+    assert str(folder) in shown
+    assert "best possible return" in shown
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 150
+    config = json.loads((folder / "config.json").read_text())
+    assert config["source"] == str(corridor_run)
+    assert config["task"]["env_kwargs"]["goal"] == [4, 0]
+    assert load_policy(folder / "policy.safetensors").n_actions == 4
+    # again: a folder of its own
+    assert main([*words, "--from", "scratch", "--algorithm", "sac"]) == 0
+    assert Path("runs/corridor-4-0-sac-scratch-seed0/summary.json").exists()

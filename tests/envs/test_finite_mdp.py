@@ -12,7 +12,6 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-import rover
 from rover.envs import (
     OBSERVATIONS,
     GridWorld,
@@ -21,7 +20,7 @@ from rover.envs import (
     map_arrays,
     reward_function,
 )
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError
 
 MAP = "S..#..\n......\n...#.G"
 
@@ -131,11 +130,6 @@ class Mirrored(gym.ActionWrapper):
 )
 def test_dynamics_are_known_through_wrappers_that_change_none(wrap, is_known):
     assert (finite_dynamics(wrap(gym.make("FrozenLake-v1"))) is not None) == is_known
-
-
-def test_a_wrapper_that_hides_known_dynamics_is_named():
-    with pytest.warns(RoverWarning, match="wrapper of <FlattenObs.*leave it out"):
-        rover.Rover(FlattenObservation(gym.make("FrozenLake-v1")), seed=0)
 
 
 def test_observations_of_no_state_and_of_another_dtype():

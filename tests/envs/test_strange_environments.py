@@ -9,7 +9,6 @@ import pytest
 from gymnasium import spaces
 
 import rover
-from rover.cli import main
 from rover.data import Buffer, Collector, RunningEpisode
 from rover.envs import Spaces, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError
@@ -169,15 +168,6 @@ def test_a_run_goes_on_from_its_checkpoint_after_an_exception_of_the_environment
     with warnings.catch_warnings(action="ignore"):  # of a run that is short
         assert again.finish().num_timesteps == 200
     np.testing.assert_array_equal(again.buffer.actions[:80], agent.buffer.actions[:80])
-
-
-def test_a_command_shows_where_an_environment_raised(monkeypatch, tmp_path):
-    spec = gym.envs.registration.EnvSpec("Failing-v0", Failing, disable_env_checker=True)
-    monkeypatch.setitem(gym.registry, "Failing-v0", spec)
-    words = ["pretrain", "Failing-v0", "--steps", "200", "--run-dir", str(tmp_path / "run")]
-    with pytest.raises(RuntimeError, match="the simulator lost its connection") as raised:
-        main([*words, "--no-progress"])
-    assert "raised by the environment in step" in raised.value.__notes__[0]
 
 
 def test_vector_environments_are_named():

@@ -1,4 +1,4 @@
-"""The exact optimum, against published values, an independent certificate and closed forms."""
+"""The exact optimum against published values and a certificate, and exact returns of policies."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,12 @@ from finite_problems import finite, random_matrices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from rover.envs import FiniteDynamics, GridWorld
 from rover.errors import SingularSolveError
 from rover.evaluation import optimal_occupancy, policy_occupancy
+from rover.evaluation.regret import expected_returns, goal_tasks, shortest_returns
 
 FloatArray = NDArray[np.float64]
 
@@ -115,3 +117,49 @@ def test_an_unsolved_program_is_reported(monkeypatch):
         SingularSolveError, match=r"43 states, 4 actions.* ended as 'MaxIterations'"
     ):
         optimal_occupancy(GridWorld("multi_rooms", rooms=2).dynamics(), discount=0.99)
+
+
+def test_where_uniform_can_be_reached_it_is_the_minimiser_of_both():
+    n_states = 6
+    anywhere = [  # action a leads to state a, from everywhere
+        csr_array((np.ones(n_states), (np.arange(n_states), np.full(n_states, action))))
+        for action in range(n_states)
+    ]
+    full = [csr_array((m.data, m.indices, m.indptr), shape=(n_states, n_states)) for m in anywhere]
+    dynamics = finite(full, np.full(n_states, 1.0 / n_states))
+    optimum = optimal_occupancy(dynamics, discount=0.9)
+    assert optimum.objective == pytest.approx(1.0 / n_states, rel=1e-9)
+    assert np.allclose(optimum.state_occupancy, 1.0 / n_states, atol=1e-6)
+
+
+SIZE, N_ACTIONS = 12, 3
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+@pytest.mark.parametrize("horizon", [1, 7, 400])
+@pytest.mark.parametrize("discount", [1.0, 0.9])
+def test_returns_are_those_of_walking_every_step(is_certain, horizon, discount):
+    rng = np.random.default_rng(horizon)
+    if is_certain:
+        dense = np.eye(SIZE)[rng.integers(SIZE, size=(N_ACTIONS, SIZE))]
+    else:
+        dense = rng.dirichlet(np.full(SIZE, 0.1), size=(N_ACTIONS, SIZE))
+    dense[:, 3] = np.eye(SIZE)[3]  # an end, which is never left
+    start = rng.dirichlet(np.ones(SIZE))
+    terminal = np.arange(SIZE) == 3
+    dynamics = FiniteDynamics([csr_array(one) for one in dense], start, terminal)
+    goals = np.arange(SIZE)
+    policies = rng.dirichlet(np.full(N_ACTIONS, 0.1), size=(SIZE, SIZE))
+    policies[::2] = np.eye(N_ACTIONS)[rng.integers(N_ACTIONS, size=(SIZE // 2, SIZE))]
+    tasks = goal_tasks(dynamics, goals)
+    found = expected_returns(dynamics, tasks, horizon=horizon, policies=policies, discount=discount)
+    best = shortest_returns(dynamics, goals, horizon)
+    for goal in goals:
+        values, most = np.zeros((2, SIZE))
+        for _ in range(horizon):
+            cost, after = -1.0 + (np.arange(SIZE) == goal), np.arange(SIZE) != goal
+            q = dense @ (cost + discount * after * values)
+            values = (policies[goal].T * q).sum(axis=0)
+            most = (dense @ (cost + after * most)).max(axis=0)
+        np.testing.assert_allclose(found[goal], start @ values, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(best[goal], start @ most, rtol=1e-9, atol=1e-9)

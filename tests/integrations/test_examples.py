@@ -1,6 +1,8 @@
-"""The scripts of examples/ run, and learn where the goal is near."""
+"""The scripts of examples/ run, those of the gallery as a reader runs them."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -67,3 +69,24 @@ def test_every_start_of_the_comparison(policy_file, monkeypatch, capsys):
 
 def test_every_goal_of_a_goal_conditioned_environment():
     assert load_example("goal_env").success_rate(steps=700, episodes=10, seed=1) == 1.0
+
+
+def run(script: Path, folder: Path, *words: str) -> None:
+    """Run a script in an empty folder, without a window; its errors are those of the test."""
+    paths = os.pathsep.join([str(EXAMPLES), *sys.path])
+    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, str(script), *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (EXAMPLES / "gallery").glob("*.py")))
+def test_every_example_of_the_gallery_runs(name, tmp_path):
+    run(EXAMPLES / "gallery" / f"{name}.py", tmp_path)

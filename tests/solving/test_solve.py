@@ -5,7 +5,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from same_files import assert_same
 from small_envs import bytes_place
 from walled_points import ARENAS, random_walk, success
 
@@ -124,30 +123,6 @@ def test_a_reward_is_told_by_playing_the_run_again():
     moved = gym.wrappers.TransformObservation(env, lambda seen: seen + 1, env.observation_space)
     with pytest.raises(ConfigurationError, match="led elsewhere"):
         rover.solve(agent, moved)
-
-
-def test_from_a_run_folder_of_any_agent(tmp_path):
-    run = tmp_path / "run"
-    agent = rover.make_agent("random", GridWorld(MAP, horizon=30), seed=0, run_dir=run)
-    agent.learn(300)
-    env = GridWorld(MAP, horizon=30)
-    policy = rover.solve(run, goal=(3, 2), env=env)
-    assert goal_regret(policy, env).solved == 1
-    assert_same(rover.solve(agent, goal=(3, 2)).state_dict(), policy.state_dict())
-    policy.save(tmp_path / "policy.safetensors")
-    again = rover.load_policy(tmp_path / "policy.safetensors")
-    assert_same(again.state_dict(), policy.state_dict())
-    assert again.tasks == ("3,2",)
-
-
-def test_a_policy_of_a_net_survives_its_file(tmp_path):
-    agent = rover.make_agent("random", "MountainCar-v0", seed=0).learn(300)
-    policy = rover.solve(agent, goal=lambda seen: seen[:, 0] > -0.5, temperature=0.5)
-    policy.save(tmp_path / "policy.safetensors")
-    again = rover.load_policy(tmp_path / "policy.safetensors")
-    seen = agent.buffer.observations.rows[:50]
-    np.testing.assert_array_equal(again.probs(seen), policy.probs(seen))
-    again.check_fits(gym.make("MountainCar-v0"))
 
 
 def test_one_policy_for_many_goals(agent):

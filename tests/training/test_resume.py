@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import pytest
+import torch
 from same_files import assert_same
 from small_agents import SMALL
 from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET, Disc
+from torch import nn
 from transfer_cases import (
     OFFLINE,
     Stopped,
@@ -26,6 +28,7 @@ from transfer_cases import (
 
 from rover import adapt, make_agent, resume_agent
 from rover.envs import RandomRooms, make_env
+from rover.errors import ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import is_complete, read_lines
 
@@ -148,3 +151,29 @@ def test_a_stopped_run_that_is_finished_leaves_the_same_files(name, tmp_path):
     names = {file.name for file in whole.iterdir()} - {"checkpoint.safetensors", ".lock"}
     assert {file.name for file in stopped.iterdir()} >= names >= {"metrics.jsonl", "summary.json"}
     assert_same(whole, stopped, *names)
+
+
+def test_what_cannot_be_made_again_is_given(tmp_path):
+    def env() -> gym.Env[Any, Any]:
+        return gym.wrappers.TransformReward(corridor().make_env(), lambda reward: float(reward))
+
+    torch.manual_seed(0)
+    module = nn.Linear(9, 4)
+
+    def learn(run_dir: Path, **how: Any) -> Any:
+        every = {"total_timesteps": 270, "evaluate_every": 60, "checkpoint_every": 50}
+        return finetune(module, env, run_dir=run_dir, **{**QUICK_TASK, **every, **how})
+
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    learn(whole)
+    with pytest.raises(Stopped):
+        learn(stopped, callback=stop_at(180))
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, env=\.\.\.\)"):
+        resume_task(stopped)
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, start=\.\.\.\)"):
+        resume_task(stopped, env=env)
+    with pytest.raises(ConfigurationError, match="the environment given is not "):
+        resume_task(stopped, env=corridor().make_env(), start=module)
+    resume_task(stopped, env=env(), start=module)  # an instance, which is evaluated in itself
+    assert not (whole / "policy.safetensors").exists()
+    assert_same(whole, stopped, "metrics.jsonl")

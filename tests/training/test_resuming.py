@@ -1,4 +1,4 @@
-"""Going on with a run, and what is refused: damaged, foreign, newer or unfitting files."""
+"""The folder of a run, going on with it, and damaged, foreign, newer or unfitting files."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from grid_runs import GRID, SETTINGS, begin, make_grid
-from small_envs import numbered_place
+from small_envs import ENVIRONMENTS, numbered_place
 
 import rover
 from rover import Rover
-from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError, StorageError
+from rover.envs.registration import versions_of
+from rover.errors import ArtefactError, ConfigurationError, StorageError
+from rover.policies.loading import load_policy
+from rover.storage import is_complete, read_lines, read_tensors
 from rover.training.run_folder import load_run_buffer
-
-SAME_FILES = (
-    *("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl"),
-    "evaluation.safetensors",
-)
 
 
 def content(folder: Path) -> dict[Path, bytes]:
@@ -128,15 +126,77 @@ def test_the_environment_of_a_resumed_run_must_be_the_same(copy_of_finished, tmp
     with pytest.raises(ConfigurationError, match=r"cannot be made from an id.*env=\.\.\."):
         Rover.resume(tmp_path / "own")
     assert Rover.resume(tmp_path / "own", env=numbered_place()).num_timesteps == 50
-    moved = numbered_place()
-    moved.look = lambda x, y: 5 * x + y
-    with pytest.raises(ReplayMismatchError, match="did not repeat itself: step 0 of episode 0"):
-        Rover.resume(tmp_path / "own", env=moved)
+
+
+# Of the summary, where the states are unknown.
+NULL = {
+    *("states_total", "states_seen", "steps_to_full_coverage", "steps_to_95_in_20_episodes"),
+    *("objective", "optimum", "optimality_ratio", "uniform_ratio"),
+}
 
 
 @pytest.mark.slow
-def test_a_time_limit_of_its_own_is_kept(tmp_path):
-    env = gym.make("FrozenLake-v1", max_episode_steps=7)
-    Rover(env, seed=0, run_dir=tmp_path, **SETTINGS).learn(25)
-    spec = Rover.resume(tmp_path).env.spec
-    assert spec.max_episode_steps == 7
+def test_the_files_of_a_finished_run(finished):
+    names = {path.name for path in finished.iterdir()} - {".lock"}
+    assert names == {
+        *("config.json", "metrics.jsonl", "summary.json", "policy.safetensors"),
+        *("buffer.safetensors", "evaluation.safetensors", "checkpoint.safetensors"),
+    }
+    assert is_complete(finished)
+    seconds = [line["wall_time"] for line in read_lines(finished / "metrics.jsonl")]
+    assert seconds == sorted(seconds)
+    config = json.loads((finished / "config.json").read_text())
+    assert config["version"] == rover.__version__
+    assert {*config["settings"]} == {*rover.RoverConfig.model_fields}
+    assert config["settings"]["representation"] == "identity"  # as it was resolved
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_step(tmp_path):
+    (tmp_path / "file").write_text("")
+    agent = Rover(make_grid(), run_dir=tmp_path / "file", **SETTINGS)
+    with pytest.raises(StorageError, match=r"cannot write .*file: File exists"):
+        agent.learn(50)
+    assert agent.num_timesteps == 0
+
+
+def mountain_car() -> gym.Env[Any, Any]:
+    return gym.make("MountainCar-v0", max_episode_steps=20)
+
+
+FINITE = {"occupancy", "trajectories", "buffer_visits"}
+VECTORS = {"observations", "visits"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "keys"),
+    [
+        (ENVIRONMENTS["state"], {*FINITE, "cells", "free"}),
+        (ENVIRONMENTS["lake"], FINITE),
+        (mountain_car, {*VECTORS, "rollouts"}),
+    ],
+    ids=["grid", "finite", "vector"],
+)
+def test_pictures_can_be_drawn_of_every_kind_of_environment(make, keys, tmp_path):
+    agent = Rover(make(), run_dir=tmp_path, measure_share=1000, **SETTINGS).learn(25)
+    arrays = read_tensors(tmp_path / "evaluation.safetensors", kind="evaluation")
+    assert {*arrays} >= keys
+    if "occupancy" not in keys:
+        assert {key for key in NULL if agent.summary()[key] is None} == NULL
+
+
+@pytest.mark.slow
+def test_a_policy_says_what_it_was_trained_on(tmp_path):
+    agent = Rover("rover/MiddleRoom-v0", "paper", seed=4, seed_steps=0, first_policy=10).learn(10)
+    agent.policy.save(tmp_path / "policy.safetensors")
+    assert load_policy(tmp_path / "policy.safetensors").details == {
+        "agent": "rover",
+        "preset": "paper",
+        "seed": 4,
+        "env_id": "rover/MiddleRoom-v0",
+        "env_kwargs": {"layout": "middle_room"},
+        "versions": versions_of(agent.env),
+        "steps": 10,
+        "discount": 0.9,
+    }

@@ -13,7 +13,7 @@ from lines import line
 import rover
 from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import RoverWarning
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.solving.plans import _net_points
 from rover.world.dynamics import DynamicsModel
@@ -277,27 +277,3 @@ def test_images_too_few_to_compare_are_states_of_their_own(side):
     tracemalloc.stop()
     assert most < 2**28  # a matrix as wide as an image has numbers would take gigabytes
     np.testing.assert_array_equal(policy.probs(images[:45]).argmax(axis=1), actions)
-
-
-def test_a_goal_between_observations_is_planned_for():
-    """Steps of 0.05 from near multiples of it pass 0.525, where none of them ends."""
-    rng, buffer = np.random.default_rng(0), Buffer((1,), np.float64, 2)
-    for _ in range(20):
-        at = int(rng.integers(21))
-        here = buffer.observations.intern(np.array([0.05 * at + rng.uniform(-0.004, 0.004)]))
-        buffer.add_start(here)
-        for step in range(50):
-            action = int(rng.integers(2))
-            at = int(np.clip(at + 2 * action - 1, 0, 20))
-            there = buffer.observations.intern(np.array([0.05 * at + rng.uniform(-0.004, 0.004)]))
-            buffer.add(here, action, there, False, step == 49)
-            here = there
-    table = buffer.observations.rows
-    assert not (np.abs(table - 0.525) < 0.01).any()
-    policy = rover.solve(buffer, goal=lambda seen: np.abs(seen[:, 0] - 0.525) < 0.01)
-    left, right = np.arange(0.1, 0.5, 0.05)[:, None], np.arange(0.55, 0.9, 0.05)[:, None]
-    assert (policy.probs(left)[:, 1] > 0.99).all()
-    assert (policy.probs(right)[:, 0] > 0.99).all()
-    assert (np.diff(policy.value(left)) > -1e-3).all()
-    with pytest.raises(ConfigurationError, match="no transition arrives at the goal"):
-        rover.solve(buffer, goal=lambda seen: seen[:, 0] > 2.0)

@@ -69,17 +69,6 @@ def test_novelty_is_that_of_all_arrivals_by_pairs(seed, d):
     np.testing.assert_allclose(novelty(centres), expected, atol=0.02)
 
 
-@given(SEEDS, st.integers(1, 3))
-def test_the_order_of_arrivals_changes_no_bit(seed, d):
-    rng = np.random.default_rng(seed)
-    arrivals = rng.normal(size=(20, d))
-    at_once, one_by_one = (PairNovelty(np.zeros(d), np.ones(d), np.ones(d)) for _ in range(2))
-    at_once.add(arrivals)
-    for arrival in rng.permutation(arrivals):
-        one_by_one.add(arrival[None])
-    np.testing.assert_array_equal(at_once(arrivals), one_by_one(arrivals))
-
-
 def test_slow_features_decide_and_those_without_a_time_scale_do_not():
     novelty = PairNovelty(np.zeros(3), np.ones(3), np.array([30.0, 20.0, 0.0]))
     novelty.add(np.zeros((100, 3)))
