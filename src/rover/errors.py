@@ -69,15 +69,14 @@ def abridge(space: object) -> str:
     return words if len(words) <= _SPACE_SHOWN else f"{words[:_SPACE_SHOWN]} …"
 
 
-def whole_number(name: str, value: Any, *, least: int = 1, most: int = 2**63 - 1) -> int:
-    """`value` as a whole number from `least` to `most`; the message of an error names it."""
+def whole_number(name: str, value: Any, *, least: int = 1) -> int:
+    """`value` as a whole number from `least` to 2⁶³ − 1; the message of an error names it."""
     # 63 bits fit generators, files and columns of int64. A float such as 1e4 is whole, too, but
     # True is a mistake.
     is_number = isinstance(value, Integral | float) and not isinstance(value, bool)
-    if not (is_number and least <= value <= most and int(value) == value):
+    if not (is_number and least <= value < 2**63 and int(value) == value):
         raise ConfigurationError(
-            f"{name} is {reprlib.repr(value)}, but must be a whole number from {least:,} to "
-            f"{most:,}"
+            f"{name} is {reprlib.repr(value)}, but must be a whole number from {least:,} to 2⁶³ − 1"
         )
     return int(value)
 

@@ -92,7 +92,7 @@ def test_task_of_an_environment_makes_it_again():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Task.make(ROOMS, goal="rom5"), f"unknown goal 'rom5' of {ROOMS}: .* mean 'room5'"),
+        (lambda: Task.make(ROOMS, goal="rom5"), f"unknown goal 'rom5' of {ROOMS}: .*room5"),
         (lambda: Task.make(ROOMS, reward="dense"), "distance to a goal, and the task has none"),
         (lambda: Task.make(ROOMS, goal="room5", horizon=26), "27 steps away, but .* ends after 26"),
         (lambda: Task.make("FrozenLake-v1", goal="1,1"), "unexpected keyword argument .goal."),

@@ -118,7 +118,7 @@ def test_transitions_that_cannot_be_exported(tmp_path):
         (buffer, other, r"another environment: .* and 4 actions"),
         (Buffer((), np.dtype(np.int64), 4), state_env, "no transition to export"),
         (tmp_path, None, "holds no run"),
-        (tmp_path / "run", None, r"from an id; .*in Python, export it with export_min"),
+        (tmp_path / "run", None, r"from an id: give it in Python as env="),
     ):
         with pytest.raises((ArtefactError, ConfigurationError), match=words):
             export_minari(source, "maze-v0", env=env)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import rover
 from rover.data import RunningEpisode
+from rover.envs import Environment
 from rover.errors import ConfigurationError, ReplayMismatchError, RoverWarning
 
 
@@ -112,8 +113,8 @@ def test_an_instance_that_its_seed_does_not_repeat_is_evaluated_and_not_learned_
 
 def test_what_makes_no_second_instance():
     env = Corridor()
+    assert Environment.of(lambda: env).another() is None
     for make, words in (
-        (lambda: env, "the same instance twice"),
         (3, "'3' is no single environment"),
         (dict, "is no single environment"),
     ):

@@ -81,10 +81,9 @@ def evaluate(
 
     file, longest = run_folder.finished_file(path, run_folder.POLICY_FILE), 0
     policy = load_policy(file)
-    in_python = "measure it with rover.evaluation.compare_finite or RolloutEvaluator"
-    env_id = known_id(policy.details.get("env_id"), file, in_python)
+    env_id = known_id(policy.details.get("env_id"), file)
     if (file.parent / run_folder.BUFFER_FILE).exists():
-        env = run_folder.run_env(file.parent, in_python)
+        env = run_folder.run_env(file.parent)
         longest = run_folder.load_run_buffer(file.parent).longest_episode
     else:
         env = make_env(env_id, policy.details["env_kwargs"])

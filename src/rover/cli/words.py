@@ -175,7 +175,7 @@ def task_of(path: Path, pairs: Pairs) -> Task:
 
     run_config = read_run_config(path, kind="pretrain")
     # known_id refuses "module:Name-v0": no file can have code imported.
-    env_id = known_id(run_config.env_id, path, "give its task to rover.train_offline")
+    env_id = known_id(run_config.env_id, path)
     task = {choose("key of --task", key, _TASK_KEYS): value for key, value in pairs}
     if "goal" in task:
         task["goal"] = str(task["goal"])

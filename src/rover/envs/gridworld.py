@@ -20,7 +20,6 @@ from rover.envs.layouts import (
     ACTION_MOVES,
     AGENT_COLOUR,
     FLOOR_COLOUR,
-    LARGEST_NUMBER,
     LAYOUT_FAMILIES,
     WALL_COLOUR,
     Layout,
@@ -182,7 +181,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         self.goal_state = _goal_state(self.layout, goal)
         self.start_states = _start_states(self.layout, start, self.goal_state)
         horizon = default_horizon if horizon is None else horizon
-        self.horizon = whole_number("horizon", horizon, most=LARGEST_NUMBER)
+        self.horizon = whole_number("horizon", horizon)
         self.reward = reward
         if not (isinstance(slip, int | float) and 0.0 <= slip <= 1.0):
             raise ConfigurationError(

@@ -24,9 +24,6 @@ from rover.errors import ConfigurationError, shorten, whole_number
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
 
-LARGEST_NUMBER = 10**6
-"""No setting of an environment is larger."""
-
 ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)
 """(A, 2) as (dx, dy): up, down, left, right."""
 ACTION_MOVES.flags.writeable = False
@@ -264,7 +261,7 @@ def make_layout(source: Any, **options: int) -> Layout:
             f"horizon, reward, slip and render_mode{own}"
         )
     if family:
-        checked = {k: whole_number(k, v, most=LARGEST_NUMBER) for k, v in options.items()}
+        checked = {k: whole_number(k, v) for k, v in options.items()}
         return family.make(**checked)
     if isinstance(source, str) and (
         len(source.splitlines()) > 1 or not set(source.strip()) - _MAP_CHARACTERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,11 +12,9 @@ from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import (
     ACTION_MOVES,
     FREE,
-    LARGEST_NUMBER,
     START,
     WALL,
     Layout,
-    draw_map,
     make_layout,
 )
 from rover.errors import ConfigurationError, choose, whole_number
@@ -56,7 +54,6 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
     - ``family``: seed of what is drawn for the contexts, 0 by default.
     - ``horizon``: steps of an episode, 100 by default.
     - ``observation``: as above.
-    - ``render_mode``: None or ``"rgb_array"``.
 
     ## Attributes
     - ``mdp``: the dynamics of all contexts together, and the observation of every state; states are
@@ -65,10 +62,6 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
     - ``layouts``: the map of every context, with its start.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": ["rgb_array"],
-        "render_fps": 8,
-    }
     suggested_discount = 0.99
 
     def __init__(
@@ -80,22 +73,20 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         family: int = 0,
         horizon: int = 100,
         observation: str = "map",
-        render_mode: str | None = None,
     ) -> None:
         choose("observation", observation, _OBSERVATIONS)
-        n_rooms = whole_number("rooms", rooms, most=LARGEST_NUMBER)
-        size = whole_number("room_size", room_size, most=LARGEST_NUMBER)
-        n_contexts = whole_number("contexts", contexts, most=LARGEST_NUMBER)
+        n_rooms = whole_number("rooms", rooms)
+        size = whole_number("room_size", room_size)
+        n_contexts = whole_number("contexts", contexts)
         most = size ** (n_rooms - 1)  # each context differs from all others in its doors
         if n_contexts > most:
             raise ConfigurationError(
                 f"contexts={n_contexts}, but there are {most} places of the doors; ask for fewer, "
                 "or for more rooms"
             )
-        self.horizon = whole_number("horizon", horizon, most=LARGEST_NUMBER)
-        self.render_mode = render_mode
+        self.horizon = whole_number("horizon", horizon)
         self._observation = observation
-        rng = np.random.default_rng(whole_number("family", family, least=0, most=LARGEST_NUMBER))
+        rng = np.random.default_rng(whole_number("family", family, least=0))
         # Drawn again where it is there already; the start is drawn once the doors are new.
         drawn: dict[tuple[int, ...], Layout] = {}
         while len(drawn) < n_contexts:
@@ -143,11 +134,9 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin an episode in a context that is drawn; ``options={"context": 3}`` names it."""
+        """Begin an episode in a context that is drawn."""
         super().reset(seed=seed)
         context = int(self.np_random.integers(len(self.layouts)))
-        if options and "context" in options:
-            context = int(options["context"])
         layout = self.layouts[context]
         self._state = self._first[context] + layout.index(layout.start)
         self._elapsed = 0
@@ -166,13 +155,6 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         # For measurements; whether the agent sees the context depends on the observation.
         info = {"state": self._state, "context": int(self.context_of[self._state])}
         return self.mdp.observations[self._state].copy(), info
-
-    def render(self) -> Any:
-        """(rows, columns, 3) uint8 of the map and the agent; None without a render mode."""
-        if self.render_mode is None:
-            return None
-        context = int(self.context_of[self._state])
-        return draw_map(self.layouts[context], self._state - self._first[context])
 
 
 def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Layout:

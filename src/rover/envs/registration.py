@@ -23,12 +23,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
+from gymnasium.envs.registration import WrapperSpec, register, registry
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, TimeLimit
 
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
-from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
+from rover.errors import ConfigurationError, RoverError, RoverWarning, shorten
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 _WRAPPERS = "additional_wrappers"  # among the keywords of an environment, as in its spec
@@ -63,19 +63,17 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
 
 def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     """Name, if it has one, and cell [x, y] of a goal, given by its name, as ``"x,y"`` or as (x, y).
-    ConfigurationError: no such name, with the nearest known one, and no cell."""
+    ConfigurationError: no such name, and no cell."""
     named = GOALS.get(env_id.rpartition(":")[2], {})
     if isinstance(goal, str) and goal not in named:
         try:
             # A cell is the only other form that a command line can give.
             x, y = map(int, goal.split(","))
         except ValueError:
-            close = nearest(goal, named)
-            listed = f"; named goals are {', '.join(named)}" if named else ""
-            hint = f"; did you mean {close!r}?" if close else listed
+            names = f", or one of {', '.join(named)}" if named else ""
             raise ConfigurationError(
-                f"unknown goal {goal!r} of {env_id or 'this grid world'}: give a cell as x,y{hint}"
-                " (x and y are two whole numbers)"
+                f"unknown goal {goal!r} of {env_id or 'this grid world'}: give a cell as x,y, two "
+                f"whole numbers{names}"
             ) from None
     else:
         x, y = named[goal] if isinstance(goal, str) else goal
@@ -149,16 +147,9 @@ class Environment(NamedTuple):
     env_kwargs: Mapping[str, Any] = MappingProxyType({})
 
     def another(self) -> gym.Env[Any, Any] | None:
-        """Another instance, or None. ConfigurationError: it is the same one."""
-        if self.make is None:
-            return None
-        other = self.make()
-        if other.unwrapped is self.env.unwrapped:
-            raise ConfigurationError(
-                "the function that makes the environment returned the same instance twice: make a "
-                "new one in each call"
-            )
-        return other
+        """Another instance; None where there is none: a factory may return the first again."""
+        other = self.make() if self.make is not None else self.env
+        return None if other.unwrapped is self.env.unwrapped else other
 
     @classmethod
     def of(cls, given: GivenEnv, env_kwargs: Mapping[str, Any] | None = None) -> Environment:
@@ -188,28 +179,31 @@ GivenEnv = Environment | gym.Env[Any, Any] | str | Callable[[], gym.Env[Any, Any
 """An environment's id, a factory of it, or an instance."""
 
 
-def known_id(env_id: str | None, where: object = "that file", in_python: str = "") -> str:
+def known_id(env_id: str | None, where: object = "that file") -> str:
     """The id of an environment that a file names, without its module; nothing is imported.
 
-    `where` is the file, as a message names it, and `in_python` advice on how to do without an id.
-    ConfigurationError: nothing that has been imported registers it, or there is no id.
+    ConfigurationError: nothing that has been imported registers it, or there is no id; the message
+    says `where` it was read.
     """
     if env_id is None:
         raise ConfigurationError(
-            f"the environment of {where} cannot be made from an id; for the commands, register it "
-            "as it is wrapped in a module of yours, and begin a run with --import MODULE and its "
-            f"id; in Python, {in_python}"
+            f"the environment of {where} cannot be made from an id: give it in Python as env=..., "
+            "or register it as it is wrapped in a module of yours, and begin a run with --import "
+            "MODULE and its id"
         )
     module, _, name = env_id.rpartition(":")
     # Making an environment runs code, so only what the user has already imported is made.
     if name not in registry or name.startswith("GymV2"):  # these import what a keyword names
-        raise ConfigurationError(
-            f"the environment {shorten(env_id)} is not known, and no file can have a module "
-            f"imported: if you trust the module that registers it, name it with --import "
-            f"{module if module.replace('.', '').isidentifier() else 'MODULE'} (in Python: import "
-            "it first)"
-        )
+        module = module if module.replace(".", "").isidentifier() else "MODULE"
+        raise _unknown("environment", env_id, module)
     return name
+
+
+def _unknown(what: str, name: str, module: str = "MODULE") -> ConfigurationError:
+    return ConfigurationError(
+        f"the {what} {shorten(name)} is not known, and no file can have a module imported: if you "
+        f"trust its module, name it with --import {module} (in Python: import it first)"
+    )
 
 
 def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
@@ -242,10 +236,7 @@ def _wrapper_class(entry_point: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
     module, _, name = entry_point.partition(":")
     found = getattr(sys.modules.get(module), name, None)
     if not (inspect.isclass(found) and issubclass(found, gym.Wrapper)):
-        raise ConfigurationError(
-            f"the wrapper {shorten(entry_point)} is not known, and no file can have a module "
-            "imported: if you trust its module, name it with --import (in Python: import it first)"
-        )
+        raise _unknown("wrapper", entry_point)
     return found
 
 
@@ -257,7 +248,7 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     for an environment that was not made from its id, or with arguments that JSON cannot hold.
     """
     spec = getattr(env, "spec", None)
-    if not isinstance(spec, EnvSpec) or spec.id not in registry:
+    if spec is None or spec.id not in registry:
         return None
     kwargs, registered, world = dict(spec.kwargs), registry[spec.id], env.unwrapped
     # A file that only this machine has is replaced by its content.
@@ -299,11 +290,8 @@ def versions_of(env: gym.Env[Any, Any]) -> dict[str, str]:
     known = {name for one in classes for name in vars(sys.modules[one.__module__])}
     package = classes[0].__module__.partition(".")[0]
     for name in ("numpy", "gymnasium", *(one for one in _SIMULATORS if one in known), package):
-        if (version := getattr(sys.modules.get(name), "__version__", None)) is None:
-            with suppress(metadata.PackageNotFoundError):
-                version = metadata.version(name) if name in sys.modules else None
-        if version is not None:
-            versions[name] = str(version)
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return versions
 
 
@@ -320,10 +308,6 @@ def warn_of_versions(stored: Mapping[str, str], env: gym.Env[Any, Any]) -> None:
         )
 
 
-_ENTRY_POINTS = {
-    **dict.fromkeys(ENVIRONMENTS, "rover.envs.gridworld:GridWorld"),
-    "rover/RandomRooms-v0": "rover.envs.random_rooms:RandomRooms",
-}
-for _id, _entry_point in _ENTRY_POINTS.items():
-    if _id not in registry:
-        register(id=_id, entry_point=_entry_point, kwargs=dict(ENVIRONMENTS.get(_id, {})))
+for _id, _kwargs in ENVIRONMENTS.items():
+    register(_id, "rover.envs.gridworld:GridWorld", kwargs=dict(_kwargs))
+register("rover/RandomRooms-v0", "rover.envs.random_rooms:RandomRooms")

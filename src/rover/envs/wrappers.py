@@ -10,7 +10,6 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.envs.layouts import LARGEST_NUMBER
 from rover.envs.spaces import Spaces
 from rover.errors import ConfigurationError, UnsupportedSpaceError, abridge, whole_number
 
@@ -52,7 +51,7 @@ class DiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstruc
                 "DiscreteActions is for bounded Box actions, and this environment has "
                 f"{abridge(space)}"
             )
-        count, size = whole_number("levels", levels, least=2, most=LARGEST_NUMBER), space.low.size
+        count, size = whole_number("levels", levels, least=2), space.low.size
         if count**size > _MOST_ACTIONS:
             raise ConfigurationError(
                 f"levels={count} makes more than the {_MOST_ACTIONS:,} actions that can be "

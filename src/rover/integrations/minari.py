@@ -70,8 +70,7 @@ def export_minari(
     if not isinstance(source, Buffer) and Path(source).is_dir():
         config = read_run_config(source)
         if env is None:
-            in_python = "export it with export_minari(..., env=...)"
-            env = make_env(known_id(config.env_id, source, in_python), config.env_kwargs)
+            env = make_env(known_id(config.env_id, source), config.env_kwargs)
         description = (
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "
             f"{config.preset}, seed {config.seed}, rover {config.version}) on {config.env_id}"

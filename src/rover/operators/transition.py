@@ -190,7 +190,9 @@ def _primal(
         whitening = cholesky_factor(nystrom(basis, basis), name, is_gram=True)
 
         def whitened(points: Tensor) -> Tensor:
-            return torch.linalg.solve_triangular(whitening, nystrom(basis, points), upper=False)
+            similar = nystrom(basis, points)
+            solved: Tensor = torch.linalg.solve_triangular(whitening, similar, upper=False)
+            return solved
 
         regressors, at_anchors = whitened(inputs).T.contiguous(), whitened(anchor_features)
         form = {"basis": basis, "whitening": whitening}

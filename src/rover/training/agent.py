@@ -274,8 +274,7 @@ class Agent(Run, Generic[ConfigT]):
             )
         env_kwargs = None
         if env is None:
-            in_python = "resume it with rover.resume_agent(run_dir, env=...)"
-            env = known_id(stored.env_id, run_dir, in_python)
+            env = known_id(stored.env_id, run_dir)
             env_kwargs = stored.env_kwargs
         # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):

@@ -156,11 +156,11 @@ def finished_file(path: str | Path, name: str) -> Path:
     return file / name
 
 
-def run_env(path: str | Path, in_python: str = "") -> gym.Env[Any, Any]:
+def run_env(path: str | Path) -> gym.Env[Any, Any]:
     """The environment of a finished run of pretraining, made again from its id. Errors as of
     :func:`load_run_buffer`, ``known_id`` and :func:`rover.data.check_repeats`."""
     about, buffer = read_run_config(path, kind="pretrain"), load_run_buffer(path)
-    env = make_env(known_id(about.env_id, path, in_python), about.env_kwargs)
+    env = make_env(known_id(about.env_id, path), about.env_kwargs)
     check_same_spaces(buffer, env)
     warn_of_versions(about.versions, env)
     check_repeats(env, buffer, seed=about.seed)
