@@ -15,7 +15,7 @@ from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
-from rover.solving import expected_values, goal_regret, goal_states, reward_regret
+from rover.solving import goal_regret, goal_states, reward_regret
 from rover.solving.solve import FunctionReward
 from rover.solving.tasks import reward_task
 from rover.training.agent import Agent
@@ -180,23 +180,6 @@ def test_plans_hold_from_perturbed_starts(name):
     assert min(perturbed) >= 0.8
 
 
-def test_expected_values_of_the_coverage_policy(agent):
-    """By the true dynamics: the resolvent of the policy, applied to the reward of each state."""
-    problem = finite_dynamics(agent.env)
-    rng, discount = np.random.default_rng(0), 0.9
-    rewards = rng.normal(size=(2, 10))
-    found = expected_values(
-        agent,
-        [lambda o, a, n, r=r: r[n] for r in rewards],
-        discount=discount,
-    )
-    probs = agent.policy.probs(problem.observations)
-    matrices = np.stack([matrix.toarray() for matrix in problem.dynamics.transition])
-    onward = np.einsum("xa,axy->xy", probs, matrices)
-    values = np.linalg.solve(np.eye(10) - discount * onward, onward @ rewards.T)
-    np.testing.assert_allclose(found, problem.dynamics.start @ values, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
@@ -255,8 +238,6 @@ def test_sources_without_transitions(agent, tmp_path):
         rover.solve(tmp_path, goal=(3, 2))
     with pytest.raises(ConfigurationError, match="empty"):
         rover.solve(Buffer((), np.int64, 2), goal=np.int64(0))
-    with pytest.raises(ConfigurationError, match="no policy"):
-        expected_values(agent.buffer, [lambda o, a, n: np.ones(len(a))])
     with pytest.raises(ConfigurationError, match="no grid world"):
         rover.solve(agent.buffer, goal=(3, 2))
 

@@ -14,7 +14,6 @@ from rover.arrays import BoolArray, FloatArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.solving.plans import PlanSettings, _optimal_tables
-from rover.solving.solve import _policy_values
 from rover.solving.tasks import Tasks
 from rover.world.rows import Rows, RowTasks
 from rover.world.world import state_points
@@ -97,25 +96,6 @@ def test_goals_are_rewards_for_arriving_that_end_or_go_on(seed, n_states, n):
         task = Tasks(arrived[:, [k]].astype(float), ends[:, [k]], ("",))
         alone = _optimal_tables(own, task, settings, SINGLE[:, :1])["action_values"]
         np.testing.assert_allclose(found[k], alone[0], atol=1e-7)
-
-
-@given(SEEDS, st.integers(1, 7), st.integers(1, 60))
-@examples(max_examples=40)
-def test_values_of_a_policy_are_those_of_iterating_it(seed, n_states, n):
-    rng = np.random.default_rng(seed)
-    buffer, rows = random_rows(rng, n_states, n)
-    rewards, sink = rng.normal(size=(n, 2)), float(rng.normal())
-    probs = rng.dirichlet(np.ones(N_ACTIONS), size=n_states)
-    tasks = tasks_of(rewards, buffer.terminated)
-    settings = PlanSettings(DISCOUNT, sink_value=sink)
-    found = _policy_values(rows, probs, tasks, settings, SINGLE[:, :2])
-    mean = rows.shares @ rewards
-    values = np.zeros((n_states, 2))
-    for _ in range(400):
-        q = (1 - rows.sink)[:, None] * mean + DISCOUNT * (rows.onward @ values)
-        q += rows.sink[:, None] * sink
-        values = (probs[:, :, None] * q.reshape(n_states, N_ACTIONS, 2)).sum(axis=1)
-    np.testing.assert_allclose(found, values.T, atol=1e-9)
 
 
 def line_of(n: int, gamma: float, reward: FloatArray | None = None, **settings: float):

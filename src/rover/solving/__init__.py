@@ -1,7 +1,6 @@
 """Zero-shot planning: policies for any reward from the transitions that pretraining stored."""
 
 from rover.solving.solve import (
-    expected_values,
     goal_regret,
     goal_states,
     reward_regret,
@@ -15,7 +14,6 @@ __all__ = [
     "Goal",
     "PointGoal",
     "Reward",
-    "expected_values",
     "goal_regret",
     "goal_states",
     "reward_regret",

@@ -196,7 +196,7 @@ def planned_policy(
         rows = experience.rows(settings.ridge, ends)
         if points.outcomes is not None and tasks.goals is None:
             tasks = replace(tasks, earned=points.outcomes.rewards(tasks.rewards))
-        tables = _optimal_tables(rows, tasks, settings, read_by_arrival(points, tasks))
+        tables = _optimal_tables(rows, tasks, settings, _read_by_arrival(points, tasks))
     own = {
         "projection": points.projection,
         "sink_values": settings.sink_values(tasks.rewards),
@@ -214,7 +214,7 @@ def planned_policy(
     ).requires_grad_(False)
 
 
-def read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
+def _read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
     """Mask (2, K): whether the rewards, and the ends, of tasks are read where steps end, rather
     than where they begin and from the action."""
     shape = 2, len(tasks.names)

@@ -13,11 +13,9 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array, diags_array, eye_array
-from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
-from rover.arrays import BoolArray, FloatArray
+from rover.arrays import FloatArray
 from rover.data import Buffer
 from rover.envs import (
     FiniteMDP,
@@ -41,7 +39,6 @@ from rover.solving.plans import (
     PlanSettings,
     Source,
     planned_policy,
-    read_by_arrival,
 )
 from rover.solving.refine import refined_policy
 from rover.solving.tasks import (
@@ -49,14 +46,12 @@ from rover.solving.tasks import (
     Goal,
     PointGoal,
     Reward,
-    Tasks,
     goal_tasks,
     met,
     reward_task,
 )
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.net import FIRST_UNITS, time_units
-from rover.world.rows import Rows
 from rover.world.sampled import Controls, Sampling
 from rover.world.world import has_metric, state_points
 
@@ -176,64 +171,6 @@ def solve_in_contexts(
     )
     solved.details = experience.policy_details(tasks.names, discount)
     return solved
-
-
-def expected_values(
-    source: Source,
-    rewards: Sequence[Reward] | NDArray[Any],
-    *,
-    discount: float = PlanSettings().discount,
-    env: GivenEnv | None = None,
-) -> FloatArray:
-    """Expected discounted return (K,) of pretraining's policy under K rewards, without sampling.
-
-    From where the data's episodes began, by one factorisation of I − γ P_π for all rewards; with
-    no horizon, and the environment's own terminations.
-
-    Args:
-        source: an agent or a run folder.
-        rewards: each as of :func:`solve`; or an array (K, n).
-        discount: γ in (0, 1).
-        env: as of :func:`solve`.
-
-    Raises:
-        ConfigurationError: a source without a policy, or a constant reward.
-    """
-    settings = PlanSettings(discount)
-    settings.check()
-    experience = Experience.of(source, env)
-    if experience.policy is None:
-        raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
-    buffer, env, seed = experience.world.buffer, experience.env, experience.seed
-    given = [reward_task(buffer, one, env=env, seed=seed).rewards for one in rewards]
-    ends = np.repeat(buffer.terminated[:, None], len(given), axis=1)
-    tasks = Tasks(np.concatenate(given, axis=1), ends, ("",) * len(given))
-    points, rows, seen = experience.points(), experience.rows(0.0), buffer.observations.rows
-    if not points.exact:
-        # The policy takes observations and not points: each landmark acts as the nearest
-        # observation.
-        assert rows.landmarks is not None
-        seen = seen[KDTree(points.rows).query(rows.landmarks)[1]]
-    probs = experience.policy.tables(seen).mean(axis=0)
-    values = _policy_values(rows, probs, tasks, settings, read_by_arrival(points, tasks))
-    return np.asarray(values @ rows.start)
-
-
-def _policy_values(
-    rows: Rows, probs: FloatArray, tasks: Tasks, settings: PlanSettings, by_arrival: BoolArray
-) -> FloatArray:
-    """Values (K, m) of one policy, (m, A) at the landmarks, in K tasks which end where the
-    environment terminates, from one factorisation of I − γ P_π."""
-    ends = tasks.ends.astype(np.float64)
-    earned, remaining = rows.priced(tasks.rewards, ends, settings.discount, by_arrival=by_arrival)
-    size, n_actions = probs.shape
-    # P_π as a product: π chooses among pairs, which lead to landmarks.
-    pairs = np.repeat(np.arange(size), n_actions), np.arange(probs.size)
-    choose = csr_array((probs.ravel(), pairs), shape=(size, probs.size))
-    onward = choose @ diags_array(remaining[:, 0]) @ rows.onward
-    lost = rows.sink[:, None] * settings.sink_values(tasks.rewards)
-    right = np.asarray(choose @ ((1.0 - rows.sink)[:, None] * earned + lost))
-    return np.asarray(splu(csc_array(eye_array(size) - onward)).solve(right).T)
 
 
 def _goal_policy(
