@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rover.arrays import FloatArray
 from rover.data import Buffer
-from rover.world import dynamics
+from rover.world import model as landmarks
 from rover.world.dynamics import (
     _CELL_WIDTH,
     _PRIOR,
@@ -16,9 +16,9 @@ from rover.world.dynamics import (
     DynamicsModel,
     RefinedDynamics,
     _Invariants,
-    most_novel_sequence,
 )
 from rover.world.model import LandmarkModel
+from rover.world.net import between
 from rover.world.regression import Displacements, Fit
 from rover.world.world import World
 
@@ -208,65 +208,70 @@ def test_relations_are_none_of_free_points_and_none_of_too_few() -> None:
 DISCOUNT = 0.9
 
 
-def model_and_begin(seed, n):
-    world = rolled(seed, n)
-    model = world.landmarks()
-    return model, model.point(int(world.buffer.successors[-1]))
+@pytest.fixture
+def _no_action_is_idle(monkeypatch):
+    monkeypatch.setattr(LandmarkModel, "_idle", lambda *_: [])
 
 
-def way_of(model, begin, **options):
-    return most_novel_sequence(
-        model.dynamics,
-        model._visited(),
-        begin,
-        lambda points: 0.3 - 0.01 * points[:, 0],
-        discount=DISCOUNT,
-        after_end=0.2,
-        **options,
-    )
+class Search:
+    """A model of n steps, where it stands, and a plan's values."""
+
+    def __init__(self, seed, n):
+        world = rolled(seed, n)
+        self.model = world.landmarks()
+        self.here = int(world.buffer.successors[-1])
+        self.rows = self.model.rows(100)
+        self.values = 0.3 - 0.01 * self.rows.landmarks[:, 0]
+
+    def found(self):
+        return self.model.most_novel_sequence(self.here, self.rows, self.values, DISCOUNT)
 
 
-def worth_of(model, begin, actions):
-    """What the docstring of the module says, one way at a time."""
-    point, worth, alive, passed = begin[None], 0.0, 1.0, []
+def worth_of(search, actions):
+    """What the docstring says, one way at a time."""
+    model, rows, values = search.model, search.rows, search.values
+    point, worth, alive, passed = model.point(search.here)[None], 0.0, 1.0, []
     for length, action in enumerate(actions):
         ends, ended = model.dynamics.ends(point)
         point, ended = ends[:, action], float(ended[0, action])
-        visited = np.array(passed).reshape(1, len(passed), len(begin))
+        visited = np.array(passed).reshape(1, len(passed), point.shape[1])
         novelty = float(model._visited()(point, visited, ACTION_REPEAT)[0])
         worth += DISCOUNT**length * alive * (1.0 - DISCOUNT) * novelty
         passed, alive = [*passed, point[0]], alive * (1.0 - ended)
-    onward = alive * float(0.3 - 0.01 * point[0, 0]) + (1.0 - alive) * 0.2
+    index, weights = between(rows.tree, point, 4, exact=True)
+    onward = alive * float(weights[0] @ values[index[0]]) + (1.0 - alive) * rows.start @ values
     return worth + DISCOUNT ** len(actions) * onward, passed
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("_no_action_is_idle")
 def test_without_bounds_it_is_the_best_of_all_ways(seed, monkeypatch):
     unbounded = {"_LENGTH": 4, "_WIDTH": 100_000, "_MOST_BRANCHES": 100_000, "_CELL": 1e-6}
     for name, value in unbounded.items():
-        monkeypatch.setattr(dynamics, name, value)
-    model, begin = model_and_begin(seed, 200)
-    sequence = way_of(model, begin)
+        monkeypatch.setattr(landmarks, name, value)
+    search = Search(seed, 200)
+    sequence = search.found()
     every = {
-        actions: worth_of(model, begin, actions)[0]
-        for actions in itertools.product(range(3), repeat=4)
+        actions: worth_of(search, actions)[0] for actions in itertools.product(range(3), repeat=4)
     }
     assert every[tuple(sequence.actions.tolist())] == pytest.approx(max(every.values()), rel=1e-12)
 
 
+@pytest.mark.usefixtures("_no_action_is_idle")
 def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
-    model, begin = model_and_begin(5, 300)
-    sequence = way_of(model, begin)
-    worth, points = worth_of(model, begin, sequence.actions)
+    search = Search(5, 300)
+    sequence = search.found()
+    worth, points = worth_of(search, sequence.actions)
     np.testing.assert_allclose(sequence.points, points, atol=1e-9)
     rng, n = np.random.default_rng(0), len(sequence.actions)
     others = [[action] * n for action in range(3)] + [rng.integers(3, size=n) for _ in range(100)]
-    assert worth >= 0.98 * max(worth_of(model, begin, other)[0] for other in others)
+    assert worth >= 0.98 * max(worth_of(search, other)[0] for other in others)
 
 
-def test_no_way_begins_with_an_action_that_has_just_changed_nothing():
-    model, begin = model_and_begin(2, 200)
-    free = way_of(model, begin).actions[0]
+def test_no_way_begins_with_an_action_that_has_just_changed_nothing(monkeypatch):
+    search = Search(2, 200)
+    free = search.found().actions[0]
     others = [action for action in range(3) if action != free]
-    assert way_of(model, begin, idle=[free]).actions[0] != free
-    assert way_of(model, begin, idle=others).actions[0] == free
+    for idle in ([free], others):
+        monkeypatch.setattr(LandmarkModel, "_idle", lambda *_, idle=idle: idle)
+        assert (search.found().actions[0] == free) == (idle == others)

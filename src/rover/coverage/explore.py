@@ -30,8 +30,8 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
 from rover.world.counts import Counts
-from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, ActionSequence
-from rover.world.model import MOST_LANDMARKS, LandmarkModel, Sums
+from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
+from rover.world.model import MOST_LANDMARKS, ActionSequence, LandmarkModel, Sums
 from rover.world.net import FIRST_UNITS
 from rover.world.rows import Rows, Values, exploration_values
 from rover.world.sampled import ContactSearch

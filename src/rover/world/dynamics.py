@@ -8,25 +8,15 @@ fitted as transitions come; the refined one, for long simulated rollouts, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from scipy.spatial import KDTree
 
-from rover.arrays import (
-    SAMPLE,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    blocks,
-    cell_factors,
-    evenly_spaced,
-)
+from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
 from rover.data import Buffer
 from rover.world.net import nearest
-from rover.world.novelty import PairNovelty
 from rover.world.regression import SEARCHED_FIT, Displacements, Terminations, unexplained
 
 # PointMaze Medium: 653 to 889 decisions by plans of single steps, 368 and 459 by three.
@@ -47,10 +37,6 @@ MOST_COMPARED = 10_000
 # A simulation in a worse model promises returns that the environment does not give.
 MOST_UNEXPLAINED = 0.1
 """Largest unexplained share of the motion for simulated rollouts in a model."""
-
-_LENGTH, _WIDTH = 8, 32  # actions of a sequence that is looked ahead, and sequences of one length
-_MOST_BRANCHES = 72  # actions times dimensions, beyond which sequences are fewer
-_CELL = 0.7  # side of the cells, with one sequence each
 
 # Narrower corrections, of 0.15 and 0.25, left two seeds and one stuck in a maze.
 _CELL_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
@@ -309,82 +295,3 @@ class RefinedDynamics(_Dynamics):
     def _tries(points: FloatArray, actions: IntArray) -> FloatArray:
         """Points (n, d) and actions (n,) as points (n, d + 1): each action far from others."""
         return np.column_stack([points, 1e6 * actions])
-
-
-class ActionSequence(NamedTuple):
-    """Actions (T,), each one repeated, the points (T, d) where they are predicted to end, and the
-    probability that the episode does not end before."""
-
-    actions: IntArray
-    points: FloatArray
-    alive: float
-
-
-def most_novel_sequence(
-    dynamics: DynamicsModel,
-    novelty: PairNovelty,
-    begin: FloatArray,
-    values: Callable[[FloatArray], FloatArray],
-    *,
-    discount: float,
-    after_end: float,
-    idle: Sequence[int] = (),
-) -> ActionSequence:
-    """The action sequence with the largest value from a point, by beam search.
-
-    In more than three dimensions interpolated values hardly depend on the next few actions. So
-    sequences of actions, each repeated as in a plan, are simulated. The value of a sequence is
-
-        (1 − γ) Σ_t γ^t m(x_t | x_1 … x_{t−1}) + γ^T V(x_T)
-
-    with the novelty m at the end of each action, where earlier points of the sequence count as
-    visited, and the plan's value V at its end. After a termination nothing is novel for the rest of
-    the sequence, and V is the value of the starts. The best sequences of each length are retained,
-    one for each cell of space.
-
-    Args:
-        dynamics, novelty: of points.
-        begin: (d,).
-        values: from points (n, d) to V (n,).
-        discount: γ in (0, 1) of a repeated action.
-        after_end: V after the end of an episode.
-        idle: actions, not all, with which no sequence begins.
-    """
-    n_actions = dynamics.n_actions
-    branches = n_actions * max(len(begin), 8)
-    width = max(1, min(_WIDTH, _WIDTH * _MOST_BRANCHES // branches))
-    # Of every retained sequence: its end, its value so far, and the probability that it lasts.
-    point, value, alive = begin[None], np.zeros(1), np.ones(1)
-    passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
-    for length in range(_LENGTH):
-        ends, ended = dynamics.ends(point)
-        reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
-        sequence = np.repeat(np.arange(len(point)), n_actions)
-        share = discount**length * alive[sequence]
-        before = value[sequence]
-        if length == 0:
-            before[list(idle)] = -np.inf
-        gain = (1.0 - discount) * share
-        # Novelty by the data alone is an upper bound of novelty after earlier points.
-        bounds = before + gain * novelty(reached)
-        some = _best_of_cells(bounds, reached)[: 5 * _WIDTH // 2]
-        seen = novelty(reached[some], passed[sequence[some]], ACTION_REPEAT)
-        total = before[some] + gain[some] * seen
-        best = np.argsort(-total, kind="stable")[:width]
-        kept = some[best]
-        parent = sequence[kept]
-        point, value = reached[kept], total[best]
-        alive = alive[parent] * (1.0 - ends_there[kept])
-        passed = np.concatenate([passed[parent], point[:, None]], axis=1)
-        taken = np.concatenate([taken[parent], (kept % n_actions)[:, None]], axis=1)
-    onward = alive * values(point) + (1.0 - alive) * after_end
-    chosen = int(np.argmax(value + discount**_LENGTH * onward))
-    return ActionSequence(taken[chosen], passed[chosen], float(alive[chosen]))
-
-
-def _best_of_cells(values: FloatArray, points: FloatArray) -> IntArray:
-    """The best of the points (n, d) in each cell, best first, by their values (n,)."""
-    order = np.argsort(-values, kind="stable")
-    cells = np.floor(points[order] / _CELL).astype(np.int64)
-    first = np.unique(cells @ cell_factors(cells.shape[1]), return_index=True)[1]
-    return np.asarray(order[np.sort(first)])

@@ -19,17 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rover.arrays import SAMPLE, FloatArray, IntArray, evenly_spaced
+from rover.arrays import SAMPLE, FloatArray, IntArray, cell_factors, evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.world.dynamics import (
-    ACTION_REPEAT,
-    MISSED,
-    STALE,
-    ActionSequence,
-    DynamicsModel,
-    most_novel_sequence,
-)
+from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, DynamicsModel
 from rover.world.net import (
     COVERAGE_LAG,
     DENSITY_WIDTH,
@@ -57,6 +50,10 @@ _FEWEST = 100
 _NEAR = 4  # landmarks that a point between them is interpolated from
 # A regression on Nyström anchors created mass: a column of 1.7 on a swing-up.
 _SINK = 1e-4  # λ: it has λ / (1 + λ) of each step, so that rounding creates no mass
+
+_LENGTH, _WIDTH = 8, 32  # actions of a sequence that is looked ahead, and sequences of one length
+_MOST_BRANCHES = 72  # actions times dimensions, beyond which sequences are fewer
+_CELL = 0.7  # side of the cells, with one sequence each
 
 Features = Callable[[IntArray], tuple[FloatArray, IntArray | None]]
 """From observations of a buffer (n,), by index, to features (n, d), and the columns of these that
@@ -228,6 +225,15 @@ class Sums:
         return True
 
 
+class ActionSequence(NamedTuple):
+    """Actions (T,), each one repeated, the points (T, d) where they are predicted to end, and the
+    probability that the episode does not end before."""
+
+    actions: IntArray
+    points: FloatArray
+    alive: float
+
+
 @dataclass
 class LandmarkModel:
     """A model of all transitions of a buffer, which later ones do not change.
@@ -320,21 +326,51 @@ class LandmarkModel:
         self, observation: int, rows: Rows, values: FloatArray, discount: float
     ) -> ActionSequence:
         """The action sequence with the largest value from an observation of the buffer, by its
-        index; rows and values as of :meth:`ahead`, and γ of a repeated action."""
+        index; rows and values as of :meth:`ahead`, and γ of a repeated action.
 
-        def at(points: FloatArray) -> FloatArray:
-            index, weights = between(rows.tree, points, _NEAR, exact=True)
-            return np.asarray((weights * values[index]).sum(axis=1))
+        In more than three dimensions interpolated values hardly depend on the next few actions. So
+        sequences of actions, each repeated as in a plan, are simulated, by beam search. The value
+        of a sequence is
 
-        return most_novel_sequence(
-            self.dynamics,
-            self._visited(),
-            self.point(observation),
-            at,
-            discount=discount,
-            after_end=float(rows.start @ values),
-            idle=self._idle(observation),
-        )
+            (1 − γ) Σ_t γ^t m(x_t | x_1 … x_{t−1}) + γ^T V(x_T)
+
+        with the novelty m at the end of each action, where earlier points of the sequence count as
+        visited, and the plan's value V at its end. After a termination nothing is novel for the
+        rest of the sequence, and V is the value of the starts. The best sequences of each length
+        are retained, one for each cell of space.
+        """
+        n_actions, begin, novelty = self.buffer.n_actions, self.point(observation), self._visited()
+        branches = n_actions * max(len(begin), 8)
+        width = max(1, min(_WIDTH, _WIDTH * _MOST_BRANCHES // branches))
+        # Of every retained sequence: its end, its value so far, and the probability that it lasts.
+        point, value, alive = begin[None], np.zeros(1), np.ones(1)
+        passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
+        for length in range(_LENGTH):
+            ends, ended = self.dynamics.ends(point)
+            reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
+            sequence = np.repeat(np.arange(len(point)), n_actions)
+            share = discount**length * alive[sequence]
+            before = value[sequence]
+            if length == 0:
+                before[self._idle(observation)] = -np.inf
+            gain = (1.0 - discount) * share
+            # Novelty by the data alone is an upper bound of novelty after earlier points.
+            bounds = before + gain * novelty(reached)
+            some = _best_of_cells(bounds, reached)[: 5 * _WIDTH // 2]
+            seen = novelty(reached[some], passed[sequence[some]], ACTION_REPEAT)
+            total = before[some] + gain[some] * seen
+            best = np.argsort(-total, kind="stable")[:width]
+            kept = some[best]
+            parent = sequence[kept]
+            point, value = reached[kept], total[best]
+            alive = alive[parent] * (1.0 - ends_there[kept])
+            passed = np.concatenate([passed[parent], point[:, None]], axis=1)
+            taken = np.concatenate([taken[parent], (kept % n_actions)[:, None]], axis=1)
+        index, weights = between(rows.tree, point, _NEAR, exact=True)
+        after, after_end = (weights * values[index]).sum(axis=1), float(rows.start @ values)
+        onward = alive * after + (1.0 - alive) * after_end
+        chosen = int(np.argmax(value + discount**_LENGTH * onward))
+        return ActionSequence(taken[chosen], passed[chosen], float(alive[chosen]))
 
     def _idle(self, observation: int) -> list[int]:
         """Actions, never all, without new information at an observation: the latest steps have
@@ -372,3 +408,11 @@ def _terminations_due(n: int) -> int:
     while 0 < due + (due + 1) // 2 <= n:
         due += (due + 1) // 2
     return due
+
+
+def _best_of_cells(values: FloatArray, points: FloatArray) -> IntArray:
+    """The best of the points (n, d) in each cell, best first, by their values (n,)."""
+    order = np.argsort(-values, kind="stable")
+    cells = np.floor(points[order] / _CELL).astype(np.int64)
+    first = np.unique(cells @ cell_factors(cells.shape[1]), return_index=True)[1]
+    return np.asarray(order[np.sort(first)])
