@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import NonFiniteError
 from rover.features import (
     AdamW,
     Encoder,
@@ -117,6 +115,7 @@ class _Learner(nn.Module):
     """
 
     name: ClassVar[str]
+    _optimizer: AdamW
 
     def __init__(
         self,
@@ -156,14 +155,6 @@ class _Learner(nn.Module):
         # An encoder that was given has been centred on its own data.
         is_new = critic_encoder is None
         self._new_encoders = [base, self.target_critics.encoder] if is_new else []
-        self._learning_rates: dict[str, float] = {}  # of parameters that are not the critics'
-
-    @cached_property
-    def _optimizer(self) -> AdamW:
-        # Made at its first use, when a subclass has all its networks.
-        rate = self.config.critic_learning_rate
-        others = {name: x for name, x in self._learning_rates.items() if x != rate}
-        return AdamW(self.name, self, rate, learning_rates=others)
 
     def set_centering(self, center: NDArray[Any], scale: NDArray[np.floating[Any]]) -> None:
         """Relate the input of every new network to the data (:meth:`Encoder.set_centering`)."""
@@ -196,23 +187,9 @@ class _Learner(nn.Module):
             target_q = self.target_critics.heads(there, batch.next_index, batch.skills)
         return features, q, taken, target_q
 
-    @staticmethod
-    def critic_loss(taken: Tensor, targets: Tensor) -> Tensor:
-        """Mean of (Q − y)² over transitions, summed over both critics."""
-        return 2.0 * F.mse_loss(taken, targets.expand_as(taken))
-
     def _step(self, loss: Tensor, **figures: Tensor) -> dict[str, float]:
         """Take one step down `loss`, and one of the targets; the figures as numbers."""
-        figures["gradient_norm"] = self._optimizer.differentiate(loss)
-        # One transfer for all of them: reading a tensor's number waits for its computation.
-        values = torch.stack(tuple(figures.values())).tolist()
-        metrics = dict(zip(figures, values, strict=True))
-        if not all(map(math.isfinite, values)):
-            raise NonFiniteError(
-                f"update {self._optimizer.n_updates + 1} of {self.name} has {metrics}: check that "
-                "rewards and observations are finite, or lower the learning rates"
-            )
-        self._optimizer.apply()
+        metrics = self._optimizer.descend(loss, **figures)
         with torch.no_grad():
             for target, own in self._pairs:
                 target.lerp_(own, self.config.target_rate)
@@ -264,13 +241,21 @@ class DiscreteDDPG(_Learner):
             self.actor = PolicyNetwork(shape, generator=generator)
             self._new_encoders.append(self.actor.encoder)
         own = [name for name, _ in self.named_parameters() if name.startswith("actor.")]
-        self._learning_rates |= dict.fromkeys(own, config.actor_learning_rate)
-        self._learning_rates |= actor_learning_rates or {}
+        rates = dict.fromkeys(own, config.actor_learning_rate) | dict(actor_learning_rates or {})
+        self.log_temperature: nn.Parameter | None = None  # where it is learned, too
+        if isinstance(config, SACConfig):
+            # In float64, so that a temperature that does not move is the number that was set.
+            initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
+            self.log_temperature = nn.Parameter(initial)
+            rates["log_temperature"] = config.temperature_learning_rate
+        self._optimizer = AdamW(self.name, self, config.critic_learning_rate, learning_rates=rates)
 
     @property
     def temperature(self) -> float:
         """Weight of the policy's entropy in the actor's objective."""
-        return float(self.config.entropy_coefficient)
+        if self.log_temperature is None:
+            return float(self.config.entropy_coefficient)
+        return math.exp(self.log_temperature.item())
 
     def policy_module(self) -> nn.Module:
         """Copy the policy, in evaluation mode: a :class:`PolicyNetwork` without gradients, or a
@@ -298,15 +283,22 @@ class DiscreteDDPG(_Learner):
         """
         features, q, taken, target_q = self._values(batch)
         log_probs, next_log_probs = self._log_policy(batch, features)
-        next_values = self.next_values(next_log_probs, target_q)
+        temperature, next_probs = self.temperature, next_log_probs.exp()
+        next_values = (next_probs * target_q.amin(dim=0)).sum(dim=1)
+        if self.log_temperature is not None:
+            next_values = next_values - temperature * (next_probs * next_log_probs).sum(dim=1)
         targets = returns.float() + discounts.float() * next_values
-        entropy = _entropies(log_probs).mean()
-        critic_loss = self.critic_loss(taken, targets)
-        actor_loss = self.actor_loss(log_probs, q.detach(), entropy)
-        # Neither loss depends on the other's parameters, so that one pass serves both.
-        loss = critic_loss
-        if train_actor:
-            loss = loss + actor_loss + self.temperature_loss(entropy.detach())
+        critic_loss = 2.0 * F.mse_loss(taken, targets.expand_as(taken))
+        entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
+        actor_loss = -(log_probs.exp() * q.detach().amin(dim=0)).sum(dim=1).mean()
+        # Without a weight the gradient of the entropy would be computed for nothing.
+        if temperature > 0.0:
+            actor_loss = actor_loss - temperature * entropy
+        # No loss depends on the others' parameters, so that one pass serves all.
+        loss = critic_loss + actor_loss if train_actor else critic_loss
+        if train_actor and self.log_temperature is not None:
+            least = self.config.target_entropy_ratio * math.log(log_probs.shape[1])
+            loss = loss + self.log_temperature * (entropy.detach() - least)
         return self._step(
             loss,
             critic_loss=critic_loss,
@@ -336,20 +328,6 @@ class DiscreteDDPG(_Learner):
         table = F.log_softmax(logits, dim=1).float()
         return table[batch.index], table.detach()[batch.next_index]
 
-    def next_values(self, log_probs: Tensor, q: Tensor) -> Tensor:
-        """Values (n,) of the policy (n, A) by the target critics (2, n, A)."""
-        return (log_probs.exp() * q.amin(dim=0)).sum(dim=1)
-
-    def actor_loss(self, log_probs: Tensor, q: Tensor, entropy: Tensor) -> Tensor:
-        """Minus the mean value of the policy (n, A) by critics (2, n, A), and weighted entropy."""
-        loss = -(log_probs.exp() * q.amin(dim=0)).sum(dim=1).mean()
-        # Without a weight the gradient of the entropy would be computed for nothing.
-        return loss - self.temperature * entropy if self.temperature > 0.0 else loss
-
-    def temperature_loss(self, entropy: Tensor) -> Tensor:
-        """Loss of the temperature at the policy's entropy (); zero, since it is constant."""
-        return torch.zeros_like(entropy)
-
 
 class DiscreteSAC(DiscreteDDPG):
     """Soft actor-critic for finite actions (Haarnoja et al., 2018; Christodoulou, 2019).
@@ -361,28 +339,6 @@ class DiscreteSAC(DiscreteDDPG):
 
     name = "SAC"
 
-    def __init__(self, encoder: EncoderConfig, *, config: SACConfig, **options: Any) -> None:
-        super().__init__(encoder, config=config, **options)
-        # In float64, so that a temperature that does not move is the number that was set.
-        initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
-        self.log_temperature = nn.Parameter(initial)
-        self._learning_rates["log_temperature"] = config.temperature_learning_rate
-
-    @property
-    def temperature(self) -> float:
-        """α > 0."""
-        return math.exp(self.log_temperature.item())
-
-    def next_values(self, log_probs: Tensor, q: Tensor) -> Tensor:
-        """Values (n,) of the policy with its entropy, at the end of a window alone."""
-        return super().next_values(log_probs, q) + self.temperature * _entropies(log_probs)
-
-    def temperature_loss(self, entropy: Tensor) -> Tensor:
-        """log α · (H(π) − H̄): α rises where the entropy is below its target."""
-        target = self.config.target_entropy_ratio * math.log(self.critics.config.n_actions)
-        loss: Tensor = self.log_temperature * (entropy - target)
-        return loss
-
 
 class DiscreteCQL(_Learner):
     """Conservative Q-learning for finite actions, without an actor (Kumar et al., 2020).
@@ -393,6 +349,10 @@ class DiscreteCQL(_Learner):
     """
 
     name = "CQL"
+
+    def __init__(self, encoder: EncoderConfig, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        self._optimizer = AdamW(self.name, self, self.config.critic_learning_rate)
 
     def policy_module(self) -> TwinCritics:
         """Copy the critics, in evaluation mode."""
@@ -406,8 +366,9 @@ class DiscreteCQL(_Learner):
             greedy = next_q.amin(dim=0).argmax(dim=1, keepdim=True)
             next_values = target_q.amin(dim=0).gather(1, greedy)[:, 0]
         targets = returns.float() + discounts.float() * next_values
-        td_loss = self.critic_loss(taken, targets)
-        conservative_loss = self.conservative_loss(q, taken)
+        td_loss = 2.0 * F.mse_loss(taken, targets.expand_as(taken))
+        # Eq. 4 of the publication: values are low everywhere, except in the data.
+        conservative_loss = (torch.logsumexp(q, dim=2) - taken).mean(dim=1).sum()
         loss = td_loss + self.config.conservative_weight * conservative_loss
         return self._step(
             loss,
@@ -417,13 +378,3 @@ class DiscreteCQL(_Learner):
             q_mean=taken.mean(),
             target_mean=targets.mean(),
         )
-
-    @staticmethod
-    def conservative_loss(q: Tensor, taken: Tensor) -> Tensor:
-        """Kumar et al. (2020), eq. 4: values (2, n, A) are low everywhere, except in the data."""
-        return (torch.logsumexp(q, dim=2) - taken).mean(dim=1).sum()
-
-
-def _entropies(log_probs: Tensor) -> Tensor:
-    """H(π(·|x)) in nats, (n,)."""
-    return -(log_probs.exp() * log_probs).sum(dim=1)

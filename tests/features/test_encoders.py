@@ -17,11 +17,11 @@ from rover.features import (
     custom_encoder,
     encoder_config,
     input_statistics,
+    learning_mode,
     make_encoder,
     scaled_encoder,
     state_encoder,
 )
-from rover.features.networks import torch_threads
 
 PIXELS = encoder_config(Observations((24, 20, 3), "uint8"), feature_dim=32, strides=(2, 2))
 ONE_HOT = encoder_config(
@@ -152,9 +152,9 @@ def test_weights_start_the_same_under_any_number_of_threads():
             yield from make_encoder(config, generator).state_dict().values()
         yield from ActionPredictor(200, 2, kind="silu", generator=generator).parameters()
 
-    with torch_threads(1):
+    with learning_mode(1):
         first = list(weights())
-    with torch_threads(2):
+    with learning_mode(2):
         assert all(map(torch.equal, first, weights()))
         assert torch.get_num_threads() == 2
 

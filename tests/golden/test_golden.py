@@ -29,7 +29,7 @@ from walled_points import WalledPoint
 import rover
 from rover import Rover
 from rover.envs import GridWorld, RandomRooms
-from rover.features.networks import torch_threads
+from rover.features import learning_mode
 from rover.solving import PointGoal, solve_in_contexts
 
 FILE = Path(__file__).with_name("digests.json")
@@ -115,7 +115,7 @@ SOLVES: Mapping[str, Callable[[], Any]] = {
 @cache
 def run(name: str) -> Rover:
     make, steps, settings = RUNS[name]
-    with warnings.catch_warnings(), torch_threads(1):
+    with warnings.catch_warnings(), learning_mode(1):
         warnings.simplefilter("ignore")
         return Rover(make(), seed=1, **{**SHORT, **settings}).learn(steps)
 
@@ -160,7 +160,7 @@ def machine() -> str:
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(200, 200))
     tensor = torch.from_numpy(matrix)
-    with torch_threads(1):
+    with learning_mode(1):
         return digest(
             matrix @ matrix,
             np.linalg.svd(matrix)[1],
@@ -219,6 +219,6 @@ def test_runs(name):
 
 @pytest.mark.parametrize("name", SOLVES)
 def test_solves(name):
-    with warnings.catch_warnings(), torch_threads(1):
+    with warnings.catch_warnings(), learning_mode(1):
         warnings.simplefilter("ignore")
         compare("solve", name, [content(SOLVES[name]())])

@@ -84,7 +84,7 @@ class _CicReward(IntrinsicReward[_CicConfig]):
             torch.ones_like(inverse, dtype=torch.float32),
             temperature=self.config.temperature,
         )
-        information = math.log(len(batch)) - self._optimizer.descend(loss)
+        information = math.log(len(batch)) - self._optimizer.descend(loss)["loss"]
         return {
             "cic_information": information,
             "particle_distance": float(self._distances.mean[0]),

@@ -78,8 +78,8 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
         index, actions, next_index = transitions
         ends = torch.cat([features[index], features[next_index]], dim=1)
         surprise = F.cross_entropy(self._head(ends), actions, reduction="none")
-        loss = self._optimizer.descend((counts / counts.sum() * surprise).sum())
-        return {"inverse_loss": loss}
+        loss = (counts / counts.sum() * surprise).sum()
+        return {"inverse_loss": self._optimizer.descend(loss)["loss"]}
 
     def state(self) -> dict[str, Any]:
         """Everything that updates and steps change, copied."""

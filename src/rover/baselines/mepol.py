@@ -287,7 +287,10 @@ def _maximize_entropy(
         return _log_weights(action_log_probs() - behaviour, lengths)
 
     def differentiate(entropy: Tensor) -> None:
-        norm = float(optimizer.differentiate(-entropy))
+        optimizer.zero_grad()
+        (-entropy).backward()  # type: ignore[no-untyped-call]
+        gradients = [p.grad for p in optimizer.param_groups[0]["params"] if p.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
         if not (math.isfinite(entropy.item()) and math.isfinite(norm)):
             raise NonFiniteError(
                 f"the state entropy is {entropy.item()} and its gradient has norm {norm}: lower "
@@ -300,7 +303,7 @@ def _maximize_entropy(
     while n_steps < config.max_search_steps:
         # With the moments of Adam: a step that is taken back leaves no trace.
         trusted = copied_tensors(optimizer.tensors())
-        optimizer.apply()
+        optimizer.step()
         weights = log_weights()
         divergence = neighbourhoods.divergence(weights).item()
         if not divergence <= config.kl_threshold:  # NaN is not trusted either

@@ -71,9 +71,9 @@ class _RndReward(IntrinsicReward[_RndConfig]):
     def _learn(self, batch: Batch, computed: Tensor) -> dict[str, float]:
         """Train the predictor on the observations that were reached."""
         counts, errors = self._arrivals(batch), computed
-        value = self._optimizer.descend((counts * errors).sum() / len(batch))
+        loss = self._optimizer.descend((counts * errors).sum() / len(batch))["loss"]
         self._seen_errors.update(errors[:, None], counts)
-        return {"rnd_loss": value, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
+        return {"rnd_loss": loss, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
 
     def _rewards(self, errors: Tensor, batch: Batch) -> Tensor:
         """Rewards (n,) of transitions, by the errors (m,) of the batch's observations."""

@@ -323,7 +323,7 @@ class Learned(Representation):
             falling = 0.5 * (1.0 + math.cos(math.pi * progress))
             rate = config.learning_rate * (_FINAL_RATE + (1 - _FINAL_RATE) * falling)
             self._optimizer.param_groups[0]["lr"] = rate
-        return self._optimizer.descend(loss)
+        return self._optimizer.descend(loss)["loss"]
 
     def _loss(self, features: Tensor, rows: dict[str, Tensor]) -> Tensor:
         """The loss of features (m, z) and the rows (n,) of a merged batch."""

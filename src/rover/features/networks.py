@@ -81,20 +81,17 @@ def _byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 @contextmanager
-def learning_mode() -> Iterator[None]:
+def learning_mode(threads: int | None = None) -> Iterator[None]:
     """Record gradients inside, whatever mode of torch the caller is in: under ``torch.no_grad``
-    nothing would be trained in silence, and what ``torch.inference_mode`` builds never can be."""
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
+    nothing would be trained in silence, and what ``torch.inference_mode`` builds never can be.
 
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Use ``count`` torch threads inside: more change the bits, and slow small networks down."""
+    On `threads` of torch's, if given: more change the bits, and slow small networks down.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(threads or before)
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     finally:
         torch.set_num_threads(before)
 
@@ -102,7 +99,7 @@ def torch_threads(count: int) -> Iterator[None]:
 def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator) -> Tensor:
     """Fill a matrix (fan_out, fan_in) with orthogonal weights (Saxe et al., 2014)."""
     # The QR decomposition rounds differently with the number of threads: it is computed on one.
-    with torch_threads(1):
+    with learning_mode(1):
         return nn.init.orthogonal_(weight, gain=gain, generator=generator)
 
 
@@ -126,18 +123,6 @@ def make_linear(
     elif bias_std is not None:
         nn.init.normal_(layer.bias, std=bias_std, generator=generator)
     return layer
-
-
-@contextmanager
-def _without_denormals() -> Iterator[None]:
-    """Flush numbers below 1e-38 to zero: the moments of weights without gradients end there, and a
-    step on such numbers takes thirty times as long as on others."""
-    before = _LEAST_NORMAL * 0.5 == 0.0  # torch sets this mode and has no function that reads it
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
 
 
 class AdamW(torch.optim.AdamW):
@@ -188,37 +173,40 @@ class AdamW(torch.optim.AdamW):
         """Steps taken: of a parameter that has missed some, fewer count for its moments."""
         return max((int(moments["step"]) for moments in self.state.values()), default=0)
 
-    def differentiate(self, loss: Tensor) -> Tensor:
-        """Write the gradient of a scalar loss, without a step, and return its Euclidean norm.
+    def descend(self, loss: Tensor, **figures: Tensor) -> dict[str, float]:
+        """Take one step on a scalar loss. Parameters that it does not depend on stay, with their
+        moments.
 
-        Parameters that the loss does not depend on have no gradient, and :meth:`apply` leaves them
-        and their moments alone.
+        Returns:
+            The loss before the step, the figures, and the Euclidean norm of the gradient.
+
+        Raises:
+            NonFiniteError: one of these is not finite; no weight was changed.
         """
-        for parameter in self._learning.values():
-            parameter.grad = None
-        if loss.requires_grad:
-            with _without_denormals():
-                loss.backward(inputs=list(self._learning.values()))  # type: ignore[no-untyped-call]
-        gradients = [p.grad.flatten() for p in self._learning.values() if p.grad is not None]
-        return torch.cat(gradients).norm() if gradients else torch.zeros(())
-
-    def apply(self) -> None:
-        """Take one step along the gradient."""
-        with _without_denormals():
+        parameters = list(self._learning.values())
+        before = _LEAST_NORMAL * 0.5 == 0.0  # torch sets this mode and has no way to read it
+        # Numbers below 1e-38 are zero: the moments of weights without gradients end there, and a
+        # step on such numbers takes thirty times as long as on others.
+        torch.set_flush_denormal(True)
+        try:
+            self.zero_grad()
+            if loss.requires_grad:
+                loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
+            gradients = [p.grad.flatten() for p in parameters if p.grad is not None]
+            norm = torch.cat(gradients).norm() if gradients else torch.zeros(())
+            # One transfer for all of them: reading a tensor's number waits for its computation.
+            every = {"loss": loss.detach(), **figures, "gradient_norm": norm}
+            metrics = dict(zip(every, torch.stack(tuple(every.values())).tolist(), strict=True))
+            if not all(map(math.isfinite, metrics.values())):
+                raise NonFiniteError(
+                    f"update {self.n_updates + 1} of {self._owner} has {metrics}: check that "
+                    "rewards and observations are finite, or lower the learning rates (now "
+                    f"{', '.join(str(group['lr']) for group in self.param_groups)})"
+                )
             self.step()
-
-    def descend(self, loss: Tensor) -> float:
-        """Take one step on a scalar loss and return its value before the step. NonFiniteError: the
-        loss or its gradient is not finite; no weight was changed."""
-        norm, value = float(self.differentiate(loss)), loss.item()
-        if not (math.isfinite(value) and math.isfinite(norm)):
-            raise NonFiniteError(
-                f"update {self.n_updates + 1} of {self._owner} has loss {value} and gradient "
-                f"norm {norm}: lower its learning rate (now {self.param_groups[0]['lr']}), and "
-                "check that the observations are finite"
-            )
-        self.apply()
-        return value
+        finally:
+            torch.set_flush_denormal(before)
+        return metrics
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, under the names of a state; not copied: parameters

@@ -20,7 +20,6 @@ import numpy as np
 
 from rover.errors import RoverWarning
 from rover.features import learning_mode
-from rover.features.networks import torch_threads
 from rover.storage import RunConfig, fitting
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunFolder
@@ -152,8 +151,7 @@ class Run(ABC):
             check_logs(log, self.run_dir)
         self._clock = time.perf_counter()
         with ExitStack() as stack:
-            stack.enter_context(torch_threads(self._threads))
-            stack.enter_context(learning_mode())
+            stack.enter_context(learning_mode(self._threads))
             stack.enter_context(_each_warning_once())
             if self._folder is not None:
                 config = self.describe(self.total_timesteps)
@@ -234,7 +232,6 @@ class Run(ABC):
         is_complete = self._is_finished or self.num_timesteps >= folder.planned
         folder.write_summary(self.summary(), complete=is_complete, ended=True)
 
-    @learning_mode()
     def restore(self) -> None:
         """Take over the state that the run folder's run has come to.
 
@@ -243,7 +240,7 @@ class Run(ABC):
         assert self._folder is not None
         state, n_steps = self._folder.read_checkpoint()
         misfit = f"the checkpoint in {self._folder.path} does not fit this run"
-        with torch_threads(self._threads):
+        with learning_mode(self._threads):
             if state is not None:
                 with fitting(misfit):
                     self._load_state(state["content"])
