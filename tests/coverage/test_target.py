@@ -122,6 +122,13 @@ def test_exact_states_are_covered_as_the_target_says():
     assert torch.equal(by_function.policy.weights, by_array.policy.weights)
 
 
+def test_an_uneven_target_is_approached_as_far_as_the_best_policy():
+    weights = np.ones(109)
+    weights[::7] = 4.0
+    agent = Rover("rover/MultiRooms-v0", seed=300, target=weights).learn(1000)
+    assert agent.summary()["optimality_ratio"] <= 1.02  # 1.33 after 150 steps of descent
+
+
 def test_continuous_states_are_covered_as_the_target_says():
     shares = []
     for target in (None, half):

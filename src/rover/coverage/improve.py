@@ -36,6 +36,10 @@ _FEW_NEW, _DISCOVERY_STEPS = 0.03, 40
 """Share of new pairs up to which a policy is planned to the end, and most steps of one that data of
 exploration plans soon replaces."""
 
+# J falls towards a target for longer than to even coverage, which is near where descents begin.
+_TARGET_FACTOR = 10
+"""Factor on the most steps of a descent towards a target, which the tolerance ends."""
+
 # One try shows what a deterministic pair does; where outcomes vary, it shows less.
 _OUTCOME_RIDGE = 0.01
 """λ of states for each unit of the variance of outcomes."""
@@ -213,6 +217,8 @@ def improve(
         n_steps, tolerance = _LANDMARK_STEPS, max(tolerance, _LANDMARK_TOLERANCE)
     elif is_exploring and n_new > _FEW_NEW * model.n_pairs:
         n_steps = min(_DISCOVERY_STEPS, n_steps)
+    elif model.target is not None and tolerance > 0.0:
+        n_steps *= _TARGET_FACTOR
     warmup = min(1.0, step / config.sink_warmup) if config.sink_warmup else 1.0
     descent = mirror_descend(
         model.operator,
