@@ -5,7 +5,7 @@ from rover.policies.coverage import CoveragePolicy, TabulatedPolicy
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy, PolicyNetwork, TwinCritics
 from rover.policies.policy import Policy
-from rover.policies.sampled import PointGoals, SampledPolicy
+from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "CoveragePolicy",
     "GreedyPolicy",
     "NetworkPolicy",
-    "PointGoals",
     "Policy",
     "PolicyNetwork",
     "SampledPolicy",

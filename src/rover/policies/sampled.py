@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,18 +13,6 @@ from torch import Tensor
 from rover.policies.policy import Policy, Probs
 from rover.world.gated import MODEL_FORMS, GatedModel
 from rover.world.sampled import Controls, SampledPlan, Sampling
-
-
-class PointGoals(NamedTuple):
-    """K goals as points: the goal is reached where ‖(x − target) factors‖ ≤ 1.
-
-    Attributes:
-        targets: (K, d) float32.
-        factors: (K, d) float32, ≥ 0; 0 for features of an observation that do not count.
-    """
-
-    targets: Tensor
-    factors: Tensor
 
 
 class SampledPolicy(Policy):
@@ -39,7 +27,8 @@ class SampledPolicy(Policy):
 
     Args:
         model: of the environment.
-        goals: K of them.
+        targets, factors: (K, d) float32 of K goals, reached where ‖(x − target) factors‖ ≤ 1;
+            factors are 0 for features that do not count.
         controls: in units of the model, with pretraining's choices.
         units: (k,) float64 factors from controls to actions.
         sampling: settings of the search.
@@ -52,7 +41,8 @@ class SampledPolicy(Policy):
     def __init__(
         self,
         model: GatedModel,
-        goals: PointGoals,
+        targets: Tensor,
+        factors: Tensor,
         controls: Controls,
         units: Tensor,
         *,
@@ -60,9 +50,10 @@ class SampledPolicy(Policy):
         observation_shape: tuple[int, ...],
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        n_goals, n_actions = len(goals.targets), len(controls.choices)
+        n_goals, n_actions = len(targets), len(controls.choices)
         super().__init__(n_actions, observation_shape, n_components=n_goals, details=details)
-        self.model, self.goals, self.controls, self.units = model, goals, controls, units
+        self.model, self.targets, self.factors = model, targets, factors
+        self.controls, self.units = controls, units
         self.sampling = sampling
         self._plan: SampledPlan | None = None
         self._followed = -1
@@ -74,13 +65,13 @@ class SampledPolicy(Policy):
         return self._distances(rows, component).double().numpy()
 
     def _distances(self, points: Tensor, component: int) -> Tensor:
-        away = (points - self.goals.targets[component]) * self.goals.factors[component]
+        away = (points - self.targets[component]) * self.factors[component]
         distances: Tensor = torch.linalg.vector_norm(away, dim=1)
         return distances
 
     def _begin(self, component: int, rng: np.random.Generator) -> SampledPlan:
         """The search of an episode."""
-        names_still = bool((self.goals.factors[component][self.model.still] > 0.0).any())
+        names_still = bool((self.factors[component][self.model.still] > 0.0).any())
 
         def reward(points: Tensor, chance: Tensor) -> Tensor:
             distance = self._distances(points, component)
@@ -149,7 +140,8 @@ class SampledPolicy(Policy):
         self._check_component(component)
         return SampledPolicy(
             self.model,
-            PointGoals(*(part[component : component + 1] for part in self.goals)),
+            self.targets[component : component + 1],
+            self.factors[component : component + 1],
             self.controls,
             self.units,
             sampling=self.sampling,
@@ -159,7 +151,7 @@ class SampledPolicy(Policy):
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
-        tables = self.model.tensors() | self.goals._asdict()
+        tables = self.model.tensors() | {"targets": self.targets, "factors": self.factors}
         tables |= {"least": self.controls.low, "most": self.controls.high, "units": self.units}
         tables |= {"choices": self.controls.choices}
         return {
@@ -173,16 +165,14 @@ class SampledPolicy(Policy):
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned."""
         tables, shape = content["tables"], tuple(int(n) for n in content["observation_shape"])
-        sampling = Sampling(**content["sampling"])
-        model = GatedModel(**{name: tables[name] for name in MODEL_FORMS})
+        bounds = tables["least"], tables["most"], tables["choices"]
         return cls(
-            model,
-            PointGoals(tables["targets"], tables["factors"]),
-            Controls(
-                tables["least"], tables["most"], tables["choices"], bool(content["is_continuous"])
-            ),
+            GatedModel(**{name: tables[name] for name in MODEL_FORMS}),
+            tables["targets"],
+            tables["factors"],
+            Controls(*bounds, is_continuous=bool(content["is_continuous"])),
             tables["units"],
-            sampling=sampling,
+            sampling=Sampling(**content["sampling"]),
             observation_shape=shape,
         )
 

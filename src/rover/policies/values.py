@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -28,20 +27,8 @@ _OF_TASKS = "action_values", "sink_values", "goals", "remaining", "values"
 _TABLES = "landmarks", "projection", "displacements", "contact_probability", *_OF_TASKS
 
 
-class _Near(NamedTuple):
-    """Landmarks near n points.
-
-    Attributes:
-        rows: (n, k) of the table of landmarks.
-        weights: (n, k), sum 1.
-    """
-
-    rows: Tensor
-    weights: Tensor
-
-    def read(self, table: Tensor) -> Tensor:
-        """Rows (n, …) of a table of landmarks (p, …) at the points, flattened."""
-        return torch.bmm(self.weights[:, None], table[self.rows].flatten(2))[:, 0]
+_Near = tuple[Tensor, Tensor]
+"""Landmarks near n points: rows (n, k) of their table, and weights (n, k), sum 1."""
 
 
 class ValuePolicy(Policy):
@@ -116,6 +103,8 @@ class ValuePolicy(Policy):
             if name != "action_values":
                 self.register_buffer(name, None if tensor is None else tensor.contiguous())
         self._tree = KDTree(self.landmarks.cpu().numpy())
+        contacts = self.contact_probability
+        self._has_contacts = contacts is not None and bool(contacts.any())
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
         """Logits (n, A) float64 of the actions under one task, for observations (n, *shape)."""
@@ -137,7 +126,7 @@ class ValuePolicy(Policy):
         near = self._near(points)
         logits = self._preferences(self._action_values(points, near, components))
         if self.contact_probability is not None and self._has_contacts:
-            return self._with_uniform(logits, near.read(self.contact_probability))
+            return self._with_uniform(logits, _read(near, self.contact_probability))
         if self.has_metric and bool((unseen := self._is_far(points)).any()):
             return self._with_uniform(logits, _UNSEEN * unseen[:, None])
         return logits
@@ -170,27 +159,22 @@ class ValuePolicy(Policy):
     def _action_values(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z), with the landmarks near them, under several tasks."""
         # The table holds what is earned before the action ends; the value of its end is added.
-        q = torch.stack([near.read(self.table[k]) for k in components])
+        q = torch.stack([_read(near, self.table[k]) for k in components])
         if self.displacements is not None:
             assert self.remaining is not None
             assert self.values is not None
             # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)): V alone is interpolated where the action
             # ends, since it is discontinuous, and so is Q.
-            change = near.read(self.displacements).view(len(points), self.n_actions, -1)
-            at = self._near((points.detach()[:, None] + change).flatten(0, 1))
+            change = _read(near, self.displacements).view(len(points), self.n_actions, -1)
+            rows, weights = self._near((points.detach()[:, None] + change).flatten(0, 1))
             for number, k in enumerate(components):
-                reached = (at.weights * self.values[k][at.rows]).sum(dim=1).view(len(points), -1)
-                q[number] += near.read(self.remaining[k]) * reached
+                reached = (weights * self.values[k][rows]).sum(dim=1).view(len(points), -1)
+                q[number] += _read(near, self.remaining[k]) * reached
         if self.has_metric or self.reach == math.inf:
             return q
         # Without a metric neighbours do not predict an unseen state: it has the sink's value.
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(self._is_far(points)[:, None], nothing, q)
-
-    @cached_property
-    def _has_contacts(self) -> bool:
-        """True unless no contact is likely anywhere: looked up once, not at every step."""
-        return self.contact_probability is not None and bool(self.contact_probability.any())
 
     def _near(self, points: Tensor) -> _Near:
         """The landmarks near points (n, z)."""
@@ -201,9 +185,7 @@ class ValuePolicy(Policy):
             weights = np.ones(rows.shape)
         else:
             rows, weights = between(tree, where, self.neighbours)
-        return _Near(
-            torch.from_numpy(rows).to(points.device), torch.from_numpy(weights).to(points.device)
-        )
+        return torch.from_numpy(rows).to(points.device), torch.from_numpy(weights).to(points.device)
 
     def _is_far(self, points: Tensor) -> Tensor:
         """Mask (n,) of the points (n, z) that are far from all data."""
@@ -337,3 +319,9 @@ class ValuePolicy(Policy):
             temperature=float(content["temperature"]),
             encoder=encoder,
         ).requires_grad_(False)
+
+
+def _read(near: _Near, table: Tensor) -> Tensor:
+    """Rows (n, …) of a table of landmarks (p, …) at n points, flattened."""
+    rows, weights = near
+    return torch.bmm(weights[:, None], table[rows].flatten(2))[:, 0]

@@ -120,15 +120,23 @@ class Experience(NamedTuple):
         return self.world.part(Points, self._points)
 
     def _points(self) -> Points:
+        buffer = self.world.buffer
         if isinstance(self.policy, ContextPolicy):
-            return state_points(self.world.buffer)
-        if (outcomes := drawn_outcomes(self.world.buffer)) is not None:
+            warnings.warn(
+                "the layout changes with every episode, and a plan on observations confuses "
+                "layouts: plan within each episode with rover.solving.solve_in_contexts",
+                RoverWarning,
+                stacklevel=2,
+            )
+            return state_points(buffer)
+        if (outcomes := drawn_outcomes(buffer)) is not None:
             return outcome_points(outcomes)
-        is_image = len(self.world.buffer.observations.shape) > 1
-        if repeats(self.world.buffer) if is_image else self.world.repeats:
-            return state_points(self.world.buffer)
-        encoder = self._encoder() if is_image else None
-        if encoder is not None or not is_image:
+        is_image = len(buffer.observations.shape) > 1
+        if repeats(buffer) if is_image else self.world.repeats:
+            return state_points(buffer)
+        if not is_image:
+            return _net_points(self.world)
+        if (encoder := self._encoder()) is not None:
             return _net_points(self.world, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
@@ -137,7 +145,7 @@ class Experience(NamedTuple):
             RoverWarning,
             stacklevel=2,
         )
-        return state_points(self.world.buffer)
+        return state_points(buffer)
 
     def _encoder(self) -> Encoder | None:
         """Representation of observations that are no vectors: the one that pretraining learned,
@@ -197,11 +205,11 @@ def planned_policy(
         if points.outcomes is not None and tasks.goals is None:
             tasks = replace(tasks, earned=points.outcomes.rewards(tasks.rewards))
         tables = _optimal_tables(rows, tasks, settings, _read_by_arrival(points, tasks))
-    own = {
-        "projection": points.projection,
-        "sink_values": settings.sink_values(tasks.rewards),
-        "goals": tasks.rows if points.exact else np.full(len(tasks.names), -1),
-    }
+    goals = np.full(len(tasks.names), -1)
+    if points.exact and tasks.goals is not None:
+        goals = np.where(tasks.goals.sum(axis=0) == 1, tasks.goals.argmax(axis=0), goals)
+    sink_values = settings.sink_values(tasks.rewards)
+    own = {"projection": points.projection, "sink_values": sink_values, "goals": goals}
     return ValuePolicy(
         {name: torch.from_numpy(table) for name, table in (tables | own).items()},
         observation_shape=experience.world.buffer.observations.shape,
@@ -256,49 +264,42 @@ def _solve(
     discount, inside = settings.discount, (1.0 - rows.sink)[:, None]
     # The sink is worth its value at once, whatever the discount: nothing follows it.
     lost = rows.sink[:, None] * settings.sink_values(rewards)
-    if rows.passed is None and tasks.goals is not None:
-        goals = tasks.goals[:, part].astype(np.float64)
-        earned, remaining = (rows.onward + rows.ended) @ goals, np.full((1, 1), discount)
-        alive = np.ones_like(goals) if tasks.stays else 1.0 - goals
-    elif tasks.earned is not None:
-        earned, remaining = inside * tasks.earned[:, part], np.full((1, 1), discount)
-        alive = np.ones((1, 1))
-    else:
-        earned, remaining = rows.priced(rewards, ends, discount, by_arrival=by_arrival[:, part])
-        if tasks.passing is not None:
-            # Whatever the transitions earned: rows that pass the goal are worth that, and end.
-            step = tasks.passing[:, part]
-            earned = np.maximum(earned, np.where(step > 0, discount ** (step - 1.0), 0.0))
-            remaining = np.where(step > 0, tasks.stays * remaining, remaining)
-        earned, alive = inside * earned, np.ones((1, 1))
-    on_rows = RowTasks(rows.onward, earned + lost, remaining, alive)
-    # Between landmarks rows lead to several by their distance, and no path is probable.
-    solved = on_rows.optimal(rows.start if rows.passed is None else None)
-    shape = len(rows.start), -1, rewards.shape[1]
+    alive, remaining = np.ones((1, 1)), np.full((1, 1), discount)
 
     def by_task(table: FloatArray) -> FloatArray:
-        return np.moveaxis(table.reshape(shape), 2, 0)
+        return np.moveaxis(table.reshape(len(rows.start), -1, rewards.shape[1]), 2, 0)
 
     if rows.passed is None:
-        return {"action_values": by_task(solved.actions)}
+        if tasks.goals is not None:
+            goals = tasks.goals[:, part].astype(np.float64)
+            earned, alive = (rows.onward + rows.ended) @ goals, 1.0 - (not tasks.stays) * goals
+        elif tasks.earned is not None:
+            earned = inside * tasks.earned[:, part]
+        else:
+            assert rows.shares is not None
+            earned = inside * (rows.shares @ rewards)
+        on_rows = RowTasks(rows.onward, earned + lost, remaining, alive)
+        return {"action_values": by_task(on_rows.optimal(rows.start).actions)}
+    earned, remaining = rows.priced(rewards, ends, discount, by_arrival=by_arrival[:, part])
+    if tasks.passing is not None:
+        # Whatever the transitions earned: rows that pass the goal are worth that, and end.
+        step = tasks.passing[:, part]
+        earned = np.maximum(earned, np.where(step > 0, discount ** (step - 1.0), 0.0))
+        remaining = np.where(step > 0, tasks.stays * remaining, remaining)
+    earned = inside * earned + lost
+    # Between landmarks rows lead to several by their distance, and no path is probable.
+    solved = RowTasks(rows.onward, earned, remaining, alive).optimal()
     # The policy looks up the value of where a move ends.
     return {
-        "action_values": by_task(earned + lost),
+        "action_values": by_task(earned),
         "remaining": by_task(inside * remaining),
         "values": solved.states.T,
     }
 
 
 def _net_points(world: World, encoder: Encoder | None = None) -> Points:
-    """Observations that do not repeat, in units of time, with the landmark model of them.
-
-    Args:
-        world: of the transitions.
-        encoder: makes the features of its observations; None: their numbers.
-
-    Raises:
-        ConfigurationError: too few transitions.
-    """
+    """Observations that do not repeat, in units of time, with the landmark model of their numbers,
+    or of the features of an encoder. ConfigurationError: too few transitions."""
     buffer = world.buffer
     if len(buffer) < FIRST_UNITS:
         raise ConfigurationError(
@@ -310,11 +311,11 @@ def _net_points(world: World, encoder: Encoder | None = None) -> Points:
         features = encoder.features(buffer.observations.rows).astype(np.float64)
         sums = Sums(buffer, lambda _: lambda rows: (features[rows], None), SEARCHED_FIT)
     model = world.landmarks(sums)
-    units = model.units
-    size = units.features(everything[:1])[0].shape[1]
-    projection = np.zeros((size, len(units.kept)))
+    units, (seen, _) = model.units, model.units.features(everything)
+    projection = np.zeros((seen.shape[1], len(units.kept)))
     projection[units.kept, np.arange(len(units.kept))] = 1.0 / units.scale
     begins, ends = units.points(buffer.inputs), units.points(buffer.successors)
     neighbours = Neighbours(begins, ends, buffer.actions, model.dynamics)
-    rows = units.features(everything)[0] @ projection
-    return Points(buffer, rows, projection, encoder, model=model, neighbours=neighbours)
+    return Points(
+        buffer, seen @ projection, projection, encoder, model=model, neighbours=neighbours
+    )

@@ -5,7 +5,6 @@ Values of any reward on a model of outcomes are found by value iteration, many r
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -29,11 +28,11 @@ from rover.envs import (
     horizon_of,
     reward_function,
 )
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError
 from rover.evaluation import regret
 from rover.evaluation.regret import Regret
 from rover.features import as_tensor
-from rover.policies import ContextPolicy, PointGoals, Policy, SampledPolicy, ValuePolicy
+from rover.policies import ContextPolicy, Policy, SampledPolicy, ValuePolicy
 from rover.solving.plans import (
     Experience,
     PlanSettings,
@@ -110,21 +109,13 @@ def solve(
     settings = PlanSettings(discount, ridge, sink_value, temperature)
     settings.check()
     experience = Experience.of(source, env)
-    if isinstance(experience.policy, ContextPolicy):
-        warnings.warn(
-            "the layout changes with every episode, and a plan on observations confuses layouts: "
-            "plan within each episode with rover.solving.solve_in_contexts",
-            RoverWarning,
-            stacklevel=2,
-        )
     if reward is not None:
         task = reward_task(
             experience.world.buffer, reward, env=experience.env, seed=experience.seed
         )
         return refined_policy(experience, task, settings)
-    return _goal_policy(
-        experience, [goal] if goal is not None else goals or (), settings, stay, planner
-    )
+    wanted = [goal] if goal is not None else goals or ()
+    return _goal_policy(experience, wanted, settings, stay, planner)
 
 
 def solve_in_contexts(
@@ -236,7 +227,8 @@ def _sampled_policy(
         scale = np.abs(actions.reshape(len(actions), -1).astype(np.float64)).max(axis=0)
     return SampledPolicy(
         sums.model(),
-        PointGoals(torch.from_numpy(targets).float(), torch.from_numpy(factors).float()),
+        torch.from_numpy(targets).float(),
+        torch.from_numpy(factors).float(),
         Controls.among(buffer.controls, is_continuous=is_continuous),
         torch.from_numpy(scale),
         sampling=Sampling(discount=discount),

@@ -119,14 +119,6 @@ class Tasks:
     stays: bool = False
     earned: FloatArray | None = None
 
-    @property
-    def rows(self) -> IntArray:
-        """The observation's row that each task is to arrive at (K,), −1 where it is no single
-        one."""
-        if self.goals is None:
-            return np.full(len(self.names), -1)
-        return np.where(self.goals.sum(axis=0) == 1, self.goals.argmax(axis=0), -1)
-
 
 def goal_tasks(
     goals: str | Sequence[Goal],

@@ -125,21 +125,18 @@ class Rows:
     def priced(
         self, rewards: FloatArray, ends: FloatArray, discount: float, *, by_arrival: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Rewards that rows within the data earn, and the share of the value of where they lead
-        that is still to be added, both (n·A, K).
+        """Rewards that rows of repeated actions earn within the data, and the share of the value of
+        where they lead that is still to be added, both (n·A, K).
 
         Args:
             rewards: (N, K) of the transitions under K tasks.
-            ends: (N, K) 1 where a task terminates on arrival, else 0; rows of a single step have
-                these ends themselves.
+            ends: (N, K) 1 where a task terminates on arrival, else 0.
             discount: γ per environment step.
             by_arrival: (2, K) whether rewards, and ends, are read where steps end.
         """
         earned = np.zeros((len(self.sink), rewards.shape[1]))
         remaining = np.ones_like(earned)
-        if self.passed is None:
-            assert self.shares is not None
-            return np.asarray(self.shares @ rewards), discount * remaining
+        assert self.passed is not None
         for begun, ended in zip(*self.passed, strict=True):
             reward, end = (
                 np.where(where, columns[ended], columns[begun])
