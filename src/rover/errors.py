@@ -95,10 +95,7 @@ def require_finite(values: Any, what: str, advice: str) -> None:
 
 def nearest(word: str, names: Collection[str]) -> str | None:
     """The name among `names` that `word` most likely meant; None if that is unclear."""
-    close = [name for name in names if sorted(name) == sorted(word)]
-    close += difflib.get_close_matches(word, names, n=1, cutoff=0.7)
-    begun = [name for name in names if len(word) > 3 and name.startswith(word)]
-    return close[0] if close else begun[0] if len(begun) == 1 else None
+    return next(iter(difflib.get_close_matches(word, names, n=1)), None)
 
 
 def choose(what: str, name: str, choices: Collection[str]) -> str:

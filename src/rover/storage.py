@@ -42,7 +42,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     path = Path(path)
     # In the same folder, since a file is renamed in one step only within a file system.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}")
-    with _named_errors("write", path):
+    with _named_errors(path):
         try:
             with open(temporary, "xb") as file:
                 file.write(data)
@@ -55,11 +55,11 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 @contextmanager
-def _named_errors(verb: str, path: str | os.PathLike[str]) -> Iterator[None]:
+def _named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot {verb} {path}: {error.strerror or error}") from error
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _plain(value: Any, place: str, tensors: dict[str, Any] | None = None) -> Any:
@@ -103,12 +103,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def append_line(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
     """Add one line of JSON, in one write: a kill tears at most the last line."""
     line = json.dumps(_plain(record, "record"), separators=(",", ":")).encode() + b"\n"
-    with _named_errors("write", path):
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(file, line)
-        finally:
-            os.close(file)
+    with _named_errors(path), open(path, "ab", buffering=0) as file:
+        file.write(line)
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -203,7 +199,7 @@ def run_lock(folder: str | os.PathLike[str], *, patience: float = 0.0) -> Iterat
     """
     file = Path(folder, ".lock")
     lock = filelock.FileLock(file, timeout=patience, thread_local=False)
-    with _named_errors("write", file):
+    with _named_errors(file):
         try:
             lock.acquire()
         except filelock.Timeout:

@@ -239,11 +239,6 @@ def reproduce(
     return _FAILED if failed else 0
 
 
-def _say_now(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()  # into a file or pipe, too, where lines would otherwise come in thousands
-
-
 def _run(
     make: Callable[..., Report], words: Sequence[str], making: _Making, **places: Path
 ) -> Report:
@@ -260,7 +255,7 @@ def _run(
             log=making.log,
             formats=making.formats,
             command=shlex.join(["rover", *words]),
-            say=_say_now,
+            say=say,
             **places,
         )
     except KeyboardInterrupt:

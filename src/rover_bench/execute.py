@@ -18,9 +18,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rich import progress
-from rich.console import Console
-
 from rover.baselines import agent_class, make_agent, resume_agent
 from rover.envs import import_modules
 from rover.envs.registration import IMPORTED
@@ -147,39 +144,24 @@ def _make(
     for run in runs:
         if run.folder in failures:
             say(f"{run.name}: FAILED: {failures[run.folder]}")
-    started = pool.start([(_work, run, *context) for run in ready])
+    started = pool.start(_work, [(run, *context) for run in ready])
     waiting = list(zip(started, ready, strict=True))
-    with _progress_bar() as bar:
-        steps = bar.add_task("steps of finished runs", total=sum(run.case.budget for run in ready))
-        numbers = itertools.count(1)
-        while waiting:
-            ended = [(job, run) for job, run in waiting if job.done()]
-            waiting = [(job, run) for job, run in waiting if not job.done()]
-            for job, run in ended:
-                try:
-                    failure = job.result()
-                except BrokenExecutor as error:
-                    failure = f"{error}; run the command again to resume it"
-                except Exception as error:
-                    failure = reason_of(error)
-                if failure is not None:
-                    failures[run.folder] = failure
-                bar.advance(steps, run.case.budget)
-                text = f"FAILED: {failure}" if failure else f"done, {_result(run)}"
-                say(f"[{next(numbers)}/{len(ready)}] {run.name}: {text}")
-            time.sleep(0.0 if ended else _POLL_SECONDS)
-
-
-def _progress_bar() -> progress.Progress:
-    """A bar of the steps of finished runs, on a terminal alone."""
-    console = Console(stderr=True)
-    # Lines on standard output stand above the bar.
-    return progress.Progress(
-        console=console,
-        transient=True,
-        redirect_stdout=sys.stdout.isatty(),
-        disable=not console.is_terminal,
-    )
+    numbers = itertools.count(1)
+    while waiting:
+        ended = [(job, run) for job, run in waiting if job.done()]
+        waiting = [(job, run) for job, run in waiting if not job.done()]
+        for job, run in ended:
+            try:
+                failure = job.result()
+            except BrokenExecutor as error:
+                failure = f"{error}; run the command again to resume it"
+            except Exception as error:
+                failure = reason_of(error)
+            if failure is not None:
+                failures[run.folder] = failure
+            text = f"FAILED: {failure}" if failure else f"done, {_result(run)}"
+            say(f"[{next(numbers)}/{len(ready)}] {run.name}: {text}")
+        time.sleep(0.0 if ended else _POLL_SECONDS)
 
 
 def _result(run: Run) -> str:

@@ -7,10 +7,10 @@ import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -25,7 +25,7 @@ _CLUSTER: Final = "slurm"
 # Of a run whose machine or process Ray has lost.
 _RETRIES: Final = 3
 
-# A function and its arguments.
+# The arguments of a function, which a pool makes many calls of.
 _Call = tuple[Any, ...]
 
 
@@ -43,14 +43,14 @@ class _Processes:
         self._running: set[BaseProcess] = set()
         self._is_stopped = False
 
-    def start(self, calls: Sequence[_Call]) -> Sequence[Any]:
-        return [self._threads.submit(self._in_process, *call) for call in calls]
+    def start(self, function: Callable[..., Any], calls: Sequence[_Call]) -> Sequence[Any]:
+        return [self._threads.submit(self._in_process, function, call) for call in calls]
 
-    def _in_process(self, *call: Any) -> Any:
+    def _in_process(self, *called: Any) -> Any:
         receiver, sender = self._context.Pipe(duplex=False)
         with receiver:
             with sender:  # closed here, so that the end of the process is the end of the pipe
-                arguments = sender, dict(os.environ), call
+                arguments = sender, dict(os.environ), *called
                 process = self._context.Process(target=_answer, args=arguments)
                 process.start()
             self._running.add(process)
@@ -73,13 +73,15 @@ class _Processes:
         self._threads.shutdown()
 
 
-def _answer(sender: Any, environment: dict[str, str], call: _Call) -> None:
+def _answer(
+    sender: Any, environment: dict[str, str], function: Callable[..., Any], call: _Call
+) -> None:
     """Make a call in a process that ends with its parent, with the parent's present environment."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the parent ends its processes
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
-    sender.send(_make(*call))
+    sender.send(function(*call))
 
 
 def _end_with_parent() -> None:
@@ -89,36 +91,21 @@ def _end_with_parent() -> None:
     os._exit(1)  # at once: there is nothing to tidy up that resuming does not
 
 
-def _make(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
-
-
 class _RayTasks:
     """Calls as tasks of Ray, each on one core and in a process of its own."""
 
     def __init__(self, config: _RayConfig, jobs: int) -> None:
         self._ray = _imported("ray", "ray")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # which otherwise sends some home
-        # A cluster that somebody joined before, as a test or a notebook, is not ours to leave.
-        self._is_ours = not self._ray.is_initialized()
         options = {} if config.address else {"num_cpus": jobs, "include_dashboard": False}
-        if self._is_ours:
-            try:
-                if config.address and ":" in config.address:  # Ray itself would try for minutes
-                    host, _, port = config.address.rpartition("/")[2].rpartition(":")
-                    socket.create_connection((host, int(port)), timeout=10.0).close()
-                self._ray.init(config.address or "local", logging_level="ERROR", **options)
-            except (OSError, RuntimeError, ValueError) as error:
-                place, reason = config.address or "this machine", " ".join(str(error).split())
-                raise ConfigurationError(f"no Ray cluster answers at {place}: {reason}") from None
-        self._task = self._ray.remote(num_cpus=1, max_calls=1, max_retries=_RETRIES)(_make)
+        self._ray.init(config.address or "local", logging_level="ERROR", **options)
 
-    def start(self, calls: Sequence[_Call]) -> Sequence[Any]:
-        return [self._task.remote(*call).future() for call in calls]
+    def start(self, function: Callable[..., Any], calls: Sequence[_Call]) -> Sequence[Any]:
+        task = self._ray.remote(num_cpus=1, max_calls=1, max_retries=_RETRIES)(function)
+        return [task.remote(*call).future() for call in calls]
 
     def stop(self) -> None:
-        if self._is_ours:
-            self._ray.shutdown()
+        self._ray.shutdown()
 
 
 class _SlurmArrays:
@@ -145,9 +132,10 @@ class _SlurmArrays:
         )
         self._sent: list[Any] = []
 
-    def start(self, calls: Sequence[_Call]) -> Sequence[Any]:
+    def start(self, function: Callable[..., Any], calls: Sequence[_Call]) -> Sequence[Any]:
+        columns = zip(*calls, strict=True)
         try:
-            jobs = self._array.map_array(_Repeatable(), *zip(*calls, strict=True)) if calls else []
+            jobs = self._array.map_array(_Repeatable(function), *columns) if calls else []
         except Exception as error:  # whatever sbatch may say of partitions, accounts and limits
             reason = " ".join(str(error).split())
             raise ConfigurationError(f"Slurm does not take it: {reason}") from error
@@ -160,11 +148,14 @@ class _SlurmArrays:
                 job.cancel()
 
 
+@dataclass
 class _Repeatable:
     """A call that submitit queues again after a time-out, since a run goes on where it stopped."""
 
+    function: Callable[..., Any]
+
     def __call__(self, *call: Any) -> Any:
-        return _make(*call)
+        return self.function(*call)
 
     def checkpoint(self, *call: Any) -> Any:
         return _imported("submitit", "slurm").helpers.DelayedSubmission(self, *call)
@@ -188,7 +179,7 @@ def _private_folder() -> Path:
 
 
 Pool = _Processes | _RayTasks | _SlurmArrays
-"""``start(calls)`` returns their jobs, with ``done()`` and ``result()``; ``stop()`` ends them."""
+"""``start(function, calls)`` returns jobs, ``done()`` or not, and ``stop()`` ends them."""
 
 
 class LocalConfig(BaseModel):

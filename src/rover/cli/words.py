@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rover.finetuning import Task
 
 _TASK_KEYS = ("goal", "reward", "horizon")
-_LARGEST = 2**63 - 1  # of generators, files and columns of int64
 
 # Words for values of JSON; documentation of environments has Python's.
 _WORDS = {"none": "null", "None": "null", "True": "true", "False": "false"}
@@ -74,7 +73,7 @@ def _pairs(_: Any, tokens: Sequence[Token]) -> Pairs:
     return tuple(pairs.items())
 
 
-def _number(least: int, most: int, **options: Any) -> Parameter:
+def _number(least: int, most: int | None = None, **options: Any) -> Parameter:
     limits = Number(gte=least, lte=most)
     return Parameter(converter=_whole, validator=limits, metavar="N", **options)
 
@@ -98,9 +97,9 @@ def _several(name: str, text: str) -> Parameter:
 Pairs: TypeAlias = tuple[tuple[str, Any], ...]
 Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
 Progress: TypeAlias = Annotated[bool, Parameter(show_default=False, help="draw a progress bar")]
-Count: TypeAlias = Annotated[int, _number(1, _LARGEST)]
+Count: TypeAlias = Annotated[int, _number(1)]
 Episodes: TypeAlias = Annotated[int, _number(1, 10**5, help="episodes of a figure that is sampled")]
-Seed: TypeAlias = Annotated[int, _number(0, _LARGEST, help="everything random follows from it")]
+Seed: TypeAlias = Annotated[int, _number(0, help="everything random follows from it")]
 Folder: TypeAlias = Annotated[Path, Parameter(metavar="DIR")]
 Run: TypeAlias = Annotated[
     Path, Parameter(name="RUN", validator=PathValidator(exists=True), required=True)

@@ -31,7 +31,6 @@ from rover.errors import ConfigurationError, choose, whole_number
 _DEFAULT_HORIZON = 100
 DEFAULT_DISCOUNT = 0.99
 _REWARDS = ("sparse", "dense")
-_RENDER_MODES = ("rgb_array",)
 _N_ACTIONS = len(ACTION_MOVES)
 _PIXELS_SIDE = 84
 _MAX_ONE_HOT = 10_000
@@ -145,7 +144,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": list(_RENDER_MODES),
+        "render_modes": ["rgb_array"],
         "render_fps": 8,
     }
 
@@ -162,8 +161,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         render_mode: str | None = None,
         **layout_options: Any,
     ) -> None:
-        if render_mode is not None:
-            choose("render_mode", render_mode, _RENDER_MODES)
         choose("reward", reward, _REWARDS)
         choose("observation", observation, OBSERVATIONS)
         if reward == "dense" and goal is None:

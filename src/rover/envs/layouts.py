@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,8 +35,6 @@ AGENT_COLOUR = (224, 26, 34)
 _GOAL_COLOUR = (0, 158, 115)
 _IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
 _SMALLEST_CELL, _LARGEST_CELL = 5, 48
-
-_FOLDER = Path(__file__).parent / "layouts"  # maps of the paper's section 4
 
 
 @dataclass(frozen=True)
@@ -206,14 +204,10 @@ def _corridor(length: int = 21) -> Layout:
     return _parse_layout(FREE * (length // 2) + START + FREE * (length - length // 2 - 1))
 
 
-def _middle_room() -> Layout:
-    """A square room in the middle, joined to one such room at each side; 129 states."""
-    return _parse_layout((_FOLDER / "middle_room.txt").read_text(encoding="utf-8"))
-
-
-def _maze() -> Layout:
-    """A maze whose marked goal is 37 steps from the start; 108 states."""
-    return _parse_layout((_FOLDER / "maze.txt").read_text(encoding="utf-8"))
+def _stored(name: str) -> Layout:
+    """A map of the paper's section 4: a maze whose marked goal is 37 steps from the start, of 108
+    states, or a square room joined to one such room at each side, of 129."""
+    return _parse_layout((Path(__file__).parent / "layouts" / name).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -229,8 +223,10 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
     {
         "two_rooms": _LayoutFamily(_two_rooms, horizon=80),
         "multi_rooms": _LayoutFamily(_multi_rooms, horizon=300),
-        "middle_room": _LayoutFamily(_middle_room, horizon=15, suggested_discount=0.9),
-        "maze": _LayoutFamily(_maze, horizon=128),
+        "middle_room": _LayoutFamily(
+            partial(_stored, "middle_room.txt"), horizon=15, suggested_discount=0.9
+        ),
+        "maze": _LayoutFamily(partial(_stored, "maze.txt"), horizon=128),
         "four_rooms": _LayoutFamily(_four_rooms, horizon=100),
         "corridor": _LayoutFamily(_corridor, horizon=11),
     }

@@ -23,6 +23,7 @@ from rover.errors import (
     ConfigurationError,
     RoverWarning,
     SingularSolveError,
+    choose,
     require_finite,
 )
 
@@ -146,12 +147,9 @@ KERNELS: Mapping[str, type[_Named]] = {k.name: k for k in (Linear, Gaussian, Dir
 def make_kernel(name: str, **parameters: float) -> Kernel:
     """A kernel by name with its parameters, e.g. ``make_kernel("gaussian", bandwidth=0.1)``.
 
-    Raises:
-        ConfigurationError: unknown name.
+    ConfigurationError: unknown name.
     """
-    if name not in KERNELS:
-        raise ConfigurationError(f"unknown kernel {name!r}; choose one of {', '.join(KERNELS)}")
-    return KERNELS[name](**parameters)
+    return KERNELS[choose("kernel", name, KERNELS)](**parameters)
 
 
 # From the rounding of one factorisation up to where predictions would change in a visible digit.
