@@ -1,14 +1,20 @@
-"""``rover solve``: goals and rewards from a run, on the command line."""
+"""``rover solve``, ``evaluate``, ``envs`` and ``demo`` on the command line."""
 
 import json
+import math
+import shutil
+from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 import rover
 from rover.cli import main
+from rover.coverage.agent import Rover
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, reward_regret
+from rover.storage import read_json
 
 MAP = "S...\n.#.#\n...."
 
@@ -61,3 +67,87 @@ def test_what_a_policy_was_planned_for_is_evaluated(words, lake, tmp_path, capsy
     name = f"{len(found.returns)} goals" if words else "own reward"
     means = {"return": found.returns.mean(), "best": found.best.mean(), "unseen_share": 0.0}
     assert task == {"name": name, "solved": found.solved, **means}
+
+
+@pytest.fixture
+def evaluate_json(capsys):
+    def evaluate(*words: str | Path):
+        assert main(["evaluate", *map(str, words), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return evaluate
+
+
+@pytest.mark.slow
+def test_the_figures_are_those_of_the_library(evaluate_json, corridor_run):
+    result = evaluate_json(corridor_run)
+    summary = read_json(corridor_run / "summary.json")
+    policy = result["policy"]
+    assert policy["objective"] == pytest.approx(summary["objective"], rel=1e-9)
+    assert policy["optimality_ratio"] == pytest.approx(summary["optimality_ratio"], rel=1e-9)
+    assert policy["renyi2_entropy"] == pytest.approx(-math.log(summary["objective"]))
+    assert result["uniform"]["optimality_ratio"] == pytest.approx(summary["uniform_ratio"])
+    assert result["optimal"]["objective"] == pytest.approx(summary["optimum"])
+    assert (result["n_states"], result["horizon"], result["discount"]) == (5, 11, 0.99)
+    assert policy["coverage"]["low"] <= policy["coverage"]["mean"] <= policy["coverage"]["high"]
+    # a policy's file says by itself what it was trained on
+    shutil.copy(corridor_run / "policy.safetensors", "handed_over.safetensors")
+    of_file = evaluate_json("handed_over.safetensors")
+    assert of_file.pop("path") != result.pop("path")
+    assert of_file == result
+
+
+@pytest.mark.slow
+def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refused):
+    result = evaluate_json(mountain_run, "--episodes", "2")
+    assert result["uniform"]["episode_length"]["mean"] == 50.0
+    assert result["uniform"]["cells"] > 10
+    assert result["policy"]["knn_entropy"] is not None
+    assert main(["evaluate", str(mountain_run), "--episodes", "2"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "neither coverage nor J* can be computed" in out
+    assert "needs at least two: --episodes 2" in refused(
+        "evaluate", mountain_run, "--episodes", "1"
+    )
+
+
+@pytest.mark.slow
+def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):
+    damaged, unfinished = tmp_path / "damaged.safetensors", tmp_path / "unfinished"
+    damaged.write_bytes((corridor_run / "policy.safetensors").read_bytes()[:-3])
+    assert "damaged.safetensors" in refused("evaluate", damaged)
+    shutil.copytree(corridor_run, unfinished)
+    (unfinished / "policy.safetensors").unlink()
+    assert "finish it with `rover resume" in refused("evaluate", unfinished)
+    env = gym.wrappers.TransformReward(gym.make("FrozenLake-v1"), float)
+    Rover(env, policy_every=5).learn(5).policy.save("of_no_id.safetensors")
+    line = refused("evaluate", "of_no_id.safetensors")
+    assert "the environment of of_no_id.safetensors cannot be made from an id" in line
+    assert "register it as it is wrapped in a module of yours" in line
+    assert "--import MODULE" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "rover/Maze-v0 108 128 0.009261 at discount 0.99"),
+        ("rover/Corridor-v0 --env length=5", "states 5 horizon 11 J* 0.2 at discount 0.99"),
+        ("Pendulum-v1", "actions Box(-2.0, 2.0, (1,), float32) as a set of 5 states unknown"),
+        ("Blackjack-v1", "states unknown horizon 200"),
+    ],
+)
+def test_environments_are_described(words, said, capsys):
+    assert main(["envs", *words.split()]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+def test_the_demo_is_a_run_with_its_pictures(capsys):
+    assert main(["demo", "--steps", "60"]) == 0
+    out = capsys.readouterr().out
+    assert "run folder: runs/demo\n" in out
+    assert "runs/demo/pictures/trajectories.png\n" in out
+    assert "1 is the best that any policy can do" in out
+    assert "rover finetune runs/demo --task goal=room5" in out
+    assert "No goal is solved: " in out

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from walks import numbered
 
 from rover import Rover
 from rover.coverage.explore import _StateExplorer
@@ -20,18 +21,8 @@ SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3
 
 
-def fill(buffer: Buffer, moves: list[tuple[int, int, int, bool]]) -> None:
-    for x, action, y, terminated in moves:
-        buffer.add(x, action, y, terminated, truncated=False)
-
-
 def state_buffer(n_states: int, moves: list[tuple[int, int, int, bool]]) -> Buffer:
-    buffer = Buffer((), np.int64, N_ACTIONS)
-    for state in range(n_states):
-        buffer.observations.intern(np.int64(state))
-    buffer.add_start(0)
-    fill(buffer, moves)
-    return buffer
+    return numbered(n_states, N_ACTIONS, [(*move, False) for move in moves])
 
 
 def explorer_of(buffer: Buffer) -> _StateExplorer:
@@ -142,7 +133,7 @@ def test_a_plan_made_from_a_stored_buffer_is_the_same(seed):
     grown = state_buffer(5, [])
     explorer = explorer_of(grown)
     for row, move in enumerate(moves):
-        fill(grown, [move])
+        grown.add(*move, False)
         explorer.observe(row, done=move[3])
     explorer.forget_plan()
     again = explorer_of(state_buffer(5, moves))

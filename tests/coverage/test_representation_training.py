@@ -63,22 +63,6 @@ def _assert_equal(ours: Learned, theirs: Learned) -> None:
         assert torch.equal(tensor, second[name]), name
 
 
-@pytest.mark.slow
-def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart():
-    """With one target for each pair the loss tends to Σ_j m_j/B · log m_j, its least value."""
-    rng = np.random.default_rng(0)
-    learned = _learned()
-    for _ in range(300):
-        batch = _ring_batch(rng)
-        loss = learned.update(*batch)
-    counts = np.bincount(batch[3], weights=batch[4])
-    least = float((counts * np.log(counts)).sum() / counts.sum())
-    assert loss == pytest.approx(least, abs=0.05)
-    features = learned.encoder.features(np.eye(N_STATES, dtype=np.float32))
-    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
-    assert (unit @ unit.T - np.eye(N_STATES)).max() < 0.9
-
-
 def test_merged_rows_train_as_the_batch_of_duplicates():
     observations, inputs, actions, nexts, counts = _ring_batch(np.random.default_rng(2))
     rows = np.repeat(np.arange(len(counts)), counts)

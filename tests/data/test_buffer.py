@@ -1,15 +1,18 @@
 """The buffer against brute force over the list of transitions that it was given."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from walks import numbered
 
 from rover.arrays import rows_before
-from rover.data import Buffer, ObservationTable
+from rover.data import Buffer, ObservationTable, draw_transitions, n_step_batch, sample_windows
 from rover.errors import ArtefactError, StorageError
 from rover.storage import write_tensors
 
@@ -19,24 +22,14 @@ TRANSITIONS = st.lists(
     st.tuples(STATES, st.integers(0, N_ACTIONS - 1), STATES, st.booleans(), st.booleans()),
     max_size=60,
 )
-
-
-def filled(transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]) -> Buffer:
-    buffer = Buffer((), np.int64, N_ACTIONS)
-    for state in range(N_STATES):
-        buffer.observations.intern(state)
-    for start in starts:
-        buffer.add_start(start)
-    for transition in transitions:
-        buffer.add(*transition)
-    return buffer
+filled = partial(numbered, N_STATES, N_ACTIONS)
 
 
 @settings(max_examples=50)
 @given(TRANSITIONS, st.lists(STATES, min_size=1))
 def test_counts_starts_and_visits_are_those_of_brute_force(transitions, starts):
     half = len(transitions) // 2
-    buffer, copy = filled(transitions[:half], starts), filled([], [])
+    buffer, copy = filled(transitions[:half], starts), filled()
     copy.load_state(buffer.state())
     for transition in transitions[half:]:  # counts follow, in a restored buffer too
         buffer.add(*transition)
@@ -61,7 +54,7 @@ def test_counts_starts_and_visits_are_those_of_brute_force(transitions, starts):
 @given(TRANSITIONS, st.integers(0, 60))
 def test_episodes_are_those_of_brute_force(transitions, asked):
     """Also where they were asked for before the last transitions were added."""
-    buffer = filled(transitions[:asked], [0])
+    buffer = filled(transitions[:asked])
     first = buffer.episodes.tolist()
     for transition in transitions[asked:]:
         buffer.add(*transition)
@@ -83,7 +76,7 @@ def test_episodes_are_those_of_brute_force(transitions, asked):
     assert buffer.episodes.tolist() == [k for k, rows in enumerate(episodes) for _ in rows]
     assert buffer.episodes[: len(first)].tolist() == first
     assert buffer.longest_episode == max(map(len, episodes), default=0)
-    copy = filled([], [])
+    copy = filled()
     copy.load_state(buffer.state())
     assert copy.previous.tolist() == buffer.previous.tolist()
     rows = np.arange(n)
@@ -130,7 +123,7 @@ def test_the_table_has_a_limit():
     ],
 )
 def test_altered_columns_are_refused(change, words):
-    arrays = filled([(0, 1, 2, False, False), (2, 0, 3, True, False)], [0]).state()
+    arrays = filled([(0, 1, 2, False, False), (2, 0, 3, True, False)]).state()
     change(arrays)
     with pytest.raises(ArtefactError, match=words):
         Buffer((), np.int64, N_ACTIONS).load_state(arrays)
@@ -138,10 +131,7 @@ def test_altered_columns_are_refused(change, words):
 
 def with_columns() -> Buffer:
     """Rewards and skills beside what every buffer has."""
-    buffer = Buffer((), np.int64, N_ACTIONS, rewards=True, skill_dim=2)
-    for state in range(3):
-        buffer.observations.intern(state)
-    buffer.add_start(0)
+    buffer = numbered(3, N_ACTIONS, rewards=True, skill_dim=2)
     for row in range(1500):  # beyond the first capacity
         skill = np.array([row, -row], np.float32)
         buffer.add(row % 3, row % 2, (row + 1) % 3, False, row == 9, reward=row / 2, skill=skill)
@@ -166,13 +156,102 @@ def test_a_buffer_comes_back_from_its_file_to_the_bit(make, tmp_path):
 
 
 def test_files_that_hold_no_buffer(tmp_path):
-    path, content = tmp_path / "buffer.safetensors", filled([(0, 1, 2, False, False)], [0]).state()
+    path, content = tmp_path / "buffer.safetensors", filled([(0, 1, 2, False, False)]).state()
     with pytest.raises(ArtefactError, match=r"buffer\.safetensors is no file of rover"):
         Buffer.load(path)
     for changes in ({"observations": np.zeros(())}, {"skills": np.zeros(1)}):
         write_tensors(path, {"columns": {**content, **changes}, "n_actions": 3}, kind="buffer")
         with pytest.raises(ArtefactError, match="not the buffer of a run"):
             Buffer.load(path)
-    filled([], [0]).save(path)
+    filled().save(path)
     with pytest.raises(ArtefactError, match="holds no transitions; make a run of at least one"):
         Buffer.load(path)
+
+
+# Observation, action, successor, and how the step ended: going on, terminated, truncated.
+ROWS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 6), st.sampled_from("..TC")),
+    min_size=1,
+    max_size=40,
+)
+Rows = list[tuple[int, int, int, str]]
+
+
+def rows_of(transitions: Rows, skills: list[int] | None = None) -> Buffer:
+    buffer = numbered(7, N_ACTIONS, skill_dim=0 if skills is None else 2)
+    for row, (x, a, y, end) in enumerate(transitions):
+        skill = None if skills is None else np.eye(2, dtype=np.float32)[skills[row]]
+        buffer.add(x, a, y, end == "T", end == "C", skill=skill)
+    return buffer
+
+
+class EveryRow:
+    """Draws every row once."""
+
+    def integers(self, high: int, *, size: int) -> np.ndarray:
+        return np.arange(size) % high
+
+
+def walk(transitions: Rows, start: int, k: int, skills: list[int] | None) -> list[int]:
+    rows = [start]
+    while len(rows) < k and transitions[rows[-1]][3] == "." and rows[-1] + 1 < len(transitions):
+        if skills is not None and skills[rows[-1]] != skills[rows[-1] + 1]:
+            break
+        rows.append(rows[-1] + 1)
+    return rows
+
+
+@settings(max_examples=40)
+@given(ROWS, st.integers(1, 5), st.floats(0, 1), st.data())
+def test_windows_and_their_returns_are_those_of_a_loop(transitions, k, discount, data):
+    size = len(transitions)
+    skills = data.draw(
+        st.none() | st.lists(st.integers(0, 1), min_size=size, max_size=size), label="skills"
+    )
+    buffer = rows_of(transitions, skills)
+    rows, lengths = sample_windows(buffer, size, EveryRow(), n_steps=k)
+    rewards = torch.from_numpy(np.random.default_rng(0).normal(size=rows.shape))
+    batch, returns, discounts = n_step_batch(buffer, rows, lengths, rewards, discount=discount)
+    table = batch.observations.numpy()  # the states' numbers
+    np.testing.assert_array_equal(table, np.unique(table))
+    for start in range(size):
+        expected = walk(transitions, start, k, skills)
+        length = len(expected)
+        assert rows[start].tolist() == expected + [expected[-1]] * (k - length)
+        assert lengths[start] == length
+        total = sum(discount**i * float(rewards[start, i]) for i in range(length))
+        assert float(returns[start]) == pytest.approx(total, abs=1e-5)
+        last = transitions[expected[-1]]
+        assert float(discounts[start]) == pytest.approx(
+            0.0 if last[3] == "T" else discount**length, abs=1e-6
+        )
+        assert table[int(batch.index[start])] == transitions[start][0]
+        assert batch.actions[start] == transitions[start][1]
+        assert table[int(batch.next_index[start])] == last[2]
+        if skills is not None:
+            assert batch.skills[start].tolist() == np.eye(2)[skills[start]].tolist()
+
+
+def test_every_transition_begins_a_window_equally_often_and_the_seed_decides():
+    buffer = rows_of([(0, 0, 1, "."), (1, 1, 2, "."), (2, 2, 0, "T")])
+    first, again = (
+        sample_windows(buffer, 30_000, np.random.default_rng(0), n_steps=2)[0][:, 0]
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, again)
+    # Five standard deviations of a share of one third over 30,000 draws.
+    assert np.bincount(first) / 30_000 == pytest.approx(1 / 3, abs=5 * np.sqrt(2 / 9 / 30_000))
+
+
+@settings(max_examples=40)
+@given(ROWS)
+def test_transitions_are_drawn_by_episode_of_the_finished_ones(transitions):
+    buffer, size = rows_of(transitions), len(transitions)
+    ends = [row for row in range(size) if transitions[row][3] != "."]
+    begins = [0, *(row + 1 for row in ends[:-1])]
+    behind = [row + 1 for row in ends] or [size]
+    rng, again = np.random.default_rng(0), np.random.default_rng(0)
+    rows = draw_transitions(buffer, 50, "episodes", rng)
+    episodes = again.integers(len(begins), size=50)
+    expected = again.integers(np.array(begins)[episodes], np.array(behind)[episodes])
+    assert rows.tolist() == expected.tolist()

@@ -1,19 +1,147 @@
-"""Tasks: named goals, best returns by exact induction, and what cannot be a task."""
+"""Tasks, and learning them from labelled transitions or with the model of pretraining."""
+
+from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
-from transfer_cases import corridor
+from transfer_cases import BEST, LENGTH, OFFLINE, Stopped, corridor, stop_at, walked
 
+import rover
 from rover.baselines import make_agent
+from rover.data import Buffer
 from rover.envs import GOALS, make_env
 from rover.errors import ConfigurationError
-from rover.finetuning import Task, finetune, train_offline
+from rover.finetuning import Task, TaskResult, finetune, resume_task, train_offline
 from rover.finetuning.run import _is_deterministic
 from rover.finetuning.tasks import best_return
+from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
+from rover.storage import is_complete, read_run_config
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
+]
+
+MAP = "S....\n.#.#.\n....."
+KEYWORDS: dict[str, Any] = {"layout": MAP, "horizon": 40}
+QUICK = {"evaluate_every": 20, "checkpoint_every": 15}
+
+
+def grid(**keywords: Any) -> gym.Env[Any, Any]:
+    return make_env("rover/Grid-v0", KEYWORDS | keywords)
+
+
+def explored(env: gym.Env[Any, Any], steps: int, run_dir: Path | None = None) -> Any:
+    return rover.make_agent("random", env, seed=0, run_dir=run_dir).learn(steps)
+
+
+@pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
+def test_the_best_return_as_soon_as_the_goal_was_met(observation):
+    agent = explored(grid(observation=observation), 400)
+    task = grid(observation=observation, goal=(4, 2))
+    learned = rover.adapt(agent, task, total_timesteps=80, **QUICK)
+    summary = learned.summary
+    assert summary["policy_return"] == summary["best_possible_return"] == -5.0
+    # 13 states, each left for the nearest one that was not visited: no way back is longer than 4
+    assert summary["steps_to_first_success"] <= 30
+    assert learned.policy.details["tasks"] == ["task"]
+
+
+def test_what_pretraining_did_not_try_is_tried():
+    """From a buffer of five steps the rest of the map is found by the task's own steps."""
+    agent = explored(grid(), 5)
+    learned = rover.adapt(agent, grid(goal=(4, 2)), total_timesteps=400, **QUICK)
+    assert learned.summary["policy_return"] == -5.0
+
+
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_a_source_that_is_gone_is_given(tmp_path):
+    agent, stop = explored(grid(), 100), {"callback": stop_at(20), "total_timesteps": 60, **QUICK}
+    with pytest.raises(Stopped):
+        rover.adapt(agent, grid(goal=(4, 2)), run_dir=tmp_path / "run", **stop)
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, start=\.\.\.\)"):
+        resume_task(tmp_path / "run")
+    resume_task(tmp_path / "run", start=agent.buffer)
+    assert is_complete(tmp_path / "run")
+
+
+def test_what_cannot_be_adapted():
+    agent, task = explored(grid(), 50), grid(goal=(4, 2))
+    other = grid(goal=(4, 2), observation="onehot")
+    for source, env, settings, words in (
+        (agent, other, {}, "with the observations of pretraining"),
+        (agent.policy, task, {}, "does not show where"),
+        (agent, task, {"learner": {"batch_size": 3}}, "learner"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            rover.adapt(source, env, **settings)
+
+
+def quick(buffer: Buffer, updates: int = 600, **changes: Any) -> TaskResult:
+    learning_rate = {"critic_learning_rate": 5e-3}
+    if changes.get("algorithm") == "ddpg":
+        learning_rate = {"actor_learning_rate": 5e-3, "critic_learning_rate": 5e-3}
+    settings = {**OFFLINE, "learner": {**OFFLINE["learner"], **learning_rate}}
+    env = changes.pop("env", None) or corridor().make_env()
+    return train_offline(buffer, env, updates=updates, **{**settings, **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+@pytest.mark.parametrize(("algorithm", "kind"), [("cql", GreedyPolicy), ("ddpg", NetworkPolicy)])
+def test_the_corridor_is_learned_from_random_walks(algorithm, kind, tmp_path):
+    result = quick(walked(), 500, algorithm=algorithm, run_dir=tmp_path, source="runs/random")
+    assert result.summary["best_possible_return"] == BEST
+    assert result.summary["greedy_return"] == BEST
+    assert result.summary["labelled_goals"] > 0
+    assert isinstance(result.policy, kind)
+    observations = np.eye(LENGTH, dtype=np.float32)
+    stored = load_policy(tmp_path / "policy.safetensors")
+    np.testing.assert_array_equal(stored.probs(observations), result.policy.probs(observations))
+    assert result.policy.probs(observations)[1:5].argmax(axis=1).tolist() == [2, 2, 2, 2]
+    assert read_run_config(tmp_path).kind == "offline"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_one_seed_one_result_and_the_buffer_is_left_alone():
+    before = {name: array.copy() for name, array in walked().state().items()}
+    first, again = (quick(walked(), 60, seed=3, evaluate_every=30) for _ in range(2))
+    assert first.curve == again.curve
+    assert first.curve != quick(walked(), 60, seed=4, evaluate_every=30).curve
+    for name, array in walked().state().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_tables_of_gymnasium_label_what_was_stored():
+    env = make_env("FrozenLake-v1", {"is_slippery": False})
+    buffer = make_agent("random", env, seed=0, policy_every=500).learn(3000).buffer
+    result = quick(buffer, 600, env=env)
+    assert result.summary["best_greedy_return"] == 1.0
+    slippery = make_env("FrozenLake-v1")
+    other = make_agent("random", slippery, seed=0, policy_every=50).learn(100).buffer
+    with pytest.raises(ConfigurationError, match="transitions of the data are none of this env"):
+        quick(other, 10, env=env)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_refused_buffers_and_settings():
+    blank = Buffer((LENGTH,), np.dtype(np.float32), 4)
+    with pytest.raises(ConfigurationError, match="the buffer is empty"):
+        quick(blank)
+    with pytest.raises(ConfigurationError, match="the buffer was collected on another environment"):
+        quick(walked(), env=corridor("state").make_env())
+    with pytest.raises(ConfigurationError, match="choose one of cql, ddpg"):
+        train_offline(walked(), corridor().make_env(), algorithm="sac")
+
 
 ROOMS = "rover/MultiRooms-v0"
 # What the paper's tables read for a goal at distance d: −(d − 1).
-BEST = {
+BEST_RETURNS = {
     ("rover/TwoRooms-v0", "room1"): -11.0,
     ("rover/TwoRooms-v0", "room2"): -17.0,
     ("rover/TwoRooms-v0", "room2-door"): -13.0,
@@ -30,8 +158,9 @@ BEST = {
 
 
 def test_best_returns_of_all_named_goals_are_those_of_shortest_paths():
-    assert {(env_id, name) for env_id, named in GOALS.items() for name in named} == set(BEST)
-    for (env_id, goal), expected in BEST.items():
+    named = {(env_id, name) for env_id, goals in GOALS.items() for name in goals}
+    assert named == set(BEST_RETURNS)
+    for (env_id, goal), expected in BEST_RETURNS.items():
         assert best_return(Task.make(env_id, goal=goal).make_env()) == expected
 
 

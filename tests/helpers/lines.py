@@ -1,6 +1,7 @@
 """A point on a line that two actions move."""
 
 import numpy as np
+from walks import Walk
 
 from rover.data import Buffer
 
@@ -20,15 +21,13 @@ def line(
     no step passes the wall; further features are noise.
     """
     buffer, length = Buffer((1 + noise,), np.float64, 2), n // n_episodes
+    walk = Walk(buffer)
     for episode in range(n_episodes):
         x = (episode + rng.random()) / n_episodes
-        row = buffer.observations.intern(np.r_[x, rng.random(noise)])
-        buffer.add_start(row)
+        walk.begin(np.r_[x, rng.random(noise)])
         for step in range(length):
             action = step // 25 % 2
             sign = 2 * action - 1 if rng.random() < forced else rng.choice([-1.0, 1.0])
             x = np.clip(x + sign * rng.uniform(0.009, 0.011), 0.0, wall if x <= wall else 1.0)
-            reached = buffer.observations.intern(np.r_[x, rng.random(noise)])
-            buffer.add(row, action, reached, False, step == length - 1)
-            row = reached
+            walk.step(action, np.r_[x, rng.random(noise)], truncated=step == length - 1)
     return buffer

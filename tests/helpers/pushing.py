@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from walks import Walk
 
 from rover.data import Buffer
 
@@ -65,15 +66,13 @@ def pushing_buffer(n: int, rng: np.random.Generator, *, held: int = 5) -> Buffer
     """Stretches of `held` steps of one of five strengths, in episodes of forty steps."""
     controls = np.linspace(-1.0, 1.0, 5)[:, None].astype(np.float32)
     buffer, action = Buffer((3,), np.float64, 5, action_set=controls), 0
+    walk = Walk(buffer)
     for step in range(n):
         if step % 40 == 0:
             hand, box = rng.uniform(0.0, 0.2), rng.uniform(0.35, 0.55)
-            row = buffer.observations.intern(seen(hand, box))
-            buffer.add_start(row)
+            walk.begin(seen(hand, box))
         if step % held == 0:
             action = int(rng.integers(5))
         hand, box = pushed(hand, box, float(controls[action, 0]))
-        reached = buffer.observations.intern(seen(hand, box))
-        buffer.add(row, action, reached, False, step % 40 == 39)
-        row = reached
+        walk.step(action, seen(hand, box), truncated=step % 40 == 39)
     return buffer

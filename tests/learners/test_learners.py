@@ -1,5 +1,6 @@
 """Laws of every learner: merged batches, states, warm-ups, copies, refusals, and a chain."""
 
+import copy
 import math
 from dataclasses import replace
 from typing import Any
@@ -57,6 +58,39 @@ def started(kind: str, start: str) -> tuple[Any, Any, dict[str, int]]:
     learner = make(kind, encoder, **options())
     stir(learner)
     return learner, encoder, {"skill_dim": 3} if "skills" in start else {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_and_gradients_are_those_of_the_formulas(kind):
+    """Soft actor-critic, without entropy as DDPG, and conservative double Q-learning."""
+    options = {"sac": {"initial_temperature": 0.3}, "cql": {"conservative_weight": 0.7}}
+    learner = make(kind, **options.get(kind, {}))
+    stir(learner)
+    batch, returns, discounts = make_batch(ONE_HOT, n=40)
+    actor = None if kind == "cql" else copy.deepcopy(learner.actor)
+    critics, targets = copy.deepcopy((learner.critics, learner.target_critics))
+    here, there = batch.observations[batch.index], batch.observations[batch.next_index]
+    q, next_q = critics(here), targets(there).amin(dim=0).detach()
+    taken = q[:, torch.arange(40), batch.actions]
+    if actor is None:
+        values = next_q[torch.arange(40), critics(there).amin(dim=0).argmax(dim=1)]
+        rest = 0.7 * (q.logsumexp(dim=2) - taken).mean(dim=1).sum()
+    else:
+        alpha = 0.3 if kind == "sac" else 0.0
+        log_probs, after = (actor(seen).log_softmax(dim=1) for seen in (here, there))
+        values = (after.exp() * (next_q - alpha * after)).sum(dim=1).detach()
+        least = q.amin(dim=0).detach()
+        rest = (log_probs.exp() * (alpha * log_probs - least)).sum(dim=1).mean()
+    squares = (taken - (returns + discounts * values)).square().mean(dim=1).sum()
+    (squares + rest).backward()
+    figures = learner.update(batch, returns, discounts)
+    name = "td_loss" if kind == "cql" else "critic_loss"
+    assert figures[name] == pytest.approx(squares.item(), rel=1e-5)
+    assert figures["target_mean"] == pytest.approx((returns + discounts * values).mean().item())
+    pairs = [(learner.critics, critics)] + ([] if actor is None else [(learner.actor, actor)])
+    for found, expected in pairs:
+        for one, other in zip(found.parameters(), expected.parameters(), strict=True):
+            assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("m", [5, 9])

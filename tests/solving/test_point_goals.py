@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from lines import line
 from pushing import Pushing, pushing_buffer
+from walks import numbered
 
 import rover
 from rover.data import Buffer
@@ -43,12 +44,10 @@ def walk() -> Buffer:
 
 def chain() -> Buffer:
     """Four states in a row, the last of which can be kept, and two that nothing leads to."""
-    buffer = Buffer((), np.int64, 2)
-    rows = [buffer.observations.intern(state) for state in range(6)]
+    buffer = numbered(6, 2, starts=range(4))
     for state in range(4):
-        buffer.add_start(rows[state])
-        for action, reached in enumerate((max(state - 1, 0), min(state + 1, 3))):
-            buffer.add(rows[state], action, rows[reached], False, True)
+        buffer.add(state, 0, max(state - 1, 0), False, True)
+        buffer.add(state, 1, min(state + 1, 3), False, True)
     return buffer
 
 

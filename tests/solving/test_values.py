@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from walks import numbered
 
 import rover
 from rover.arrays import BoolArray, FloatArray
@@ -24,9 +25,7 @@ SINGLE = np.ones((2, 4), np.bool_)
 
 
 def random_rows(rng: np.random.Generator, n_states: int, n: int) -> tuple[Buffer, Rows]:
-    buffer = Buffer((), np.int64, N_ACTIONS)
-    for state in range(n_states):
-        buffer.observations.intern(np.int64(state))
+    buffer = numbered(n_states, N_ACTIONS, starts=())
     moves = rng.integers([n_states, N_ACTIONS, n_states], size=(n, 3))
     for x, a, y in moves.tolist():
         buffer.add(x, a, y, bool(rng.random() < 0.1), False)
@@ -100,10 +99,7 @@ def test_goals_are_rewards_for_arriving_that_end_or_go_on(seed, n_states, n):
 
 def line_of(n: int, gamma: float, reward: FloatArray | None = None, **settings: float):
     """Policy (n, 2) of a line whose last place is the goal, each move tried once."""
-    buffer = Buffer((), np.int64, 2)
-    for state in range(n):
-        buffer.observations.intern(np.int64(state))
-    buffer.add_start(0)
+    buffer = numbered(n, 2)
     for x in range(n - 1):
         for action, y in enumerate((max(x - 1, 0), x + 1)):
             buffer.add(x, action, y, y == n - 1, y == n - 1)

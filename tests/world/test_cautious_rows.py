@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import line
+from walks import Walk
 
 import rover
 from rover.arrays import FloatArray, IntArray
@@ -43,15 +44,14 @@ def test_weights_are_a_mean_at_the_point(seed, width):
 def test_a_plan_is_in_doubt_at_a_wall_alone():
     """Of two actions one is taken alike with the other as often as transitions contradict it."""
     rng, buffer = np.random.default_rng(0), Buffer((1,), np.float64, 2)
-    row = buffer.observations.intern(np.array([0.5]))
-    buffer.add_start(row)
+    x, walk = 0.5, Walk(buffer)
+    walk.begin([x])
     for step in range(4000):
-        x, action = float(buffer.observations.rows[row, 0]), int(rng.random() < (step // 120) % 2)
+        action = int(rng.random() < (step // 120) % 2)
         moved = x + (0.01 if action else -0.01) * rng.uniform(0.9, 1.1)
         blocked = rng.random() < 0.5 and (x < 0.7) != (moved < 0.7)  # half of the ways through
-        reached = buffer.observations.intern(np.array([x if blocked else moved]).clip(0.0, 1.0))
-        buffer.add(row, action, reached, False, False)
-        row = reached
+        x = min(max(x if blocked else moved, 0.0), 1.0)
+        walk.step(action, [x])
     policy = rover.solve(buffer, goal=lambda seen: seen[:, 0] > 0.95)
     free, wall = policy.probs(np.array([[0.4], [0.6972]]))
     assert free[1] > 0.98  # some ways through are not foreseen
@@ -229,11 +229,10 @@ def test_no_plan_creeps_through_a_wall():
 def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink():
     """On a line with one action everywhere and another in the left half alone."""
     rng, buffer = np.random.default_rng(0), Buffer((1,), np.float32, 2)
+    walk = Walk(buffer)
     for x in rng.random(1000):
-        begin = buffer.observations.intern(np.array([x], np.float32))
-        end = buffer.observations.intern(np.array([x + 0.01], np.float32))
-        buffer.add_start(begin)
-        buffer.add(begin, int(x < 0.5 and rng.random() < 0.5), end, False, True)
+        walk.begin(np.float32([x]))
+        walk.step(int(x < 0.5 and rng.random() < 0.5), np.float32([x + 0.01]), truncated=True)
     points = _net_points(World(buffer))
     rows = points.rows_of(0.02)
     np.testing.assert_allclose(rows.onward.sum(axis=1) + rows.sink, 1.0)
@@ -264,12 +263,10 @@ def test_images_too_few_to_compare_are_states_of_their_own(side):
     images = np.random.default_rng(0).integers(0, 256, (46, side, side, 3), np.uint8)
     actions = np.random.default_rng(1).integers(0, 3, 45)
     buffer = Buffer(images.shape[1:], np.uint8, 3)
-    here = buffer.observations.intern(images[0])
-    buffer.add_start(here)
+    walk = Walk(buffer)
+    walk.begin(images[0])
     for action, image in zip(actions.tolist(), images[1:], strict=True):
-        there = buffer.observations.intern(image)
-        buffer.add(here, action, there, False, False)
-        here = there
+        walk.step(action, image)
     tracemalloc.start()
     with pytest.warns(RoverWarning, match="images seldom repeat in this data"):
         policy = rover.solve(buffer, goal=images[45])

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from walks import Walk
 
 from rover.arrays import FloatArray
 from rover.data import Buffer
@@ -29,19 +30,15 @@ FORCES, TORQUES = np.array([-1.0, 0.0, 1.0]), np.array([-2.0, 0.0, 2.0])
 def rolled(seed: int, n_steps: int) -> World:
     """A ball in a bowl that three forces push, between walls at ±1.5, in episodes of 50 steps."""
     rng, buffer = np.random.default_rng(seed), Buffer((2,), np.float64, 3)
-    world, ball = World(buffer), np.zeros(2)
-    here = buffer.observations.intern(ball)
-    buffer.add_start(here)
+    world, ball, walk = World(buffer), np.zeros(2), Walk(buffer)
+    walk.begin(ball)
     for row in range(n_steps):
         action, is_last = int(rng.integers(3)), row % 50 == 49
         ball = moved(ball, FORCES[action])
-        there = buffer.observations.intern(ball)
-        buffer.add(here, action, there, False, is_last)
+        walk.step(action, ball, truncated=is_last)
         if is_last:
             ball = rng.normal(size=2) * 0.1
-            there = buffer.observations.intern(ball)
-            buffer.add_start(there)
-        here = there
+            walk.begin(ball)
     return world
 
 
@@ -133,16 +130,14 @@ def seen(angle: np.ndarray, speed: np.ndarray) -> np.ndarray:
 
 def refined(rng: np.random.Generator) -> tuple[RefinedDynamics, LandmarkModel]:
     buffer = Buffer((3,), np.dtype(np.float32), 3)
+    walk = Walk(buffer)
     for _ in range(10):
         angle, speed = rng.uniform(-3.0, 3.0, 2)
-        here = buffer.observations.intern(seen(angle, speed))
-        buffer.add_start(here)
+        walk.begin(seen(angle, speed))
         for step in range(80):
             action = int(rng.integers(3))
             angle, speed = turned(angle, speed, TORQUES[action])
-            there = buffer.observations.intern(seen(angle, speed))
-            buffer.add(here, action, there, terminated=False, truncated=step == 79)
-            here = there
+            walk.step(action, seen(angle, speed), truncated=step == 79)
     model = World(buffer).landmarks()
     return RefinedDynamics(model.buffer, model.units.points, model.dynamics), model
 

@@ -1,14 +1,20 @@
-"""The dynamics model with contacts, against the regressions that it is made of."""
-
-from itertools import pairwise
+"""The dynamics model with contacts, plans sampled in it, and exploration towards contact."""
 
 import numpy as np
 import pytest
 import torch
 from pushing import pushed, pushing_buffer, seen
+from walks import Walk
 
 from rover.data import Buffer
 from rover.world.gated import GatedSums
+from rover.world.sampled import (
+    ContactSearch,
+    Controls,
+    SampledPlan,
+    Sampling,
+    _coloured_noise,
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,26 +48,24 @@ def test_what_moves_on_contact_is_found_by_its_statistics(buffer, sums):
     # nor does a speed or a flag, which comes back to one value
     flag = Buffer((2,), np.float64, 2)
     rng, places = np.random.default_rng(0), [0.0, 0.0]
-    rows = []
+    walk, seen = Walk(flag), []
     for step in range(401):
         places[1] += (step % 20 == 0) * rng.normal()
-        rows.append(flag.observations.intern(np.array([step % 20 == 0, places[1]], np.float64)))
-    flag.add_start(rows[0])
-    for begin, end in pairwise(rows):
-        flag.add(begin, int(rng.integers(2)), end, False, False)
+        seen.append(np.array([step % 20 == 0, places[1]], np.float64))
+    walk.begin(seen[0])
+    for row in seen[1:]:
+        walk.step(int(rng.integers(2)), row)
     rests = GatedSums(flag, size=50)
     rests.extend(400)
     assert rests.units.gated.tolist() == [1]
     # a world without contacts has no gate
     smooth = Buffer((2,), np.float64, 2)
-    rng, row = np.random.default_rng(0), smooth.observations.intern(np.zeros(2))
-    smooth.add_start(row)
+    rng, at, walk = np.random.default_rng(0), np.zeros(2), Walk(smooth)
+    walk.begin(at)
     for _ in range(300):
         action = int(rng.integers(2))
-        reached = smooth.observations.rows[row] + [0.1 * (2 * action - 1), rng.normal()]
-        reached = smooth.observations.intern(reached)
-        smooth.add(row, action, reached, False, False)
-        row = reached
+        at = at + np.array([0.1 * (2 * action - 1), rng.normal()])
+        walk.step(action, at)
     free = GatedSums(smooth, size=50)
     free.extend(300)
     assert len(free.model().still) == free.n_moving == 0
@@ -91,6 +95,7 @@ def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
     rng, n = np.random.default_rng(0), 300
     for n_shown, expected in ((0, [[-1, 0, 1, 0], [0, -1, 0, 1]]), (1, [])):
         places = Buffer((4 + n_shown,), np.float64, 2)
+        walk = Walk(places)
         for step in range(n):
             hand, box = rng.uniform(0.0, 0.5, 2), rng.uniform(0.5, 1.0, 2)
             moves = step % 30 == 29
@@ -100,10 +105,9 @@ def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
             states, push = [], np.array([1.0, rng.normal(0.0, 0.1)])
             for change in (0.0, 0.04):
                 state = [hand[0] + change, hand[1], *(box + moves * change * push)]
-                state += [state[2] - state[0]] * n_shown
-                states.append(places.observations.intern(np.array(state)))
-            places.add_start(states[0])
-            places.add(states[0], int(rng.integers(2)), states[1], False, True)
+                states.append(np.array(state + [state[2] - state[0]] * n_shown))
+            walk.begin(states[0])
+            walk.step(int(rng.integers(2)), states[1], truncated=True)
         found = GatedSums(places, np.array([2, 3]), size=50)
         found.extend(n)
         assert found.model().differences.T.tolist() == expected
@@ -112,14 +116,12 @@ def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
 def test_a_feature_that_begins_to_move_is_found():
     """In 500 transitions nothing moves, in a tenth of the next 100 something does; 567 are due."""
     buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)
-    box = 0.0
+    box, walk = 0.0, Walk(buffer)
     for step in range(600):
         moves = step >= 500 and step % 10 == 0
-        rows = [buffer.observations.intern(np.array([rng.normal(), box]))]
+        walk.begin([rng.normal(), box])
         box += 0.1 * moves
-        rows.append(buffer.observations.intern(np.array([rng.normal(), box])))
-        buffer.add_start(rows[0])
-        buffer.add(rows[0], int(rng.integers(2)), rows[1], False, True)
+        walk.step(int(rng.integers(2)), [rng.normal(), box], truncated=True)
         box = box if moves else rng.normal()
     sums = GatedSums(buffer, np.array([1]), size=50)
     sums.extend(500)
@@ -137,8 +139,8 @@ def test_a_speed_without_friction_is_no_object(turns):
     """
     buffer, rng = Buffer((4,), np.float64, 4), np.random.default_rng(0)
     speed, box, angle = np.zeros(2), 0.0, 0.0
-    row = buffer.observations.intern(np.array([*speed, box, np.cos(angle)]))
-    buffer.add_start(row)
+    walk = Walk(buffer)
+    walk.begin([*speed, box, np.cos(angle)])
     for step in range(600):
         action = int(rng.integers(4))
         angle += turns * 0.5 * (action == 1)
@@ -147,9 +149,7 @@ def test_a_speed_without_friction_is_no_object(turns):
         if step % 50 == 49:  # a wall
             speed = np.zeros(2)
         box += 0.1 * (step % 4 == 1)
-        following = buffer.observations.intern(np.array([*speed, box, np.cos(angle)]))
-        buffer.add(row, action, following, False, False)
-        row = following
+        walk.step(action, [*speed, box, np.cos(angle)])
     for covered in (None, np.array([0, 2])):
         sums = GatedSums(buffer, covered, size=50)
         sums.extend(600)
@@ -161,15 +161,15 @@ def test_a_speed_without_friction_is_no_object(turns):
 def test_units_are_taken_anew_when_moves_that_show_a_difference_have_doubled():
     """Of 567 transitions four are pushes, of the next 133 ten: units are due at 567 and at 850."""
     buffer, rng = Buffer((2,), np.float64, 2), np.random.default_rng(0)
+    walk = Walk(buffer)
     for step in range(700):
         moves = step in (30, 130, 230, 330) or (step >= 600 and step % 10 == 0)
         hand, box = rng.normal(size=2)
         hand = box - 0.1 + 0.01 * rng.normal() if moves else hand
         begin = np.array([hand, box])
         end = begin + np.array([0.05 * rng.normal(), 0.1 * moves])
-        rows = [buffer.observations.intern(seen) for seen in (begin, end)]
-        buffer.add_start(rows[0])
-        buffer.add(rows[0], int(rng.integers(2)), rows[1], False, True)
+        walk.begin(begin)
+        walk.step(int(rng.integers(2)), end, truncated=True)
     sums = GatedSums(buffer, np.array([1]), size=50)
     for n, expected in ((699, []), (700, [[-1.0, 1.0]])):
         sums.extend(n)
@@ -211,3 +211,91 @@ def test_sums_are_a_function_of_the_buffer(buffer, sums):
     for name, tensor in often.model().tensors().items():
         expected = sums.model().tensors()[name]
         torch.testing.assert_close(tensor, expected, rtol=1e-2, atol=2e-3, msg=name)
+
+
+def test_noise_has_unit_variance_and_falls_with_the_frequency():
+    noise = _coloured_noise((400, 16, 3), np.random.default_rng(0)).numpy()
+    assert noise.shape == (400, 16, 3)
+    assert noise.std() == pytest.approx(1.0, abs=0.1)
+    power = (np.abs(np.fft.rfft(noise, axis=1)) ** 2).mean(axis=(0, 2))
+    np.testing.assert_allclose(power[1:8] / power[1], np.arange(1.0, 8.0) ** -2.0, rtol=0.15)
+
+
+@pytest.mark.parametrize("is_discrete", [False, True])
+def test_the_hand_goes_where_it_is_worth_most_and_stays(is_discrete):
+    sums = GatedSums(pushing_buffer(1500, np.random.default_rng(0)), size=100)
+    sums.extend(1500)
+    choices = np.linspace(-1.0, 1.0, 5)[:, None]
+    controls = Controls.among(choices, is_continuous=not is_discrete)
+
+    def played(seed: int) -> list[tuple[float, float]]:
+        plan = SampledPlan(
+            sums.model(),
+            lambda points, _: -(points[:, 0] - 0.3).abs(),
+            controls,
+            Sampling(horizon=8, n_sequences=40),
+            np.random.default_rng(seed),
+        )
+        hand, steps = 0.05, []
+        for _ in range(12):
+            control = float(plan.act(np.array([hand, 0.6, 0.6 - hand])))
+            hand += 0.05 * control
+            steps.append((hand, control))
+        return steps
+
+    steps = played(0)
+    assert steps == played(0)
+    assert all(abs(hand - 0.3) < 0.03 for hand, _ in steps[-4:])
+    assert steps[0][1] > 0.3
+    if is_discrete:
+        assert {control for _, control in steps} <= {-1.0, -0.5, 0.0, 0.5, 1.0}
+
+
+def test_the_nearest_of_one_hot_controls_is_the_largest_number():
+    rng, controls = np.random.default_rng(0), Controls.among(np.eye(4))
+    numbers = torch.from_numpy(rng.normal(size=(20, 3, 4))).float()
+    torch.testing.assert_close(controls.nearest(numbers), numbers.argmax(dim=2))
+
+
+CONTROLS = np.linspace(-1.0, 1.0, 5)[:, None].astype(np.float32)
+
+
+def explored(n: int, covered: list[int] | None, seed: int) -> tuple[Buffer, ContactSearch, float]:
+    """A buffer of n steps, where the search has no say uniformly random, and the share of the
+    second half in which the box moves."""
+    rng, buffer = np.random.default_rng(seed), Buffer((3,), np.float64, 5, action_set=CONTROLS)
+    search = ContactSearch(buffer, None if covered is None else np.array(covered))
+    walk = Walk(buffer)
+    for step in range(n):
+        if step % 40 == 0:
+            hand, box = rng.uniform(0.0, 0.2), rng.uniform(0.35, 0.55)
+            walk.begin(seen(hand, box))
+            search.forget_plan()
+        action = search.act(walk.here, rng)
+        action = int(rng.integers(5)) if action is None else action
+        hand, box = pushed(hand, box, float(CONTROLS[action, 0]))
+        walk.step(action, seen(hand, box), truncated=step % 40 == 39)
+    table = buffer.observations.rows
+    moves = table[buffer.successors, 1] - table[buffer.inputs, 1]
+    return buffer, search, float((moves[n // 2 :] > 1e-3).mean())
+
+
+@pytest.fixture(scope="module")
+def run():
+    return explored(800, [1], seed=0)
+
+
+def test_the_box_is_pushed_far_more_often_than_by_chance(run):
+    _, _, pushing = run
+    _, _, unnamed = explored(800, None, seed=0)
+    _, _, by_chance = explored(800, [0], seed=0)  # of the hand, which needs no contact
+    assert by_chance < 0.1
+    assert min(pushing, unnamed) > 0.2
+
+
+def test_decisions_follow_from_the_buffer_alone(run):
+    buffer, search, _ = run
+    again, rng = ContactSearch(buffer, np.array([1])), np.random.default_rng(0)
+    search.forget_plan()
+    for row in (3, 4, 5):
+        assert search.act(row, rng) == again.act(row, rng)

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import KDTree
+from walks import Walk
 
 from rover import Rover
 from rover.coverage.explore import LandmarkExplorer
@@ -73,19 +74,16 @@ def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> World:
     """
     rng, push = np.random.default_rng(seed), np.array([[0.2, 0.0], [-0.1, 0.2]])
     buffer = Buffer((2,), np.float64, N_ACTIONS)
-    world, place = World(buffer), np.zeros(2)
-    here = buffer.observations.intern(place)
-    buffer.add_start(here)
+    world, place, walk = World(buffer), np.zeros(2), Walk(buffer)
+    walk.begin(place)
     for row in range(n_steps):
         action = int(rng.integers(2))
         place = place + push[action] * (1.0 + 0.5 * np.sin(place)) + rng.normal(size=2) * 0.02
-        there, ends = buffer.observations.intern(place), row % 40 == 39
-        buffer.add(here, action, there, ends, False)
+        ends = row % 40 == 39
+        walk.step(action, place, ends)
         if ends:
             place = rng.normal(size=2) * 0.1
-            there = buffer.observations.intern(place)
-            buffer.add_start(there)
-        here = there
+            walk.begin(place)
         if fit_every and row % fit_every == fit_every - 1:
             grown = world.landmarks()
             grown.novelty(grown.rows(600).landmarks)

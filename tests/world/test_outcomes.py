@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from walks import Walk
 
 import rover
 from rover.data import Buffer
@@ -34,17 +35,15 @@ def certain(rng, state, action):
 def transitions(move, n, *, n_actions, seed=0, shape=(2,), ends=None):
     """Uniformly random actions from a drawn state every ten steps."""
     rng, buffer, over = np.random.default_rng(seed), Buffer(shape, np.int64, n_actions), False
+    walk = Walk(buffer)
     for step in range(n):
         if step % 10 == 0 or over:
             state = rng.integers(MOST + 1, size=shape)
-            here = buffer.observations.intern(state)
-            buffer.add_start(here)
+            walk.begin(state)
         action = int(rng.integers(n_actions))
         state = move(rng, state, action)
         over = bool(ends is not None and ends(state))
-        there = buffer.observations.intern(state)
-        buffer.add(here, action, there, over, step % 10 == 9 and not over)
-        here = there
+        walk.step(action, state, over, step % 10 == 9 and not over)
     return buffer
 
 
