@@ -147,16 +147,16 @@ def test_a_task_is_adapted_to_and_a_stopped_run_ends_in_the_same_bits(
     with pytest.raises(ConfigurationError, match="rewards below 0"):
         rover.adapt(run, gym.make("worlds/Costly-v0"), total_timesteps=50)
 
-    evaluate = ContextAdaptation._returns
+    evaluate = ContextAdaptation._evaluate
 
-    def stop(self: ContextAdaptation, policy: Any) -> Any:
+    def stop(self: ContextAdaptation, figures: Any) -> Any:
         if self.num_timesteps == 840:
             raise KeyboardInterrupt
-        return evaluate(self, policy)
+        return evaluate(self, figures)
 
-    monkeypatch.setattr(ContextAdaptation, "_returns", stop)
+    monkeypatch.setattr(ContextAdaptation, "_evaluate", stop)
     assert main([*words, "--run-dir", "stopped"]) == 130
-    monkeypatch.setattr(ContextAdaptation, "_returns", evaluate)
+    monkeypatch.setattr(ContextAdaptation, "_evaluate", evaluate)
     capsys.readouterr()
     assert main(["resume", "stopped", *IMPORT]) == 0
     whole, stopped = Path("whole"), Path("stopped")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from rover.envs import Spaces
 from rover.errors import RoverWarning, require_finite
-from rover.evaluation.rollouts import SampleComponent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,66 +43,46 @@ def greedy_episodes(
 
     from rover.features.networks import as_tensor
 
-    chosen: dict[bytes, int] = {}  # episodes repeat most of their observations
+    known: dict[bytes, Tensor] = {}  # episodes repeat most of their observations
 
-    def greedy(observation: NDArray[Any]) -> int:
-        key = observation.tobytes()
-        if key not in chosen:
+    def scores(observations: NDArray[Any]) -> Tensor:
+        key = observations.tobytes()
+        if key not in known:
             with torch.no_grad():
-                scores = logits(as_tensor(observation[None]))
-            require_finite(scores, "the policy's logits", "look at the observations")
-            chosen[key] = int(scores.argmax())
-        return chosen[key]
+                known[key] = logits(as_tensor(observations))
+            require_finite(known[key], "the policy's logits", "look at the observations")
+        return known[key]
 
-    return _play(env, lambda _: greedy, seed=seed, n_episodes=n_episodes)
+    return followed_episodes(env, lambda _: scores, seed=seed, n_episodes=n_episodes)
 
 
 def followed_episodes(
     env: gym.Env[Any, Any],
-    sample_component: SampleComponent,
+    sample_component: Callable[[np.random.Generator], Callable[[NDArray[Any]], Any]],
     *,
     seed: int,
     n_episodes: int,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Returns and decisions, as of :func:`greedy_episodes`, of a policy with a memory:
     `sample_component` draws the policy of one episode, asked for each of its observations in
-    order."""
-
-    def begin(number: int) -> Callable[[NDArray[Any]], int]:
-        probs = sample_component(np.random.default_rng([seed, number]))
-        return lambda observation: int(probs(observation[None]).argmax())
-
-    return _play(env, begin, seed=seed, n_episodes=n_episodes)
-
-
-def _play(
-    env: gym.Env[Any, Any],
-    begin: Callable[[int], Callable[[NDArray[Any]], int]],
-    *,
-    seed: int,
-    n_episodes: int,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Returns of episodes and the observations of all decisions, by what `begin` makes of the
-    number of an episode: an action for each observation (*shape)."""
-    from rover.data import ObservationTable
+    order, (1, *shape), for what the action is the greatest of, (1, A)."""
+    from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
 
     own = Spaces.of(env)
     limit = _MAX_STEPS if env.spec and env.spec.max_episode_steps else _UNLIMITED_STEPS
     table, returns = ObservationTable(own.shape, own.dtype), np.zeros(n_episodes)
     decisions: list[int] = []
-
-    def begin_noting(number: int) -> Callable[[NDArray[Any]], int]:
-        act = begin(number)
-
-        def noting(observation: NDArray[Any]) -> int:
+    for number in range(n_episodes):
+        # A seed for each episode and not one stream: the third is the same whatever the second did.
+        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number, spaces=own)
+        probs, is_over = sample_component(np.random.default_rng([seed, number])), False
+        observation = episode.observation
+        while not is_over and episode.n_steps < limit:
             decisions.append(table.intern(observation))
-            return act(table.rows[decisions[-1]])
-
-        return noting
-
-    played = _played_episodes(env, begin_noting, seed=seed, longest=limit)
-    for number, (earned, _, is_over) in zip(range(n_episodes), played, strict=False):
-        returns[number] = earned
+            action = int(probs(table.rows[decisions[-1:]]).argmax())
+            observation, reward, terminated, truncated = episode.step(action)
+            returns[number] += as_reward(reward, episode)
+            is_over = terminated or truncated
         if not is_over:
             # What was planned or learned is worth more than a figure of it: nothing is lost.
             warnings.warn(
@@ -117,25 +95,3 @@ def _play(
             returns = returns[: number + 1]
             break
     return returns, table.rows[decisions]
-
-
-def _played_episodes(
-    env: gym.Env[Any, Any],
-    begin: Callable[[int], Callable[[NDArray[Any]], int]],
-    *,
-    seed: int,
-    longest: int,
-) -> Iterator[tuple[float, int, bool]]:
-    """Undiscounted return of each episode, its steps, and whether it ended within the `longest`."""
-    from rover.data import RunningEpisode, as_reward, episode_seed
-
-    for number in itertools.count():
-        # A seed for each episode and not one stream: the third is the same whatever the second did.
-        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
-        observation, act = episode.observation, begin(number)
-        earned, n_steps, is_over = 0.0, 0, False
-        while not is_over and n_steps < longest:
-            observation, reward, terminated, truncated = episode.step(act(observation))
-            earned += as_reward(reward, episode)
-            n_steps, is_over = n_steps + 1, terminated or truncated
-        yield earned, n_steps, is_over

@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial import KDTree
-from torch import nn
 
 from rover.arrays import BoolArray, FloatArray
 from rover.data import check_same_spaces
 from rover.envs import Environment
-from rover.evaluation.returns import followed_episodes
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
 from rover.policies import ContextPolicy, TabulatedPolicy, ValuePolicy
@@ -51,15 +49,12 @@ _UNTRIED = 0.1
 
 
 class _PlannedRun(OnlineRun):
-    """Base of the runs whose policy for the task is `_plan`, a new object each time."""
+    """Base of the runs whose policy for the task is planned."""
 
     activity = "adapt"
     config_class = AdaptConfig
     config: AdaptConfig
     _parts = ("_buffer", "_collector")
-    _plan: ValuePolicy | ContextPolicy
-    _plan_class: type[ValuePolicy | ContextPolicy]
-    _details: dict[str, Any]
 
     def _toss(self) -> None:
         """Choose whether the next episode explores: one in 1 + n after n that exploited, ever fewer
@@ -67,18 +62,6 @@ class _PlannedRun(OnlineRun):
         progress = self._progress
         progress.n_exploited += 1
         progress.explores = bool(self._rng.random() < 1.0 / (1.0 + progress.n_exploited))
-
-    def _current_policy(self) -> nn.Module:
-        return self._plan
-
-    def _stored(self, module: Any) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = module.content()
-        return content
-
-    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        plan = self._plan_class.from_content(weights)
-        plan.details = self._details
-        return plan
 
 
 class Adaptation(_PlannedRun):
@@ -93,7 +76,7 @@ class Adaptation(_PlannedRun):
         super().__init__(run_config, env, run_dir)
         check_same_spaces(experience.world.buffer, env.env)
         self._discount = self.config.learner.discount
-        self._details = experience.policy_details(("task",), self._discount)
+        self._plan_details = experience.policy_details(("task",), self._discount)
         old = experience.world.buffer
         self._all, columns = old.emptied(), old.state()
         self._all.load_state({name: columns[name] for name in self._all.state()})
@@ -228,7 +211,7 @@ class ContextAdaptation(_PlannedRun):
         start.check_fits(env.env)
         self._start = self._plan = start
         experience, discount = Experience(World(self._buffer), start), self.config.learner.discount
-        self._details = experience.policy_details(("task",), discount)
+        self._plan_details = experience.policy_details(("task",), discount)
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()
@@ -265,14 +248,8 @@ class ContextAdaptation(_PlannedRun):
         with self.stopwatch("improve"):
             discount = self.config.learner.discount
             self._plan = self._start.with_rewards(self._buffer, rewards[:n], ends, discount)
-        self._plan.details = self._details
+        self._plan.details = dict(self._plan_details)
         self._progress.n_planned = n
-
-    def _returns(self, actor: nn.Module) -> FloatArray:
-        assert isinstance(actor, ContextPolicy)
-        seed, n_episodes = self._evaluation_seed, self._evaluation_episodes
-        follow = actor.sample_component
-        return followed_episodes(self._evaluation_env, follow, seed=seed, n_episodes=n_episodes)[0]
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)

@@ -9,21 +9,20 @@ of the warm-up follows one; the one with the best returns learns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rover.envs import Environment, Spaces
 from rover.errors import ConfigurationError, choose
 from rover.features import Encoder, input_statistics
 from rover.features.encoders import tried
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import TOLERANCE, OnlineRun
+from rover.finetuning.run import ComponentActor, OnlineRun
 from rover.learners import DiscreteDDPG, DiscreteSAC
 from rover.policies import (
     ContextPolicy,
@@ -51,6 +50,7 @@ class Finetuning(OnlineRun):
     ) -> None:
         super().__init__(run_config, env, run_dir)
         config = self.config
+        self._patience = config.stop_after
         transfer = "policy" if run_config.transfer is None else run_config.transfer
         actor, encoder = _initialise_from(start, env.env, transfer, run_config.freeze_encoder)
         # Tables of logits have a step size of their own; all else of a policy is a network.
@@ -93,7 +93,7 @@ class Finetuning(OnlineRun):
     def _draw_component(self) -> None:
         """Choose the policy of the next episode of the warm-up, of a set of several."""
         actor = self._learner.actor
-        if isinstance(actor, _ComponentActor) and actor.policy.n_components > 1:
+        if isinstance(actor, ComponentActor) and actor.policy.n_components > 1:
             actor.component.fill_(actor.policy.draw_component(self._rng))
 
     def _learn(self, *, done: bool) -> None:
@@ -103,14 +103,14 @@ class Finetuning(OnlineRun):
         if progress.is_warming_up:
             progress.warmup_end = step
             # Each episode of the warm-up tries one policy of a set; the best of them learns.
-            if done and isinstance(actor, _ComponentActor):
+            if done and isinstance(actor, ComponentActor):
                 earned = int(actor.component), progress.recent_returns[-1]
                 progress.component_returns.append(earned)
                 self._draw_component()
                 self._acting.forget()
             if progress.is_rewarded and step >= config.seed_steps + config.warmup_steps:
                 progress.is_warming_up = False
-                if progress.component_returns and isinstance(actor, _ComponentActor):
+                if progress.component_returns and isinstance(actor, ComponentActor):
                     pairs = zip(*progress.component_returns, strict=True)
                     components, values = map(np.array, pairs)
                     # By the mean: the draw gave some of them more episodes than others.
@@ -139,36 +139,6 @@ class Finetuning(OnlineRun):
         }
         if train_actor:
             self._acting.forget()
-
-    def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        record, n, best = super()._evaluate(figures), self.config.stop_after, self._best_return
-        # Evaluations of the policy that learning started from do not count.
-        begun, curve = self._progress.warmup_end, self._progress.curve
-        learned = [one["greedy_return"] for one in curve if one["step"] > begun]
-        if n is not None and best is not None and len(learned) >= n:
-            self._is_finished = min(learned[-n:]) >= best - TOLERANCE
-        return record
-
-    def _package(self, module: nn.Module) -> nn.Module:
-        # The set is left behind: one of its policies was chosen, and alone has learned.
-        if isinstance(module, _ComponentActor):
-            module = module.policy.single(int(module.component))
-        return super()._package(module)
-
-
-class _ComponentActor(nn.Module):
-    """One stationary policy of a set; its number `component` is part of the learner's state."""
-
-    component: Tensor
-
-    def __init__(self, policy: NetworkPolicy) -> None:
-        super().__init__()
-        self.policy = policy
-        self.register_buffer("component", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Logits (n, A) of raw observations (n, *shape)."""
-        return self.policy.component_logits(observations, int(self.component))
 
 
 def _initialise_from(
@@ -204,7 +174,7 @@ def _initialise_from(
         return None, encoder
     if freezes:
         nn.ModuleList(encoders).requires_grad_(False)
-    return _ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
+    return ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
 
 
 def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:

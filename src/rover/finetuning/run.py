@@ -21,16 +21,17 @@ from scipy.integrate import trapezoid
 from scipy.sparse import vstack
 from torch import Tensor, nn
 
-from rover.arrays import FloatArray
 from rover.data import Batch, Buffer, Collector, check_same_spaces, gather, relabel, watch
 from rover.envs import Environment, RewardFunction, Spaces, finite_dynamics, reward_function
 from rover.errors import RoverWarning
 from rover.evaluation import greedy_episodes
+from rover.evaluation.returns import followed_episodes
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
 from rover.finetuning.tasks import best_return, check_rewarded
 from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.policies import (
+    ContextPolicy,
     GreedyPolicy,
     NetworkPolicy,
     Policy,
@@ -43,7 +44,7 @@ from rover.training.agent import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
 
-TOLERANCE = 1e-6
+_TOLERANCE = 1e-6
 """Returns of one policy differ in their last digits by the order in which rewards are added."""
 
 # Random numbers of the evaluations, besides acting and drawing.
@@ -109,6 +110,10 @@ class _TaskRun(Run):
     _parts: ClassVar[tuple[str, ...]] = ("_learner",)  # with a ``state`` and a ``load_state``
     _buffer: Buffer
     _learner: Any
+    _plan: Any = None  # the policy of a run without a learner, a new object each time
+    _plan_class: ClassVar[type[Policy] | None] = None
+    _plan_details: Mapping[str, Any]
+    _patience: int | None = None  # evaluations in a row at the best return that end the run
     _start: nn.Module | None = None  # what learning began with
     _batch_rng: np.random.Generator
 
@@ -141,6 +146,9 @@ class _TaskRun(Run):
 
     def _package(self, module: nn.Module) -> nn.Module:
         """The policy of a learner's module as it is returned, in evaluation mode."""
+        # The set is left behind: one of its policies was chosen, and alone has learned.
+        if isinstance(module, ComponentActor):
+            module = module.policy.single(int(module.component))
         if isinstance(module, PolicyNetwork):
             details = self._start.details if isinstance(self._start, Policy) else {}
             module = NetworkPolicy([module], None, details)
@@ -188,28 +196,31 @@ class _TaskRun(Run):
 
     def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Add a record to the curve, and keep the policy if it is the best."""
+        progress, step = self._progress, self.num_timesteps
         with self.stopwatch("evaluate"):
-            module = self._current_policy()
-            greedy = float(self._returns(self._package(module)).mean())
-            record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
-            self._progress.curve.append(record)
-            greatest, step, _ = self._best
+            # A copy, which no later step changes.
+            module = self._learner.policy_module() if self._plan is None else self._plan
+            actor, env = self._package(module), self._evaluation_env
+            options = {"seed": self._evaluation_seed, "n_episodes": self._evaluation_episodes}
+            if isinstance(actor, ContextPolicy):
+                returns, _ = followed_episodes(env, actor.sample_component, **options)
+            else:
+                returns, _ = greedy_episodes(env, actor, **options)
+            greedy = float(returns.mean())
+            record = {"step": step, "greedy_return": greedy, **figures}
+            progress.curve.append(record)
+            greatest, begun, _ = self._best
             # Every evaluation plays the same episodes, so that equal returns are no accident.
             # A learned policy replaces the start where both earn the same: learning was asked for.
-            replaces_start = step <= self._progress.warmup_end < self.num_timesteps
+            replaces_start = begun <= progress.warmup_end < step
             if greedy > greatest or (greedy == greatest and replaces_start):
-                self._best = greedy, self.num_timesteps, module
+                self._best = greedy, step, module
+        n, best = self._patience, self._best_return
+        # Evaluations of the policy that learning started from do not count.
+        learned = [x["greedy_return"] for x in progress.curve if x["step"] > progress.warmup_end]
+        if n is not None and best is not None and len(learned) >= n:
+            self._is_finished = min(learned[-n:]) >= best - _TOLERANCE
         return record
-
-    def _returns(self, actor: nn.Module) -> FloatArray:
-        """Returns of a policy's evaluation, (episodes,), greedy in its logits."""
-        seed, n_episodes = self._evaluation_seed, self._evaluation_episodes
-        return greedy_episodes(self._evaluation_env, actor, seed=seed, n_episodes=n_episodes)[0]
-
-    def _current_policy(self) -> nn.Module:
-        """The policy as it is now, which no later step changes."""
-        module: nn.Module = self._learner.policy_module()
-        return module
 
     def _figures(self) -> dict[str, Any]:
         figures = _curve_summary(
@@ -222,9 +233,10 @@ class _TaskRun(Run):
         return figures
 
     def _state(self) -> dict[str, Any]:
-        greatest, step, module = self._best
+        module: Any
+        (greatest, step, module), plans = self._best, self._plan_class
         return {
-            "best": [greatest, step, self._stored(module)],
+            "best": [greatest, step, module.state_dict() if plans is None else module.content()],
             "progress": dict(vars(self._progress)),
             "parts": {name: getattr(self, name).state() for name in self._parts},
         }
@@ -233,23 +245,34 @@ class _TaskRun(Run):
         for name in self._parts:
             getattr(self, name).load_state(state["parts"][name])
         greatest, step, weights = state["best"]
-        self._best = float(greatest), int(step), self._restored(weights)
+        if self._plan_class is None:
+            module = self._learner.policy_module()
+            module.load_state_dict(weights)
+        else:
+            module = self._plan_class.from_content(weights)
+            module.details = dict(self._plan_details)
+        self._best = float(greatest), int(step), module
         self._progress = _Progress(**state["progress"])
-
-    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
-        """A policy of the learner's, for a checkpoint."""
-        return module.state_dict()
-
-    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        """A policy from a checkpoint."""
-        module = self._current_policy()
-        module.load_state_dict(weights)
-        return module
 
     def _save_results(self, folder: Path) -> None:
         policy = self._package(self._best[2])
         if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
+
+
+class ComponentActor(nn.Module):
+    """One stationary policy of a set; its number `component` is part of the learner's state."""
+
+    component: Tensor
+
+    def __init__(self, policy: NetworkPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+        self.register_buffer("component", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Logits (n, A) of raw observations (n, *shape)."""
+        return self.policy.component_logits(observations, int(self.component))
 
 
 class OnlineRun(_TaskRun):
@@ -417,7 +440,7 @@ def _curve_summary(
     columns = list(map(itemgetter("step", "greedy_return"), curve))
     steps, returns = np.array(columns, np.float64).T
     # A policy may visit the best return by luck: what counts is from when on it stays there.
-    at_best = returns >= (returns.max() if best is None else best) - TOLERANCE
+    at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE
     # Counted from the end: evaluations at the best without a worse one after them.
     n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
     area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])
