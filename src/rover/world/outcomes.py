@@ -28,7 +28,6 @@ _PRUNED = 3.0, 12.0  # impurity that a split must remove, in units of a transiti
 _WEIGHTS = 1e-9, 0.5, 2.0, 8.0, 32.0, 1e9  # κ; the first trusts counts alone, the last forests
 _DEPENDENT = 5.0  # standard errors of a covariance from which on columns move together
 _LEAST_PROBABILITY = 1e-3  # of outcomes that nothing predicted, in a log-likelihood
-_USUAL = 0.95  # share of the held-out pairs that are not far from the data
 _MOST_NUMBERS, _MOST_CLASSES = 64, 128
 _MOST_STATES = 16_000
 _DRAWS, _ALL_DRAWS = (16, 64), 3_000_000  # of a pair, and of all pairs
@@ -104,7 +103,7 @@ class Outcomes:
         self._table = buffer.observations.rows.astype(np.float64)
         self._controls = np.column_stack([buffer.controls, np.arange(buffer.n_actions)])
         begins, after = self._table[buffer.inputs], self._table[buffer.successors]
-        self._steps = np.abs(after - begins)
+        self._steps = np.abs(after - begins).mean(axis=0)
         given = self._controls[buffer.actions]
         self._inputs = np.column_stack([np.zeros(len(buffer)), begins, given])
         self._pairs = buffer.inputs * buffer.n_actions + buffer.actions
@@ -204,7 +203,7 @@ class Outcomes:
 
     def rows(self, states: FloatArray) -> Rows:
         """Rows of every action at states (m, d), the buffer's first."""
-        buffer, usual = self.buffer, np.maximum(self._steps.mean(axis=0), 1e-9)
+        buffer, usual = self.buffer, np.maximum(self._steps, 1e-9)
         tree, size = KDTree(states / usual), len(states) * buffer.n_actions
         to, ends = list[IntArray](), list[BoolArray]()
         for some in blocks(len(states), 1024):
@@ -215,7 +214,9 @@ class Outcomes:
         column, ended = np.concatenate([*to, buffer.successors]), np.concatenate([*ends, self.ends])
         tried, tries = self._pairs, np.bincount(self._pairs, minlength=size)
         share = tries / (tries + self.weight)
-        sink = self._sink(states) * (1.0 - share)
+        # Of an action that was never tried nothing is known; others do alike in other states.
+        untried = np.bincount(buffer.actions, minlength=buffer.n_actions) == 0
+        sink = np.tile(untried, len(states)) * (1.0 - share)
         n_draws = (len(column) - len(tried)) // size
         weights = np.repeat((1.0 - sink - share) / n_draws, n_draws)
         weights = np.append(weights, (share / np.maximum(tries, 1))[tried])
@@ -227,25 +228,6 @@ class Outcomes:
         begins, times = buffer.starts()
         start = np.bincount(begins, times / times.sum(), minlength=len(states))
         return Rows(onward, over, sink, start.astype(np.float64), np.empty((size, 0)))
-
-    def _sink(self, states: FloatArray) -> FloatArray:
-        """Probability (m·A,) of leaving the data: the largest 1 − (ρ / d)² of all groups, with the
-        distance d of the nearest transition in its inputs, another action being far, and with ρ
-        the same of held-out transitions, at least the least step of a number."""
-        n_actions, asked = self.buffer.n_actions, self._asked(states)
-        tried = np.bincount(self.buffer.actions, minlength=n_actions) > 0
-        least = np.where(self._steps > 0.0, self._steps, np.inf).min(axis=0)
-        units = np.concatenate([[1.0], least, np.full(self._controls.shape[1], 1e-6)])
-        kept = np.tile(tried, len(states)).astype(np.float64)
-        for used in (group.forest.used for group in self.groups):
-            known, unknown = (rows[:, used] / units[used] for rows in (self._inputs, asked))
-            halves = known[self._fold], known[~self._fold]
-            apart = [nearest(KDTree(a), b, 1)[0] for a, b in (halves, halves[::-1])]
-            usual = max(1.0, float(np.quantile(np.concatenate(apart), _USUAL)))
-            first, inverse = _distinct(unknown)
-            far = nearest(KDTree(known), unknown[first], 1)[0][:, 0]
-            kept = np.minimum(kept, (np.minimum(1.0, usual / np.maximum(far, 1e-9)) ** 2)[inverse])
-        return 1.0 - kept
 
     def rewards(self, rewards: FloatArray) -> FloatArray:
         """Expected rewards (m·A, K) at :attr:`states`, by the rewards (n, K) of transitions.
