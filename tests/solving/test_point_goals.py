@@ -114,14 +114,6 @@ def test_a_box_is_pushed_where_a_hand_comes_back_to_the_same_numbers():
     assert isinstance(rover.solve(buffer, goals=[NEAR_END]), SampledPolicy)
 
 
-@pytest.mark.parametrize("stay", [True, None])
-def test_a_goal_as_a_function_is_planned_for_as_the_point_is(buffer, policy, stay):
-    planned = rover.solve(buffer, goal=lambda seen: np.abs(seen[:, 1] - 0.8) < 0.03, stay=stay)
-    assert isinstance(planned, SampledPolicy)
-    np.testing.assert_allclose(planned.targets[0, 1], 0.8, atol=0.005)
-    np.testing.assert_allclose(planned.factors[0], [0.0, 1.0 / 0.03, 0.0], rtol=0.15)
-
-
 @pytest.mark.parametrize("stay", [True, False])
 def test_a_function_of_what_lies_between_observations_is_planned_for(walk, stay):
     seen = np.sort(walk.observations.rows[:, 0].astype(float))

@@ -274,7 +274,7 @@ def _plan(paths: tuple[Path, ...], start: Policy, **asked: Any) -> ValuePolicy |
     from rover.solving import solve_in_contexts
 
     if not isinstance(start, ContextPolicy):
-        # No plan is sampled: goals are asked for by functions here.
+        # No plan is sampled: goals are functions here.
         return cast("ValuePolicy", plan(list(paths) if len(paths) > 1 else paths[0], **asked))
     if len(paths) > 1 or "goals" in asked:
         raise ConfigurationError(

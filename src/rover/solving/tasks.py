@@ -193,34 +193,29 @@ def _find(
     rows are in it, as of :class:`Tasks`: it may lie between observations."""
     table = points.table
     point = PointGoal.of(goal, env, table.shape[1:])
-    if point is not None or callable(goal):
-        name, function = getattr(goal, "__name__", "goal"), cast(Callable[..., Any], goal)
+    if point is None and not callable(goal):
+        name, wanted = _observations(goal, table, env)
+        if points.exact:
+            keys, mask = [row.tobytes() for row in wanted.astype(table.dtype)], np.zeros(len(table))
+            mask[[index[key] for key in keys if key in index]] = 1.0
+            return name, mask > 0.0, np.empty(0, np.int64)
+        tree = KDTree(points.of(wanted))
 
-        def is_met(seen: NDArray[Any]) -> BoolArray:
-            if point is not None:
-                return point.distances(seen) <= 1.0
-            return met(function, points.buffer, seen)
+        def is_near(at: FloatArray) -> BoolArray:
+            return np.asarray(tree.query(at)[0] <= GOAL_RADIUS)
 
-        def is_inside(at: FloatArray) -> BoolArray:
-            if points.encoder is not None:  # no observation has these features
-                return np.zeros(len(at), np.bool_)
-            return is_met(points.observations(at))
+        return name, is_near(points.rows), _passing(is_near, rows)
 
-        return name, is_met(table), _passing(is_inside, rows)
-    name, wanted = _observations(goal, table, env)
-    if points.exact:
-        keys, mask = (
-            [row.tobytes() for row in wanted.astype(table.dtype)],
-            np.zeros(len(table), bool),
-        )
-        mask[[index[key] for key in keys if key in index]] = True
-        return name, mask, np.empty(0, np.int64)
-    tree = KDTree(points.of(wanted))
+    def is_met(seen: NDArray[Any]) -> BoolArray:
+        if point is not None:
+            return point.distances(seen) <= 1.0
+        return _met(cast(Callable[..., Any], goal), points.buffer, seen)
 
-    def is_near(at: FloatArray) -> BoolArray:
-        return np.asarray(tree.query(at)[0] <= GOAL_RADIUS)
+    def is_inside(at: FloatArray) -> BoolArray:
+        # No observation has features of an encoder that lie between.
+        return is_met(points.observations(at)) if points.encoder is None else np.zeros(len(at)) > 0
 
-    return name, is_near(points.rows), _passing(is_near, rows)
+    return getattr(goal, "__name__", "goal"), is_met(table), _passing(is_inside, rows)
 
 
 def _passing(is_goal: Callable[[FloatArray], BoolArray], rows: Rows | None) -> IntArray:
@@ -272,7 +267,7 @@ def _observations(
     return (str(wanted[0]) if wanted.shape == (1,) else "goal"), wanted
 
 
-def met(goal: Callable[..., Any], buffer: Buffer, observations: NDArray[Any]) -> BoolArray:
+def _met(goal: Callable[..., Any], buffer: Buffer, observations: NDArray[Any]) -> BoolArray:
     """Mask (n,) of the observations that are a goal by a user's function."""
     mask = np.zeros(len(observations), np.bool_)
     for part in blocks(len(mask), 1024):
