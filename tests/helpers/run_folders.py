@@ -12,6 +12,8 @@ from rover.storage import append_line, read_json, write_json, write_tensors
 # Two rooms of 2 x 2 with a door: 9 free cells in a map 5 wide and 2 high.
 FREE = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 1]], np.bool_)
 CELLS = np.argwhere(FREE)[:, ::-1].astype(np.int64).copy()  # (9, 2) as (x, y), row-major
+MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)])  # up, down, left, right, with y down
+MARKS = np.zeros((0, 3), np.int64)
 N_STATES = len(CELLS)
 
 
@@ -32,7 +34,7 @@ def finite_arrays(n_states: int = N_STATES) -> dict[str, NDArray[Any]]:
 
 
 def grid_arrays() -> dict[str, NDArray[Any]]:
-    return finite_arrays() | {"cells": CELLS, "free": FREE}
+    return finite_arrays() | {"cells": CELLS, "free": FREE, "moves": MOVES, "marks": MARKS}
 
 
 def finite_records(n: int = 4) -> list[dict[str, Any]]:

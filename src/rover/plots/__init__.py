@@ -3,7 +3,7 @@
 :func:`plot_runs` draws everything about one run, or the curves of several. The ``draw_...``
 functions take arrays and a matplotlib figure or axes:
 
-    grid = GridMap(cells, free)
+    grid = GridMap(**rover.envs.map_arrays(env, observations))
     maps = [MapPanel("ROVER", values=ours), MapPanel("RND", values=theirs)]
     map_figure(grid, maps, columns=2, scale="occupancy").savefig("comparison.png", dpi=150)
 """

@@ -139,23 +139,20 @@ def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, has_band: bo
         axes.fill_between(curve.steps, curve.low, curve.high, **band)
 
 
-def learning_curves(
-    runs: Runs, title: str | None = None, *, keys: Sequence[str] = ()
-) -> Figure | None:
+def learning_curves(runs: Runs, title: str | None = None) -> Figure | None:
     """A figure of measurements over environment steps: a panel for each metric, a line per agent;
     None where nothing was measured.
 
-    Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them.
+    Shown are coverage, states seen and J/J* where the states are known, else the cells and the
+    entropy of what the policy visits. Several runs of an agent become a :class:`MeanCurve`. Many
+    agents have no bands around them.
 
     Args:
         runs: agent → its runs, at least one.
         title: of the figure.
-        keys: of metrics.jsonl; none: coverage, states seen and J/J* where the states are known,
-            else the cells and the entropy of what the policy visits, as far as they were measured.
     """
-    every = [run for group in runs.values() for run in group]
-    shown = list(keys)
-    for alternatives in () if keys else _SHOWN:
+    every, shown = [run for group in runs.values() for run in group], list[str]()
+    for alternatives in _SHOWN:
         measured = (key for key in alternatives if any(len(run.series(key)[0]) for run in every))
         shown += [*measured][:1]
     if not shown:

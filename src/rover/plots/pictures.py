@@ -80,10 +80,10 @@ def _check_drawn(runs: Sequence[RunFiles]) -> None:
     """Refuse runs of different kinds, and runs that have measured nothing yet."""
     first = runs[0]
     for run in runs:
-        if run.is_task is not first.is_task:
-            raise ArtefactError(
-                f"{first.path} and {run.path} are a run of pretraining and a run that learned a "
-                "task: draw them in separate pictures"
+        if run.config.kind != first.config.kind:
+            raise ConfigurationError(
+                f"{first.path} is a run of `rover {first.config.kind}`, and {run.path} is not: "
+                "draw them in separate pictures"
             )
         # Of pretraining one update of the policy is enough, or the end.
         is_drawn = run.is_complete or bool(run.records)
@@ -217,12 +217,6 @@ def draw_snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
 
 def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     """Learning curves: runs are grouped by task, and then by start and learner."""
-    first, kinds = runs[0], [run.config.kind for run in runs]
-    if len(set(kinds)) > 1:
-        raise ConfigurationError(
-            f"{first.path} is a run of `rover {kinds[0]}`, and others are not: steps and updates "
-            "cannot share an axis, so draw them in separate pictures"
-        )
     by_task: dict[str, dict[tuple[str, str], list[RunFiles]]] = {}
     for run in runs:
         # Equal tasks have equal text: their models hold dictionaries and have no hash.
@@ -240,10 +234,10 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
             means[key] = MeanCurve.of_runs([run.series("greedy_return") for run in group])
         panels.append(TaskPanel(members[0].environment, best, means))
     learners = ", ".join(dict.fromkeys(str(run.config.algorithm).upper() for run in runs))
-    title = f"{learners}, seed {first.config.seed}"
+    title = f"{learners}, seed {runs[0].config.seed}"
     if len(runs) > 1:
         title = f"{learners}: mean over seeds, 95% bootstrap interval"
-    x = "updates" if kinds[0] == "offline" else "environment steps"
+    x = "updates" if runs[0].config.kind == "offline" else "environment steps"
     yield "task_curves", make_task_figure(panels, title=title, x=x)
 
 

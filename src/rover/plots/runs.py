@@ -23,9 +23,6 @@ from rover.storage import (
 ENDED: Final = -1
 """Marks the steps of a trajectory after its episode has ended."""
 
-# Displacements by the actions of our grid worlds, for runs of earlier versions.
-_MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
-
 # Quantities that are measured now and then, and once more at the end, for the summary.
 _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
 
@@ -43,7 +40,7 @@ class GridMap:
 
     cells: IntArray
     free: NDArray[np.bool_]
-    moves: IntArray = field(default_factory=lambda: np.array(_MOVES))
+    moves: IntArray
     marks: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
 
     def place(self, values: NDArray[Any]) -> FloatArray:
@@ -105,8 +102,7 @@ class RunFiles:
         # Only where states are known does the evaluation say on which cells they lie.
         if "cells" not in self.arrays:
             return None
-        names = (field.name for field in fields(GridMap))
-        return GridMap(**{name: self.arrays[name] for name in names if name in self.arrays})
+        return GridMap(*(self.arrays[field.name] for field in fields(GridMap)))
 
     @property
     def agent(self) -> str:

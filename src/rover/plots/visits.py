@@ -113,7 +113,7 @@ def _plane_of(run: RunFiles) -> list[int]:
 def _plane_hides(run: RunFiles, rows: NDArray[Any]) -> bool:
     """True of numbers, and of vectors whose plane shows less than a tenth of them, as of boards."""
     if rows.ndim == 1 or rows.shape[1] == 1:
-        return rows.ndim == 1
+        return True
     return len(np.unique(rows[:, _plane_of(run)], axis=0)) < 0.1 * len(rows)
 
 
@@ -121,14 +121,10 @@ def _plane_figure(run: RunFiles, title: str) -> Figure:
     """Visits of vectors, coloured by the step of the first one, and roll-outs."""
     arrays, pair = run.arrays, _plane_of(run)
     names, rollouts = [f"observation[{one}]" for one in pair], arrays.get("rollouts")
-    is_single = arrays["observations"].shape[1] == 1
-    if is_single:  # over time
-        names, rollouts = ["step of the first visit", "observation[0]"], None
     clouds: list[tuple[str, NDArray[Any], IntArray]] = []
     for heading, whose in (("Visited", ""), ("Random actions: visited", "uniform_")):
         if f"{whose}observations" in arrays:
-            steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}observations"]
-            rows = np.column_stack([steps, rows]) if is_single else rows[:, pair]
+            steps, rows = arrays[f"{whose}first_steps"], arrays[f"{whose}observations"][:, pair]
             clouds.append((f"{heading} ({len(rows):,})", rows, steps))
     columns = len(clouds) + (rollouts is not None)
     figure = make_figure(4.3 * columns + 0.9, 4.0, title)
