@@ -168,7 +168,7 @@ def test_gradients_equal_those_of_the_ordinary_convolution(monkeypatch):
     initial = [torch.randn(shape, generator=generator) for shape in shapes]
     gradients = []
     for fraction in (1.0, 0.0):  # sparse to the end, and dense from the beginning
-        monkeypatch.setattr(convolution, "DENSE_FRACTION", fraction)
+        monkeypatch.setattr(convolution, "_DENSE_FRACTION", fraction)
         weights = [one.clone().requires_grad_() for one in initial]
         output = convolution.convolved(images, center, scale, weights, strides=(2, 2), padding=1)
         (output.square().sum() + output[:, 0].sum()).backward()

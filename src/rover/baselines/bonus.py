@@ -24,10 +24,10 @@ from rover.policies import NetworkPolicy, PolicyNetwork, TabulatedPolicy
 from rover.training.agent import Agent, observations_of
 from rover.training.config import AgentConfig, merge_settings
 
-IntrinsicT = TypeVar("IntrinsicT", bound=BaseModel)
+_IntrinsicT = TypeVar("_IntrinsicT", bound=BaseModel)
 
 
-class BonusConfig(AgentConfig, Generic[IntrinsicT]):
+class BonusConfig(AgentConfig, Generic[_IntrinsicT]):
     """Settings of an agent that is a learner with an intrinsic reward.
 
     Settings of the learner and of the reward are nested; each agent has its own.
@@ -39,7 +39,7 @@ class BonusConfig(AgentConfig, Generic[IntrinsicT]):
         "results are not the same to the bit",
     )
     learner: DDPGConfig = Field(description="settings of the learner")
-    intrinsic: IntrinsicT = Field(description="settings of the intrinsic reward")
+    intrinsic: _IntrinsicT = Field(description="settings of the intrinsic reward")
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
     window: Literal["sum", "first", "last"] = Field(
         "sum",

@@ -33,10 +33,10 @@ class _IcmConfig(IcmConfig, frozen=True):
     eta: float = Field(0.01, gt=0, description="η, scale of the reward")
 
 
-ConfigT = TypeVar("ConfigT", bound=IcmConfig)
+_ConfigT = TypeVar("_ConfigT", bound=IcmConfig)
 
 
-class IcmFeatures(IntrinsicReward[ConfigT]):
+class IcmFeatures(IntrinsicReward[_ConfigT]):
     """Features φ(x) that learn which action was taken and where it leads; the base of two rewards.
 
         L = (1 − β) L_I + β L_F

@@ -29,11 +29,11 @@ from rover.features import (
 )
 from rover.features.networks import make_linear
 
-ConfigT = TypeVar("ConfigT", bound=BaseModel)
+_ConfigT = TypeVar("_ConfigT", bound=BaseModel)
 _SCALE_FLOOR = 1e-8
 
 
-class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
+class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
     """A reward made by the agent itself; it knows no learner and no buffer.
 
     A subclass makes its networks and statistics (:meth:`_build`), computes the reward
@@ -49,7 +49,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
 
     def __init__(
         self,
-        config: ConfigT,
+        config: _ConfigT,
         observations: Observations,
         n_actions: int,
         generator: torch.Generator,
@@ -100,7 +100,7 @@ class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
         return AdamW(owner, self, learning_rate, learning_rates=learning_rates)
 
     @staticmethod
-    def skill_dim(config: ConfigT) -> int:
+    def skill_dim(config: _ConfigT) -> int:
         """Length k of the skills that condition the policy; 0 without skills."""
         return 0
 

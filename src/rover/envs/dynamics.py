@@ -51,9 +51,17 @@ class FiniteDynamics:
                 f"{self.start.shape} and terminal of {self.terminal.shape}: give one (S, S) matrix "
                 "per action, at least one, and vectors (S,)"
             )
-        _check_distributions("start", self.start[None, :])
-        for action, matrix in enumerate(self.transition):
-            _check_distributions(f"transition[{action}]", matrix)
+        named = {f"transition[{action}]": rows for action, rows in enumerate(self.transition)}
+        for name, rows in {"start": scipy.sparse.csr_array(self.start[None, :]), **named}.items():
+            sums = np.asarray(rows.sum(axis=1)).ravel()
+            # Written so that NaN counts as wrong too. Entries that are not stored are zero.
+            wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= _PROBABILITY_TOLERANCE))
+            if len(wrong) or (rows.data < 0.0).any():
+                row = wrong[0] if len(wrong) else np.flatnonzero((rows < 0.0).sum(axis=1))[0]
+                raise ConfigurationError(
+                    f"row {row} of {name} sums to {sums[row]:.6g}, with {rows[[row]].min():.6g} "
+                    "as its least entry; probabilities are at least 0 and sum to 1"
+                )
 
     @classmethod
     def from_table(
@@ -156,18 +164,3 @@ class FiniteMDP:
         for number, row in enumerate(observations):
             states[number] = state_of.get(row.tobytes(), -1)
         return states
-
-
-def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr_array) -> None:
-    """Raise unless every row is a probability distribution."""
-    # Entries that a sparse matrix does not store are zero.
-    values = rows.data if isinstance(rows, scipy.sparse.csr_array) else rows
-    sums = np.asarray(rows.sum(axis=1)).ravel()
-    # Written so that NaN counts as wrong too.
-    wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= _PROBABILITY_TOLERANCE))
-    if len(wrong) or np.any(np.asarray(values) < 0.0):
-        row = wrong[0] if len(wrong) else np.flatnonzero((rows < 0.0).sum(axis=1))[0]
-        raise ConfigurationError(
-            f"row {row} of {name} sums to {sums[row]:.6g}, with {rows[[row]].min():.6g} as its "
-            "least entry; probabilities are at least 0 and sum to 1"
-        )

@@ -85,12 +85,12 @@ class Spaces:
                 "together: rover.solve([run, run])"
             )
         observed, acted = env.observation_space, env.action_space
-        form, actions = StoredForm.of(observed), action_set(acted)
+        form, actions = StoredForm.of(observed), None
         stored = form.space
-        if actions is not None:
-            n_actions = len(actions)
-        elif isinstance(acted, spaces.Discrete) and acted.n <= MAX_ACTIONS:
+        if isinstance(acted, spaces.Discrete) and acted.start == 0 and acted.n <= MAX_ACTIONS:
             n_actions = int(acted.n)
+        elif (actions := action_set(acted)) is not None:
+            n_actions = len(actions)
         else:
             raise UnsupportedSpaceError(
                 f"action space {abridge(acted)} is not supported: wrap the environment to take at "

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from rover.errors import ConfigurationError, abridge
 
-ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
-_DTYPES = ", ".join(get_args(ObservationDtype))
-Architecture = Literal["default", "paper", "learner"]
-Normalization = Literal["l2", "l1", "none"]
+_Dtype = Literal["uint8", "int64", "float32", "float64"]
+_DTYPES = ", ".join(get_args(_Dtype))
+_Architecture = Literal["default", "paper", "learner"]
+_Normalization = Literal["l2", "l1", "none"]
 
 
 class EncoderConfig(BaseModel):
@@ -46,13 +46,13 @@ class EncoderConfig(BaseModel):
 
     kind: Literal["mlp", "conv", "identity", "scale", "slow", "hashed", "custom"]
     observation_shape: tuple[PositiveInt, ...]
-    observation_dtype: ObservationDtype = "float32"
+    observation_dtype: _Dtype = "float32"
     n_states: PositiveInt | None = None
     feature_dim: PositiveInt = 200
     hidden_sizes: tuple[PositiveInt, ...] = (512,)
     bias: bool = True
     output_relu: bool = False
-    normalization: Normalization = "l2"
+    normalization: _Normalization = "l2"
     strides: tuple[PositiveInt, ...] = (2, 2, 2, 2)
     padding: bool = True
     pool_to: PositiveInt | None = None
@@ -73,7 +73,7 @@ class Observations:
     """
 
     shape: tuple[int, ...]
-    dtype: ObservationDtype
+    dtype: _Dtype
     n_states: int | None = None
     one_hot: bool = False
 
@@ -82,8 +82,8 @@ class Observations:
         """Read them off a Discrete or Box space, which does not say whether vectors are one-hot."""
         if isinstance(space, spaces.Discrete):
             return cls((), "int64", n_states=int(space.n))
-        dtype = cast(ObservationDtype, str(np.dtype(space.dtype)))
-        if not isinstance(space, spaces.Box) or dtype not in get_args(ObservationDtype):
+        dtype = cast(_Dtype, str(np.dtype(space.dtype)))
+        if not isinstance(space, spaces.Box) or dtype not in get_args(_Dtype):
             raise ConfigurationError(
                 f"encoders take Discrete and Box observations, of {_DTYPES}, not "
                 f"{abridge(space)}: wrap the environment to return one of them"
@@ -123,12 +123,12 @@ _LEAST_SIDE = 15
 
 _PAPER = {"output_relu": True, "normalization": "l1"}
 _LEARNER = {"output_relu": True, "normalization": "none"}
-_MLP: dict[Architecture, dict[str, Any]] = {
+_MLP: dict[_Architecture, dict[str, Any]] = {
     "default": {},
     "paper": {"hidden_sizes": (1024,), "bias": False, **_PAPER},
     "learner": {"hidden_sizes": (), **_LEARNER},
 }
-_CONV: dict[Architecture, dict[str, Any]] = {
+_CONV: dict[_Architecture, dict[str, Any]] = {
     "default": {},
     "paper": {"strides": (2, 1, 1, 1), "padding": False, "pool_to": 7, **_PAPER},
     "learner": _LEARNER,
@@ -138,7 +138,7 @@ _CONV: dict[Architecture, dict[str, Any]] = {
 def encoder_config(
     space: spaces.Space[Any] | Observations,
     *,
-    architecture: Architecture = "default",
+    architecture: _Architecture = "default",
     **settings: Any,
 ) -> EncoderConfig:
     """Return the config of a network: convolutions for images, an MLP for anything else.

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # Above this share of differing positions the ordinary convolution is the faster of the two.
-DENSE_FRACTION = 0.2
+_DENSE_FRACTION = 0.2
 
 
 def convolved(
@@ -71,7 +71,7 @@ def _deviations(images: Tensor, center: Tensor, scale: Tensor) -> _SparseMaps | 
             reference = rounded.to(torch.uint8)
     flat = _flat_nonzero(images != reference)  # (e,) differing elements
     positions = torch.unique_consecutive(flat.div(channels, rounding_mode="floor"))  # (r,)
-    if positions.numel() > DENSE_FRACTION * n * height * width:
+    if positions.numel() > _DENSE_FRACTION * n * height * width:
         return ((images - center) / scale).to(torch.float32).permute(0, 3, 1, 2)
     pixel = positions.remainder(height * width)
     values = images.reshape(-1, channels).index_select(0, positions).to(torch.float32)
@@ -85,7 +85,7 @@ def _conv_relu(
 ) -> _SparseMaps | Tensor:
     """ReLU of a convolution without bias, in the form of the input or dense where that pays."""
     if isinstance(maps, _SparseMaps) and (
-        maps.positions.numel() > DENSE_FRACTION * max(1, math.prod(maps.shape))
+        maps.positions.numel() > _DENSE_FRACTION * max(1, math.prod(maps.shape))
     ):
         maps = maps.dense()
     if isinstance(maps, Tensor):

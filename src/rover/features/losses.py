@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rover.features.networks import orthogonal_
 
-PredictorKind = Literal["linear", "two_layer", "silu"]
+_Kind = Literal["linear", "two_layer", "silu"]
 """Kind of the predictor of the next observation's features."""
 
 # One matrix alone covers 95% after 14,250 steps in the median, two after 6,000 (D6).
@@ -65,7 +65,7 @@ class ActionPredictor(nn.Module):
         feature_dim: int,
         n_actions: int,
         *,
-        kind: PredictorKind = "linear",
+        kind: _Kind = "linear",
         generator: torch.Generator,
     ) -> None:
         super().__init__()

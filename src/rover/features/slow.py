@@ -35,7 +35,7 @@ LAG = 5
 """Steps apart of the pairs that slowness is judged by."""
 
 # Moving things change the low frequencies of an image smoothly, the high ones abruptly.
-FREQUENCIES = 8
+_FREQUENCIES = 8
 """Cosines along each side of an image."""
 
 # Numbers on a grid: products of so few bits add up exactly in float64, and features of an
@@ -61,7 +61,7 @@ _SMALLEST_RATE = 1e-4
 
 def _cosines(length: int) -> Tensor:
     """The lowest cosine frequencies of a side, (k, length) float64 with k ≤ 8, rows of norm 1."""
-    k = torch.arange(min(FREQUENCIES, length), dtype=torch.float64)[:, None]
+    k = torch.arange(min(_FREQUENCIES, length), dtype=torch.float64)[:, None]
     at = torch.arange(length, dtype=torch.float64) + 0.5
     rows = torch.cos(math.pi / length * k * at) * math.sqrt(2.0 / length)
     # Before this the constant has norm √2, and every other cosine 1.
@@ -117,7 +117,7 @@ def bending(height: int, width: int, channels: int) -> Tensor:
     """Energy of bending (p,) of each coefficient of an image (height, width, channels): 1 of a
     cosine two half waves high and wide, and 0 of centroids."""
     shorter = min(height, width)
-    along = [torch.arange(min(FREQUENCIES, side)) * (shorter / side) for side in (height, width)]
+    along = [torch.arange(min(_FREQUENCIES, side)) * (shorter / side) for side in (height, width)]
     energy = (along[0][:, None] ** 2 + along[1] ** 2) ** 2 / 64.0
     return torch.cat([energy.double().flatten(), torch.zeros(2)]).repeat(channels)
 

@@ -7,14 +7,12 @@ curve to the final policy, and learning offline; ``online`` is fine-tuning, ``ad
 
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.learn import adapt, finetune, resume_task, train_offline
-from rover.finetuning.online import Finetuning
 from rover.finetuning.run import TaskResult
 from rover.finetuning.tasks import Task, check_rewarded
 
 __all__ = [
     "AdaptConfig",
     "FinetuneConfig",
-    "Finetuning",
     "OfflineConfig",
     "Task",
     "TaskResult",

@@ -39,23 +39,23 @@ try:
 except ImportError as error:
     raise ConfigurationError('Stable-Baselines3 is not installed: pip install ".[sb3]"') from error
 
-PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
+_Pretrained = CoveragePolicy | NetworkPolicy | ValuePolicy
 
 
-def _read_policy(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
+def _read_policy(policy: _Pretrained | str | Path, component: int | None) -> _Pretrained:
     """A copy of a policy, or of the one under that path; of a mixture one `component`, or all."""
     loaded = load_policy(policy) if isinstance(policy, str | Path) else policy
-    if not isinstance(loaded, PretrainedPolicy):
+    if not isinstance(loaded, _Pretrained):
         raise ConfigurationError(
             f"a {type(loaded).__name__} has no network or table that could be trained: give a "
             "pretrained policy or the path of its file (of a policy with a memory, rover.adapt)"
         )
     single: Any = loaded if component is None else loaded.single(component)
-    chosen: PretrainedPolicy = copy.deepcopy(single).eval()
+    chosen: _Pretrained = copy.deepcopy(single).eval()
     return chosen
 
 
-def _encoders_of(policy: PretrainedPolicy) -> list[Encoder]:
+def _encoders_of(policy: _Pretrained) -> list[Encoder]:
     """The encoder of each network: one, but for mixtures."""
     return [module for module in policy.modules() if isinstance(module, Encoder)]
 
@@ -69,7 +69,7 @@ class _ObservationRecovery:
     """
 
     def __init__(
-        self, space: spaces.Space[Any], policy: PretrainedPolicy, *, scaled_images: bool
+        self, space: spaces.Space[Any], policy: _Pretrained, *, scaled_images: bool
     ) -> None:
         shape, encoders = policy.observation_shape, _encoders_of(policy)
         dtype = encoders[0].config.observation_dtype if encoders else str(space.dtype)
@@ -135,7 +135,7 @@ class RoverFeatures(BaseFeaturesExtractor):
     def __init__(
         self,
         observation_space: spaces.Space[Any],
-        policy: PretrainedPolicy | str | Path,
+        policy: _Pretrained | str | Path,
         *,
         freeze: bool = True,
         scaled_images: bool = True,
@@ -177,7 +177,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
     def __init__(
         self,
         observation_space: spaces.Space[Any],
-        pretrained: PretrainedPolicy,
+        pretrained: _Pretrained,
         *,
         freeze_encoder: bool,
         weight_scale: float,
@@ -218,9 +218,9 @@ class _PretrainedLogits(BaseFeaturesExtractor):
 
     apply = _keep_weights
 
-    def current(self) -> PretrainedPolicy:
+    def current(self) -> _Pretrained:
         """A copy of the policy as it is now, on the CPU."""
-        policy: PretrainedPolicy = copy.deepcopy(self.policy).cpu().eval()
+        policy: _Pretrained = copy.deepcopy(self.policy).cpu().eval()
         if isinstance(policy, CoveragePolicy):
             policy.weights.data = policy.weights.detach() * self.scale
         return policy.scaled(self.scale) if isinstance(policy, ValuePolicy) else policy
@@ -232,7 +232,7 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
     ConfigurationError: another action space than the pretraining's.
     """
 
-    pretrained: ClassVar[PretrainedPolicy]
+    pretrained: ClassVar[_Pretrained]
     options: ClassVar[dict[str, Any]]
     """``freeze_encoder``, ``weight_scale`` and ``temperature``."""
 
@@ -341,7 +341,7 @@ class _OfActionSet(CategoricalDistribution):
 
 
 def rover_policy(
-    policy: PretrainedPolicy | str | Path,
+    policy: _Pretrained | str | Path,
     *,
     component: int | None = None,
     freeze_encoder: bool = True,
@@ -380,7 +380,7 @@ def rover_policy(
     return type("RoverActorCritic", (_RoverActorCriticPolicy,), content)
 
 
-def fine_tuned(model: BaseAlgorithm | BasePolicy) -> PretrainedPolicy:
+def fine_tuned(model: BaseAlgorithm | BasePolicy) -> _Pretrained:
     """The actor of a model, or of its policy, as a policy of this package.
 
     Raises:
