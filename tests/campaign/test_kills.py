@@ -1,17 +1,26 @@
 """Runs that are killed, again and again, end in the bits of a run that never was.
 
 A process gets its signal before, after or in the middle of a system call that writes, on a step of
-the environment, on an optimizer's step, or at any time at all.
+the environment, on an optimizer's step, or at any time at all. An attempt follows from the seed and
+its number alone: every finding can be repeated. A few are made in every run of the tests;
+``pytest tests/campaign --attempts 500 --seed 3`` makes more. Processes are forked, so that they
+cost what they do and not the imports of torch. Linux only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import random
+import re
+import resource
 import shutil
 import signal
+import sys
+import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,19 +28,196 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch._dynamo  # noqa: F401  (so that forked processes need not import it)
 from gymnasium.envs.classic_control import MountainCarEnv
+from small_agents import SMALL
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from rover.baselines import agent_class, agent_names
 from rover.cli import main
 from rover.envs import GridWorld
 from rover.storage import is_complete, read_run_config, read_tensors
 from rover.training.run_folder import CHECKPOINT_FILE
 
-from .processes import ON_LINUX, Ended, changes, check, fork, lines_of, rover
-from .runs import RUNS, STEPS, Run
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded as it does"),
+]
 
-pytestmark = [pytest.mark.slow, ON_LINUX]
+for _name in agent_names():  # so that forked processes need not import them
+    agent_class(_name)
+_FORK = multiprocessing.get_context("fork")
+_CPU_SECONDS = 60  # after which a process hangs, however busy the machine is
+WALL_SECONDS = 900.0  # after which one hangs that does not even compute
+_INTERNAL = re.compile(r"Traceback|Exception ignored|pydantic")
+_LONGEST_MESSAGE = 4000
+
+
+class Ended(NamedTuple):
+    """How a process ended; the code of one that was killed is −signal; None: it hung."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+def _bounded(action: Callable[[], int], folder: Path, outputs: Sequence[int]) -> None:
+    """Act in a process that has just been forked, whose time is bounded."""
+    os.setsid()
+    for number, output in enumerate(outputs, 1):
+        os.dup2(output, number)
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    os.chdir(folder)
+    warnings.resetwarnings()  # which are errors in these tests
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 1))
+    sys.exit(action())
+
+
+def fork(action: Callable[[], int], folder: Path, *, kill_after: float | None = None) -> Ended:
+    """Run `action` in a process of its own.
+
+    Args:
+        action: returns the exit code.
+        folder: the working directory.
+        kill_after: seconds after which the process is killed on purpose.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        outputs = out.fileno(), err.fileno()
+        process = _FORK.Process(target=_bounded, args=(action, folder, outputs))
+        process.start()
+        process.join(WALL_SECONDS if kill_after is None else kill_after)
+        is_late = process.is_alive()
+        process.kill()
+        process.join()
+        with contextlib.suppress(OSError):  # what it started
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    hangs = (is_late and kill_after is None) or process.exitcode == -signal.SIGXCPU
+    return Ended(None if hangs else process.exitcode, *texts)
+
+
+def rover(words: Sequence[str], folder: Path) -> Ended:
+    """Run a command line of rover in a process of its own."""
+    return fork(lambda: main(words), folder)
+
+
+def lines_of(ended: Ended) -> list[str]:
+    """The lines on standard error, but for warnings."""
+    return [x for x in ended.err.splitlines() if x and not x.startswith("rover: warning: ")]
+
+
+def check(did: str, ended: Ended, *, codes: Sequence[int] = (0, 2)) -> None:
+    """Assert that a command ended with an allowed code, and in one line where it was refused."""
+    said = f"{did}: {ended.err[-_LONGEST_MESSAGE:]}"
+    assert ended.code is not None, f"hangs: {said}"
+    assert ended.code in codes, f"exit code {ended.code}: {said}"
+    assert not _INTERNAL.search(ended.err), f"an error of our own depth: {said}"
+    assert len(ended.err) <= _LONGEST_MESSAGE, said
+    if ended.code == 2:
+        lines = lines_of(ended)
+        assert len(lines) == 1, said
+        assert lines[0].startswith("rover: error: "), said
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The keys whose values differ, or that only one of the two has."""
+    return sorted(k for k in before | after if before.get(k, ...) != after.get(k, ...))
+
+
+STEPS = 100
+GRID = "S..\n.#.\n..G"
+_GOAL = ("--task", "goal=2,2")
+
+_QUICK = {"checkpoint_every": 20, "evaluation_episodes": 2}
+_ROVER = {"policy_every": 20, "mirror_steps": 5}
+_ENCODER = {"encoder_every": 15, "encoder_updates": 2, "batch_size": 16, "feature_dim": 8}
+_PAPER = {"plan_transitions": 50, "seed_steps": 25, "first_policy": 5, "sink_warmup": 60}
+_SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset that is not the first
+    "rover": _ROVER,
+    "rover:paper": {**_ROVER, **_PAPER},
+    **SMALL,
+}
+_LEARNER = {"learner.hidden_sizes": (16, 8), "learner.batch_size": 16}
+_TASK = {"evaluate_every": 20, "checkpoint_every": 20}
+
+
+class Run(NamedTuple):
+    """A run as a command line.
+
+    Attributes:
+        name: for the counts.
+        words: the command line, without a run folder.
+        source: the run that it begins with, whose folder follows the first word.
+    """
+
+    name: str
+    words: Sequence[str]
+    source: Run | None = None
+
+    def command(self, folder: Path, shared: Path, steps: int | None = None) -> list[str]:
+        """The command line that makes this run in `folder`."""
+        words = list(self.words)
+        if self.source is not None:
+            words.insert(1, str(made(self.source, shared)))
+        return [*words, "--steps", str(steps or STEPS), "--run-dir", str(folder)]
+
+
+def made(run: Run, shared: Path) -> Path:
+    """The folder of a whole run, made once."""
+    folder = shared / run.name.replace(" ", "-").replace(",", "")
+    if not folder.exists():
+        ended = rover(run.command(folder, shared), shared)
+        if ended.code != 0:
+            raise RuntimeError(f"{run.name} cannot be made: {ended.err[-800:]}")
+    return folder
+
+
+def _set(settings: Mapping[str, object]) -> list[str]:
+    words = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            words += _set({f"{name}.{key}": one for key, one in value.items()})
+            continue
+        text = list(value) if isinstance(value, tuple) else value
+        words += ["--set", f"{name}={text}"]
+    return words
+
+
+def _pretrain(agent: str, observation: str) -> Run:
+    name, _, preset = agent.partition(":")
+    settings = dict(_SETTINGS[agent])
+    if observation == "vector":
+        env = ["MountainCar-v0", "--env", "max_episode_steps=12"]
+    else:
+        env = ["rover/Grid-v0", "--env", f"layout={GRID}", "--env", "horizon=12"]
+        env += ["--env", f"observation={observation}"]
+    if name == "rover" and observation in ("onehot", "pixels"):
+        settings |= {**_ENCODER, "representation": "info_nce"}
+    words = ["pretrain", *env, "--agent", name, *_set(settings | _QUICK)]
+    words += ["--preset", preset] if preset else []
+    return Run(f"pretrain {agent}, {observation}", words)
+
+
+_STATE, _RND = _pretrain("rover", "state"), _pretrain("rnd", "onehot")
+_ONLINE = {"seed_steps": 10, "warmup_steps": 15, "learner.update_every": 5}
+# Every way to observe and every way to learn, agents with networks of their own, and the paper's
+# preset.
+RUNS = [
+    _STATE,
+    _pretrain("rover:paper", "onehot"),
+    _pretrain("rover", "pixels"),
+    _RND,
+    _pretrain("mepol", "vector"),
+    Run("finetune", ["finetune", *_GOAL, *_set(_TASK | _LEARNER | _ONLINE)], _RND),
+    Run("offline", ["finetune", "--offline", *_GOAL, *_set(_TASK | _LEARNER)], _STATE),
+    Run("adapt", ["adapt", *_GOAL, *_set(_TASK | {"learner.plan_every": 10})], _STATE),
+]
+
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 130, signal.SIGINT: 130}

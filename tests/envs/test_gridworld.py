@@ -1,9 +1,10 @@
 """Grid worlds: their maps, steps and dynamics, and rooms that every episode draws anew."""
 
+from collections import deque
+
 import gymnasium as gym
 import numpy as np
 import pytest
-from grid_maps import connected_maps, search
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,36 @@ from rover.envs import (
 )
 from rover.envs.layouts import AGENT_COLOUR, FLOOR_COLOUR, WALL_COLOUR, make_layout
 from rover.errors import ConfigurationError
-from rover.evaluation import optimal_occupancy, policy_occupancy
+
+
+def search(rows: list[str], start: tuple[int, int]) -> dict[tuple[int, int], int]:
+    """Moves from the start to every cell that can be reached."""
+    found = {start: 0}
+    queue = deque([start])
+    while queue:
+        x, y = queue.popleft()
+        for cell in ((x, y - 1), (x, y + 1), (x - 1, y), (x + 1, y)):
+            inside = 0 <= cell[1] < len(rows) and 0 <= cell[0] < len(rows[0])
+            if inside and rows[cell[1]][cell[0]] != "#" and cell not in found:
+                found[cell] = found[x, y] + 1
+                queue.append(cell)
+    return found
+
+
+@st.composite
+def connected_maps(draw: st.DrawFn) -> tuple[list[str], tuple[int, int]]:
+    """Rows of a map in which every free cell can be reached, and the start."""
+    width, height = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    rows = [draw(st.text("#.", min_size=width, max_size=width)) for _ in range(height)]
+    x, y = draw(st.integers(0, width - 1)), draw(st.integers(0, height - 1))
+    rows[y] = rows[y][:x] + "S" + rows[y][x + 1 :]
+    reached = search(rows, (x, y))
+    kept = [
+        "".join(letter if (i, j) in reached else "#" for i, letter in enumerate(row))
+        for j, row in enumerate(rows)
+    ]
+    return kept, (x, y)
+
 
 SMALL_MAP = "S..\n.#.\n..G"
 
@@ -178,23 +208,6 @@ def test_only_a_map_tells_the_states_apart():
     assert (
         finite_dynamics(make_env("rover/RandomRooms-v0", SMALL | {"observation": "view"})) is None
     )
-
-
-def test_the_objective_over_contexts_is_that_of_all_of_them_together():
-    """‖μ‖² of the whole is the mean of ‖μ_c‖² over the contexts, divided by their number."""
-    env, discount = RandomRooms(**SMALL), 0.9
-    n = len(env.layouts)
-    policy = np.random.default_rng(1).dirichlet(np.ones(4), size=env.mdp.dynamics.n_states)
-    whole = policy_occupancy(env.mdp.dynamics, policy, discount=discount)
-    apart, optima = [], []
-    for context, layout in enumerate(env.layouts):
-        alone = gym.make("rover/Grid-v0", layout=layout.text).unwrapped
-        mine = policy[env.context_of == context]
-        apart.append(np.square(policy_occupancy(alone.dynamics(), mine, discount=discount)).sum())
-        optima.append(optimal_occupancy(alone.dynamics(), discount=discount).objective)
-    assert np.square(whole).sum() * n == pytest.approx(np.mean(apart), rel=1e-9)
-    together = optimal_occupancy(env.mdp.dynamics, discount=discount).objective
-    assert together * n == pytest.approx(np.mean(optima), rel=1e-5)
 
 
 def test_a_family_follows_from_its_seed():

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given
 from hypothesis import strategies as st
-from small_envs import Place
+from small_envs import Place, Small
 
 import rover
 from rover.data import Buffer
@@ -285,7 +285,7 @@ def test_small_numbers_are_explored_alike_however_they_are_spelled():
             np.testing.assert_array_equal(one, other)
 
 
-class Cart(gym.Env):
+class Cart(Small):
     """A point on a floor that is moved by what it is told."""
 
     observation_space = spaces.Box(-9.0, 9.0, (2,), np.float32)
@@ -294,16 +294,18 @@ class Cart(gym.Env):
     def __init__(self) -> None:
         self.taken: list[np.ndarray] = []
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._place = self.np_random.uniform(-0.1, 0.1, 2)
-        return self._place.astype(np.float32), {}
+    limit = None
 
-    def step(self, action):
+    def begin(self):
+        self._place = self.np_random.uniform(-0.1, 0.1, 2)
+
+    def look(self):
+        return self._place.astype(np.float32)
+
+    def move(self, action):
         assert self.action_space.contains(action)
         self.taken.append(action)
         self._place = np.clip(self._place + 0.3 * action, -3.0, 3.0)
-        return self._place.astype(np.float32), 0.0, False, False, {}
 
 
 @pytest.fixture(scope="module")

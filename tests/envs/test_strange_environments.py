@@ -3,10 +3,10 @@
 import warnings
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from small_envs import Small
 
 import rover
 from rover.data import Buffer, Collector, RunningEpisode
@@ -14,7 +14,7 @@ from rover.envs import Spaces, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError
 
 
-class Arena(gym.Env[Any, Any]):
+class Arena(Small):
     """A point in the unit square that a push moves; 40 steps an episode.
 
     Args:
@@ -37,22 +37,19 @@ class Arena(gym.Env[Any, Any]):
         self.changes, self.as_lists, self.reward = changes, as_lists, reward
         self.taken: list[Any] = []
 
-    def _seen(self) -> Any:
-        return self.point.tolist() if self.as_lists else self.point.copy()
+    def begin(self) -> None:
+        self.point = np.full(2, 0.5)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.point, self.n_steps = np.full(2, 0.5), 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def move(self, action: Any) -> Any:
         self.taken.append(np.array(action))
         push = np.array(action, np.float64) * 0.13
         if self.changes:
             action *= 0.13
         self.point = np.clip(self.point + push, 0.0, 1.0)
-        self.n_steps += 1
-        return self._seen(), self.reward, False, self.n_steps == 40, {}
+        return self.reward, False
+
+    def look(self) -> Any:
+        return self.point.tolist() if self.as_lists else self.point.copy()
 
 
 def test_an_environment_may_change_the_action_that_it_is_given():
@@ -149,7 +146,7 @@ class Failing(Arena):
         return super().reset(**options)
 
     def step(self, action: Any) -> Any:
-        if self.fails and self.number == 2 and self.n_steps == 9:
+        if self.fails and self.number == 2 and self.age == 9:
             raise RuntimeError("the simulator lost its connection")
         return super().step(action)
 

@@ -119,19 +119,6 @@ def test_an_unsolved_program_is_reported(monkeypatch):
         optimal_occupancy(GridWorld("multi_rooms", rooms=2).dynamics(), discount=0.99)
 
 
-def test_where_uniform_can_be_reached_it_is_the_minimiser_of_both():
-    n_states = 6
-    anywhere = [  # action a leads to state a, from everywhere
-        csr_array((np.ones(n_states), (np.arange(n_states), np.full(n_states, action))))
-        for action in range(n_states)
-    ]
-    full = [csr_array((m.data, m.indices, m.indptr), shape=(n_states, n_states)) for m in anywhere]
-    dynamics = finite(full, np.full(n_states, 1.0 / n_states))
-    optimum = optimal_occupancy(dynamics, discount=0.9)
-    assert optimum.objective == pytest.approx(1.0 / n_states, rel=1e-9)
-    assert np.allclose(optimum.state_occupancy, 1.0 / n_states, atol=1e-6)
-
-
 SIZE, N_ACTIONS = 12, 3
 
 

@@ -207,27 +207,6 @@ def test_coordinates_that_actions_move_are_found_among_slower_ones_with_their_sp
     assert _explained(_applied(early, seen[:, :size].numpy()), known) > 0.9
 
 
-def test_coordinates_of_what_coasts_are_found():
-    """Forces decide about a tenth of where a point without friction goes within the lag."""
-    rng = np.random.default_rng(0)
-    n, places, speed = 1500, [np.zeros(2)], np.zeros(2)
-    actions = rng.integers(2, size=n - 1)
-    for action in actions:
-        speed = np.clip(speed + 0.1 * (2 * action - 1) * np.array([1.0, 0.0]), -1.0, 1.0)
-        places.append(np.clip(places[-1] + speed, -10.0, 10.0))
-        speed = np.where(np.abs(places[-1]) >= 10.0, 0.0, speed)
-    known = np.array(places)[:, 0]
-    # Beside it what drifts, slower, and waves of both.
-    drifting = np.cumsum(0.3 * rng.normal(size=n))
-    rest = np.sin(np.outer(known, [0.2, 0.4]) + np.outer(drifting, [0.1, 0.0]))
-    path = np.column_stack([known, drifting, rest]) @ _rotation(4, rng)
-    path += 0.05 * rng.normal(size=path.shape)
-    found = slow_features(_sums(path, actions), _flat(4))
-    assert found.moved[0] > 0.3
-    assert found.projection.shape[1] == 1
-    assert _explained(_applied(found, path), known) > 0.95
-
-
 @given(SEEDS, st.sampled_from([2, 3]))
 @settings(max_examples=10)
 def test_changes_between_frames_are_weighted_as_they_foretell_the_next(seed, n_changes):

@@ -62,23 +62,6 @@ def test_what_has_learned_acts_as_it_did_while_it_learned():
     assert policy.epsilon == 0.5
 
 
-@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
-def test_what_was_solved_goes_on_learning(algorithm):
-    solved = solved_policy()
-    result = quick(solved, 300, algorithm=algorithm)
-    assert result.summary["best_greedy_return"] == BEST
-    table: Any = result.actor.table
-    assert not torch.equal(table, solved.trainable().table)
-
-
-def test_the_corridor_is_learned_from_a_module_of_ones_own():
-    torch.manual_seed(0)
-    result = quick(nn.Linear(9, 4), 1200)
-    assert result.summary["best_greedy_return"] == BEST
-    assert result.policy is None
-    assert isinstance(result.actor, nn.Linear)
-
-
 def test_one_seed_one_result_and_evaluations_change_nothing():
     first, again = quick(coverage_policy(), 300, seed=4), quick(coverage_policy(), 300, seed=4)
     assert first.curve == again.curve

@@ -35,28 +35,48 @@ class Place(gym.Env[Any, Any]):
         return self.look(self.x, self.y), float("nan"), False, self.age == 40, {}
 
 
-class Disc(gym.Env[Any, Any]):
+class Small(gym.Env[Any, Any]):
+    """An environment of `limit` steps an episode: a subclass begins, moves and looks.
+
+    Moving returns nothing, or a reward and whether the episode terminates.
+    """
+
+    limit = 40
+    begin: Callable[[], None]
+    move: Callable[[Any], Any]
+    look: Callable[[], Any]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.age = 0
+        self.begin()
+        return self.look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.age += 1
+        reward, is_end = self.move(action) or (0.0, False)
+        return self.look(), reward, is_end, self.age == self.limit, {}
+
+
+class Disc(Small):
     """A disc that drifts in a square, seen as an image that hardly ever comes back."""
 
     observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
     action_space = spaces.Discrete(4)
+    limit = 60
 
-    def _seen(self) -> Any:
+    def begin(self) -> None:
+        self.place = np.array([4.0, 4.0])
+
+    def move(self, action: Any) -> None:
+        way = np.array([(1, 0), (-1, 0), (0, 1), (0, -1)][int(action)])
+        self.place = np.clip(self.place + 0.7 * way + 0.2 * self.np_random.normal(size=2), 3, 13)
+
+    def look(self) -> Any:
         at = np.arange(16) + 0.5
         away = np.hypot(at[:, None] - self.place[1], at[None] - self.place[0])
         disc = 255.0 * np.clip(3.0 - away, 0.0, 1.0)
         return np.repeat(disc[..., None], 3, axis=2).astype(np.uint8)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.place, self.age = np.array([4.0, 4.0]), 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        way = np.array([(1, 0), (-1, 0), (0, 1), (0, -1)][int(action)])
-        self.place = np.clip(self.place + 0.7 * way + 0.2 * self.np_random.normal(size=2), 3, 13)
-        self.age += 1
-        return self._seen(), 0.0, False, self.age == 60, {}
 
 
 def numbered_place() -> Place:

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from small_envs import Small
 
 from rover.data import Buffer, Collector
 from rover.envs import DiscreteActions, Spaces
@@ -14,41 +15,31 @@ from rover.policies import Policy
 _START = np.array([0.2, 0.2])
 
 
-class _Point(gym.Env[Any, Any]):
-    """A point in the unit square; arriving within `radius` of the goal earns 1 and ends the task.
+class _Point(Small):
+    """A point in the unit square; arriving within 0.12 of the goal earns 1 and ends the task.
 
-    Args:
-        goal: where to arrive, (x, y).
-        radius: of the goal.
-        perturbation: each episode begins this far from (0.2, 0.2), in a random direction.
-        horizon: steps of an episode.
+    Each episode begins the perturbation away from (0.2, 0.2), in a random direction.
     """
 
     observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+    goal: tuple[float, float]
 
-    def __init__(
-        self, goal: tuple[float, float], radius: float, *, perturbation: float, horizon: int
-    ) -> None:
-        self._goal, self._radius = np.array(goal), radius
-        self._perturbation, self._horizon = perturbation, horizon
+    def __init__(self, *, perturbation: float = 0.0) -> None:
+        self._perturbation = perturbation
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+    def begin(self) -> None:
         angle = self.np_random.uniform(0.0, 2.0 * np.pi)
         self._at = _START + self._perturbation * np.array([np.cos(angle), np.sin(angle)])
-        self._age = 0
-        return self._at.astype(np.float32), {}
 
-    def _moved(self, change: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._at = self._blocked(np.clip(self._at + change, 0.0, 1.0))
-        self._age += 1
-        arrived = bool(np.linalg.norm(self._at - self._goal) <= self._radius)
-        late = self._age >= self._horizon
-        return self._at.astype(np.float32), float(arrived), arrived, late, {}
+    def look(self) -> Any:
+        return self._at.astype(np.float32)
 
-    def _blocked(self, wanted: np.ndarray) -> np.ndarray:
+    def moved(self, change: Any) -> tuple[float, bool]:
+        self._at = self.blocked(np.clip(self._at + change, 0.0, 1.0))
+        arrived = bool(np.linalg.norm(self._at - self.goal) <= 0.12)
+        return float(arrived), arrived
+
+    def blocked(self, wanted: np.ndarray) -> np.ndarray:
         """Where a step towards `wanted` ends."""
         return wanted
 
@@ -57,27 +48,23 @@ class Arena(_Point):
     """A box without inner walls; an action is a velocity in [-1, 1]², 0.12 a step."""
 
     action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    goal, limit = (0.85, 0.8), 60
 
-    def __init__(self, *, perturbation: float = 0.0) -> None:
-        super().__init__((0.85, 0.8), 0.12, perturbation=perturbation, horizon=60)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self._moved(0.12 * np.asarray(action, np.float64))
+    def move(self, action: Any) -> tuple[float, bool]:
+        return self.moved(0.12 * np.asarray(action, np.float64))
 
 
 class WalledPoint(_Point):
     """A wall at x = 0.55 with a gap above y = 0.7, and steps of 0.11 that are coarse against it."""
 
     action_space = spaces.Discrete(4)
+    goal, limit = (0.85, 0.2), 80
 
-    def __init__(self, *, perturbation: float = 0.0) -> None:
-        super().__init__((0.85, 0.2), 0.12, perturbation=perturbation, horizon=80)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def move(self, action: Any) -> tuple[float, bool]:
         directions = ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
-        return self._moved(0.11 * np.array(directions[int(action)]))
+        return self.moved(0.11 * np.array(directions[int(action)]))
 
-    def _blocked(self, wanted: np.ndarray) -> np.ndarray:
+    def blocked(self, wanted: np.ndarray) -> np.ndarray:
         crosses = (self._at[0] < 0.55) != (wanted[0] < 0.55)
         return self._at if crosses and wanted[1] < 0.7 else wanted
 
@@ -86,13 +73,9 @@ def arena(*, perturbation: float = 0.0) -> gym.Env[Any, Any]:
     return DiscreteActions(Arena(perturbation=perturbation), levels=4)
 
 
-def walled_point(*, perturbation: float = 0.0) -> gym.Env[Any, Any]:
-    return WalledPoint(perturbation=perturbation)
-
-
 ARENAS: Mapping[str, Callable[..., gym.Env[Any, Any]]] = {
     "arena": arena,
-    "walled point": walled_point,
+    "walled point": WalledPoint,
 }
 
 

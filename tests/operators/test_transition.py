@@ -94,21 +94,6 @@ def test_outcome_variance_is_the_share_of_pairs_of_tries_that_differ(rows):
 
 
 @settings(max_examples=30)
-@given(transitions(), st.randoms())
-def test_merging_counts_and_sorts(rows, random):
-    counts = merged(rows)
-    listed = list(
-        zip(counts.inputs, counts.actions, counts.successors, counts.terminated, strict=True)
-    )
-    assert dict(zip(listed, counts.counts, strict=True)) == Counter(rows)
-    assert listed == sorted(listed)
-    assert len(counts) == len(set(rows))
-    random.shuffle(rows)
-    again = merged(rows)
-    assert all(map(np.array_equal, vars(counts).values(), vars(again).values()))
-
-
-@settings(max_examples=30)
 @given(transitions())
 def test_exact_support_holds_the_empirical_frequencies(rows):
     support = exact_support(merged(rows), np.array([3, 5]), np.array([1.0, 3.0]))

@@ -1,7 +1,6 @@
 """The policy that is handed over: softmax, differentiable, and the same when loaded."""
 
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +10,9 @@ from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 
 import rover
 from rover.coverage.agent import Rover
-from rover.coverage.published import kernel_planning_model
 from rover.errors import ArtefactError
 from rover.features import scaled_encoder
-from rover.operators import Dirac, Objective, make_kernel, mirror_descend
+from rover.operators import Dirac
 from rover.policies import CoveragePolicy
 from rover.storage import write_tensors
 
@@ -72,42 +70,6 @@ def test_a_softmax_that_learns_and_is_the_same_from_its_file(agents, name, tmp_p
     assert float(loaded.weights.grad.abs().sum()) > 0
     weights = list(loaded.encoder.parameters())
     assert not weights or sum(float(p.grad.abs().sum()) for p in weights) > 0
-
-
-@pytest.mark.parametrize("kernel", ["gaussian", "linear"])
-def test_the_policy_is_what_was_planned_at_the_anchors(agents, kernel):
-    agent = agents["state"]
-    buffer, config = agent.buffer, agent.config
-    values = torch.from_numpy(buffer.observations.rows.copy()).double()[:, None]  # (N, 1)
-    features = values
-    if kernel == "linear":
-        features = torch.nn.functional.one_hot(values[:, 0].long(), 40).double()
-    chosen = make_kernel(kernel, **({"bandwidth": 0.4} if kernel == "gaussian" else {}))
-    model = kernel_planning_model(
-        SimpleNamespace(features=lambda: features, kernel=chosen),
-        agent._cover,
-        config.model_copy(update={"ridge": 1e-4}),
-        buffer,
-        np.random.default_rng(0),
-    )
-    descent = mirror_descend(
-        model.operator,
-        model.start,
-        discount=config.discount,
-        objective=Objective(sink_norm=1.0),
-        n_steps=30,
-        step_size=10.0,
-    )
-    weights = -config.discount * model.coefficients(descent.dual)
-    policy = CoveragePolicy(agent.policy.encoder, chosen, model.basis, weights)
-    anchors = features[torch.from_numpy(model.anchors // 2)]
-    basis = model.basis
-    regressors = anchors if basis is None else chosen(anchors, basis)
-    np.testing.assert_allclose(
-        torch.softmax(policy.logits_from_regressors(regressors), dim=1).detach().numpy(),
-        descent.policy_probs.numpy(),
-        atol=1e-9,
-    )
 
 
 def test_the_handed_over_policy_does_not_follow_later_training():

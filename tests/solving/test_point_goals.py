@@ -5,9 +5,8 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
-from lines import line
 from pushing import Pushing, pushing_buffer
-from walks import numbered
+from walks import line, numbered
 
 import rover
 from rover.data import Buffer

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from lines import line
 from numpy.typing import NDArray
+from walks import line
 
 import rover
 from rover.arrays import BoolArray, FloatArray, IntArray

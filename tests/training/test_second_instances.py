@@ -5,10 +5,10 @@ Neither knows less than the first one, nor disturbs it.
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from small_envs import Small
 
 import rover
 from rover.data import RunningEpisode
@@ -16,7 +16,7 @@ from rover.envs import Environment
 from rover.errors import ConfigurationError, ReplayMismatchError, RoverWarning
 
 
-class Corridor(gym.Env[Any, Any]):
+class Corridor(Small):
     """A point on a line of floats; a task, which is set after making, says which end pays."""
 
     observation_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float64)
@@ -26,18 +26,16 @@ class Corridor(gym.Env[Any, Any]):
     def __init__(self, task: int = 1) -> None:
         self.task = task
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.place, self.n_steps = 0.0, 0
-        return np.array([self.place]), {}
+    def begin(self) -> None:
+        self.place = 0.0
 
-    def step(self, action: Any) -> Any:
+    def move(self, action: Any) -> Any:
         self.place += 0.125 * (2 * int(action) - 1)
-        self.n_steps += 1
         is_end = abs(self.place) >= 1.0 - 1e-9
-        place = float(np.clip(self.place, -1.0, 1.0))
-        reward = float(is_end and (place > 0) == (self.task == 1))
-        return np.array([place]), reward, is_end, self.n_steps == 40, {}
+        return float(is_end and (self.place > 0) == (self.task == 1)), is_end
+
+    def look(self) -> Any:
+        return np.array([self.place]).clip(-1.0, 1.0)
 
 
 class Unseeded(Corridor):

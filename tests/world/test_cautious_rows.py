@@ -8,8 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import line
-from walks import Walk
+from walks import Walk, line
 
 import rover
 from rover.arrays import FloatArray, IntArray

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.spatial import KDTree
 from walks import Walk
 
-from rover import Rover
 from rover.coverage.explore import LandmarkExplorer
 from rover.data import Buffer
 from rover.operators import Objective, mirror_descend
@@ -302,12 +301,3 @@ def test_a_plan_is_worth_what_policy_iteration_says():
     assert short.min() > -1e-9, "values grow from zero"
     assert short.max() <= gamma / (1.0 - gamma) * 1e-3
     assert action in range(N_ACTIONS)
-
-
-@pytest.mark.slow
-def test_mountain_car_is_seen_without_a_reward():
-    agent = Rover("MountainCar-v0", seed=3, policy_every=200).learn(1200)
-    rows = agent.buffer.observations.rows
-    cells = np.unique(((rows - [-1.2, -0.07]) / [1.8, 0.14] * 20).astype(int), axis=0)
-    assert len(cells) >= 150, "random actions see about 40"
-    assert agent.buffer.terminated.any(), "random actions never reach the flag"

@@ -6,7 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from walled_points import random_walk, walled_point
+from small_envs import Small
+from walled_points import WalledPoint, random_walk
 
 from rover import Rover
 from rover.data import Buffer
@@ -29,7 +30,7 @@ def walk(kind: str, steps: int) -> Buffer:
     return buffer
 
 
-class Line(gym.Env[Any, Any]):
+class Line(Small):
     """A point on a line between walls, left, right, or no change.
 
     Args:
@@ -39,25 +40,22 @@ class Line(gym.Env[Any, Any]):
 
     observation_space = spaces.Box(-1e3, 1e3, (1,), np.float32)
     action_space = spaces.Discrete(3)
+    limit = 100
 
     def __init__(self, step: float, *, is_shuffled: bool = False) -> None:
         self._step, self._names = step, np.random.default_rng(0).permutation(100)
         self._is_shuffled = is_shuffled
 
-    def _seen(self) -> Any:
+    def begin(self) -> None:
+        self.place = 5.0
+
+    def look(self) -> Any:
         name = self._names[round(self.place)] if self._is_shuffled else self.place
         return np.array([name], np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.place, self.age = 5.0, 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> Any:
+    def move(self, action: Any) -> None:
         step = self._step or self.np_random.uniform(0.5, 1.5)
         self.place = float(np.clip(self.place + (int(action) - 1) * step, 0.0, 30.0))
-        self.age += 1
-        return self._seen(), 0.0, False, self.age == 100, {}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +97,7 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
         (Line(1.0), True),
         (Line(0.0), False),  # but at its walls and where nothing is done
         (Line(1.0, is_shuffled=True), True),  # whose neighbours are none
-        (walled_point(), True),
+        (WalledPoint(), True),
         (gym.make("MountainCar-v0"), False),
     ],
 )
