@@ -112,24 +112,15 @@ def relevant_numbers(
     For each action numbers are added, greedily, that lower the entropy of its effect given them by
     more than the Bayesian information criterion takes for the cells that they add (Schwarz 1978).
     A number that decides for one action counts for all: what stands in front decides on a step, and
-    what is held on a drop, before any door has ever been opened.
-
-    Args:
-        flat: observation of each try as a list of numbers, (n, k).
-        actions: (n,).
-        effects: (n,), whether the try changed the observation.
-        n_actions: A.
-
-    Returns:
-        At most five numbers, the most informative first.
+    what is held on a drop, before any door has ever been opened. At most five of the lists (n, k)
+    in which tries begin, the most informative first; `effects` (n,) changed the observation.
     """
     varying = np.flatnonzero((flat != flat[0]).any(axis=0))
     codes = [np.unique(flat[:, number], return_inverse=True)[1] for number in varying]
     gains = np.zeros(len(varying))
     for action in range(n_actions):
         rows = np.flatnonzero(actions == action)
-        effect = effects[rows].astype(np.int64)
-        cells = np.zeros(len(rows), np.int64)
+        effect, cells = effects[rows].astype(np.int64), np.zeros(len(rows), np.int64)
         chosen: set[int] = set()
         while len(rows) and len(chosen) < _MOST_RELEVANT:
             lost, n_cells = _description(cells, effect)

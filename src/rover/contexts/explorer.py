@@ -55,9 +55,6 @@ class ContextExplorer:
     It is a function of the buffer alone: one that is made later learns from the stored transitions,
     row by row, and ends in the same bits.
 
-    Args:
-        buffer: the transitions.
-
     Attributes:
         model: the regression; None before the first one.
         memory: of the episode; None between two.
@@ -145,8 +142,8 @@ class ContextExplorer:
 
     def _fit(self) -> None:
         """Choose the features and make the regression anew from all tries, in closed form."""
-        buffer, tries = self._buffer, self._tries[-MOST_ROWS:]
-        rows, within = np.array([t[0] for t in tries]), np.array([t[1] for t in tries], np.float32)
+        buffer, (tried, novelties) = self._buffer, zip(*self._tries[-MOST_ROWS:], strict=True)
+        rows, within = np.array(tried), np.array(novelties, np.float32)
         x, y, actions, ends = (
             column[rows]
             for column in (buffer.inputs, buffer.successors, buffer.actions, buffer.terminated)

@@ -48,11 +48,8 @@ def ridge_inverse(features: Array32, ridge: float) -> Array32:
 
 
 def fold_in(inverse: Array32, features: Array32) -> tuple[Array32, float]:
-    """Add φ φᵀ for one φ (m,) to the matrix G with the inverse (m, m), which is changed in place.
-
-    Returns:
-        G⁻¹ φ (m,) and 1 + φᵀ G⁻¹ φ, both before.
-    """
+    """Add φ φᵀ for one φ (m,) to the matrix G with the inverse (m, m), which is changed in place:
+    G⁻¹ φ (m,) and 1 + φᵀ G⁻¹ φ, both before."""
     direction = inverse @ features
     scale = 1.0 + float(features @ direction)
     # In place, without a matrix for the product: the view of a symmetric matrix is in BLAS's order.
@@ -84,19 +81,16 @@ def fitted_iteration(
     *,
     sweeps: int,
 ) -> tuple[Array32, Array32]:
-    """Fitted value iteration with the targets y = r + β v(x'), by one regression for each action.
+    """Fitted value iteration with the targets y = r + β v(x') of n tries, by one regression for
+    each action: weights (m, A), and the targets (n,) that they were fitted to.
 
     Args:
         features: φ (N, m) of observations.
         tries: observation that each begins in, action, and observation that it led to, (n,).
         inverses: G_a⁻¹ (A, m, m) of the tries.
         values: v (N,) of the observations by weights (m, A).
-        rewards: r (n,) of the tries.
-        onward: β (n,).
+        rewards, onward: r and β (n,).
         sweeps: ≥ 1.
-
-    Returns:
-        Weights (m, A) and the targets (n,) that they were fitted to.
     """
     before, actions, after = tries
     rows = [np.flatnonzero(actions == action) for action in range(len(inverses))]

@@ -54,15 +54,12 @@ class Explorer(Protocol):
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         """The next action at an observation, by its index; None: nothing novel can be reached."""
-        ...
 
     def observe(self, row: int, *, done: bool) -> None:
         """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
-        ...
 
     def forget_plan(self) -> None:
         """Plan anew before the next action: nothing that is not in the buffer is kept."""
-        ...
 
 
 class _StateExplorer:
@@ -74,13 +71,11 @@ class _StateExplorer:
         self.forget_plan()
 
     def forget_plan(self) -> None:
-        """Plan anew before the next action: nothing that is not in the buffer is kept."""
         self._plan: Values | None = None
         self._path: list[int] = []
         self._exhausted = False
 
     def observe(self, row: int, *, done: bool) -> None:
-        """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
         # Predictions on a lattice may change with a transition, wherever it happened (D48).
         has_grown = self.model.extend()
         is_news = self.model.add(row) or has_grown
@@ -95,7 +90,6 @@ class _StateExplorer:
             self._path.clear()
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
-        """The next action at an observation, by its index; None: nothing novel can be reached."""
         if self.model.extend():
             self._plan, self._exhausted = None, False
         if self.model.is_certain and not self._path and not self._exhausted:

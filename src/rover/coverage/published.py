@@ -54,17 +54,14 @@ def kernel_planning_model(
     # 3. One ridge regression for each action.
     n_actions, ridge = buffer.n_actions, config.ridge
     model = fit_transition_model(features, support, kernel, n_actions=n_actions, ridge=ridge)
-    target = None
-    if cover.has_target:
-        everything = np.arange(len(support.anchors))
-        target = cover.target(support.anchors, support.anchors, everything)
+    everything = np.arange(len(support.anchors))
     return PlanningModel(
         operator=DenseOperator(model.transition, model.gram),
         start=support.start,
         anchors=2 * support.anchors + support.terminal,
         basis=model.basis,
         coefficients=model.coefficients,
-        target=target,
+        target=cover.target(support.anchors, support.anchors, everything),
         n_pairs=counts.n_pairs,
         varies=counts.outcome_variance > 0.0,
     )
