@@ -36,7 +36,8 @@ def train(policy_file: str, steps: int, seed: int, n_envs: int = 4, n_steps: int
         observation=observation,
         goal=GOAL,
     )
-    actor.encoder.requires_grad_(False)
+    for encoder in actor.children():  # exact states have none
+        encoder.requires_grad_(False)
     critic = nn.Sequential(nn.LazyLinear(64), nn.Tanh(), nn.Linear(64, 1))
     optimizer = torch.optim.Adam(
         [

@@ -194,8 +194,9 @@ def compare(kind: str, name: str, values: Sequence[Any]) -> None:
         stored["bits"][machine()].setdefault(kind, {})[name] = digest(values)
         FILE.write_text(json.dumps(stored, sort_keys=True, indent=1) + "\n")
     advice = f"{kind} {name!r} changed: if that is meant, write it anew with ROVER_RENEW=1"
-    if machine() in stored["bits"]:
-        assert digest(values) == stored["bits"][machine()][kind][name], advice
+    digests = stored["bits"].get(machine(), {}).get(kind, {})
+    if name in digests:
+        assert digest(values) == digests[name], advice
     else:
         expected = stored["figures"][kind][name]
         np.testing.assert_allclose(figures(values), expected, rtol=TOLERANCE, err_msg=advice)

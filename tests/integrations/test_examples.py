@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
-from rover.features import EncoderConfig, make_encoder
-from rover.operators import Dirac
-from rover.policies.coverage import CoveragePolicy
+from rover.data import ObservationTable
+from rover.features import Observations
+from rover.policies.coverage import StatePolicy
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +31,12 @@ def load_example(name: str) -> ModuleType:
 @pytest.fixture
 def policy_file(tmp_path):
     """A uniform policy on exact states."""
-    spec = EncoderConfig(
-        kind="identity", observation_shape=(), observation_dtype="int64", n_states=N_STATES
-    )
-    encoder = make_encoder(spec, torch.Generator())
-    policy = CoveragePolicy(
-        encoder,
-        Dirac(),
-        torch.arange(N_STATES, dtype=torch.float64)[:, None],
+    table = ObservationTable((), np.dtype(np.int64))
+    for state in range(N_STATES):
+        table.intern(state)
+    policy = StatePolicy(
+        Observations((), "int64", n_states=N_STATES),
+        table.names,
         torch.zeros(N_STATES, 4, dtype=torch.float64),
         {"env_id": "rover/MultiRooms-v0", "env_kwargs": {"layout": "multi_rooms"}},
     )

@@ -11,11 +11,18 @@ import torch
 from small_networks import small_network
 
 import rover
+from rover.data import ObservationTable
 from rover.envs.gridworld import GridWorld
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
-from rover.features import encoder_config, make_encoder, state_encoder
-from rover.operators import Dirac, Gaussian
-from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork, ValuePolicy
+from rover.features import Observations, encoder_config, make_encoder
+from rover.operators import Gaussian
+from rover.policies import (
+    CoveragePolicy,
+    NetworkPolicy,
+    PolicyNetwork,
+    StatePolicy,
+    ValuePolicy,
+)
 from rover.training.agent import observations_of
 from rover.wrappers import DiscreteActions
 
@@ -46,15 +53,19 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_policy(kind: str, seed: int = 0) -> CoveragePolicy:
+def make_policy(kind: str, seed: int = 0) -> CoveragePolicy | StatePolicy:
     """Logits of standard deviation 2 about a large constant, as pretraining leaves them."""
     generator = torch.Generator().manual_seed(seed)
     env = make_env(kind)
     observations = env.observations()
     if kind == "state":
-        encoder = state_encoder(env.observation_space)
-    else:
-        encoder = make_encoder(encoder_config(env.observation_space, **ENCODERS[kind]), generator)
+        table = ObservationTable((), np.dtype(np.int64))
+        for observation in observations:
+            table.intern(observation)
+        weights = 2.0 * torch.randn(N_STATES, N_ACTIONS, generator=generator, dtype=torch.float64)
+        form = Observations.from_space(env.observation_space)
+        return StatePolicy(form, table.names, weights - 2300.0, {"seed": seed})
+    encoder = make_encoder(encoder_config(env.observation_space, **ENCODERS[kind]), generator)
     if kind == "pixels":
         encoder.set_centering(np.median(observations, axis=0), 255.0)
     encoder = encoder.frozen()
@@ -62,7 +73,7 @@ def make_policy(kind: str, seed: int = 0) -> CoveragePolicy:
     weights = 2.0 * torch.randn(N_STATES, N_ACTIONS, generator=generator, dtype=torch.float64)
     # wide enough for features at distances up to 1.7 to share something: at 0.1 the kernel of two
     # different images is below 1e-18, and no gradient would reach the encoder
-    kernel = Dirac() if kind == "state" else Gaussian(0.1 if kind == "onehot" else 0.5)
+    kernel = Gaussian(0.1 if kind == "onehot" else 0.5)
     return CoveragePolicy(encoder, kernel, basis, weights - 2300.0, {"seed": seed})
 
 
@@ -88,7 +99,7 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
 def make_model(policy: Any, env: gym.Env[Any, Any], algorithm: str = "ppo", **extra: Any) -> Any:
     """A model on a pretrained policy, of which a policy class is made, or on a policy class."""
     model, settings = ALGORITHMS[algorithm]
-    if isinstance(policy, CoveragePolicy | ValuePolicy | Path):
+    if isinstance(policy, CoveragePolicy | StatePolicy | ValuePolicy | Path):
         policy = rover_policy(policy)
     return model(policy, env, **{**settings, "seed": 0, "device": "cpu", **extra})
 

@@ -5,15 +5,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 
 import rover
 from rover.coverage.agent import Rover
+from rover.data import ObservationTable
 from rover.errors import ArtefactError
-from rover.features import scaled_encoder
+from rover.features import Observations
 from rover.operators import Dirac
-from rover.policies import CoveragePolicy
+from rover.policies import StatePolicy
 from rover.storage import write_tensors
 
 pytestmark = [
@@ -62,13 +62,13 @@ def test_a_softmax_that_learns_and_is_the_same_from_its_file(agents, name, tmp_p
     loaded.save(tmp_path / "b.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
-    loaded.encoder.requires_grad_(True)
+    loaded.requires_grad_(True)
     torch.log_softmax(loaded(torch.from_numpy(batch.copy())), dim=1)[:, 0].sum().backward()
     for label, parameter in loaded.named_parameters():
         assert parameter.grad is not None, label
         assert bool(torch.isfinite(parameter.grad).all()), label
     assert float(loaded.weights.grad.abs().sum()) > 0
-    weights = list(loaded.encoder.parameters())
+    weights = [x for module in loaded.children() for x in module.parameters()]
     assert not weights or sum(float(p.grad.abs().sum()) for p in weights) > 0
 
 
@@ -81,16 +81,18 @@ def test_the_handed_over_policy_does_not_follow_later_training():
     assert np.abs(agent.policy.probs(batch) - before).max() > 0
 
 
-@pytest.mark.parametrize("states", [[0, 2, 5], [0, 2, 2]])
-def test_exact_states_are_looked_up_as_their_kernel_compares_them(states):
-    encoder = scaled_encoder(spaces.Box(-9.0, 9.0, (2,)), np.zeros(2), np.ones(2))
-    basis = torch.tensor([[float(state), -0.0] for state in states], dtype=torch.float64)
+def test_exact_states_are_looked_up_as_their_kernel_compares_them():
+    table = ObservationTable((2,), np.dtype(np.float32))
+    for state in (0.0, 2.0, 5.0):
+        table.intern([state, -0.0])
     weights = torch.arange(6, dtype=torch.float64).reshape(3, 2) ** 2
-    policy = CoveragePolicy(encoder, Dirac(), basis, weights, epsilon=0.1)
+    form = Observations((2,), "float32")
+    policy = StatePolicy(form, table.names, weights, epsilon=0.1)
     batch = np.array([[2.0, 0.0], [-0.0, 0.0], [5.0, 0.0], [7.0, 0.0]], np.float32)
     singly = np.concatenate([policy.probs(row[None]) for row in batch])
     np.testing.assert_array_equal(singly, policy.probs(batch))
-    compared = Dirac()(torch.from_numpy(batch).double(), basis) @ weights
+    seen = torch.from_numpy(table.rows.copy()).double()
+    compared = Dirac()(torch.from_numpy(batch).double(), seen) @ weights
     expected = 0.9 * torch.softmax(compared, dim=1) + 0.05
     np.testing.assert_allclose(singly, expected, rtol=1e-12)
     assert (singly[3] == 0.5).all()
@@ -107,6 +109,10 @@ def test_read_only_observations_and_python_numbers(agents):
 
 def test_loading_something_else(tmp_path):
     file = tmp_path / "policy.safetensors"
-    write_tensors(file, {"type": "coverage", "encoder": {}}, kind="policy")
-    with pytest.raises(ArtefactError, match="a policy that this version of rover cannot build"):
-        rover.load_policy(file)
+    form = {"shape": [], "dtype": "int64"}
+    names = np.zeros((3, 16), np.uint8)
+    states = {"form": form, "names": names, "weights": torch.zeros(2, 4), "epsilon": 0.0}
+    for content in ({"type": "coverage", "encoder": {}}, {"type": "states", **states}):
+        write_tensors(file, content | {"details": {}}, kind="policy")
+        with pytest.raises(ArtefactError, match="a policy that this version of rover cannot"):
+            rover.load_policy(file)

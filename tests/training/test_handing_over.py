@@ -19,7 +19,7 @@ from rover.coverage.improve import Improvement
 from rover.envs import GridWorld
 from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
-from rover.policies import CoveragePolicy
+from rover.policies import CoveragePolicy, StatePolicy
 from rover.storage import read_lines
 
 QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
@@ -40,12 +40,11 @@ class Stuck(Rover):
 
     name = "stuck"
 
-    def _improve(self) -> tuple[CoveragePolicy, Improvement]:
+    def _improve(self) -> tuple[CoveragePolicy | StatePolicy, Improvement]:
         policy, plan = super()._improve()
         if self.num_timesteps >= 200:
-            weights = torch.zeros_like(policy.weights)
-            weights[:, 0] = 500.0
-            policy = CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights)
+            policy.weights.data = torch.zeros_like(policy.weights)
+            policy.weights.data[:, 0] = 500.0
         return policy, plan
 
 

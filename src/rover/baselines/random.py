@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from rover.features import state_encoder
-from rover.operators import Dirac
-from rover.policies import CoveragePolicy
+from rover.features import Observations
+from rover.policies import StatePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
 
@@ -31,13 +30,12 @@ class _Random(Agent[_RandomConfig]):
     config_class = _RandomConfig
     presets = {"fast": {}, "published": {}}  # noqa: RUF012
 
-    def _build(self) -> CoveragePolicy:
+    def _build(self) -> StatePolicy:
         self._rng = np.random.default_rng([self.seed, 0])
-        encoder = state_encoder(self.spaces.observation)
-        # Compared with no state at all, every observation has logits 0.
-        basis = torch.zeros(0, encoder.feature_dim, dtype=torch.float64)
+        form = Observations.from_space(self.spaces.observation)
+        # Where no state is known, every observation has logits 0.
         weights = torch.zeros(0, self.buffer.n_actions, dtype=torch.float64)
-        return CoveragePolicy(encoder, Dirac(), basis, weights)
+        return StatePolicy(form, self.buffer.observations.names, weights)
 
     def _act(self, observation: int) -> int:
         return int(self._rng.integers(self.buffer.n_actions))

@@ -21,9 +21,8 @@ from pydantic import Field
 
 from rover.arrays import BoolArray, FloatArray
 from rover.errors import ConfigurationError
-from rover.features import state_encoder
-from rover.operators import Dirac
-from rover.policies import CoveragePolicy
+from rover.features import Observations
+from rover.policies import StatePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
 from rover.world.counts import Counts
@@ -59,10 +58,8 @@ class _Rmax(Agent[_RmaxConfig]):
 
     _plan: FloatArray | None = None  # action values (S, A); None: disproved
 
-    def _build(self) -> CoveragePolicy:
+    def _build(self) -> StatePolicy:
         self._rng = np.random.default_rng([self.seed, 0])
-        # No bit of an observation is changed, so that equal features are equal states.
-        self._encoder = state_encoder(self.spaces.observation)
         self._counts = Counts(self.buffer)
         return self._package(np.ones((0, self.buffer.n_actions)))
 
@@ -114,11 +111,11 @@ class _Rmax(Agent[_RmaxConfig]):
             )
         return self._plan
 
-    def _package(self, values: FloatArray) -> CoveragePolicy:
+    def _package(self, values: FloatArray) -> StatePolicy:
         """The policy of action values (S, A) of known states, uniform at all others."""
         logits = torch.from_numpy(np.where(_optimal(values), 0.0, _LOG_OF_ZERO))
-        basis = self._encoder.features(self.buffer.observations.rows[: len(values)])
-        return CoveragePolicy(self._encoder, Dirac(), torch.from_numpy(basis), logits)
+        form = Observations.from_space(self.spaces.observation)
+        return StatePolicy(form, self.buffer.observations.names[: len(values)], logits)
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         # Neither counts nor plan are stored: they follow from the transitions, to the bit.

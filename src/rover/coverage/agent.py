@@ -15,7 +15,7 @@ from rover.coverage.explore import LandmarkExplorer
 from rover.coverage.improve import Improvement, PlanningModel, improve
 from rover.coverage.published import kernel_planning_model
 from rover.coverage.run import CoverageRun, is_due
-from rover.policies import CoveragePolicy
+from rover.policies import CoveragePolicy, StatePolicy
 
 # They are returned or measured only, and a plan on 2,000 landmarks takes seconds.
 _LANDMARKS_SHARE = 0.2
@@ -99,8 +99,9 @@ class Rover(CoverageRun):
         due."""
         figures, step, share = dict[str, Any](), self.num_timesteps, self.config.policy_share
         with self.stopwatch("represent"):
-            if step % self.config.encoder_every == 0:
-                figures |= self._representation.train()
+            seen = self._representation
+            if seen is not None and step % self.config.encoder_every == 0:
+                figures |= seen.train()
             if not is_due(self.config, step, 0.0):
                 return None
             if isinstance(self._explorer, LandmarkExplorer):
@@ -108,26 +109,28 @@ class Rover(CoverageRun):
             self._suit()
             if not is_due(self.config, step, share):
                 return None
-            self._representation.renew()
+            if self._representation is not None:
+                self._representation.renew()
             return figures
 
     # estimate and improve
 
-    def _improve(self) -> tuple[CoveragePolicy, Improvement]:
+    def _improve(self) -> tuple[CoveragePolicy | StatePolicy, Improvement]:
         """A policy of mirror descent on the model of states, of landmarks, or of a kernel."""
         config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
         with self.stopwatch("estimate"):
-            encoder = seen.policy_encoder()
-            if seen.plans_on == "kernel":
+            encoder = None if seen is None else seen.policy_encoder()
+            if seen is None or encoder is None:
+                model = PlanningModel.of_states(self.world.counts, None, config, cover)
+            elif seen.plans_on == "kernel":
                 model = kernel_planning_model(seen, cover, config, buffer, self._batch_rng)
             elif seen.plans_on == "landmarks":
                 landmarks, most = self.world.landmarks(seen.sums), config.n_landmarks
                 model, encoder = PlanningModel.of_landmarks(landmarks, encoder, cover, most=most)
             else:
                 counts, features = self.world.counts, seen.features()
-                model = PlanningModel.of_states(counts, features, config, cover, buffer)
+                model = PlanningModel.of_states(counts, features, config, cover)
         with self.stopwatch("improve"):
             step, explores = self.num_timesteps, self._explores
             plan = improve(model, self._warm_start, config, step=step, is_exploring=explores)
-        parts = encoder, seen.kernel, model.basis, plan.weights
-        return CoveragePolicy(*parts, epsilon=config.policy_epsilon), plan
+        return self._package(encoder, model.basis, plan.weights), plan

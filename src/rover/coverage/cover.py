@@ -33,7 +33,7 @@ class Cover:
             observations. None: as even as possible.
 
     Attributes:
-        part: as given.
+        buffer, part: as given.
         has_target: whether a distribution is wanted that need not be even.
         is_partial: whether a part of observations is to be covered.
     """
@@ -44,14 +44,14 @@ class Cover:
         part: tuple[int, ...] | _Function | None,
         target: _Function | None = None,
     ) -> None:
-        self._buffer, self.part = buffer, part
+        self.buffer, self.part = buffer, part
         self._target, self.has_target = target, target is not None
         self.is_partial = part is not None
 
     def _parts(self, observations: IntArray) -> FloatArray:
         """The parts (n, k) of observations (n,), unscaled."""
-        rows = self._buffer.observations.rows[observations]
-        shown = self._buffer.elements
+        rows = self.buffer.observations.rows[observations]
+        shown = self.buffer.elements
         parts = np.asarray(self.part(shown(rows))) if callable(self.part) else rows[:, self.part]
         if parts.ndim != 2 or len(parts) != len(rows) or parts.dtype.kind not in "bfiu":
             raise ConfigurationError(
@@ -64,7 +64,7 @@ class Cover:
 
     def groups(self) -> IntArray:
         """Group (N,) of every observation, where states are exact: equal for equal parts."""
-        everything = np.arange(len(self._buffer.observations))
+        everything = np.arange(len(self.buffer.observations))
         return np.unique(self._parts(everything), axis=0, return_inverse=True)[1].reshape(-1)
 
     def target(self, groups: IntArray, observations: IntArray, anchors: IntArray) -> Tensor | None:
@@ -78,8 +78,8 @@ class Cover:
         """
         if self._target is None:
             return None
-        rows = self._buffer.observations.rows[observations]
-        weights = _target_weights(self._target(self._buffer.elements(rows)), len(rows))
+        rows = self.buffer.observations.rows[observations]
+        weights = _target_weights(self._target(self.buffer.elements(rows)), len(rows))
         _, first, index = np.unique(groups, return_index=True, return_inverse=True)
         member = index.reshape(-1)[anchors]
         sums = np.bincount(member, weights, minlength=len(first))

@@ -219,7 +219,7 @@ def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
 
 
 def explorer_of(
-    latest: Explorer | None, world: World, seen: Representation, config: RoverConfig
+    latest: Explorer | None, world: World, seen: Representation | None, config: RoverConfig
 ) -> Explorer:
     """The explorer of a world of this kind: the latest one, if it still is."""
     buffer = world.buffer
@@ -231,6 +231,7 @@ def explorer_of(
             return _StateExplorer(counts, buffer)
         latest.forget_plan()
         return latest
+    assert seen is not None
     sums = seen.sums
     if isinstance(latest, LandmarkExplorer) and latest.sums is sums:
         return latest

@@ -85,19 +85,22 @@ class PlanningModel:
 
     @classmethod
     def of_states(
-        cls, counts: Counts, basis: Tensor, config: RoverConfig, cover: Cover, buffer: Buffer
+        cls, counts: Counts, basis: Tensor | None, config: RoverConfig, cover: Cover
     ) -> Self:
-        """The planning model of states with features (N, z), which share nothing: rows of relative
-        frequencies."""
+        """The planning model of N states, which share nothing: rows of relative frequencies.
+
+        `basis` (N, z) are features that policies read states by, None: by their names.
+        """
         assert config.ridge is not None
         # λ / (n + λ) of what n tries leave open
         ridge = max(config.ridge, _OUTCOME_RIDGE * counts.outcome_variance)
+        buffer = cover.buffer
         states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
-        everything, target = np.arange(len(basis)), None
+        everything, target = np.arange(len(buffer.observations)), None
         groups = everything if cover.part is None else cover.groups()
         if cover.has_target:
             target = cover.target(groups, everything, everything)
-        start = np.bincount(states, weights, minlength=len(basis)).astype(np.float64)
+        start = np.bincount(states, weights, minlength=len(everything)).astype(np.float64)
         rows = replace(counts.rows(ridge=ridge), start=start)
         model = cls._of_rows(rows, basis, groups, target)
         return replace(model, n_pairs=counts.n_pairs, varies=counts.outcome_variance > 0.0)
@@ -136,7 +139,9 @@ class PlanningModel:
         return planned, encoder.in_units(scale)
 
     @classmethod
-    def _of_rows(cls, rows: Rows, basis: Tensor, groups: IntArray, target: Tensor | None) -> Self:
+    def _of_rows(
+        cls, rows: Rows, basis: Tensor | None, groups: IntArray, target: Tensor | None
+    ) -> Self:
         """The model of rows of m landmarks, with groups (m,) and a target (m,) of them."""
         operator, n_landmarks = rows.operator(groups), len(groups)
         if target is not None:  # twins are covered with their landmarks

@@ -1,8 +1,8 @@
 """Represent: the features in which observations are seen.
 
-Observations that repeat are states, equal or not. Vectors of physical quantities are scaled, and
-images that do not repeat are seen by slow features; both have landmarks between which policies
-interpolate. An encoder is learned where a preset or the user asks for one.
+Observations that repeat are states, equal or not, and need no representation. Vectors of physical
+quantities are scaled, and images that do not repeat are seen by slow features; both have landmarks
+between which policies interpolate. An encoder is learned where a preset or the user asks for one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rover.features import (
     scaled_encoder,
     state_encoder,
 )
-from rover.operators import Dirac, Interpolation, Kernel
+from rover.operators import Interpolation, Kernel
 from rover.transitions import TransitionCounts
 from rover.world.model import MOST_LANDMARKS, Features, Sums
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units, units_due
@@ -84,10 +84,9 @@ class Representation:
     @property
     def plans_on(self) -> Literal["states", "landmarks", "kernel"]:
         """Kind of model that policies are planned on."""
-        if not isinstance(self.kernel, Dirac | Interpolation):
+        if not isinstance(self.kernel, Interpolation):
             return "kernel"
-        is_between = isinstance(self.kernel, Interpolation)
-        return "landmarks" if is_between and self._world.kind == "landmarks" else "states"
+        return "landmarks" if self._world.kind == "landmarks" else "states"
 
     def train(self) -> dict[str, float]:
         """Follow the data; returns metrics."""
@@ -147,13 +146,6 @@ class Representation:
         self.features()
 
 
-class States(Representation):
-    """Observations that are equal or not, and nothing in between."""
-
-    def __init__(self, world: World, cover: Cover, space: gym.Space[Any]) -> None:
-        super().__init__(world, cover, state_encoder(space), Dirac())
-
-
 class Scaled(Representation):
     """Vectors of physical quantities in units that follow the data.
 
@@ -207,6 +199,9 @@ class Slow(Representation):
 
     def __init__(self, world: World, cover: Cover, space: gym.Space[Any]) -> None:
         super().__init__(world, cover, state_encoder(space), Interpolation())
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing: the features follow from the buffer."""
 
     def policy_encoder(self) -> Encoder:
         """The encoder of the features that are due."""

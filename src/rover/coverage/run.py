@@ -12,25 +12,35 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rover.contexts.explorer import LARGEST_LIST, ContextExplorer
 from rover.coverage.config import RoverConfig, is_physical, resolve
 from rover.coverage.cover import Cover, objective_of
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
-from rover.coverage.represent import Learned, Representation, Scaled, Slow, States
+from rover.coverage.represent import Learned, Representation, Scaled, Slow
 from rover.data import Buffer
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.aliasing import aliasing_of
-from rover.features import custom_encoder, encoder_config, make_encoder, state_encoder
+from rover.features import (
+    Encoder,
+    Observations,
+    custom_encoder,
+    encoder_config,
+    make_encoder,
+    state_encoder,
+)
 from rover.operators import Objective, make_kernel
-from rover.policies import ContextPolicy, CoveragePolicy, TabulatedPolicy
+from rover.policies import ContextPolicy, CoveragePolicy, StatePolicy, TabulatedPolicy
 from rover.training.agent import Agent, FinalPolicy
 from rover.world.world import World
 
 # Transitions between tests of whether layouts change, and finished episodes before the first.
 _TESTED, _FEWEST_EPISODES = 250, 3
+
+_Planned = CoveragePolicy | StatePolicy
 
 
 def is_due(config: RoverConfig, step: int, share: float) -> bool:
@@ -73,7 +83,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._target = _target_function(config, self.env, self._objects.get("target"))
         return config
 
-    def _build(self) -> CoveragePolicy:
+    def _build(self) -> _Planned:
         config, space = self.config, self.spaces.observation
         streams = np.random.SeedSequence([self.seed, 0]).spawn(2)
         self._rng, self._batch_rng = map(np.random.default_rng, streams)
@@ -82,41 +92,51 @@ class CoverageRun(Agent[RoverConfig]):
         self.world.chosen = "contexts" if config.contexts and self._explores else config.kind
         self._cover = Cover(self.buffer, self._objects.get("cover", config.cover), self._target)
         parts = self.world, self._cover, config, space, self._objects
+        # None: observations are states.
         self._representation = seen = _make_representation(*parts, generator, self._batch_rng)
         # Images and long vectors are states as long as they repeat.
-        is_given = is_physical(space) or isinstance(space, gym.spaces.Discrete)
-        self._is_chosen_anew = not is_given and seen.plans_on != "kernel"
+        self._suits_data = seen is None and not isinstance(space, gym.spaces.Discrete)
         self._explorer: Explorer | None = None
         self._suit()
         self._warm_start: WarmStart | None = None
         self._planned_at = 0
         self._plan_figures: Mapping[str, Any] | None = None
-        encoder, kernel = self._representation.policy_encoder(), self._representation.kernel
-        none = torch.zeros(encoder.feature_dim, self.buffer.n_actions, dtype=torch.float64)
-        self._uniform = CoveragePolicy(encoder, kernel, None, none, epsilon=config.policy_epsilon)
+        encoder = None if seen is None else seen.policy_encoder()
+        width = 0 if encoder is None else encoder.feature_dim
+        none = torch.zeros(width, self.buffer.n_actions, dtype=torch.float64)
+        self._form = Observations.from_space(space)
+        self._uniform = self._package(encoder, None, none)
         self._follow(self._uniform)
         return self._uniform
+
+    def _package(self, encoder: Encoder | None, basis: Tensor | None, weights: Tensor) -> _Planned:
+        """The policy of weights on features of an encoder, or of states (None)."""
+        seen, epsilon = self._representation, self.config.policy_epsilon
+        if encoder is None or seen is None:
+            names = self.buffer.observations.names
+            return StatePolicy(self._form, names, weights, epsilon=epsilon)
+        return CoveragePolicy(encoder, seen.kernel, basis, weights, epsilon=epsilon)
 
     def _objective(self, problem: FiniteMDP) -> Objective:
         return objective_of(self.config, problem, self._target)
 
     @abstractmethod
-    def _improve(self) -> tuple[CoveragePolicy, Improvement]:
+    def _improve(self) -> tuple[_Planned, Improvement]:
         """A policy of all transitions."""
 
     def _suit(self) -> None:
         """Choose the representation and the explorer for the kind of world that the data shows."""
         world, space = self.world, self.spaces.observation
-        wanted: type[States | Slow | Scaled] = States
-        if world.kind == "landmarks":
+        if self._suits_data and world.kind != "landmarks":
+            self._representation = None
+        elif self._suits_data and self._representation is None:
             wanted = Slow if len(space.shape or ()) > 1 else Scaled
-        seen = self._representation
-        if self._is_chosen_anew and type(seen) is not wanted:
-            self._representation = seen = wanted(world, self._cover, space)
+            self._representation = wanted(world, self._cover, space)
         if self._explores:
+            seen = self._representation
             self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
-    def _follow(self, policy: CoveragePolicy) -> None:
+    def _follow(self, policy: _Planned) -> None:
         """Make a policy the latest one, which collects where no exploration plan does."""
         self._policy = policy
         self._tabulated = TabulatedPolicy(
@@ -217,15 +237,16 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _agent_state(self) -> dict[str, Any]:
         warm, best, chosen, policy = self._warm_start, self._best, self._final, self._policy
+        seen = self._representation
 
         def stored(final: FinalPolicy) -> tuple[int, Mapping[str, Any]]:
             return final.step, final.policy.content()
 
         return {
-            "representation": self._representation.state(),
+            "representation": {} if seen is None else seen.state(),
             "contexts": self.world.chosen == "contexts",
             # Exploration values follow from the buffer, which they are learned from again.
-            "policy": policy.content() if isinstance(policy, CoveragePolicy) else None,
+            "policy": policy.content() if isinstance(policy, _Planned) else None,
             "best": None if best is None else (best[0], *stored(best[1])),
             "final": None if chosen is None else stored(chosen),
             "warm_start": None if warm is None else vars(warm),
@@ -237,7 +258,8 @@ class CoverageRun(Agent[RoverConfig]):
             self.world.chosen = "contexts"
         self._explorer = None  # which knows nothing of the buffer that was read
         self._suit()
-        self._representation.load_state(state["representation"])
+        if self._representation is not None:
+            self._representation.load_state(state["representation"])
         warm, best, final = state["warm_start"], state["best"], state["final"]
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._best = None if best is None else (float(best[0]), self._stored(*best[1:]))
@@ -253,11 +275,13 @@ class CoverageRun(Agent[RoverConfig]):
     def _stored(self, step: int, content: Mapping[str, Any]) -> FinalPolicy:
         return FinalPolicy(self._read(content), int(step))
 
-    def _read(self, content: Mapping[str, Any]) -> CoveragePolicy:
+    def _read(self, content: Mapping[str, Any]) -> _Planned:
         """A policy of a checkpoint, which holds the same of it as its file does."""
-        own_encoder, kernel = self._objects.get("encoder"), self._objects.get("kernel")
-        policy = CoveragePolicy.from_content(content, encoder=own_encoder, kernel=kernel)
-        policy.encoder.requires_grad_(False)
+        own = {name: self._objects.get(name) for name in ("encoder", "kernel")}
+        kind: type[_Planned] = CoveragePolicy if "encoder" in content else StatePolicy
+        policy = kind.from_content(content, **own)
+        for encoder in policy.children():
+            encoder.requires_grad_(False)
         policy.check_fits(self.env)
         return policy
 
@@ -294,14 +318,14 @@ def _make_representation(
     objects: Mapping[str, Any],
     generator: torch.Generator,
     rng: np.random.Generator,
-) -> Representation:
+) -> Representation | None:
     """The representation that a run begins with; `objects` are the user's own.
 
     Raises:
         ConfigurationError: an encoder that does not fit the observations.
     """
     if config.kernel is None:
-        return Scaled(world, cover, space) if is_physical(space) else States(world, cover, space)
+        return Scaled(world, cover, space) if is_physical(space) else None
     parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
     kernel = objects.get("kernel") or make_kernel(config.kernel, **parameters)
     if config.representation == "identity":

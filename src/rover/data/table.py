@@ -13,6 +13,12 @@ from rover.errors import ArtefactError, StorageError
 FIRST_CAPACITY = 1024
 
 
+def name_of(row: NDArray[Any]) -> bytes:
+    """Sixteen bytes that identify an observation (*shape) without negative zeros."""
+    # Digests instead of the bytes themselves: an index of images would hold them twice.
+    return hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+
+
 class ObservationTable:
     """Distinct observations, found again by their bytes.
 
@@ -47,8 +53,7 @@ class ObservationTable:
         row = np.asarray(observation, self.dtype)
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
-        # Digests instead of the bytes themselves: an index of images would hold them twice.
-        key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+        key = name_of(row)
         index = self._index.get(key)
         if index is not None:
             return index
@@ -66,6 +71,11 @@ class ObservationTable:
         self.rows = self._storage[: index + 1]
         self.rows.flags.writeable = False
         return index
+
+    @property
+    def names(self) -> NDArray[np.uint8]:
+        """The names (N, 16) of all observations, as of :func:`name_of`."""
+        return np.frombuffer(b"".join(self._index), np.uint8).reshape(-1, 16)
 
     def replace(self, rows: NDArray[Any]) -> None:
         """Hold `rows` (N, *shape), which must be distinct."""

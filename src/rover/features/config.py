@@ -24,8 +24,7 @@ class EncoderConfig(BaseModel):
     Attributes:
         kind: "mlp", "conv" (images), "identity" (Discrete states), "scale" (an affine map),
             "slow" (a linear map of the low frequencies of images, ``rover.features.slow``),
-            "hashed" (eight numbers that identify an observation), or "custom" (a torch module of
-            the user's own, which the config does not describe).
+            or "custom" (a torch module of the user's own, which the config does not describe).
         observation_shape: shape of one observation; () for Discrete states.
         observation_dtype: dtype of the observations that the encoder accepts.
         n_states: number of Discrete states; needed where observation_shape is ().
@@ -44,7 +43,7 @@ class EncoderConfig(BaseModel):
     # Earlier versions stored settings that are fixed now.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    kind: Literal["mlp", "conv", "identity", "scale", "slow", "hashed", "custom"]
+    kind: Literal["mlp", "conv", "identity", "scale", "slow", "custom"]
     observation_shape: tuple[PositiveInt, ...]
     observation_dtype: _Dtype = "float32"
     n_states: PositiveInt | None = None

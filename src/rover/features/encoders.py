@@ -23,13 +23,11 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
 from rover.features.convolution import convolved
-from rover.features.networks import DEFAULT_GAIN, as_tensor, make_linear, orthogonal_
+from rover.features.networks import DEFAULT_GAIN, as_stored, as_tensor, make_linear, orthogonal_
 from rover.features.slow import SlowFeatures, bending, coefficients, seen
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
-# Numbers that name an observation.
-_N_HASHES = 8
 # Output channels of every convolution, and the side of its windows.
 _CHANNELS, _SIDE = 32, 3
 # What the convolutions of an image take in memory grows with the rows of a batch.
@@ -62,8 +60,6 @@ def make_encoder(
             return _SlowEncoder(config)
         case "identity" | "scale":
             return _RawEncoder(config)
-        case "hashed":
-            return _HashedEncoder(config)
     assert module is not None  # whose code no config and no file holds
     return _CustomEncoder(config, module)
 
@@ -82,15 +78,9 @@ def slow_encoder(features: SlowFeatures, background: Tensor, shares: Tensor) -> 
 
 
 def state_encoder(space: spaces.Space[Any]) -> Encoder:
-    """The encoder of observations that are states: equal features are equal observations.
-
-    Discrete states are their own features; eight numbers identify vectors and images.
-    """
-    observations = Observations.from_space(space)
-    is_number = observations.shape == ()
-    width = {"feature_dim": 1 if is_number else _N_HASHES, "normalization": "none"}
-    config = observations.config("identity" if is_number else "hashed", **width)
-    return make_encoder(config, torch.Generator())
+    """The encoder of Discrete states, which are their own features."""
+    config = Observations.from_space(space).config("identity", feature_dim=1, normalization="none")
+    return _RawEncoder(config)
 
 
 def scaled_encoder(
@@ -224,17 +214,8 @@ class Encoder(nn.Module, ABC):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, *observation_shape) into (n, feature_dim)."""
-        expected, dtype = self.config.observation_shape, self._dtype
-        observations = as_tensor(observations, dtype)
-        # Images that somebody has divided by 255 would be divided once more, in silence.
-        if observations.shape[1:] != expected or observations.dtype != dtype:
-            raise ConfigurationError(
-                f"the encoder expects {self.config.observation_dtype} observations of shape (n, "
-                f"{', '.join(map(str, expected))}), not scaled, and was given "
-                f"{str(observations.dtype).removeprefix('torch.')} of shape "
-                f"{tuple(observations.shape)}: check the environment's observation option"
-            )
-        features = self._encode(observations)
+        stored = as_stored(observations, self.config.observation_shape, self._dtype)
+        features = self._encode(stored)
         # Networks alone: the features of other kinds are as they are, whatever their config says.
         is_network = self.config.kind in ("mlp", "conv")
         if is_network and self.config.output_relu:
@@ -344,32 +325,6 @@ class _RawEncoder(Encoder):
         if self.config.kind == "identity":
             return observations.to(torch.float64)[:, None]
         return (observations.flatten(1).double() - self.low) / self.width
-
-
-class _HashedEncoder(Encoder):
-    """Projections of the bytes of an observation on whole numbers, in float64.
-
-    Every sum is exact, below 2⁵³, so that its bits do not depend on the batch. Two observations
-    have the same eight with probability 2⁻¹⁶⁰.
-    """
-
-    weights: Tensor
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, _N_HASHES)
-        n_bytes = math.prod(config.observation_shape) * np.dtype(config.observation_dtype).itemsize
-        # The finaliser of splitmix64 (Steele et al. 2014): the same numbers everywhere.
-        mixed = np.arange(1, n_bytes * _N_HASHES + 1, dtype=np.uint64)
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        weights = (mixed >> np.uint64(44)).astype(np.float64).reshape(n_bytes, _N_HASHES)
-        # Not part of files: they follow from the shape.
-        self.register_buffer("weights", torch.from_numpy(weights), persistent=False)
-
-    def _encode(self, observations: Tensor) -> Tensor:
-        flat = (observations.flatten(1) + 0).contiguous()  # zeros of either sign are the same
-        return flat.view(torch.uint8).double() @ self.weights
 
 
 class _SlowEncoder(Encoder):

@@ -47,6 +47,23 @@ def as_tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype | None = None) ->
     return as_tensor(tensor, dtype)
 
 
+def as_stored(
+    observations: NDArray[Any] | Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    """Observations (n, *shape) as a tensor of the dtype that they are stored in, or a
+    ConfigurationError."""
+    batch = as_tensor(observations, dtype)
+    # Images that somebody has divided by 255 would be divided once more, in silence.
+    if tuple(batch.shape[1:]) != shape or batch.dtype != dtype:
+        expected, given = (str(one).removeprefix("torch.") for one in (dtype, batch.dtype))
+        raise ConfigurationError(
+            f"the encoder expects {expected} observations of shape (n, "
+            f"{', '.join(map(str, shape))}), not scaled, and was given {given} of shape "
+            f"{tuple(batch.shape)}: check the environment's observation option"
+        )
+    return batch
+
+
 def input_statistics(
     observations: NDArray[Any],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

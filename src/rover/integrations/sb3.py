@@ -28,7 +28,13 @@ from torch import Tensor, nn
 from rover.envs import action_set
 from rover.errors import ConfigurationError, abridge, require_finite
 from rover.features import Encoder
-from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
+from rover.policies import (
+    CoveragePolicy,
+    NetworkPolicy,
+    StatePolicy,
+    ValuePolicy,
+    load_policy,
+)
 
 try:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -39,7 +45,7 @@ try:
 except ImportError as error:
     raise ConfigurationError('Stable-Baselines3 is not installed: pip install ".[sb3]"') from error
 
-_Pretrained = CoveragePolicy | NetworkPolicy | ValuePolicy
+_Pretrained = CoveragePolicy | StatePolicy | NetworkPolicy | ValuePolicy
 
 
 def _read_policy(policy: _Pretrained | str | Path, component: int | None) -> _Pretrained:
@@ -74,6 +80,8 @@ class _ObservationRecovery:
         shape, encoders = policy.observation_shape, _encoders_of(policy)
         dtype = encoders[0].config.observation_dtype if encoders else str(space.dtype)
         n_states = encoders[0].config.n_states if encoders else getattr(space, "n", None)
+        if isinstance(policy, StatePolicy):
+            dtype, n_states = policy.form.dtype, policy.form.n_states
         if isinstance(space, spaces.Discrete):
             fits = shape == () and space.n == n_states and space.start == 0
         else:
@@ -150,7 +158,7 @@ class RoverFeatures(BaseFeaturesExtractor):
                 "gymnasium.wrappers.TransformAction, with actions from 0, or use rover_policy()"
             )
         encoders = _encoders_of(chosen)
-        if not encoders or encoders[0].config.kind in ("identity", "hashed"):
+        if not encoders or encoders[0].config.kind == "identity":
             raise ConfigurationError(
                 "the policy has no encoder that was learned: policies of exact states and solved "
                 "ones have none; start from them with rover_policy(), or pretrain with "
@@ -193,7 +201,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
             policy = policy.trainable(temperature).scaled(1.0 / self.scale)
         # The order matters: the encoder is frozen below, after everything was freed here.
         policy.requires_grad_(True)
-        if isinstance(policy, CoveragePolicy):
+        if isinstance(policy, CoveragePolicy | StatePolicy):
             # A constant per row of W moves all logits of a state alike. Without it they are small
             # numbers, whose digits float32 keeps.
             self.scale = weight_scale
@@ -221,7 +229,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
     def current(self) -> _Pretrained:
         """A copy of the policy as it is now, on the CPU."""
         policy: _Pretrained = copy.deepcopy(self.policy).cpu().eval()
-        if isinstance(policy, CoveragePolicy):
+        if isinstance(policy, CoveragePolicy | StatePolicy):
             policy.weights.data = policy.weights.detach() * self.scale
         return policy.scaled(self.scale) if isinstance(policy, ValuePolicy) else policy
 
@@ -292,7 +300,7 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
         self.vf_features_extractor: BaseFeaturesExtractor = FlattenExtractor(space)
         config = next((encoder.config for encoder in _encoders_of(policy)), None)
         is_image = config is not None and config.observation_dtype == "uint8"
-        if config and config.kind == "hashed" and is_image:  # features that say nothing of values
+        if isinstance(policy, StatePolicy) and policy.form.dtype == "uint8":
             self.vf_features_extractor = _Pixels(space)
         elif config and (config.kind == "scale" or is_image):
             freeze = self.options["freeze_encoder"]

@@ -1,7 +1,7 @@
 """Policies that agents return, with save and load."""
 
 from rover.policies.contexts import ContextPolicy
-from rover.policies.coverage import CoveragePolicy, TabulatedPolicy
+from rover.policies.coverage import CoveragePolicy, StatePolicy, TabulatedPolicy
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy, PolicyNetwork, TwinCritics
 from rover.policies.policy import Policy
@@ -16,6 +16,7 @@ __all__ = [
     "Policy",
     "PolicyNetwork",
     "SampledPolicy",
+    "StatePolicy",
     "TabulatedPolicy",
     "TwinCritics",
     "ValuePolicy",

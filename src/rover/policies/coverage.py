@@ -9,12 +9,15 @@ from typing import Any, Self, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.data import ObservationTable
-from rover.errors import require_finite
-from rover.features import Encoder, EncoderConfig, make_encoder
-from rover.operators import Dirac, Kernel, make_kernel
+from rover.data.table import name_of
+from rover.errors import ArtefactError, require_finite
+from rover.features import Encoder, EncoderConfig, Observations, make_encoder
+from rover.features.networks import as_stored
+from rover.operators import Kernel, make_kernel
 from rover.operators.kernels import KERNELS
 from rover.policies.policy import Policy
 
@@ -22,8 +25,70 @@ from rover.policies.policy import Policy
 _TABLE_ROWS = 256
 
 
+class StatePolicy(Policy):
+    """π(a|x) = softmax_a(W_x) of exact states: a row of logits for each, all alike elsewhere.
+
+    Args:
+        form: of the observations.
+        names: (N, 16) uint8 that identify states, as of :func:`rover.data.table.name_of`.
+        weights: (N, A) float64 logits.
+        details: anything JSON-able that should travel with the policy (environment, seed, …).
+        epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
+    """
+
+    file_type = "states"
+
+    def __init__(
+        self,
+        form: Observations,
+        names: NDArray[np.uint8],
+        weights: Tensor,
+        details: Mapping[str, Any] | None = None,
+        *,
+        epsilon: float = 0.0,
+    ) -> None:
+        super().__init__(weights.shape[1], form.shape, details=details)
+        self.form, self.names, self.epsilon = form, names, epsilon
+        self._dtype = getattr(torch, form.dtype)
+        self._rows = {name.tobytes(): row for row, name in enumerate(names)}
+        # In one order of memory, so that a policy read from its file gives the same bits.
+        self.weights = nn.Parameter(weights.contiguous())
+
+    def regressors(self, observations: Tensor) -> Tensor:
+        """The row of W (n, 1) of each observation (n, *shape), N of an unknown one."""
+        batch = as_stored(observations, self.observation_shape, self._dtype)
+        rows = batch.detach().cpu().numpy() + 0  # zeros of either sign are the same
+        index = [self._rows.get(name_of(row), len(self._rows)) for row in rows]
+        return torch.tensor(index, dtype=torch.int64, device=self.weights.device)[:, None]
+
+    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Logits (n, A) of rows of W (n, 1)."""
+        unknown = self.weights.new_zeros(1, self.n_actions)
+        return torch.cat([self.weights, unknown])[regressors[:, 0]]
+
+    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
+        """Logits (n, A), float64, of raw observations (n, *shape)."""
+        logits = self.logits_from_regressors(self.regressors(observations))
+        return _mixed(logits, self.epsilon) if self.epsilon else logits
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned."""
+        names, weights, form = content["names"], content["weights"], dict(content["form"])
+        if names.shape != (len(weights), 16) or names.dtype != np.uint8:
+            raise ArtefactError(f"{names.shape} of {names.dtype} are no names of {len(weights)}")
+        form["shape"] = tuple(form["shape"])
+        return cls(Observations(**form), names, weights, epsilon=float(content["epsilon"]))
+
+    def content(self) -> dict[str, Any]:
+        """Content of the policy's file, beside its details."""
+        form = asdict(self.form) | {"shape": list(self.form.shape)}
+        weights = self.weights.detach()
+        return {"form": form, "names": self.names, "weights": weights, "epsilon": self.epsilon}
+
+
 class CoveragePolicy(Policy):
-    """ROVER's policy, π(a|x) = softmax_a(ρ(φ(x)) W), with its own frozen encoder φ.
+    """ROVER's policy between states, π(a|x) = softmax_a(ρ(φ(x)) W), with its own frozen encoder φ.
 
     For a linear kernel ρ(φ) = φ and W is (z, A); for any other kernel ρ(φ) = k(φ, basis) against
     the features of the distinct states that the plan stood on. The buffer never travels.
@@ -57,7 +122,6 @@ class CoveragePolicy(Policy):
         # In one order of memory, so that a policy read from its file gives the same bits.
         self.register_buffer("basis", None if basis is None else basis.contiguous())
         self.weights = nn.Parameter(weights.contiguous())
-        self._rows: dict[bytes, int] | None = None
 
     def regressors(self, observations: Tensor) -> Tensor:
         """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
@@ -70,27 +134,8 @@ class CoveragePolicy(Policy):
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A), float64, of raw observations (n, *shape)."""
-        features = self.encoder(observations.to(self.weights.device)).double()
-        if self._rows is None:
-            basis = self.basis if isinstance(self.kernel, Dirac) else None
-            rows = () if basis is None else (basis + 0.0).cpu().numpy()  # -0.0 is 0.0
-            self._rows = {row.tobytes(): index for index, row in enumerate(rows)}
-        # States are looked up: a table of n times all of them would not fit into memory.
-        if self._rows and len(self._rows) == len(self.weights):
-            seen = (features + 0.0).detach().cpu().numpy()
-            index = [self._rows.get(row.tobytes(), -1) for row in seen]
-            unknown = self.weights.new_zeros(1, self.n_actions)  # all actions alike
-            logits = torch.cat([self.weights, unknown])[index]
-        else:
-            regressors = features if self.basis is None else self.kernel(features, self.basis)
-            logits = self.logits_from_regressors(regressors)
-        if self.epsilon == 0.0:
-            return logits
-        # Uniform actions are mixed into probabilities; no shift of logits does the same at every
-        # state.
-        probs = torch.softmax(logits, dim=1)
-        # Logits are free up to a constant: the logarithms of the mixed probabilities are some.
-        return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)
+        logits = self.logits_from_regressors(self.regressors(observations))
+        return _mixed(logits, self.epsilon) if self.epsilon else logits
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
@@ -111,6 +156,13 @@ class CoveragePolicy(Policy):
             "weights": self.weights.detach(),
             "epsilon": self.epsilon,
         }
+
+
+def _mixed(logits: Tensor, epsilon: float) -> Tensor:
+    """Logits (n, A) of a policy in which a share of actions is uniform."""
+    # Uniform actions are mixed into probabilities; no shift of logits does the same at every
+    # state. The logarithms of the mixed probabilities are logits, free up to a constant.
+    return torch.log((1.0 - epsilon) * torch.softmax(logits, dim=1) + epsilon / logits.shape[1])
 
 
 def stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:

@@ -155,7 +155,7 @@ class Experience(NamedTuple):
         if len(shape) != 3 or buffer.observations.dtype != np.uint8:
             return encoder
         # Other encoders return raw pixels, tens of thousands of numbers each.
-        if encoder is not None and encoder.config.kind not in ("identity", "scale", "hashed"):
+        if encoder is not None and encoder.config.kind not in ("identity", "scale"):
             return encoder
         if len(buffer) < FIRST_UNITS or not lasts_a_lag(buffer):
             return None
