@@ -9,18 +9,17 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from rover import plots
 from rover.plots import RunFiles
 from rover.plots.pictures import Figures
+from rover.plots.style import BLACK, LEGEND, assign_styles, label_axes
 from rover.storage import replace_file, write_json
 from rover_bench.metrics import METRICS
-from rover_bench.pictures import (
-    Panel,
-    comparison_figures,
-    coverage_figure,
-    draw_steps_by_distance,
-)
+from rover_bench.pictures import Panel, comparison_figures, coverage_figure
 from rover_bench.report import Report, grouped
 from rover_bench.statistics import STATISTICS, Aggregate
 from rover_bench.study import CURVE, Case, Picture
@@ -149,8 +148,41 @@ def _steps_by_distance(
             points.setdefault(case.labels["start"], {})[round(distance.values[0])] = bar
     if points:
         figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
-        draw_steps_by_distance(figure.subplots(), points)
+        _draw_steps_by_distance(figure.subplots(), points)
         yield name, figure
+
+
+def _draw_steps_by_distance(axes: Axes, points: Mapping[str, Mapping[int, Aggregate]]) -> None:
+    """Steps to the first success, > 0, over the distance of the goal in steps: one line per start.
+
+    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
+    some of its runs had no success.
+    """
+    # Neighbouring starts stand beside each other: at one distance their intervals would overlap.
+    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
+    looks = assign_styles(points)
+    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
+        style, distances = looks[start], sorted(by_distance)
+        bars = [by_distance[distance] for distance in distances]
+        places = np.array(distances) + shift
+        values, lows, highs = np.transpose([bar.estimate("iqm") for bar in bars])
+        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
+        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
+        insides = ["white" if bar.n_censored else style.colour for bar in bars]
+        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
+    axes.set_yscale("log")
+    ticks = ticker.LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
+    axes.yaxis.set(major_locator=ticks, major_formatter=ticker.EngFormatter(sep=""))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
+    y = "environment steps to the first success\n(log scale)"
+    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
+    handles, _ = axes.get_legend_handles_labels()
+    if any(bar.n_censored for line in points.values() for bar in line.values()):
+        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
+        bound.set_markerfacecolor("white")
+        handles.append(bound)
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
 def _captions(report: Report, cases: Sequence[Case]) -> dict[str, Case]:

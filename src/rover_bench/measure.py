@@ -35,12 +35,8 @@ _REPEATS = 100
 
 
 def measure(run: Run) -> tuple[dict[str, float], _Curve | None]:
-    """Measure a finished run.
-
-    Returns its figures by name, infinite where an event did not happen, without those that do not
-    apply; and for a run that learned a task steps (T,) and greedy returns (T,). ArtefactError: a
-    file of the run is missing or damaged.
-    """
+    """The figures of a finished run by name, infinite where an event did not happen; and of a run
+    that learned a task steps (T,) and greedy returns (T,). ArtefactError: a file is damaged."""
     files = RunFiles.read(run.folder)
     summary = files.summary
     try:
@@ -136,10 +132,8 @@ def _missing(summary: Mapping[str, Any], *events: str) -> dict[str, float]:
 
 @lru_cache
 def finite_problem(environment: str) -> tuple[FiniteMDP, int] | None:
-    """The finite problem behind an environment, its id and keyword arguments as JSON
-    (:attr:`Case.problem`), and the steps of its episodes; None where its states are unknown.
-    ConfigurationError: no such environment, or wrong keyword arguments.
-    """
+    """The finite problem behind an environment, given as :attr:`Case.problem`, and the steps of its
+    episodes; None where its states are unknown."""
     env = make_env(*json.loads(environment))
     problem, horizon = finite_dynamics(env), horizon_of(env)
     env.close()
@@ -151,11 +145,7 @@ def finite_problem(environment: str) -> tuple[FiniteMDP, int] | None:
 
 def provenance(*, jobs: int) -> dict[str, Any]:
     """Commit, machine and versions of this process, with the runs allowed side by side: a line of a
-    run's ``provenance.jsonl``.
-
-    ``began`` is in UTC, ISO 8601; ``commit`` the source's, with "+" if files of it were changed
-    since, "unknown" outside a checkout; ``cores`` those that the process may use.
-    """
+    run's ``provenance.jsonl``. A commit has "+" if files of it were changed since."""
     packages = ("torch", "numpy", "scipy", "gymnasium", "clarabel")
     # What a figure may depend on: the code, the arithmetic below it, and how busy the machine was.
     return {

@@ -7,17 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rover.plots import MapPanel, learning_curves, make_figure, map_figure
 from rover.plots.pictures import Figures, draw_snapshots
 from rover.plots.runs import Runs
 from rover.plots.style import (
     BLACK,
-    LEGEND,
     TEXT_COLOUR,
     TICK_SIZE,
     assign_styles,
@@ -37,16 +34,9 @@ Bars = Mapping[Panel, Mapping[str, Aggregate]]
 
 
 def comparison_figures(runs: Runs, bars: Bars) -> Figures:
-    """Pictures of agents side by side, by name, as far as their runs allow.
-
-    ``learning_curves``: means over runs with 95% intervals. ``coverage_bars``: steps to see every
-    state, or visited cells or observations, and steps to the first arrival at a reward. On a map
-    ``behaviour`` (episodes of the final policy above the samples it collected) and ``snapshots`` of
-    each agent's first run, and ``visits`` of all its runs together.
-
-    Args:
-        runs: agent → its finished runs on one environment, at least one.
-        bars: panel → agent → bar; empty for no bars.
+    """Pictures of the finished runs of agents on one environment, by name, as far as their runs
+    allow: on a map also ``behaviour`` (episodes of the final policy above the samples that it
+    collected) and ``snapshots`` of each agent's first run, and ``visits`` of all its runs.
     """
     (first, *_), *_ = runs.values()
     styles, where = assign_styles(runs), f" — {first.environment}"
@@ -81,42 +71,6 @@ def comparison_figures(runs: Runs, bars: Bars) -> Figures:
     if taken:
         title = f"Policies over pretraining: what {episodes} episodes visit{where}"
         yield "snapshots", draw_snapshots(taken, title)
-
-
-# --- bars and distances ---------------------------------------------------------------------------
-
-
-def draw_steps_by_distance(axes: Axes, points: Mapping[str, Mapping[int, Aggregate]]) -> None:
-    """Steps to the first success, > 0, over the distance of the goal in steps: one line per start.
-
-    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    some of its runs had no success.
-    """
-    # Neighbouring starts stand beside each other: at one distance their intervals would overlap.
-    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
-    looks = assign_styles(points)
-    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
-        style, distances = looks[start], sorted(by_distance)
-        bars = [by_distance[distance] for distance in distances]
-        places = np.array(distances) + shift
-        values, lows, highs = np.transpose([bar.estimate("iqm") for bar in bars])
-        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
-        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
-        insides = ["white" if bar.n_censored else style.colour for bar in bars]
-        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
-    axes.set_yscale("log")
-    ticks = ticker.LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
-    axes.yaxis.set(major_locator=ticks, major_formatter=ticker.EngFormatter(sep=""))
-    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
-    y = "environment steps to the first success\n(log scale)"
-    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
-    handles, _ = axes.get_legend_handles_labels()
-    if any(bar.n_censored for line in points.values() for bar in line.values()):
-        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
-        bound.set_markerfacecolor("white")
-        handles.append(bound)
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
 
 
 def coverage_figure(bars: Bars, environment: str) -> Figure:

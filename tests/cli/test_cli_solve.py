@@ -65,7 +65,7 @@ def test_what_a_policy_was_planned_for_is_evaluated(words, lake, tmp_path, capsy
     assert isinstance(policy, ValuePolicy)
     found = goal_regret(policy, env) if words else reward_regret(policy, env)
     name = f"{len(found.returns)} goals" if words else "own reward"
-    means = {"return": found.returns.mean(), "best": found.best.mean(), "unseen_share": 0.0}
+    means = {"return": found.returns.mean(), "best": found.best.mean()}
     assert task == {"name": name, "solved": found.solved, **means}
 
 
@@ -131,7 +131,7 @@ def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "rover/Maze-v0 108 128 0.009261 at discount 0.99"),
+        ("", "rover/TwoRooms-v0 rover/MultiRooms-v0 rover/MiddleRoom-v0 rover/Maze-v0"),
         ("rover/Corridor-v0 --env length=5", "states 5 horizon 11 J* 0.2 at discount 0.99"),
         ("Pendulum-v1", "actions Box(-2.0, 2.0, (1,), float32) as a set of 5 states unknown"),
         ("Blackjack-v1", "states unknown horizon 200"),

@@ -19,7 +19,8 @@ from rover.envs import (
     finite_dynamics,
     make_env,
 )
-from rover.envs.layouts import AGENT_COLOUR, FLOOR_COLOUR, WALL_COLOUR, make_layout
+from rover.envs.gridworld import _AGENT_COLOUR, _FLOOR_COLOUR, _WALL_COLOUR
+from rover.envs.layouts import make_layout
 from rover.errors import ConfigurationError
 
 
@@ -312,11 +313,11 @@ def test_images_of_random_maps_differ_only_in_the_agent(case):
     layout = make_layout("\n".join(rows))
     images = np.array(list(map(OBSERVATIONS["pixels"](layout).encode, range(layout.n_states))))
     cell = 84 // max(layout.free.shape)
-    red = (images == AGENT_COLOUR).all(axis=-1)
+    red = (images == _AGENT_COLOUR).all(axis=-1)
     np.testing.assert_array_equal(red.sum(axis=(1, 2)), cell**2)
     assert red.sum(axis=0).max() == 1  # no two states share a pixel of the agent
-    floor = (images == FLOOR_COLOUR).all(axis=-1)
-    wall = (images == WALL_COLOUR).all(axis=-1)
+    floor = (images == _FLOOR_COLOUR).all(axis=-1)
+    wall = (images == _WALL_COLOUR).all(axis=-1)
     assert np.all(red | floor | wall)
     np.testing.assert_array_equal((red | floor)[0], red.any(axis=0))
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from rover.cli import words
-from rover.cli.tables import NOTHING, make_table, say
+from rover.cli.tables import NOTHING, say
 from rover.envs import ENVIRONMENTS, Spaces, finite_dynamics, horizon_of, make_env
 from rover.errors import ConfigurationError, abridge
 
@@ -16,7 +16,8 @@ def envs(env_id: words.EnvId | None = None, /, *, env: words.Env = ()) -> None:
     """List environments, or show one.
 
     ENV is any Gymnasium id. Its spaces and some random steps are checked, as
-    rover.check_env does.
+    rover.check_env does. J* is the least J = Σ d² of any policy's discounted
+    occupancy d, 1/states if even.
 
     examples:
 
@@ -37,15 +38,10 @@ def envs(env_id: words.EnvId | None = None, /, *, env: words.Env = ()) -> None:
         if spaces.actions is not None:
             shown["  as a set of"] = str(spaces.n_actions)
         say(*(f"{name:14}{value}" for name, value in (shown | _figures(made)).items()))
-        return
-    if env:
+    elif env:
         raise ConfigurationError("--env needs an ENV")
-    table = make_table("rover's environments", ("id", "states", "horizon", "J*"))
-    for name, settings in ENVIRONMENTS.items():
-        # rover/Grid-v0 has no map of its own.
-        figures = _figures(make_env(name)).values() if settings else [NOTHING] * 3
-        table.add_row(name, *figures)
-    say(table, "J*: the least J = Σ d² of any policy's discounted occupancy d, 1/states if even.")
+    else:
+        say(*ENVIRONMENTS)
 
 
 def _figures(env: gym.Env[Any, Any]) -> dict[str, str]:

@@ -97,7 +97,7 @@ def evaluate(
     # Only policies of `rover solve` were planned for tasks; others are worth what they cover.
     if isinstance(policy, ValuePolicy):
         of_goals = policy.tasks != (OWN_REWARD,)
-        task = _planned_figures(policy, env, of_goals=of_goals, episodes=episodes, seed=seed)
+        task = _planned_figures(policy, env, of_goals=of_goals, n_episodes=episodes, seed=seed)
     if as_json:
         figures = setup | figures | ({"task": task} if task else {})
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
@@ -108,7 +108,7 @@ def evaluate(
     say(figures_table(title, columns, _EXACT_ROWS if is_known else _ROLLOUT_ROWS))
     say(f"at most {math.log(figures['n_states']):.3f} nats" if is_known else _ROLLOUT_NOTE)
     if task:
-        _say_task(task, episodes)
+        _say_task(task)
 
 
 def _measure(env: gym.Env[Any, Any], policy: Policy, setup: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,12 +153,11 @@ def _planned_figures(
     function: RewardFunction | None = None,
     *,
     of_goals: bool,
-    episodes: int,
-    seed: int,
+    **options: int,
 ) -> dict[str, Any] | None:
     """Mean return of a policy in the tasks that it was planned for: goals, a function, or the
-    environment's own reward. Exactly where the dynamics are known, else by roll-outs; None where
-    `env` has no such task."""
+    environment's own reward. Exactly where the dynamics are known, else by roll-outs with these
+    `options`; None where `env` has no such task."""
     from rover.envs import finite_dynamics
     from rover.evaluation import greedy_episodes
     from rover.evaluation.returns import followed_episodes
@@ -174,33 +173,25 @@ def _planned_figures(
             regret = reward_regret(policy, env, function)
     except ConfigurationError:  # a reward that the environment has not, or goals that are no states
         return None
-    played = env if function is None else FunctionReward(env, function)
-    # The first task stands for all of several goals; exact returns need episodes for guesses only.
-    first, n_episodes = policy.single(0), episodes if regret is None else min(20, episodes)
-    returns, decisions = greedy_episodes(played, first, seed=seed, n_episodes=n_episodes)
-    if regret is None:
-        options = {"seed": seed, "n_episodes": n_episodes}
-        random = followed_episodes(
-            played, lambda rng: lambda _: rng.random((1, first.n_actions)), **options
-        )
-        warn_if_worse(returns, random[0])
     n_goals = policy.n_components
-    return {
-        "name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals",
-        "return": float((returns if regret is None else regret.returns).mean()),
-        "best": None if regret is None else float(regret.best.mean()),
-        "solved": None if regret is None else regret.solved,
-        "unseen_share": float(policy.is_unseen(decisions).mean()),
-    }
+    figures = {"name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals"}
+    if regret is not None:
+        best, mean = float(regret.best.mean()), float(regret.returns.mean())
+        return figures | {"return": mean, "best": best, "solved": regret.solved}
+    played = env if function is None else FunctionReward(env, function)
+    # The first task stands for all of several goals.
+    returns, _ = greedy_episodes(played, policy.single(0), **options)
+    random, _ = followed_episodes(
+        played, lambda rng: lambda _: rng.random((1, policy.n_actions)), **options
+    )
+    warn_if_worse(returns, random)
+    return figures | {"return": float(returns.mean()), "best": None, "solved": None}
 
 
-def _say_task(task: Mapping[str, Any], episodes: int) -> None:
+def _say_task(task: Mapping[str, Any]) -> None:
     """Print what :func:`_planned_figures` measured."""
-    how = f"over {episodes} episodes"
-    if task["best"] is not None:
-        how = f"exactly; best possible {task['best']:.2f}"
-    unseen = f"{task['unseen_share']:.1%} of the decisions were made at unseen observations"
-    say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {how}. {unseen}.")
+    how = "by roll-outs" if task["best"] is None else f"exactly; best possible {task['best']:.2f}"
+    say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {how}.")
     if task["name"].endswith(" goals") and task["solved"] is not None:
         say(f"{task['solved']} of {task['name']} at the best possible return")
 
@@ -260,7 +251,7 @@ def solve(
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
     say(f"{wanted.env_id}, {name}")
     function = reward if goal is None else _goal_reward(goal)
-    _say_plan(policy, start, env, function, of_goals=bool(goals), episodes=episodes, seed=seed)
+    _say_plan(policy, start, env, function, of_goals=bool(goals), n_episodes=episodes, seed=seed)
     # Only now: a refusal above leaves no empty folder.
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
@@ -301,28 +292,23 @@ def _say_plan(
     function: RewardFunction | None,
     *,
     of_goals: bool,
-    episodes: int,
-    seed: int,
+    **options: int,
 ) -> None:
     """Print the return of a policy; of contexts beside the policy that it was made of."""
     from rover.evaluation.returns import followed_episodes
     from rover.policies import ContextPolicy
     from rover.solving.solve import FunctionReward
 
-    options: dict[str, int] = {"episodes": episodes, "seed": seed}
     if not isinstance(policy, ContextPolicy):
         if figures := _planned_figures(policy, env, function, of_goals=of_goals, **options):
-            _say_task(figures, episodes)
+            _say_task(figures)
         return
     played = env if function is None else FunctionReward(env, function)
     planned, before = (
-        followed_episodes(played, one.sample_component, seed=seed, n_episodes=episodes)[0].mean()
+        followed_episodes(played, one.sample_component, **options)[0].mean()
         for one in (policy, start)
     )
-    say(
-        f"Mean return {planned:.2f} over {episodes} episodes in worlds of their own; before, "
-        f"without a reward, {before:.2f}."
-    )
+    say(f"Mean return {planned:.2f} over new layouts; before, without a reward, {before:.2f}.")
 
 
 def plot(

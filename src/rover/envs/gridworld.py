@@ -18,12 +18,8 @@ from numpy.typing import NDArray
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import (
     ACTION_MOVES,
-    AGENT_COLOUR,
-    FLOOR_COLOUR,
     LAYOUT_FAMILIES,
-    WALL_COLOUR,
     Layout,
-    draw_map,
     make_layout,
 )
 from rover.errors import ConfigurationError, choose, whole_number
@@ -33,6 +29,11 @@ DEFAULT_DISCOUNT = 0.99
 _REWARDS = ("sparse", "dense")
 _N_ACTIONS = len(ACTION_MOVES)
 _PIXELS_SIDE = 84
+_WALL_COLOUR = (64, 64, 70)
+_FLOOR_COLOUR = (238, 236, 230)
+_AGENT_COLOUR = (224, 26, 34)
+# Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
+_GOAL_COLOUR = (0, 158, 115)
 _MAX_ONE_HOT = 10_000
 
 
@@ -75,15 +76,15 @@ def _pixels(layout: Layout) -> _ObservationMap:
     # Centred, so that maps of any shape fill the same 84 × 84 pixels.
     top = (_PIXELS_SIDE - cell * height) // 2
     left = (_PIXELS_SIDE - cell * width) // 2
-    background = np.full(shape, WALL_COLOUR, np.uint8)
+    background = np.full(shape, _WALL_COLOUR, np.uint8)
     floor = background[top:, left:][: cell * height, : cell * width]
-    floor[np.kron(layout.free, np.ones((cell, cell), np.bool_))] = FLOOR_COLOUR
+    floor[np.kron(layout.free, np.ones((cell, cell), np.bool_))] = _FLOOR_COLOUR
     corners = (layout.cells * cell + (left, top)).tolist()
 
     def image(state: int) -> NDArray[np.uint8]:
         # The background is copied, not drawn: a step costs what copying an image does.
         drawn, (x, y) = background.copy(), corners[state]
-        drawn[y : y + cell, x : x + cell] = AGENT_COLOUR
+        drawn[y : y + cell, x : x + cell] = _AGENT_COLOUR
         return drawn
 
     return _ObservationMap(gym.spaces.Box(0, 255, shape, np.uint8), image)
@@ -266,11 +267,19 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         return observation, self._arrival_reward[state], terminated, truncated, {"state": state}
 
     def render(self) -> Any:
-        """A picture (rows, columns, 3) uint8 of the current state, goal included; None without a
-        mode."""
+        """A picture (rows, columns, 3) uint8 of the agent in red and the goal in green, with 5 to
+        48 pixels a cell; None without a mode."""
         if self.render_mode is None:
             return None
-        return draw_map(self.layout, self.state, self.goal_state)
+        free = self.layout.free
+        image = np.where(free[..., None], _FLOOR_COLOUR, _WALL_COLOUR).astype(np.uint8)
+        for drawn, colour in ((self.goal_state, _GOAL_COLOUR), (self.state, _AGENT_COLOUR)):
+            if drawn is not None:
+                x, y = self.layout.cells[drawn]
+                image[y, x] = colour
+        # A whole number of pixels for each cell, so that edges are sharp.
+        side = min(max(640 // max(free.shape), 5), 48)
+        return image.repeat(side, axis=0).repeat(side, axis=1)
 
 
 def _state_of(layout: Layout, cell: Any, role: str, words: str) -> int:

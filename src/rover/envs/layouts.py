@@ -28,14 +28,6 @@ ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)
 """(A, 2) as (dx, dy): up, down, left, right."""
 ACTION_MOVES.flags.writeable = False
 
-WALL_COLOUR = (64, 64, 70)
-FLOOR_COLOUR = (238, 236, 230)
-AGENT_COLOUR = (224, 26, 34)
-# Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
-_GOAL_COLOUR = (0, 158, 115)
-_IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
-_SMALLEST_CELL, _LARGEST_CELL = 5, 48
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -271,16 +263,3 @@ def make_layout(source: Any, **options: int) -> Layout:
             f"name ({', '.join(LAYOUT_FAMILIES)}), nor a text file that can be read: {error}"
         ) from error
     return _parse_layout(text)
-
-
-def draw_map(layout: Layout, state: int, goal_state: int | None = None) -> NDArray[np.uint8]:
-    """Draw the map, the agent in red and the goal in green, (rows, columns, 3) uint8 with 5 to 48
-    pixels a cell."""
-    image = np.where(layout.free[..., None], FLOOR_COLOUR, WALL_COLOUR).astype(np.uint8)
-    for drawn, colour in ((goal_state, _GOAL_COLOUR), (state, AGENT_COLOUR)):
-        if drawn is not None:
-            x, y = layout.cells[drawn]
-            image[y, x] = colour
-    # A whole number of pixels for each cell, so that edges are sharp.
-    side = min(max(_IMAGE_SIDE // max(layout.free.shape), _SMALLEST_CELL), _LARGEST_CELL)
-    return image.repeat(side, axis=0).repeat(side, axis=1)
