@@ -79,7 +79,7 @@ class DDPGConfig(_ActorConfig):
 
 
 class SACConfig(_ActorConfig):
-    """Settings of :class:`rover.learners.DiscreteSAC`; the defaults are preset ``fast``."""
+    """Settings of :class:`rover.learners.DiscreteDDPG` as SAC; the defaults are preset ``fast``."""
 
     PUBLISHED = {
         **_LARGE,
@@ -114,7 +114,6 @@ class _Learner(nn.Module):
     `skill_dim` is the width of the skill that conditions the networks; 0: none.
     """
 
-    name: ClassVar[str]
     _optimizer: AdamW
 
     def __init__(
@@ -197,11 +196,15 @@ class _Learner(nn.Module):
 
 
 class DiscreteDDPG(_Learner):
-    """Deep deterministic policy gradients (Lillicrap et al., 2016) for finite actions.
+    """Deep deterministic policy gradients (Lillicrap et al., 2016) for finite actions, or with a
+    :class:`SACConfig` soft actor-critic (Haarnoja et al., 2018; Christodoulou, 2019).
 
     Critics: y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a), with the target critics. Actor: maximises
-    Σ_a π(a|x) min(Q1, Q2)(x, a) + c H(π(·|x)), exactly. An encoder that both share is trained by
+    Σ_a π(a|x) min(Q1, Q2)(x, a) + α H(π(·|x)), exactly. An encoder that both share is trained by
     the critics' loss alone (Yarats et al., 2022).
+
+    Soft actor-critic adds α H(π(·|x')) to the value in y, at the end of a window alone, and α
+    brings the entropy to H̄ = ``target_entropy_ratio`` · log A, by Adam on log α · (H(π) − H̄).
 
     Args:
         encoder, config, critic_encoder, options: as of the base class.
@@ -209,8 +212,6 @@ class DiscreteDDPG(_Learner):
             A). It is copied and put in evaluation mode; parameters that require gradients learn.
         actor_learning_rates: Adam step sizes of some of its parameters, by ``"actor.NAME"``.
     """
-
-    name = "DDPG"
 
     def __init__(
         self,
@@ -248,7 +249,8 @@ class DiscreteDDPG(_Learner):
             initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
             self.log_temperature = nn.Parameter(initial)
             rates["log_temperature"] = config.temperature_learning_rate
-        self._optimizer = AdamW(self.name, self, config.critic_learning_rate, learning_rates=rates)
+        name = "DDPG" if self.log_temperature is None else "SAC"
+        self._optimizer = AdamW(name, self, config.critic_learning_rate, learning_rates=rates)
 
     @property
     def temperature(self) -> float:
@@ -329,17 +331,6 @@ class DiscreteDDPG(_Learner):
         return table[batch.index], table.detach()[batch.next_index]
 
 
-class DiscreteSAC(DiscreteDDPG):
-    """Soft actor-critic for finite actions (Haarnoja et al., 2018; Christodoulou, 2019).
-
-    Critics: y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')). Actor: maximises
-    Σ_a π(a|x) (min(Q1, Q2)(x, a) − α log π(a|x)), exactly. The temperature α brings the entropy to
-    H̄ = ``target_entropy_ratio`` · log A, by Adam on log α · (H(π) − H̄).
-    """
-
-    name = "SAC"
-
-
 class DiscreteCQL(_Learner):
     """Conservative Q-learning for finite actions, without an actor (Kumar et al., 2020).
 
@@ -348,11 +339,9 @@ class DiscreteCQL(_Learner):
     w · E[log Σ_a exp Q(x, a) − Q(x, a taken)].
     """
 
-    name = "CQL"
-
     def __init__(self, encoder: EncoderConfig, **options: Any) -> None:
         super().__init__(encoder, **options)
-        self._optimizer = AdamW(self.name, self, self.config.critic_learning_rate)
+        self._optimizer = AdamW("CQL", self, self.config.critic_learning_rate)
 
     def policy_module(self) -> TwinCritics:
         """Copy the critics, in evaluation mode."""

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.spaces import flatten
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from hypothesis import given
 from hypothesis import strategies as st
 from small_envs import Place, Small
@@ -17,7 +17,7 @@ from small_envs import Place, Small
 import rover
 from rover.data import Buffer
 from rover.envs import Spaces, StoredObservations, action_set
-from rover.envs.spaces import StoredForm, _lifted
+from rover.envs.spaces import StoredForm
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 from rover.solving.solve import FunctionReward
 
@@ -103,6 +103,11 @@ class Walk(gym.Env[Any, Any]):
         return seen, float(self._place == 7), False, self._age == 20, {}
 
 
+def batched(space: spaces.Space[Any], element: Any) -> Any:
+    """An element as vector environments of one return it."""
+    return concatenate(space, [element], create_empty_array(space, 1))
+
+
 @pytest.mark.parametrize(("space", "shape", "dtype"), OBSERVATIONS, ids=lambda one: str(one)[:60])
 def test_observations_are_stored_and_described(space, shape, dtype):
     form = StoredForm.of(space)
@@ -115,7 +120,7 @@ def test_observations_are_stored_and_described(space, shape, dtype):
         element = space.sample()
         row = spaces_of.read(element, "here")
         assert isinstance(stored, spaces.Discrete) or stored.contains(row)
-        np.testing.assert_array_equal(again.rows(_lifted(element))[0], row)
+        np.testing.assert_array_equal(again.row(element), row)
         rows.append((element, row))
     for element, row in rows:  # different elements stay different, but for an image's shades
         for other, its in rows:
@@ -149,7 +154,7 @@ def test_spaces_without_a_form_are_refused(observations, actions):
 def test_frames_of_a_stack_become_channels_in_their_order(colours_first):
     frames = np.random.default_rng(0).integers(0, 256, (3, 36, 40, 3), np.uint8)
     stack = np.moveaxis(frames, 3, 1) if colours_first else frames
-    image = StoredForm.of(spaces.Box(0, 255, stack.shape, np.uint8)).rows(stack[None])[0]
+    image = StoredForm.of(spaces.Box(0, 255, stack.shape, np.uint8)).row(stack)
     for number, frame in enumerate(frames):
         np.testing.assert_array_equal(image[..., 3 * number : 3 * number + 3], frame)
 
@@ -166,7 +171,7 @@ def test_agents_and_policies_take_what_environments_return(space, tmp_path):
     assert policy.act(observation, rng) in (0, 1, 2)
     action, _ = policy.predict(observation, deterministic=True)
     assert action in (0, 1, 2)
-    probs = policy.probs(_lifted(observation))
+    probs = policy.probs(batched(space, observation))
     np.testing.assert_allclose(
         probs, agent.policy.tables(agent.buffer.observations.rows[:1]).mean(0)
     )
@@ -278,7 +283,7 @@ def test_small_numbers_are_explored_alike_however_they_are_spelled():
     for space, look in spelled:
         env = Place(space, lambda x, y, look=look: look(x, y, x % 2))
         agent = rover.Rover(env, seed=0, measure_share=0.0).learn(150)
-        policy = agent.policy.probs(_lifted(env.look(1, 2)))
+        policy = agent.policy.probs(batched(env.observation_space, env.look(1, 2)))
         seen.append((agent.buffer.actions, agent.buffer.observations.rows, policy))
     for others in seen[1:]:
         for one, other in zip(seen[0], others, strict=True):

@@ -19,7 +19,6 @@ from rover.learners import (
     DDPGConfig,
     DiscreteCQL,
     DiscreteDDPG,
-    DiscreteSAC,
     SACConfig,
 )
 from rover.operators import make_kernel
@@ -27,7 +26,7 @@ from rover.policies import CoveragePolicy
 
 KINDS: dict[str, Any] = {
     "ddpg": (DiscreteDDPG, DDPGConfig),
-    "sac": (DiscreteSAC, SACConfig),
+    "sac": (DiscreteDDPG, SACConfig),
     "cql": (DiscreteCQL, CQLConfig),
 }
 N_ACTIONS = 3

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Dict, Tuple
 from numpy.typing import DTypeLike, NDArray
 
 from rover.arrays import BoolArray, FloatArray, IntArray, signed
@@ -108,7 +109,7 @@ class Buffer:
             rewards=rewards,
             skill_dim=skill_dim,
             action_set=spaces.actions,
-            form=spaces.form if spaces.form.is_nested else None,
+            form=spaces.form if isinstance(spaces.observed, Dict | Tuple) else None,
         )
 
     @classmethod

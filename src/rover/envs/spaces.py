@@ -127,7 +127,7 @@ class Spaces:
             ) from None
         row: NDArray[Any] = fitting
         if self.observation is not self.observed:
-            row = self.form.rows(_lifted(fitting))[0]
+            row = self.form.row(fitting)
         elif row.dtype != self.dtype:  # Discrete states of other integers
             row = row.astype(self.dtype)
         if row.dtype.kind == "f" and not np.isfinite(row).all():
@@ -180,13 +180,12 @@ class StoredForm(NamedTuple):
     Attributes:
         observed: the space.
         space: of the arrays: Discrete from 0, or a Box of vectors or of uint8 images.
-        rows: makes arrays (n, *shape) of n elements: an array, or of Dict and Tuple one for each
-            part, as vector environments return them.
+        row: makes the array (*shape) of an element.
     """
 
     observed: gym.Space[Any]
     space: spaces.Discrete | spaces.Box
-    rows: Callable[[Any], NDArray[Any]]
+    row: Callable[[Any], NDArray[Any]]
 
     @classmethod
     def of(cls, space: gym.Space[Any]) -> StoredForm:
@@ -196,12 +195,12 @@ class StoredForm(NamedTuple):
                 states = space if start == 0 else spaces.Discrete(int(n))
                 return cls(space, states, partial(_counted_from, int(start)))
             case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES and 0 not in space.shape:
-                return cls(space, space, partial(_as_they_are, dtype))
+                return cls(space, space, partial(np.asarray, dtype=dtype))
             case spaces.Box(shape=(_, _, 1 | 3 | 4), dtype=dtype) if dtype == np.uint8:
-                return cls(space, space, partial(_as_they_are, dtype))
+                return cls(space, space, partial(np.asarray, dtype=dtype))
         if (image := _image_of(space)) is not None:
             pixels = spaces.Box(0, 255, image.shape, np.uint8)
-            return cls(space, pixels, partial(_as_images, image))
+            return cls(space, pixels, partial(_as_image, image))
         space = _counted(space)
         leaves = list(_leaves(space))
         if not leaves or not all(map(_is_vector, leaves)):
@@ -226,22 +225,24 @@ class StoredForm(NamedTuple):
         """The observed space in JSON."""
         return _description_of(self.observed)
 
+    def rows(self, batch: Any) -> NDArray[Any]:
+        """Stored rows (n, *shape) of n elements: an array, or of Dict and Tuple one for each part,
+        as vector environments return them."""
+        rows = [self.row(element) for element in iterate(batch_space(self.observed, 1), batch)]
+        return np.array(rows).reshape(-1, *(self.space.shape or ()))
+
     def batch(self, observations: Any) -> tuple[NDArray[Any], bool]:
         """Stored rows (n, *shape) of one element of the space or of several, and whether it was
         one."""
         is_one = _is_single(self.observed, observations)
-        return self.rows(_lifted(observations) if is_one else observations), is_one
+        return (self.row(observations)[None] if is_one else self.rows(observations)), is_one
 
     def elements(self, rows: NDArray[Any]) -> Any:
         """Stored rows (n, *shape) as functions of the user get them: of Dict and Tuple spaces an
         array for each part, as vector environments return them; of others a copy
         of the rows. Whole numbers are int64."""
-        return _unflattened(self.observed, rows) if self.is_nested else signed(rows)
-
-    @property
-    def is_nested(self) -> bool:
-        """True of Dict and Tuple spaces."""
-        return isinstance(self.observed, spaces.Dict | spaces.Tuple)
+        is_nested = isinstance(self.observed, spaces.Dict | spaces.Tuple)
+        return _unflattened(self.observed, rows) if is_nested else signed(rows)
 
 
 def _leaves(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
@@ -360,26 +361,12 @@ def _is_single(space: gym.Space[Any], observation: Any) -> bool:
     return np.ndim(observation) == len(space.shape or ())
 
 
-def _lifted(element: Any) -> Any:
-    """An element of a space as a batch of one."""
-    if isinstance(element, dict):
-        return {name: _lifted(part) for name, part in element.items()}
-    if isinstance(element, tuple):
-        return tuple(map(_lifted, element))
-    return element[None]
+def _counted_from(start: int, element: Any) -> NDArray[Any]:
+    return np.asarray(np.int64(element) - start)
 
 
-def _as_they_are(dtype: Any, batch: Any) -> NDArray[Any]:
-    return np.asarray(batch).astype(dtype, copy=False)
-
-
-def _counted_from(start: int, batch: Any) -> NDArray[Any]:
-    return np.asarray(batch).astype(np.int64, copy=False) - start
-
-
-def _flattened(space: gym.Space[Any], dtype: np.dtype[Any], batch: Any) -> NDArray[Any]:
-    flat: list[Any] = [spaces.flatten(space, one) for one in iterate(batch_space(space, 1), batch)]
-    return np.stack(flat).astype(dtype)
+def _flattened(space: gym.Space[Any], dtype: np.dtype[Any], element: Any) -> NDArray[Any]:
+    return np.asarray(spaces.flatten(space, element)).astype(dtype)
 
 
 def _unflattened(space: gym.Space[Any], flat: NDArray[Any]) -> Any:
@@ -439,10 +426,9 @@ def misfit(observation: Any, space: gym.Space[Any], name: str = "observation") -
     return f"{name}{place} is {row[at]!s}, outside {' to '.join(map(str, bounds))}"
 
 
-def _as_images(image: _Image, batch: Any) -> NDArray[Any]:
-    """Images (n, height, width, channels) as bytes."""
-    rows = np.asarray(batch)
-    turned = rows.transpose(0, *(axis + 1 for axis in image.axes)).reshape(-1, *image.shape)
+def _as_image(image: _Image, element: Any) -> NDArray[Any]:
+    """An image (height, width, channels) as bytes."""
+    turned = np.asarray(element).transpose(image.axes).reshape(image.shape)
     if turned.dtype == np.uint8:
         return np.ascontiguousarray(turned)
     share = (turned.astype(np.float64) - image.low) / max(image.high - image.low, 1e-300)

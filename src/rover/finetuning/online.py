@@ -23,7 +23,7 @@ from rover.features import Encoder, input_statistics
 from rover.features.encoders import tried
 from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import ComponentActor, OnlineRun
-from rover.learners import DiscreteDDPG, DiscreteSAC
+from rover.learners import DiscreteDDPG
 from rover.policies import (
     ContextPolicy,
     CoveragePolicy,
@@ -43,7 +43,7 @@ class Finetuning(OnlineRun):
     activity = "finetune"
     config_class = FinetuneConfig
     config: FinetuneConfig
-    _learner: DiscreteDDPG | DiscreteSAC
+    _learner: DiscreteDDPG
     _acting: TabulatedPolicy
 
     def __init__(
@@ -57,8 +57,7 @@ class Finetuning(OnlineRun):
         # Tables of logits have a step size of their own; all else of a policy is a network.
         is_table = isinstance(actor, CoveragePolicy | StatePolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
-        learner: Any = DiscreteSAC if run_config.algorithm == "sac" else DiscreteDDPG
-        self._learner = learner(
+        self._learner = DiscreteDDPG(
             config.learner.encoder(self._observations),
             n_actions=self._buffer.n_actions,
             config=config.learner,

@@ -136,8 +136,7 @@ class RoverFeatures(BaseFeaturesExtractor):
         scaled_images: False if the policy has ``normalize_images=False``.
 
     Raises:
-        ConfigurationError: the policy does not fit the space, has learned no encoder, or its
-            actions do not begin at 0.
+        ConfigurationError: the policy does not fit the space, or has learned no encoder.
     """
 
     def __init__(
@@ -149,14 +148,6 @@ class RoverFeatures(BaseFeaturesExtractor):
         scaled_images: bool = True,
     ) -> None:
         chosen = _read_policy(policy, 0)
-        actions = chosen.action_set
-        if actions is not None and actions.ndim == 1 and actions.dtype.kind == "i":
-            # The extractor does not see the actions, and the library sends 0 to n − 1 in any case.
-            raise ConfigurationError(
-                f"the policy's actions are {actions[0]} to {actions[-1]}, and Stable-Baselines3 "
-                f"sends 0 to {len(actions) - 1}: pretrain and train on the environment in "
-                "gymnasium.wrappers.TransformAction, with actions from 0, or use rover_policy()"
-            )
         encoders = _encoders_of(chosen)
         if not encoders or encoders[0].config.kind == "identity":
             raise ConfigurationError(
@@ -189,7 +180,6 @@ class _PretrainedLogits(BaseFeaturesExtractor):
         *,
         freeze_encoder: bool,
         weight_scale: float,
-        temperature: float | None,
     ) -> None:
         policy = copy.deepcopy(pretrained)
         recovery = _ObservationRecovery(observation_space, policy, scaled_images=False)
@@ -198,7 +188,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
         self.scale = 1.0
         if isinstance(policy, ValuePolicy):
             self.scale = weight_scale
-            policy = policy.trainable(temperature).scaled(1.0 / self.scale)
+            policy = policy.trainable().scaled(1.0 / self.scale)
         # The order matters: the encoder is frozen below, after everything was freed here.
         policy.requires_grad_(True)
         if isinstance(policy, CoveragePolicy | StatePolicy):
@@ -242,7 +232,7 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
 
     pretrained: ClassVar[_Pretrained]
     options: ClassVar[dict[str, Any]]
-    """``freeze_encoder``, ``weight_scale`` and ``temperature``."""
+    """``freeze_encoder`` and ``weight_scale``."""
 
     def __init__(
         self,
@@ -354,7 +344,6 @@ def rover_policy(
     component: int | None = None,
     freeze_encoder: bool = True,
     weight_scale: float = 30.0,
-    temperature: float | None = None,
 ) -> type[_RoverActorCriticPolicy]:
     """A policy class for PPO and A2C that starts with a pretrained policy's actions.
 
@@ -371,18 +360,14 @@ def rover_policy(
         weight_scale: factor of the learning rate of ROVER's own policies and of tables of solved
             ones, whose weights are as large as logits, many times larger than a network's. With 30
             PPO's usual rate, 3e-4, moves the logits of a state by about 0.01 an update.
-        temperature: of a solved policy, which begins as softmax(Q / temperature). None: see
-            :meth:`rover.policies.ValuePolicy.trainable`.
 
     Raises:
         ConfigurationError: no such component, or a number out of range.
         ArtefactError: the file is not a policy's.
     """
-    for name, number in {"weight_scale": weight_scale, "temperature": temperature}.items():
-        if number is not None and not 0.0 < number < math.inf:
-            raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
-    options: dict[str, Any] = {"freeze_encoder": freeze_encoder, "weight_scale": weight_scale}
-    options["temperature"] = temperature
+    if not 0.0 < weight_scale < math.inf:
+        raise ConfigurationError(f"weight_scale must be positive and finite, not {weight_scale!r}")
+    options = {"freeze_encoder": freeze_encoder, "weight_scale": weight_scale}
     content = {"pretrained": _read_policy(policy, component), "options": options}
     # A class, because algorithms ask for one and store it with its content.
     return type("RoverActorCritic", (_RoverActorCriticPolicy,), content)

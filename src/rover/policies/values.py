@@ -216,30 +216,22 @@ class ValuePolicy(Policy):
         self._check_component(component)
         return self._changed(component)
 
-    def trainable(self, temperature: float | None = None) -> ValuePolicy:
-        """A copy that can learn: its table requires gradients, and its values are logits.
-
-        Args:
-            temperature: > 0, which values are divided by. None: the policy's own; where it is 0 the
-                one with which the best actions are e⁴ times as likely as the next best, in the
-                median landmark.
+    def trainable(self) -> ValuePolicy:
+        """A copy that can learn: its table requires gradients, and its values are logits, divided
+        by the policy's temperature; where that is 0 by the one with which the best actions are e⁴
+        times as likely as the next best, in the median landmark.
 
         Raises:
-            ConfigurationError: several tasks, no positive temperature, or values that are the same
-                for all actions.
+            ConfigurationError: several tasks, or values that are the same for all actions.
         """
         if self.n_components > 1:
             raise ConfigurationError(
                 f"the policy is for {self.n_components} tasks, and only one can be learned: take "
                 "policy.single(component)"
             )
-        unit = self.temperature if temperature is None else temperature
-        if temperature is None and unit == 0.0:
-            unit = self._softness()
-        elif not 0.0 < unit < float("inf"):
-            raise ConfigurationError(f"temperature must be positive and finite, not {unit!r}")
-        copy = self._changed(0, factor=1.0 / unit, temperature=1.0)
+        copy = self._changed(0, factor=1.0 / (self.temperature or self._softness()))
         # Values over the temperature are logits of softmax(Q / T): the copy needs none of its own.
+        copy.temperature = 1.0
         copy.table.requires_grad_(True)
         return copy
 
@@ -263,9 +255,7 @@ class ValuePolicy(Policy):
             )
         return float(gaps.median()) / 4.0
 
-    def _changed(
-        self, component: int, *, factor: float = 1.0, temperature: float | None = None
-    ) -> ValuePolicy:
+    def _changed(self, component: int, *, factor: float = 1.0) -> ValuePolicy:
         """A copy for one task."""
         tables = self._tables()
         for name in tables.keys() & set(_OF_TASKS):
@@ -278,7 +268,7 @@ class ValuePolicy(Policy):
             neighbours=self.neighbours,
             reach=self.reach,
             has_metric=self.has_metric,
-            temperature=self.temperature if temperature is None else temperature,
+            temperature=self.temperature,
             encoder=self.encoder,
             details=self.details | {"tasks": [self.tasks[component]]},
         )
