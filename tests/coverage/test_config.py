@@ -65,7 +65,7 @@ def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word():
         ("states", {"hidden_sizes": (64, "x")}, r"setting hidden_sizes\.1='x'"),
         ("states", {"bandwidth": 0.1, "kernel": "linear"}, "no meaning for the linear kernel"),
         ("states", {"kind": "landmarks"}, "kind='landmarks' is for vectors and images"),
-        ("states", {"plan_transitions": 9}, "plan_transitions is of kernels"),
+        ("states", {"plan_transitions": 9}, "plan_transitions and plan_window are of kernels"),
         ("short", {"cover": (0,), "kernel": "linear"}, "cover is of states and landmarks"),
         ("long", {"hidden_sizes": (8,)}, "hidden_sizes=.* is of an encoder, and none is learned"),
         ("image", {"representation": "identity", "kernel": "linear"}, "does not suit images"),

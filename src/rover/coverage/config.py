@@ -80,6 +80,10 @@ class RoverConfig(AgentConfig):
     plan_transitions: int | None = Field(
         None, ge=1, description="kernels: fit on so many sampled transitions; None: on all of them"
     )
+    # The paper's figure of the sink fits each round's batch alone.
+    plan_window: int | None = Field(
+        None, ge=1, description="kernels: fit on the latest so many transitions; None: on all"
+    )
     # J/J* under Taxi's 300 true starts is 1.15 for 1.55 after 3,000 steps (D37).
     unseen_starts: bool = Field(True, description="estimate the mass of starts not seen yet")
 
@@ -237,8 +241,8 @@ def _contradictions(
     shape, cover = space.shape or (), config.cover
     if config.bandwidth is not None and config.kernel not in (None, "gaussian"):
         yield f"bandwidth has no meaning for the {config.kernel} kernel: leave it out"
-    if not has_kernel and config.plan_transitions:
-        yield "plan_transitions is of kernels: leave it out, or choose a kernel"
+    if not has_kernel and (config.plan_transitions or config.plan_window):
+        yield "plan_transitions and plan_window are of kernels: leave them out, or choose a kernel"
     if has_kernel and cover is not None:
         yield "cover is of states and landmarks: leave it out, or kernel and encoder"
     if not learns and (config.encoder == "custom" or (has_kernel and len(shape) > 1)):

@@ -40,8 +40,11 @@ def kernel_planning_model(
     """
     assert config.ridge is not None
     # 1. Transitions (x, a, x'), equal ones merged into counts.
-    n_drawn = config.plan_transitions
-    rows = None if n_drawn is None else draw_transitions(buffer, n_drawn, config.draw, rng)
+    rows, n_drawn = None, config.plan_transitions
+    if n_drawn is not None:
+        rows = draw_transitions(buffer, n_drawn, config.draw, rng)
+    elif config.plan_window is not None:
+        rows = np.arange(max(0, len(buffer) - config.plan_window), len(buffer))
     counts, starts = buffer.counts(rows), estimated_starts(buffer, unseen=config.unseen_starts)
     # 2. The anchors: distinct next states, or Nyström's choice of them.
     features, kernel = representation.features(), representation.kernel
