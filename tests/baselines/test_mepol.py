@@ -156,13 +156,10 @@ def test_grid_worlds_have_the_coordinates_of_their_cells():
     np.testing.assert_allclose(offsets.var(axis=0), 1.0 / 12.0, atol=0.005)
 
 
-def test_states_without_a_metric_are_refused():
+def test_batches_with_too_few_states_or_without_a_metric_are_refused():
     for name in ("numbers", "pixels", "lake"):
         with pytest.raises(ConfigurationError, match="needs distances between states"):
             make_agent("mepol", ENVIRONMENTS[name](), **QUICK)
-
-
-def test_batches_with_too_few_states_are_refused_and_a_run_without_one_says_so():
     with pytest.warns(RoverWarning, match="5 steps were too few for a policy"):
         make_agent("mepol", GridWorld("S.."), **QUICK).learn(5)
     short = GridWorld("S.G", goal="marked", horizon=30)

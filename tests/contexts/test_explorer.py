@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from walled_points import random_walk
 
 from rover import Rover, load_policy
 from rover.contexts.explorer import ContextExplorer
@@ -31,18 +32,6 @@ SELDOM: dict[str, Any] = {**QUICK, "policy_every": 500, "measure_share": 0.2}
 
 def rooms(**changes: Any) -> gym.Env[Any, Any]:
     return RandomRooms(**{**ROOMS, **changes})
-
-
-def random_walk(env: gym.Env[Any, Any], steps: int, seed: int = 0) -> Buffer:
-    space = env.observation_space
-    n_actions = int(env.action_space.n)
-    buffer = Buffer(space.shape or (), space.dtype, n_actions)
-    collector = Collector(env, buffer, seed=seed)
-    collector.start_episode()
-    rng = np.random.default_rng(seed)
-    for _ in range(steps):
-        collector.step(int(rng.integers(n_actions)))
-    return buffer
 
 
 def explored(steps: int, seed: int = 0) -> tuple[ContextExplorer, Buffer]:
@@ -70,11 +59,13 @@ def trained():
 
 
 def test_changing_worlds_are_told_from_those_that_stay():
-    assert _changes_with_episodes(random_walk(rooms(), 2000))
+    assert _changes_with_episodes(random_walk(rooms(), 2000, 0))
     # States that are seen as such, and one layout in every episode, whatever its starts.
-    assert not _changes_with_episodes(random_walk(rooms(observation="map"), 2000))
-    assert not _changes_with_episodes(random_walk(rooms(contexts=1, observation="map"), 2000))
-    assert not _changes_with_episodes(random_walk(rooms(horizon=2000), 1000)), "no episode is over"
+    assert not _changes_with_episodes(random_walk(rooms(observation="map"), 2000, 0))
+    assert not _changes_with_episodes(random_walk(rooms(contexts=1, observation="map"), 2000, 0))
+    assert not _changes_with_episodes(random_walk(rooms(horizon=2000), 1000, 0)), (
+        "no episode is over"
+    )
 
 
 def test_an_explorer_is_a_function_of_the_buffer(trained):

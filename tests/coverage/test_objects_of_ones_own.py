@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from own_kernel import RationalQuadratic
 from same_files import assert_same
-from small_envs import ENVIRONMENTS, QUICK, Small, image_place, numbered_place
+from small_envs import ENVIRONMENTS, QUICK, Small, image_place
 from torch import Tensor, nn
 
 import rover
@@ -170,10 +170,8 @@ def test_a_net_prices_novelty_by_what_is_covered(cover):
     ("env", "cover", "message"),
     [
         (Walk, (3,), r"different dimensions from 0 to 2, not \[3\]"),
-        (Walk, (), "different dimensions"),
         (Walk, (1, 1), "different dimensions"),
         (image_place, (0,), "needs vector observations; pass a function"),
-        (numbered_place, (0,), "needs vector observations; pass a function"),
         (Walk, "nosuch", "cover"),
     ],
 )

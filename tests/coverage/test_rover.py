@@ -153,14 +153,6 @@ def test_chance_is_handled(settings, ratio):
     assert 1.0 <= summary["optimality_ratio"] <= ratio
 
 
-@pytest.mark.slow
-def test_a_policy_follows_a_model_that_chance_changes():
-    """A warm start that is kept whole ended at 1.083, no warm start at 1.037."""
-    where = {"rooms": 3, "observation": "state", "slip": 0.2}
-    summary = Rover("rover/MultiRooms-v0", env_kwargs=where, seed=1).learn(1500).summary()
-    assert summary["optimality_ratio"] <= 1.06
-
-
 def test_what_chance_leaves_open_goes_to_the_sink_and_nothing_else_does(monkeypatch):
     def sink_masses(**where: Any) -> list[float]:
         settings: dict[str, Any] = {"env_kwargs": {"observation": "state", **where}, "seed": 1}

@@ -146,39 +146,27 @@ def test_continuous_states_are_covered_as_the_target_says():
 
 
 @pytest.mark.parametrize(
-    ("env", "options", "message"),
+    ("target", "message"),
     [
-        (
-            rooms,
-            {"target": np.ones(3)},
-            "must be 36 weights, one a state .* not 3 of sum 3",
-        ),
-        (rooms, {"target": np.zeros(36)}, "one above 0, not 36 of sum 0"),
-        (rooms, {"target": -np.ones(36)}, "target"),
-        (
-            rooms,
-            {"target": lambda rows: np.zeros(len(rows))},
-            "0 at every state of the",
-        ),
-        (rooms, {"target": lambda rows: rows[:, None]}, r"36 finite numbers .* shape \(36, 1\)"),
-        (rooms, {"target": lambda rows: -rows}, "finite numbers of at least 0, .* -1"),
-        (rooms, {"target": "custom"}, "target='custom' stands for an object of your own"),
-        (
-            image_place,
-            {"target": np.ones(3)},
-            "target as an array needs an environment",
-        ),
-        (numbered_place, {"target": np.ones(3)}, "target must be 25 weights"),
-        (
-            lambda: RandomRooms(contexts=8, horizon=60, observation="view"),
-            {"target": right_room, "contexts": True},
-            "target has no meaning with contexts=True",
-        ),
+        (np.ones(3), "must be 36 weights, one a state .* not 3 of sum 3"),
+        (np.zeros(36), "one above 0, not 36 of sum 0"),
+        (lambda rows: np.zeros(len(rows)), "0 at every state of the"),
+        (lambda rows: rows[:, None], r"36 finite numbers .* shape \(36, 1\)"),
+        (lambda rows: -rows, "finite numbers of at least 0, .* -1"),
+        ("custom", "target='custom' stands for an object of your own"),
     ],
 )
-def test_what_is_no_target_is_refused(env, options, message):
+def test_what_is_no_target_is_refused(target, message):
     with pytest.raises(ConfigurationError, match=message):
-        Rover(env(), **options)
+        Rover(rooms(), target=target)
+
+
+def test_targets_are_for_states_that_are_known_and_not_for_contexts():
+    with pytest.raises(ConfigurationError, match="target as an array needs an environment"):
+        Rover(image_place(), target=np.ones(3))
+    views = RandomRooms(contexts=8, horizon=60, observation="view")
+    with pytest.raises(ConfigurationError, match="target has no meaning with contexts=True"):
+        Rover(views, target=right_room, contexts=True)
 
 
 def test_a_target_that_was_not_seen_yet_is_announced():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grid_runs import make_grid
+from small_envs import make_grid
 
 import rover
 from rover.baselines import make_agent

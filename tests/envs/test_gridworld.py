@@ -202,16 +202,13 @@ def test_it_follows_gymnasium_and_its_stated_dynamics(observation):
     assert len(contexts) == 4
 
 
-def test_only_a_map_tells_the_states_apart():
+def test_only_a_map_tells_the_states_apart_and_a_family_follows_from_its_seed():
     env = make_env("rover/RandomRooms-v0", SMALL)
     problem = finite_dynamics(env)
     assert len(np.unique(problem.observations, axis=0)) == problem.dynamics.n_states
     assert (
         finite_dynamics(make_env("rover/RandomRooms-v0", SMALL | {"observation": "view"})) is None
     )
-
-
-def test_a_family_follows_from_its_seed():
     with pytest.raises(ConfigurationError, match="there are 4 places of the doors; ask for fewer"):
         RandomRooms(**SMALL | {"contexts": 5})
     first, again, other = (RandomRooms(family=seed) for seed in (1, 1, 2))

@@ -377,6 +377,9 @@ def test_a_policy_acts_in_the_environments_own_space_wherever_it_comes_from(run,
         assert env.action_space.contains(policy.act(observation, rng))
         policy.check_fits(env)
     assert np.array_equal(solved.action_set, by_buffer.action_set)
+    assert repr(agent.policy).endswith(
+        "Policy(9 actions, observations (2,), agent='rover', seed=1)"
+    )
     for _ in range(60):
         observation = env.step(solved.act(observation, rng))[0]
     assert observation[0] > 1.5  # and the planned torques lead there

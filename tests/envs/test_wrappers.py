@@ -37,17 +37,8 @@ def test_a_grid_has_the_ends_of_each_number():
     [
         (cart(), {"levels": 1}, "levels is 1, but must be a whole number from 2"),
         (cart(), {"levels": 40}, "levels=40 makes more .* 2 numbers each: give fewer"),
-        (
-            cart((-1.0, -np.inf), (1.0, 1.0)),
-            {},
-            "for bounded Box actions, .* has Box",
-        ),
+        (cart((-1.0, -np.inf), (1.0, 1.0)), {}, "for bounded Box actions, .* has Box"),
         (cart(-1.0, 1.0, 7), {}, "levels=3 makes more than the 1,000 .* 7 numbers"),
-        (
-            gym.make("FrozenLake-v1"),
-            {},
-            "for bounded Box actions, .* has Discrete",
-        ),
     ],
 )
 def test_what_cannot_be_made_finite_is_refused_with_what_to_do(env, settings, message):

@@ -138,12 +138,15 @@ def recorded(
     return _compare(pairs, outcomes, episodes)
 
 
-def test_what_follows_the_episode_is_aliased():
+def test_what_follows_the_episode_is_aliased_and_certain_outcomes_are_not():
     layouts = np.random.default_rng(0).integers(2, size=(4, 60))
     test = recorded(lambda pair, e: layouts[pair, e], 60, np.random.default_rng(1))
     assert test.is_aliased
     assert test.n_within > 10
     assert test.n_across == 0
+    rng = np.random.default_rng(0)
+    assert recorded(lambda pair, _: pair, 60, rng).is_aliased is False
+    assert recorded(lambda _, episode: episode, 2, rng).is_aliased is None  # too few
 
 
 @pytest.mark.parametrize("insists", [False, True])
@@ -180,9 +183,3 @@ def test_certain_walls_beside_random_ways_are_no_layouts():
     test = _compare(*np.array(rows).T)
     assert test.repeats[0] > 0.75 * sum(test.repeats)
     assert not test.is_aliased
-
-
-def test_certain_outcomes_are_not_and_few_say_nothing():
-    rng = np.random.default_rng(0)
-    assert recorded(lambda pair, _: pair, 60, rng).is_aliased is False
-    assert recorded(lambda _, episode: episode, 2, rng).is_aliased is None

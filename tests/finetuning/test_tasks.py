@@ -105,10 +105,9 @@ def test_the_corridor_is_learned_from_random_walks(algorithm, kind, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no reward was seen")
-def test_one_seed_one_result_and_the_buffer_is_left_alone():
+def test_the_buffer_is_left_alone_by_any_seed():
     before = {name: array.copy() for name, array in walked().state().items()}
-    first, again = (quick(walked(), 60, seed=3, evaluate_every=30) for _ in range(2))
-    assert first.curve == again.curve
+    first = quick(walked(), 60, seed=3, evaluate_every=30)
     assert first.curve != quick(walked(), 60, seed=4, evaluate_every=30).curve
     for name, array in walked().state().items():
         np.testing.assert_array_equal(array, before[name])

@@ -1,12 +1,14 @@
 """Small environments of every supported kind, for the tests and the processes that they kill."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from rover import Rover
 from rover.envs import GridWorld
 
 ROOMS = "S..#..\n......\n...#..\n##.###\n......"
@@ -163,3 +165,15 @@ QUICK: Mapping[str, Any] = {
     "n_landmarks": 25,
     "evaluation_episodes": 2,
 }
+
+
+SETTINGS: dict[str, Any] = {**QUICK, "checkpoint_every": 50}
+GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
+
+
+def make_grid() -> gym.Env[Any, Any]:
+    return gym.make("rover/Grid-v0", **GRID)
+
+
+def begin(folder: Path, steps: int = 100, **changes: Any) -> Rover:
+    return Rover(make_grid(), seed=1, run_dir=folder, **{**SETTINGS, **changes}).learn(steps)

@@ -66,17 +66,3 @@ def test_a_single_environment_is_followed_as_by_the_policy(policy) -> None:
         seen, *_ = env.step(action)
     with pytest.raises(ConfigurationError, match="VecTransposeImage"):
         ours.predict(np.moveaxis(seen, 2, 0)[None])
-
-
-def test_continuous_actions_are_predicted_as_the_environment_takes_them() -> None:
-    env = gym.make("Pendulum-v1")
-    policy = Rover(env, seed=0).learn(100).policy
-    seen, _ = env.reset(seed=0)
-    action, state = policy.predict(seen, deterministic=True)
-    assert action in env.action_space
-    assert policy.predict(np.stack([seen, seen]), state * 2)[0].shape == (2, 1)
-    assert repr(policy) == (
-        "CoveragePolicy(5 actions, observations (3,), agent='rover', env_id='Pendulum-v1', seed=0)"
-    )
-    venv = DummyVecEnv([lambda: gym.make("Pendulum-v1")])
-    assert evaluate_policy(policy, venv, n_eval_episodes=1, warn=False)[0] < 0.0

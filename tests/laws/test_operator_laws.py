@@ -211,28 +211,19 @@ def gradient_without_sink(case: Case, features: Tensor) -> Tensor:
     return gradient - 2.0 * case.discount * case.sink_norm**2 * case.oracle.sink_mass
 
 
-def test_objective_and_sink_mass_equal_the_papers_form(case):
-    _, _, occupancy = case.fitted
+def test_objective_sink_mass_and_gradients_equal_the_papers_form(case):
+    """The gradient at the anchors, and by the regression at these and at new states."""
+    model, operator, occupancy = case.fitted
     expected = case.oracle
     assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
     assert occupancy.sink_mass == pytest.approx(expected.sink_mass, rel=TOLERANCE, abs=1e-12)
-
-
-def test_gradient_at_the_anchors_equals_the_papers_form(case):
-    model, operator, occupancy = case.fitted
-    ordinary = torch.from_numpy(~model.support.terminal)
-    gradient = case.discount * operator.action_values(occupancy.adjoint())[ordinary]
+    adjoint, ordinary = occupancy.adjoint(), torch.from_numpy(~model.support.terminal)
+    at_anchors = case.discount * operator.action_values(adjoint)[ordinary]
     expected = gradient_without_sink(case, model.anchor_features[ordinary])
-    assert relative_error(gradient, expected) < TOLERANCE
-
-
-def test_gradient_at_new_states_equals_the_papers_form(case):
-    model, _, occupancy = case.fitted
-    coefficients = case.discount * model.coefficients(occupancy.adjoint())
+    assert relative_error(at_anchors, expected) < TOLERANCE
     everywhere = torch.cat([case.features, case.new_features])
-    gradient = model.regressors(everywhere) @ coefficients
-    expected = gradient_without_sink(case, everywhere)
-    assert relative_error(gradient, expected) < TOLERANCE
+    gradient = case.discount * model.regressors(everywhere) @ model.coefficients(adjoint)
+    assert relative_error(gradient, gradient_without_sink(case, everywhere)) < TOLERANCE
 
 
 def raw_objective(case: Case, probs: Tensor) -> Tensor:

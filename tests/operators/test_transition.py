@@ -53,13 +53,6 @@ def test_features_and_gram_matrices_that_are_not_finite_are_named():
     with pytest.raises(NonFiniteError, match="the features of the observations: 60 of 60"):
         fit(walk(0), values / 0.0)
 
-    class Infinite(Gaussian):
-        def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-            return super().__call__(x, y) / 0.0
-
-    with pytest.raises(NonFiniteError, match="the ridge regression of action 0"):
-        fit(walk(0), values, Infinite(0.5))
-
 
 ONE = np.ones(1)
 ZERO = np.zeros(1, np.int64)
@@ -206,13 +199,8 @@ def test_distances_keep_their_digits_far_from_the_origin(seed, offset):
     assert torch.allclose(-18.0 * far.log(), near, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "message"),
-    [
-        ("cosine", {}, "unknown kernel 'cosine'; choose one of linear, gaussian, dirac"),
-        ("gaussian", {"bandwidth": math.nan}, "bandwidth must be a positive finite number"),
-    ],
-)
-def test_impossible_kernels_are_refused(name, parameters, message):
-    with pytest.raises(ConfigurationError, match=message):
-        make_kernel(name, **parameters)
+def test_impossible_kernels_are_refused():
+    with pytest.raises(ConfigurationError, match="'cosine'; choose one of linear, gaussian, dirac"):
+        make_kernel("cosine")
+    with pytest.raises(ConfigurationError, match="bandwidth must be a positive finite number"):
+        make_kernel("gaussian", bandwidth=math.nan)

@@ -24,15 +24,11 @@ def test_version_changelog_and_citation_agree():
     assert versions == sorted(versions, reverse=True)
 
 
-def test_the_long_description_links_nothing_that_is_not_packaged():
+def test_links_of_the_readme_lead_somewhere_and_the_long_description_has_none_to_files():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     text = (ROOT / project["readme"]).read_text("utf-8")
     assert not re.findall(r"\]\((?!https://)", text)
-
-
-def test_the_files_that_the_readme_links_are_there():
-    text = (ROOT / "README.md").read_text("utf-8")
-    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text("utf-8"))
     assert [path for path in linked if not (ROOT / path).exists()] == []
 
 

@@ -2,8 +2,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from grid_runs import begin
 from run_folders import make_incomplete
+from small_envs import begin
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from grid_runs import GRID, SETTINGS, begin, make_grid
-from small_envs import ENVIRONMENTS, numbered_place
+from small_envs import ENVIRONMENTS, GRID, SETTINGS, begin, make_grid, numbered_place
 
 import rover
 from rover import Rover
@@ -80,19 +79,15 @@ def test_a_callback_of_each_step_can_end_the_run(tmp_path):
     assert kinds <= {int, float, bool, str, dict, type(None)}
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_a_configuration_that_does_not_fit(stopped):
+    config = json.loads((stopped / "config.json").read_text())
+    for changes, words in (
         ({"agent": "smm"}, "holds a run of 'smm', which ROVER cannot continue"),
         ({"settings": {"new_setting": 1}}, "does not fit this version of rover: new_setting"),
-    ],
-    ids=["agent", "settings"],
-)
-def test_a_configuration_that_does_not_fit(stopped, changes, words):
-    config = json.loads((stopped / "config.json").read_text())
-    (stopped / "config.json").write_text(json.dumps({**config, **changes}))
-    with pytest.raises(ArtefactError, match=words):
-        Rover.resume(stopped)
+    ):
+        (stopped / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(ArtefactError, match=words):
+            Rover.resume(stopped)
 
 
 def test_a_checkpoint_that_is_torn_is_refused_and_of_one_that_is_lost_all_is_made_again(stopped):

@@ -32,19 +32,20 @@ def certain(rng, state, action):
     return np.clip(state + step, 0, MOST)
 
 
-def transitions(move, n, *, n_actions, seed=0, shape=(2,), ends=None):
+def transitions(move, n, *, n_actions, seed=0, shape=(2,), ends=None, look=np.asarray):
     """Uniformly random actions from a drawn state every ten steps."""
-    rng, buffer, over = np.random.default_rng(seed), Buffer(shape, np.int64, n_actions), False
-    walk = Walk(buffer)
+    rng, over = np.random.default_rng(seed), False
+    seen = np.shape(look(np.zeros(shape, np.int64)))
+    walk = Walk(Buffer(seen, np.int64, n_actions))
     for step in range(n):
         if step % 10 == 0 or over:
             state = rng.integers(MOST + 1, size=shape)
-            walk.begin(state)
+            walk.begin(look(state))
         action = int(rng.integers(n_actions))
         state = move(rng, state, action)
         over = bool(ends is not None and ends(state))
-        walk.step(action, state, over, step % 10 == 9 and not over)
-    return buffer
+        walk.step(action, look(state), over, step % 10 == 9 and not over)
+    return walk.buffer
 
 
 def kernel(state, action):
@@ -92,16 +93,13 @@ def test_mass_sums_to_one(move):
     assert rows.sink.min() >= 0.0
 
 
-def test_groups_are_found_and_not_invented():
+def test_groups_and_the_inputs_that_matter_are_found_and_not_invented():
     def groups(move, n_actions):
         found = Outcomes(transitions(move, 1000, n_actions=n_actions)).groups
         return sorted(group.columns.tolist() for group in found)
 
     assert groups(queues, 3) == [[0], [1], [2]]
     assert groups(tied, 2) == [[0, 1], [2]]
-
-
-def test_inputs_that_matter_are_found():
     first, second, _ = Outcomes(transitions(queues, 2000, n_actions=3)).groups
     assert 2 not in first.forest.used
     assert 1 not in second.forest.used
@@ -114,30 +112,18 @@ def test_same_bits():
     assert np.array_equal(first.sink, second.sink)
 
 
-def test_held_out_episodes_choose_forests_for_queues():
+def test_forests_predict_queues_and_counts_worlds_without_chance_or_without_numbers():
     outcomes = drawn_outcomes(transitions(queues, 500, n_actions=3))
     assert outcomes is not None
     assert outcomes.gain > 0.1
-
-
-def test_worlds_without_chance_keep_counts():
     assert drawn_outcomes(transitions(certain, 500, n_actions=4)) is None
 
-
-def test_plain_discrete_and_one_hot_observations_keep_counts():
     def names(rng, state, action):
         return np.clip(state + (rng.random() < 0.5), 0, MOST)
 
-    assert drawn_outcomes(transitions(names, 300, n_actions=2, shape=())) is None
-
-    one_hot, table = Buffer((6,), np.int64, 2), np.eye(6, dtype=np.int64)
-    plain = transitions(names, 300, n_actions=2, shape=())
-    numbers = [one_hot.observations.intern(row) for row in table[plain.observations.rows]]
-    one_hot.add_start(numbers[0])
-    columns = (plain.inputs, plain.actions, plain.successors, plain.terminated, plain.truncated)
-    for here, action, there, over, cut in zip(*columns, strict=True):
-        one_hot.add(numbers[here], int(action), numbers[there], bool(over), bool(cut))
-    assert drawn_outcomes(one_hot) is None
+    one_hot = np.eye(MOST + 1, dtype=np.int64)
+    for look in (np.asarray, lambda name: one_hot[name]):
+        assert drawn_outcomes(transitions(names, 300, n_actions=2, shape=(), look=look)) is None
 
 
 def test_names_without_order_keep_counts():
