@@ -86,7 +86,7 @@ def test_a_run_too_short_for_a_policy_says_so():
     with pytest.warns(RoverWarning, match="10 steps were too few for a policy update.*uniform"):
         agent = Rover(GridWorld("S.."), **QUICK).learn(10)
     np.testing.assert_array_equal(agent.policy.probs(np.arange(3)), np.full((3, 4), 0.25))
-    uniform = agent.measures.evaluator.uniform_objective
+    uniform = agent.measures.evaluator.uniform["objective"]
     assert agent.summary()["objective"] == pytest.approx(uniform)
 
 

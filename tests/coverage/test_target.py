@@ -114,7 +114,7 @@ def test_exact_states_are_covered_as_the_target_says():
     np.testing.assert_allclose(evaluator.objective.target, wanted)
     summary = by_function.summary()
     assert summary["optimality_ratio"] is None  # the target can be reached, so J* is 0
-    assert summary["objective"] < 0.01 * wanted @ wanted < evaluator.uniform_objective
+    assert summary["objective"] < 0.01 * wanted @ wanted < evaluator.uniform["objective"]
     even = Rover(rooms(), seed=0, **QUICK).learn(400)
     best = evaluator.optimum.state_occupancy[weights > 1.0].sum()
     assert share_right(by_function) == pytest.approx(best, abs=0.02)

@@ -19,11 +19,7 @@ from rover.data.rollout import _Arrival
 from rover.envs import FiniteDynamics, GridWorld, finite_dynamics
 from rover.evaluation import FiniteEvaluator, compare_finite, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, _median_steps, sample_steps_to_full_coverage
-from rover.evaluation.visits import (
-    _arrivals,
-    data_coverage,
-    first_steps,
-)
+from rover.evaluation.visits import data_coverage, first_steps
 from rover.training.measures import _random_references
 
 COMPARED = {"discount": 0.9, "horizon": 6, "n_episodes": 3, "n_repeats": 40, "max_steps": 400}
@@ -63,7 +59,7 @@ def test_no_policy_is_better_than_the_optimum(name, seed, sharpness):
     assert 1.0 / dynamics.n_states <= figures["objective"] * (1 + 1e-12)
     best = one.exact_figures(one.optimum.policy_probs)
     assert best["optimality_ratio"] == pytest.approx(1.0, abs=1e-6)
-    assert one.ratio(one.uniform_objective) > 1.0
+    assert one.uniform["optimality_ratio"] > 1.0
 
 
 def test_exact_figures_where_they_are_known_by_hand():
@@ -235,8 +231,8 @@ def test_first_visits_are_those_of_brute_force(successors, data):
     for number, reached in enumerate(successors, start=1):
         seen.append((number, reached))
         seen += [(number, 0)] * (number - 1 in ends)
-    pairs = sorted(zip(*(column.tolist() for column in _arrivals(buffer)), strict=True))
-    assert pairs == sorted(seen)
+    for place, first in enumerate(first_steps(buffer).tolist()):
+        assert first == min((when for when, at in seen if at == place), default=n_steps + 1)
     for step in range(n_steps + 1):
         cells = {labels[place] for when, place in seen if when <= step} - {-1}
         assert np.count_nonzero(found <= step) == len(cells)
@@ -282,8 +278,7 @@ def test_each_kind_of_observation_is_counted_in_its_unit():
     assert numbers["sparse_reward"] is False  # NaN, which pretraining does not mind
     car = summary_of("random", gym.make("MountainCar-v0"), 600)
     assert car["visited_unit"] == "cells"
-    least, most = car["uniform_visited_least"], car["uniform_visited_most"]
-    assert least <= car["uniform_data_cells"] <= most <= 50  # which they have together
+    assert car["uniform_data_cells"] <= 50  # which they have together
     assert 0.3 < car["data_cells"] / car["uniform_data_cells"] < 3.0  # random actions themselves
     assert car["pairs_tried"] is car["first_arrival"] is None
     assert car["measured_steps"] == 0  # the reference is no part of the evaluation budget

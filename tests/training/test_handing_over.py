@@ -145,7 +145,7 @@ def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy
     last = evaluator.exact_figures(agent._policy.tables(evaluator.problem.observations))
     assert (exact["objective"] < last["objective"]) is (preset == "default")
     # Nothing that was measured covers as much as random actions, which is said.
-    assert summary["worse_than_random"] is (exact["objective"] > evaluator.uniform_objective)
+    assert summary["worse_than_random"] is (exact["objective"] > evaluator.uniform["objective"])
     assert (summary["policy_step"] == 300) is (preset == "paper")
     again = Stuck.resume(tmp_path)
     rows = agent.buffer.observations.rows

@@ -222,19 +222,9 @@ class FiniteEvaluator:
         return optimal_occupancy(dynamics, discount=self.discount, objective=objective)
 
     @cached_property
-    def uniform_objective(self) -> float:
-        """J of uniformly random actions."""
-        return float(self.exact_figures(self.uniform_policy)["objective"])
-
-    def ratio(self, objective: float) -> float | None:
-        """J / J* of an objective J; None of too many states, and of a target that a policy reaches:
-        J* is 0."""
-        if self.n_states > MAX_EVALUATED_STATES:
-            return None
-        least, target = self.optimum.objective, self.objective.target
-        if target is not None and least <= _REACHED * float(target @ target):
-            return None
-        return objective / least
+    def uniform(self) -> dict[str, Any]:
+        """The exact figures of uniformly random actions."""
+        return self.exact_figures(self.uniform_policy)
 
     def coverage(
         self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
@@ -258,17 +248,26 @@ class FiniteEvaluator:
 
         Returns:
             ``objective`` J;
-            ``optimality_ratio`` J / J*, as of :meth:`ratio`;
+            ``optimality_ratio`` J / J*, None of too many states, and of a target that a policy
+            reaches, since J* is 0;
             ``renyi2_entropy`` −log Σ_x d^π(x)² and ``shannon_entropy`` of the discounted occupancy,
             in nats.
         """
         dynamics, discount = self.problem.dynamics, self.discount
         occupancy = policy_occupancy(dynamics, policy_probs, discount=discount)
         squares = float(occupancy @ occupancy)
-        objective = self.objective.evaluate(occupancy)[0]
+        objective, ratio, target = (
+            self.objective.evaluate(occupancy)[0],
+            None,
+            self.objective.target,
+        )
+        if self.n_states <= MAX_EVALUATED_STATES:
+            least = self.optimum.objective
+            if target is None or least > _REACHED * float(target @ target):
+                ratio = objective / least
         return {
             "objective": objective,
-            "optimality_ratio": self.ratio(objective),
+            "optimality_ratio": ratio,
             "renyi2_entropy": -math.log(squares),
             "shannon_entropy": float(entr(occupancy).sum()),
         }
@@ -290,7 +289,7 @@ class FiniteEvaluator:
         figures: dict[str, float | None] = {
             "states_total": self.n_states,
             "optimum": self.optimum.objective,
-            "uniform_ratio": self.ratio(self.uniform_objective),
+            "uniform_ratio": self.uniform["optimality_ratio"],
         }
         tables = {"uniform": self.uniform_policy, "optimal": self.optimum.policy_probs}
         for name, table in tables.items():

@@ -25,7 +25,6 @@ DATA_FIGURES = (
     *("visited_unit", "compared_steps", "sparse_reward", "data_cells"),
     *("first_arrival", "pairs_tried", "pairs_known"),
     *(f"uniform_{name}" for name in _FIGURES.values()),
-    *("uniform_visited_least", "uniform_visited_most"),
     *("uniform_first_arrival", "uniform_pairs_tried", "uniform_pairs_known"),
 )
 """Figures of the data in summaries."""
@@ -36,24 +35,17 @@ N_REFERENCES = 3
 _CURVE_POINTS = 201
 
 
-def _arrivals(buffer: Buffer) -> tuple[IntArray, IntArray]:
-    """Step (m,) and observation index (m,) of each arrival; episodes begin at the step before."""
-    starts = buffer.episode_starts
-    # The latest episode may have no step yet.
-    begun = np.append(np.flatnonzero(buffer.previous < 0), len(buffer))[: len(starts)]
-    return (
-        np.concatenate([begun, np.arange(1, len(buffer) + 1)]),
-        np.concatenate([starts, buffer.successors]),
-    )
-
-
 def first_steps(buffer: Buffer, labels: IntArray | None = None) -> IntArray:
     """Step of the first visit of each distinct observation (N,), n + 1 of none; or of each of the
     `labels` (N,) of observations, a state or cell from 0 on, −1 of none: (largest label + 1,)."""
-    steps, rows = _arrivals(buffer)
+    starts, n = buffer.episode_starts, len(buffer)
+    # Episodes begin at the step before their first; the latest may have no step yet.
+    begun = np.append(np.flatnonzero(buffer.previous < 0), n)[: len(starts)]
+    steps = np.concatenate([begun, np.arange(1, n + 1)])
+    rows = np.concatenate([starts, buffer.successors])
     places = rows if labels is None else labels[rows]
     size = len(buffer.observations) if labels is None else labels.max(initial=-1) + 1
-    first = np.full(size, len(buffer) + 1)
+    first = np.full(size, n + 1)
     np.minimum.at(first, places[places >= 0], steps[places >= 0])
     return first
 
@@ -95,11 +87,16 @@ def data_coverage(
         median = np.sort(np.array(came[1:], np.float64))[len(references) // 2]
         figures["uniform_first_arrival"] = None if np.isnan(median) else int(median)
     if unit in ("states", "observations"):
-        ours, *theirs = [_tried_pairs(one, n_steps) for one in buffers]
-        figures["pairs_tried"], figures["pairs_known"] = ours
-        if references:
-            tried, known = np.mean(theirs, axis=0).tolist()
-            figures |= {"uniform_pairs_tried": tried, "uniform_pairs_known": known}
+        inputs = [one.inputs[:n_steps] for one in buffers]
+        n_actions = run.buffer.n_actions
+        pairs = [
+            x * n_actions + one.actions[:n_steps] for x, one in zip(inputs, buffers, strict=True)
+        ]
+        tried = [len(np.unique(one)) for one in pairs]
+        known = [n_actions * len(np.unique(x)) for x in inputs]
+        for name, (ours, *theirs) in {"pairs_tried": tried, "pairs_known": known}.items():
+            figures[name] = ours
+            figures[f"uniform_{name}"] = float(np.mean(theirs)) if theirs else None
     if unit is None:
         return figures, {}
     steps = np.unique(np.linspace(0, n_steps, _CURVE_POINTS).astype(np.int64))
@@ -109,13 +106,8 @@ def data_coverage(
     if unit == "cells":
         figures["data_cells"] = int(visited[0, -1])
     if references:
-        others = visited[1:, -1]
         curves["uniform_visited"] = visited[1:].mean(axis=0)
-        figures |= {
-            f"uniform_{_FIGURES[unit]}": float(others.mean()),
-            "uniform_visited_least": int(others.min()),
-            "uniform_visited_most": int(others.max()),
-        }
+        figures[f"uniform_{_FIGURES[unit]}"] = float(visited[1:, -1].mean())
     return figures, curves
 
 
@@ -142,11 +134,3 @@ def _labels(
     for label, rows, shown in zip(labels, chosen, points, strict=True):
         label[rows] = net.cells_of(shown, rng)
     return "cells", labels
-
-
-def _tried_pairs(buffer: Buffer, n_steps: int) -> tuple[int, int]:
-    """State-action pairs that were tried in the first `n_steps` transitions, and all pairs of the
-    observations that were left."""
-    inputs, actions = buffer.inputs[:n_steps], buffer.actions[:n_steps]
-    tried = np.unique(inputs * buffer.n_actions + actions)
-    return len(tried), len(np.unique(inputs)) * buffer.n_actions

@@ -56,6 +56,8 @@ REFERENCE_SEED = 7
 EVALUATION_STREAM, REPEATS_STREAM, RECORD_STREAM = 2, 6, 3
 """Streams of random numbers, besides acting and learning."""
 
+_STREAMS = EVALUATION_STREAM, REPEATS_STREAM
+
 _LATEST_FIGURES = (
     *("coverage", "objective", "optimality_ratio", "renyi2_entropy", "shannon_entropy"),
     "sink_mass",
@@ -147,10 +149,6 @@ class Measures(ABC):
         """Steps of a roll-out, by what the run's own episodes show of the environment's limit."""
         return min(horizon_of(self._env, longest=self._buffer.longest_episode), MAX_ROLLOUT_STEPS)
 
-    def _rng(self, stream: int, step: int) -> np.random.Generator:
-        """Random numbers of a step: figures do not depend on how often was measured before."""
-        return np.random.default_rng([self._seed, stream, step])
-
     @abstractmethod
     def is_due(self, step: int) -> bool:
         """True if :meth:`measure` after `step` steps looks at the policy."""
@@ -197,18 +195,12 @@ class Measures(ABC):
         self._progress.steps["end"], self._progress.left_out = 0, None
         self._progress.worse_than_random, self._episodes = None, ()
 
+    @abstractmethod
     def try_out(self, policy: Policy, step: int) -> Trial | None:
         """Measure a candidate for the final policy beside uniformly random actions.
 
         None where it cannot be measured, or no steps are left for that.
         """
-        if self.within_episodes:
-            return self._try_out_within(policy, step)
-        return self._try_out(policy, step)
-
-    @abstractmethod
-    def _try_out(self, policy: Policy, step: int) -> Trial | None:
-        """The same where contexts do not change with episodes."""
 
     def _try_out_within(self, policy: Policy, step: int) -> Trial | None:
         """The same by coverage within the same episodes."""
@@ -381,21 +373,27 @@ class ExactMeasures(Measures):
 
     def _measure(self, policy: Policy, step: int, *, is_point: bool) -> dict[str, Any]:
         tables, progress = policy.tables(self._observations), self._progress
-        figures, episodes = self.evaluator.report(tables, self._rng(EVALUATION_STREAM, step))
+        # By the step: figures do not depend on how often was measured before.
+        rng, again = (np.random.default_rng([self._seed, one, step]) for one in _STREAMS)
+        figures, episodes = self.evaluator.report(tables, rng)
         if progress.target_reached is None and figures["coverage"] >= TARGET_COVERAGE:
             progress.target_reached = step
         if is_point:
             progress.snapshots.append((step, episodes.astype(np.int16)))
-            progress.evaluated = self.evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
+            progress.evaluated = self.evaluator.repeated(tables, again)
         return figures
 
-    def _try_out(self, policy: Policy, step: int) -> Trial:
+    def try_out(self, policy: Policy, step: int) -> Trial | None:
+        """Beside random actions by the exact J, or within episodes."""
+        if self.within_episodes:
+            return self._try_out_within(policy, step)
         evaluator, tables = self.evaluator, policy.tables(self._observations)
-        figures: dict[str, Any] = evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
         # As in the latest metrics line, if that is of this policy.
-        latest = self.latest.get("step", step)
-        exact, _ = evaluator.report(tables, self._rng(EVALUATION_STREAM, latest))
-        objective, by_chance = exact["objective"], evaluator.uniform_objective
+        steps = zip(_STREAMS, (self.latest.get("step", step), step), strict=True)
+        rng, again = (np.random.default_rng([self._seed, *one]) for one in steps)
+        figures: dict[str, Any] = evaluator.repeated(tables, again)
+        exact, _ = evaluator.report(tables, rng)
+        objective, by_chance = exact["objective"], evaluator.uniform["objective"]
         words = f"J = {objective:.3g}, random actions {by_chance:.3g}"
         is_worse = objective > by_chance * (1.0 + _ROUNDING)
         return Trial(-objective, words, figures | exact, worse_than_random=is_worse)

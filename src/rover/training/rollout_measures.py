@@ -100,9 +100,9 @@ class RolloutMeasures(Measures):
         evaluator, spent = self._evaluator, self._progress.steps
         if not self._has_random(purpose):
             spent[purpose] += evaluator.reference_steps
-        measured = evaluator.measure(
-            policy.sample_component, self._rng(REPEATS_STREAM, step), n_sets=n_sets
-        )
+        # By the step: figures do not depend on how often was measured before.
+        rng = np.random.default_rng([self._seed, REPEATS_STREAM, step])
+        measured = evaluator.measure(policy.sample_component, rng, n_sets=n_sets)
         spent[purpose] += measured["n_steps"]
         figures: dict[str, Any] = {"cell_radius": evaluator.net.radius}
         for name in CELL_FIGURES:
@@ -122,7 +122,10 @@ class RolloutMeasures(Measures):
         self._progress.evaluated = self._roll_out(policy, step, "points", 1)
         return {}
 
-    def _try_out(self, policy: Policy, step: int) -> Trial | None:
+    def try_out(self, policy: Policy, step: int) -> Trial | None:
+        """Beside random actions by visited cells, or within episodes."""
+        if self.within_episodes:
+            return self._try_out_within(policy, step)
         n_sets = self._affordable_sets(step, "end")
         if n_sets == 0:
             return None
