@@ -114,7 +114,6 @@ def test_goals_and_rewards_are_planned_for_in_layouts_never_seen(
         assert name in said
         policy = load_policy(f"{name}/policy.safetensors")
         assert isinstance(policy, ContextPolicy)
-        assert policy.has_memory
     # The environment pays what the function says.
     assert earned["own"] == earned["at_the_goal"]
     assert main(["evaluate", "own/policy.safetensors", *IMPORT, "--episodes", "2"]) == 0

@@ -52,13 +52,13 @@ def policy() -> ContextPolicy:
 def test_evaluation_follows_the_memory_of_each_of_several_environments(policy) -> None:
     venv = DummyVecEnv([rooms] * 2)
     venv.seed(5)
-    opened, _ = evaluate_policy(policy.with_memory(True), venv, n_eval_episodes=20, warn=False)
+    opened, _ = evaluate_policy(policy, venv, n_eval_episodes=20, warn=False)
     assert opened > 0.85
 
 
 def test_a_single_environment_is_followed_as_by_the_policy(policy) -> None:
-    env, ours, rng = rooms(), policy.with_memory(True), np.random.default_rng(3)
-    probs = policy.with_memory(True).sample_component(np.random.default_rng(3))
+    env, ours, rng = rooms(), policy, np.random.default_rng(3)
+    probs = policy.sample_component(np.random.default_rng(3))
     state, (seen, _) = None, env.reset(seed=4)
     for _ in range(20):
         action, state = ours.predict(seen, state, deterministic=True, rng=rng)

@@ -34,22 +34,14 @@ class ObservationCodes:
     and scaled to one length; half is 1 where the joint values are the same. A joint value without
     a feature leaves its half of ‖φ‖² out, which
     :meth:`~rover.contexts.memory.ExplorationValueModel.sinks` counts as unknown.
-
-    Attributes:
-        numbers: of the flat observation that have a column, (c,).
-        values: of those numbers, (c,).
-        means: how often each number has that value, (c,).
-        projection: of the centred values on the features that stand for them, (c, p).
-        relevant: numbers whose joint value counts, (r,).
-        joint: joint values (t, r) that have a feature.
     """
 
-    numbers: IntArray
-    values: NDArray[Any]
-    means: Array32
-    projection: Array32
-    relevant: IntArray
-    joint: NDArray[Any]
+    numbers: IntArray  # of the flat observation that have a column, (c,)
+    values: NDArray[Any]  # of those numbers, (c,)
+    means: Array32  # how often each number has that value, (c,)
+    projection: Array32  # of the centred values on the features that stand for them, (c, p)
+    relevant: IntArray  # numbers whose joint value counts, (r,)
+    joint: NDArray[Any]  # joint values (t, r) that have a feature
 
     @cached_property
     def _columns(self) -> dict[bytes, int]:

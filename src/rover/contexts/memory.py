@@ -27,10 +27,7 @@ from scipy.linalg.blas import sger
 
 from rover.arrays import FloatArray, IntArray
 from rover.contexts.codes import Array32, ObservationCodes
-from rover.world.rows import iterate
-
-TIE = 1e-9
-"""Value up to which two actions are equal."""
+from rover.world.rows import TIE, iterate
 
 # 0.1 opens no more doors, and left one policy of DoorKey at .55; 1 opens fewer.
 LAMBDA = 0.3
@@ -136,13 +133,9 @@ _RECENT = 0.5
 class EpisodeMemory:
     """Observations of an episode as the nodes of a graph, and a plan that heads for new ones.
 
-    The model has the exploration values of untried actions; None while there is no regression.
-
-    Attributes:
-        n: number of nodes.
-        node: the current one; −1 before the first.
-        tries: of every pair (n, A), with rows to spare.
-        features: φ (n, m) of the nodes, with rows to spare.
+    The model has the exploration values of untried actions; None while there is no regression. Of
+    n nodes `node` is the current one, −1 before the first. Tables have rows to spare: tries of
+    every pair (n, A), and features φ (n, m).
     """
 
     def __init__(self, n_actions: int, model: ExplorationValueModel | None = None) -> None:

@@ -24,18 +24,9 @@ _Function = Callable[[NDArray[Any]], Any]
 class Cover:
     """The part of a buffer's observations that is to be covered, and its target distribution.
 
-    Args:
-        buffer: with the observations.
-        part: dimensions of vector observations; a function from observations (n, *shape) to the
-            part of each, (n, k); None: all.
-        target: from observations (n, *shape) to their weights (n,) ≥ 0, relative to one another.
-            The target distribution of parts is in proportion to the mean weights of their
-            observations. None: as even as possible.
-
-    Attributes:
-        buffer, part: as given.
-        has_target: whether a distribution is wanted that need not be even.
-        is_partial: whether a part of observations is to be covered.
+    A part is some dimensions of vectors, or (n, k) what a function makes of observations
+    (n, *shape); None: all. A target makes weights (n,) ≥ 0 of them, relative to one another: the
+    target distribution of parts is in proportion to the mean weights of their observations.
     """
 
     def __init__(
@@ -68,14 +59,9 @@ class Cover:
         return np.unique(self._parts(everything), axis=0, return_inverse=True)[1].reshape(-1)
 
     def target(self, groups: IntArray, observations: IntArray, anchors: IntArray) -> Tensor | None:
-        """Target distribution (s,) over anchors, all of a group on its first; None where there is
-        no target, or no weight so far.
-
-        Args:
-            groups: (s,) group that each anchor is covered with.
-            observations: (n,) of the buffer, by index.
-            anchors: (n,) the anchor that each of them belongs to.
-        """
+        """Target distribution (s,) over anchors that are covered in groups (s,), all of a group on
+        its first, by observations (n,) that belong to anchors (n,); None where there is no target,
+        or no weight so far."""
         if self._target is None:
             return None
         rows = self.buffer.observations.rows[observations]

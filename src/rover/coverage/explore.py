@@ -19,13 +19,10 @@ the way back.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from rover.arrays import FloatArray
 from rover.contexts.explorer import ContextExplorer
-from rover.contexts.memory import TIE
 from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
@@ -33,7 +30,7 @@ from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
 from rover.world.model import MOST_LANDMARKS, ActionSequence, LandmarkModel, Sums
 from rover.world.net import FIRST_UNITS
-from rover.world.rows import Rows, Values, exploration_values
+from rover.world.rows import TIE, Rows, Values, exploration_values
 from rover.world.sampled import ContactSearch
 from rover.world.world import World
 
@@ -47,19 +44,6 @@ _LEAST_NOVELTY = 0.01
 _MOST_PLANNED = 3
 """Dimensions up to which values between landmarks separate actions: in two, lookahead reaches
 MountainCar's flag later; in four, it explores a maze in a third fewer steps."""
-
-
-class Explorer(Protocol):
-    """Chooses actions by what is novel."""
-
-    def act(self, observation: int, rng: np.random.Generator) -> int | None:
-        """The next action at an observation, by its index; None: nothing novel can be reached."""
-
-    def observe(self, row: int, *, done: bool) -> None:
-        """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
-
-    def forget_plan(self) -> None:
-        """Plan anew before the next action: nothing that is not in the buffer is kept."""
 
 
 class _StateExplorer:
@@ -108,15 +92,11 @@ class _StateExplorer:
 
 
 class LandmarkExplorer:
-    """Plans over the landmarks of a dynamics model to what is novel.
+    """Plans over the landmarks of a dynamics model, at most so many, to what is novel.
 
-    Args:
-        world: of the transitions.
-        sums: that its landmark model is made of, as of :meth:`~rover.world.world.World.landmarks`.
-        most: landmarks of a plan.
-        search: whether to look ahead from the current state; None: where states have more than
-            three dimensions.
-        contacts: searches for contacts, which go before; None: none are looked for.
+    The model is made of `sums`, as of :meth:`~rover.world.world.World.landmarks`. A search from the
+    current state, by default in more than three dimensions, chooses in place of the plan, and one
+    for contacts before both.
     """
 
     def __init__(
@@ -216,6 +196,10 @@ class LandmarkExplorer:
 def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
     """One of the actions with the largest of their values (A,), drawn."""
     return int(rng.choice(np.flatnonzero(values >= values.max() * (1.0 - TIE))))
+
+
+Explorer = _StateExplorer | LandmarkExplorer | ContextExplorer
+"""Chooses actions by what is novel: None where nothing novel can be reached."""
 
 
 def explorer_of(

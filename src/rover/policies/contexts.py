@@ -36,15 +36,14 @@ _OF_CODES = ("numbers", "values", "means", "projection", "relevant", "joint")
 class ContextPolicy(Policy):
     """Policy that heads for what is new to its episode, by exploration values of pretraining.
 
-    Without a memory it is stationary, softmax(values / temperature), and so are `probs`. With one
-    it follows the plan on the graph of what the episode has shown, until :meth:`reset`: call it
-    when an episode begins; roll-outs of this package do.
+    It follows the plan on the graph of what the episode has shown, until :meth:`reset`: call it
+    when an episode begins; roll-outs of this package do. `probs`, which have no memory, are
+    softmax(values / temperature).
 
     Args:
         model: exploration values of observations.
         kept: κ of ``rover.contexts.memory``.
         observation_shape: shape of one observation.
-        has_memory: follow the plan of the episode.
     """
 
     file_type = "context"
@@ -55,11 +54,9 @@ class ContextPolicy(Policy):
         kept: FloatArray,
         *,
         observation_shape: tuple[int, ...],
-        has_memory: bool = True,
     ) -> None:
         super().__init__(model.weights.shape[1], observation_shape)
         self._model, self._kept = model, kept
-        self.has_memory = has_memory
         self._memory: EpisodeMemory | None = None
 
     @classmethod
@@ -83,17 +80,10 @@ class ContextPolicy(Policy):
         dtype = torch.from_numpy(self._model.codes.values).dtype
         return as_tensor(super()._checked(observations), dtype)
 
-    def with_memory(self, has_memory: bool) -> ContextPolicy:
-        """The policy with or without a memory, with the same exploration values."""
-        changed = copy.copy(self)
-        changed.has_memory, changed.details = has_memory, dict(self.details)
-        changed.reset()
-        return changed
-
     def with_rewards(
         self, buffer: Buffer, earned: FloatArray, ends: FloatArray, discount: float
     ) -> ContextPolicy:
-        """The policy with a memory that heads for a reward, too, by fitted value iteration.
+        """The policy that heads for a reward, too, by fitted value iteration.
 
         Values of the reward are Q_a(x) = φᵀ u_a, with the features of exploration values, and are
         added to the means of these.
@@ -123,8 +113,9 @@ class ContextPolicy(Policy):
         # The largest value is a full sink's, so that a reward that is paid again and again counts
         # no more.
         scale = np.float32(OPTIMISM / max(float(targets.max()), 1e-6))
-        changed = self.with_memory(True)
-        changed._model = replace(self._model, weights=self._model.weights + scale * weights)
+        model = replace(self._model, weights=self._model.weights + scale * weights)
+        changed = ContextPolicy(model, self._kept, observation_shape=self.observation_shape)
+        changed.details = dict(self.details)
         return changed
 
     def reset(self) -> None:
@@ -135,16 +126,12 @@ class ContextPolicy(Policy):
         self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
     ) -> int:
         """The number of an action for an observation, the next of the episode since `reset`."""
-        if not self.has_memory:
-            return super().choose(observation, rng, component)
         self._memory = self._memory or self._begin()
         batch = self._checked(np.asarray(observation)[None])
         return self._memory.follow(batch.numpy()[0], self._kept, rng)
 
     def sample_component(self, rng: np.random.Generator) -> Probs:
         """The policy that one episode follows, from its first observation on."""
-        if not self.has_memory:
-            return super().sample_component(rng)
         # Ties from a generator of their own: how many are drawn depends on the episode.
         memory, ties = self._begin(), np.random.default_rng(rng.integers(2**63))
 
@@ -166,7 +153,7 @@ class ContextPolicy(Policy):
             "observation_shape": list(self.observation_shape),
             "ridge": LAMBDA,
             "optimism": OPTIMISM,
-            "has_memory": self.has_memory,
+            "has_memory": True,
             "tables": {name: torch.from_numpy(table) for name, table in tables.items()},
         }
 
@@ -181,5 +168,4 @@ class ContextPolicy(Policy):
             ExplorationValueModel(codes, tables["inverses"], tables["weights"]),
             tables["kept"],
             observation_shape=shape,
-            has_memory=bool(content["has_memory"]),
         )

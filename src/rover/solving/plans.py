@@ -42,14 +42,8 @@ Source = _One | Sequence[_One]
 
 
 class Experience(NamedTuple):
-    """The transitions that are planned on, and where they come from.
-
-    Attributes:
-        world: of the transitions.
-        policy: pretraining's final policy, or None.
-        env: the environment, for goals by name or cell, or None.
-        seed: of the run, or None.
-    """
+    """The world of the transitions that are planned on, and where they come from, if known: the
+    final policy, the environment and the seed of pretraining."""
 
     world: World
     policy: Policy | None = None

@@ -93,11 +93,9 @@ class _Stage:
         self._kinds = [
             (kind, rows, KDTree(dynamics.arrivals[rows])) for kind, rows in kinds if len(rows)
         ]
-        self._most = max(float(rewards.max()), 0.0) / (1.0 - discount)
-
-    def is_best(self, value: float) -> bool:
-        """True for the best possible return of simulated rollouts."""
-        return bool(value >= (1.0 - _LAST_DISCOUNT) * self._most > 0.0)
+        # The best possible return of simulated rollouts.
+        most = (1.0 - _LAST_DISCOUNT) * float(rewards.max()) / (1.0 - discount)
+        self.most = most if most > 0.0 else math.inf
 
     def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
         """The transition that arrived nearest to each point (m, n, d), and ended alike, (m, n)."""
@@ -210,7 +208,7 @@ class _Stage:
             if since == _PATIENCE or apart.max() <= spacing:
                 since, spacing = 0, spacing / 2.0
             new = Net.over(passed[apart > spacing], spacing).landmarks
-            is_done = self.is_best(best[1].mean()) or spacing < _FINEST
+            is_done = best[1].mean() >= self.most or spacing < _FINEST
             if is_done or not 0 < len(new) <= 2 * MAX_SOLVED_LANDMARKS - len(plan.landmarks):
                 break
         assert best is not None
@@ -243,7 +241,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
         starts = dynamics.points(dynamics.buffer.starts()[0])
         starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
         policy, returns = stage.best_policy(policy_of, ACTION_REPEAT, starts, rng)
-        if stage.is_best(returns.mean()):
+        if returns.mean() >= stage.most:
             return policy
         least = returns.mean() + _BETTER * abs(returns.mean())
         shorter = stage.best_policy(policy_of, 1, starts, rng, least)

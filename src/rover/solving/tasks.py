@@ -98,25 +98,18 @@ _SHARES = np.arange(1, 7)[:, None, None] / 6.0  # of the displacement of repeate
 
 @dataclass(frozen=True)
 class Tasks:
-    """K tasks on the n transitions of a buffer.
+    """K tasks on the n transitions of a buffer, and the observations (N, K) that are their goals,
+    if they are to arrive at some."""
 
-    Attributes:
-        rewards: (n, K).
-        ends: (n, K) whether the task terminates on arrival.
-        names: K names.
-        goals: (N, K) observations that are goals, where the tasks are to arrive at them; else None.
-        passing: (n·A, K) step from which on the row of a plan on landmarks is predicted to be in
-            the goal, 0 where it does not pass; None, or empty: rewards say all.
-        stays: whether goals are worth 1 at every step rather than once, and end nothing.
-        earned: (n·A, K) expected rewards of rows, where outcomes are drawn; None: `rewards` say so.
-    """
-
-    rewards: FloatArray
-    ends: BoolArray
+    rewards: FloatArray  # (n, K)
+    ends: BoolArray  # (n, K) whether the task terminates on arrival
     names: tuple[str, ...]
     goals: BoolArray | None = None
+    # (n·A, K) step from which on the row of a plan on landmarks is predicted to be in the goal, 0
+    # where it does not pass; None, or empty: rewards say all.
     passing: IntArray | None = None
-    stays: bool = False
+    stays: bool = False  # whether goals are worth 1 at every step rather than once, and end nothing
+    # (n·A, K) expected rewards of rows, where outcomes are drawn; None: `rewards` say so.
     earned: FloatArray | None = None
 
 
