@@ -161,7 +161,7 @@ def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric():
 def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
     policy = rover.solve(_line(np.float32), goal=np.array([4.0, 0.0], np.float32))
     policy.save(tmp_path / "policy.safetensors")
-    near, seen = np.array([[2.01, 0.0], [50.0, 3.0]]), np.array([[2.0, 0.0]])
+    near, seen = np.array([[2.01, 0.0], [-50.0, 3.0]]), np.array([[2.0, 0.0]])
     for each in (policy, load_policy(tmp_path / "policy.safetensors")):
         assert isinstance(each, ValuePolicy)
         # A tenth of the actions is uniform where nothing was seen.

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
@@ -26,8 +26,8 @@ from rover.features.slow import LAG
 from rover.transitions import merge_transitions
 from rover.world.counts import Counts, find_lattice
 from rover.world.model import LandmarkModel, Sums
-from rover.world.neighbours import Neighbours, support_of
-from rover.world.net import FIRST_UNITS, nearest, time_units, units_due
+from rover.world.neighbours import Neighbours
+from rover.world.net import FIRST_UNITS, time_units, units_due
 from rover.world.outcomes import Outcomes
 from rover.world.regression import Fit
 from rover.world.rows import Rows
@@ -42,8 +42,6 @@ than of others, since a dynamics model knows what lies between them."""
 
 Kind = Literal["states", "landmarks", "contexts"]
 """Kind of world: what plans are made on."""
-
-_NEAREST_RIDGE = 0.1  # of an untried pair: 48 of 50 goals of benchmarks/coarse_steps.py, 0.01: 47
 
 _PartT = TypeVar("_PartT")
 
@@ -253,11 +251,7 @@ class Points:
         pairs, each = buffer.inputs * n_actions + buffer.actions, np.arange(len(buffer))
         tries = np.bincount(pairs, minlength=size * n_actions)
         shares = csr_array((1.0 / tries[pairs], (pairs, each)), (len(tries), len(each)))
-        rows = replace(rows, landmarks=self.rows, shares=shares)
-        # On a lattice an untried pair may have a wall ahead, and the nearest one lie beyond.
-        if self.has_metric and not _is_lattice(buffer, len(buffer)):
-            return _with_nearest(self.rows, rows)
-        return rows
+        return replace(rows, landmarks=self.rows, shares=shares)
 
     def of(self, observations: NDArray[Any]) -> FloatArray:
         """Points (n, z) of observations (n, *shape)."""
@@ -304,27 +298,3 @@ def _exact_units(buffer: Buffer) -> FloatArray:
     spans = np.ptp(table, axis=0)
     units = np.where(np.isfinite(units) & (units > 0.0), units, spans)
     return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
-
-
-def _with_nearest(points: FloatArray, rows: Rows) -> Rows:
-    """Rows of states at points (m, z) in which an untried pair has the nearest tried pair's row,
-    and a larger sink."""
-    n_actions = len(rows.sink) // len(points)
-    source, sinks = np.arange(len(rows.sink)), rows.sink.copy()
-    for action in range(n_actions):
-        pairs = source[action::n_actions]
-        is_known = rows.sink[action::n_actions] < 1.0
-        if is_known.any() and not is_known.all():
-            distance, index = nearest(KDTree(points[is_known]), points[~is_known], 1)
-            unknown, support = pairs[~is_known], support_of(distance[:, 0])
-            sinks[unknown] = _NEAREST_RIDGE / (support + _NEAREST_RIDGE)
-            source[unknown] = pairs[is_known][index[:, 0]]
-    assert rows.shares is not None
-    kept = diags_array((1.0 - sinks) / np.maximum(1.0 - rows.sink[source], 1e-300))
-    return replace(
-        rows,
-        onward=csr_array(kept @ rows.onward[source]),
-        ended=csr_array(kept @ rows.ended[source]),
-        sink=sinks,
-        shares=rows.shares[source],
-    )
