@@ -52,6 +52,10 @@ class Buffer:
         truncated: (n,) bool, whether it was the last before a time limit.
         rewards: (n,) float64, or None in a buffer without rewards.
         skills: (n, k) float32, the skill that was followed, or None in a buffer without skills.
+        is_end: (n,) bool, whether it ended its episode: terminated or truncated.
+        episodes: (n,) int64, number of its episode, from 0.
+        previous: (n,) int64, row of the transition before it within its episode, −1 of the first.
+        following: (n,) int64, row of the one after it within its episode, −1 of the latest.
     """
 
     inputs: IntArray
@@ -61,6 +65,11 @@ class Buffer:
     truncated: BoolArray
     rewards: FloatArray | None
     skills: NDArray[np.float32] | None
+    is_end: BoolArray
+    episodes: IntArray
+    previous: IntArray
+    following: IntArray
+    _merged: TransitionCounts | None
 
     def __init__(
         self,
@@ -80,24 +89,18 @@ class Buffer:
         self.action_set = None if action_set is None else action_set.copy()
         if self.action_set is not None:
             self.action_set.flags.writeable = False
-        self._columns: dict[str, NDArray[Any]] = {
+        recorded: dict[str, NDArray[Any]] = {
             **dict.fromkeys(("inputs", "actions", "successors"), np.empty(0, np.int64)),
             **dict.fromkeys(("terminated", "truncated"), np.empty(0, np.bool_)),
         }
         self.rewards = self.skills = None
         if rewards:
-            self._columns["rewards"] = np.empty(0, np.float64)
+            recorded["rewards"] = np.empty(0, np.float64)
         if skill_dim:
-            self._columns["skills"] = np.empty((0, skill_dim), np.float32)
+            recorded["skills"] = np.empty((0, skill_dim), np.float32)
+        self._recorded = tuple(recorded)
         self._starts: list[int] = []
-        self._length = 0
-        self._set_views()
-        self._derived_columns: dict[str, NDArray[Any]] = {
-            "is_end": np.empty(0, np.bool_),
-            **dict.fromkeys(("episodes", "previous", "following"), np.empty(0, np.int64)),
-        }
-        self._n_derived = self._n_merged = 0
-        self._merged: TransitionCounts | None = None
+        self._hold(recorded)
 
     @classmethod
     def of(cls, spaces: Spaces, *, rewards: bool = False, skill_dim: int = 0) -> Buffer:
@@ -252,6 +255,25 @@ class Buffer:
         whole.load_state({**joined, "observations": whole.observations.rows.copy()})
         return whole
 
+    def _hold(self, recorded: Mapping[str, NDArray[Any]]) -> None:
+        """Hold recorded columns, and those that follow from them.
+
+        Nothing but this, :meth:`add` and :meth:`rows_of` relies on the order of the rows: a
+        transition follows the one in the row before, unless that one ended its episode.
+        """
+        self._length = n = len(recorded["inputs"])
+        is_end, rows = recorded["terminated"] | recorded["truncated"], np.arange(n)
+        begins = np.append(True, is_end)[:n]
+        self._columns = {
+            **recorded,
+            "is_end": is_end,
+            "episodes": np.cumsum(begins) - 1,
+            "previous": np.where(begins, -1, rows - 1),
+            "following": np.where(np.append(begins[1:], True)[:n], -1, rows + 1),
+        }
+        self._n_merged, self._merged = 0, None
+        self._set_views()
+
     def _set_views(self) -> None:
         for name, column in self._columns.items():
             view = column[: self._length]
@@ -277,15 +299,19 @@ class Buffer:
         skill: NDArray[np.float32] | None = None,
     ) -> None:
         """Record one transition between observation indices; `reward` and `skill` where kept."""
-        row = self._length
-        if row == len(self._columns["inputs"]):
-            for name, column in self._columns.items():
-                shape = (2 * row or FIRST_CAPACITY, *column.shape[1:])
-                self._columns[name] = np.resize(column, shape)
+        row, columns = self._length, self._columns
+        if row == len(columns["inputs"]):
+            for name, column in columns.items():
+                columns[name] = np.resize(column, (2 * row or FIRST_CAPACITY, *column.shape[1:]))
+        begins = row == 0 or columns["is_end"][row - 1]
+        if not begins:
+            columns["following"][row - 1] = row
+        episode = columns["episodes"][row - 1] + begins if row else 0
+        follows = terminated or truncated, episode, -1 if begins else row - 1, -1
         # In the order of the columns.
         optional = [x for x in (reward, skill) if x is not None]
-        values = [observation, action, successor, terminated, truncated, *optional]
-        for column, value in zip(self._columns.values(), values, strict=True):
+        values = [observation, action, successor, terminated, truncated, *optional, *follows]
+        for column, value in zip(columns.values(), values, strict=True):
             column[row] = value
         self._length += 1
         self._set_views()
@@ -294,52 +320,6 @@ class Buffer:
     def episode_starts(self) -> IntArray:
         """Observation index in which each episode began, in order, (e,)."""
         return np.array(self._starts, np.int64)
-
-    @property
-    def is_end(self) -> BoolArray:
-        """Mask (n,) of the transitions that ended their episode: terminated or truncated."""
-        return self._derived("is_end")
-
-    @property
-    def episodes(self) -> IntArray:
-        """Number (n,) of the episode that each transition is of, from 0."""
-        return self._derived("episodes")
-
-    @property
-    def previous(self) -> IntArray:
-        """Row (n,) of the transition before each one within its episode, −1 of the first."""
-        return self._derived("previous")
-
-    @property
-    def following(self) -> IntArray:
-        """Row (n,) of the transition after each one within its episode, −1 of the latest."""
-        return self._derived("following")
-
-    def _derived(self, name: str) -> NDArray[Any]:
-        """A column that follows from the others, of all transitions.
-
-        Nothing but this and :meth:`rows_of` relies on the order of the rows: a transition follows
-        the one in the row before, unless that one ended its episode.
-        """
-        known, n = self._n_derived, self._length
-        columns = self._derived_columns
-        if known < n:
-            capacity = len(self._columns["inputs"])
-            for each, column in columns.items():
-                columns[each] = np.resize(column, capacity) if len(column) < capacity else column
-            columns["is_end"][known:n] = self.terminated[known:] | self.truncated[known:]
-            rows = np.arange(known, n)
-            begins = columns["is_end"][rows - 1]
-            begins[rows == 0] = True
-            columns["previous"][known:n] = np.where(begins, -1, rows - 1)
-            columns["following"][known:n] = -1
-            columns["following"][rows[~begins] - 1] = rows[~begins]
-            latest = columns["episodes"][known - 1] if known else -1
-            columns["episodes"][known:n] = latest + np.cumsum(begins)
-            self._n_derived = n
-        view = columns[name][:n]
-        view.flags.writeable = False
-        return view
 
     def rows_of(self, episode: int) -> IntArray:
         """Rows of the transitions of an episode, in the order in which they were made."""
@@ -414,7 +394,7 @@ class Buffer:
             # Copies, since further steps are written into the same columns.
             "observations": self.observations.rows.copy(),
             "starts": self.episode_starts,
-            **{name: column[: self._length].copy() for name, column in self._columns.items()},
+            **{name: self._columns[name][: self._length].copy() for name in self._recorded},
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -426,26 +406,22 @@ class Buffer:
         self._check(state)
         self.observations.replace(state["observations"])
         self._starts = state["starts"].tolist()
-        self._length = len(state["inputs"])
-        self._columns = {name: state[name].copy() for name in self._columns}
-        self._set_views()
-        self._n_derived = self._n_merged = 0
-        self._merged = None
+        self._hold({name: state[name].copy() for name in self._recorded})
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""
-        table, known = self.observations, {"observations", "starts", *self._columns}
+        table, known = self.observations, {"observations", "starts", *self._recorded}
         fits = {*state} == known
         if fits:
             stored = state["observations"]
             fits = (stored.shape[1:], stored.dtype) == (table.shape, table.dtype)
             # Columns of different lengths would shift transitions against each other.
-            fits &= len({len(state[name]) for name in self._columns}) == 1
-            fits &= all(state[name].dtype == own.dtype for name, own in self._columns.items())
+            fits &= len({len(state[name]) for name in self._recorded}) == 1
+            fits &= all(state[name].dtype == self._columns[name].dtype for name in self._recorded)
         if not fits:
             raise ArtefactError(
                 f"a stored buffer does not fit one of observations {table.shape} of {table.dtype} "
-                f"with the columns {', '.join(self._columns)}: build it with the settings it was "
+                f"with the columns {', '.join(self._recorded)}: build it with the settings it was "
                 "saved with"
             )
 
