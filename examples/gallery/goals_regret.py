@@ -12,7 +12,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 from rover.solving import goal_regret, goal_states
 
 panels = []
@@ -31,6 +31,6 @@ for name in ("rover", "random"):
 problem = finite_dynamics(agent.env)
 grid = GridMap(**map_arrays(agent.env, problem.observations))
 figure = plt.figure(layout="constrained")
-draw_panels(figure, panels, grid, columns=1, scale="visits")
+map_figure(grid, panels, columns=1, scale="visits", onto=figure)
 figure.axes[-1].set_ylabel("1 + regret in steps (log scale)")
 plt.show()

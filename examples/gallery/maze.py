@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import rover
 from rover.envs import finite_dynamics, map_arrays
 from rover.evaluation import policy_occupancy
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 
 agent = rover.Rover("rover/Maze-v0", seed=100).learn(1000)
 
@@ -26,5 +26,5 @@ print(f"J = {occupancy @ occupancy:.5f}, at least {least:.5f} for {len(occupancy
 grid = GridMap(**map_arrays(agent.env, problem.observations))
 start = problem.dynamics.start.nonzero()[0]
 figure = plt.figure(layout="constrained")
-draw_panels(figure, [MapPanel("the policy", policy_probs=probs, starts=start)], grid)
+map_figure(grid, [MapPanel("the policy", policy_probs=probs, starts=start)], onto=figure)
 plt.show()

@@ -11,7 +11,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 
 agents = {
     "ROVER": rover.Rover("rover/MiddleRoom-v0", seed=100),
@@ -33,5 +33,5 @@ for name, agent in agents.items():
 # %%
 grid = GridMap(**map_arrays(agent.env, problem.observations))
 figure = plt.figure(layout="constrained")
-draw_panels(figure, panels, grid, columns=2, scale="visits")
+map_figure(grid, panels, columns=2, scale="visits", onto=figure)
 plt.show()

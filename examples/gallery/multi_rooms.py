@@ -11,7 +11,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 
 agent = rover.Rover("rover/MultiRooms-v0", seed=100).learn(800)
 
@@ -31,5 +31,5 @@ print(f"20 episodes visit {share:.0%} of the states")
 # %%
 grid = GridMap(**map_arrays(agent.env, problem.observations))
 figure = plt.figure(layout="constrained")
-draw_panels(figure, [MapPanel("20 episodes of the policy", trajectories=episodes)], grid)
+map_figure(grid, [MapPanel("20 episodes of the policy", trajectories=episodes)], onto=figure)
 plt.show()

@@ -13,7 +13,7 @@ import numpy as np
 import rover
 from rover.envs import finite_dynamics, map_arrays
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 
 env = gymnasium.make("rover/FourRooms-v0")
 agent = rover.Rover(env, seed=100).learn(1500)
@@ -34,5 +34,5 @@ print(f"J* = {optimum.objective:.6f}, certified to {optimum.duality_gap:.1e}")
 # %%
 grid = GridMap(**map_arrays(env, problem.observations))
 figure = plt.figure(layout="constrained")
-draw_panels(figure, panels, grid, columns=3, scale="occupancy")
+map_figure(grid, panels, columns=3, scale="occupancy", onto=figure)
 plt.show()

@@ -12,7 +12,7 @@ import numpy as np
 
 import rover
 from rover.envs import finite_dynamics, map_arrays
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 
 env = gymnasium.make("rover/TwoRooms-v0", observation="pixels")
 agent = rover.Rover(env, seed=100).learn(600)
@@ -34,5 +34,5 @@ axes = left.subplots()
 axes.imshow(np.asarray(problem.observations[0]).squeeze(), cmap="gray")
 axes.set_title("an observation")
 axes.axis("off")
-draw_panels(right, [MapPanel("occupancy", values=occupancy)], grid, scale="occupancy")
+map_figure(grid, [MapPanel("occupancy", values=occupancy)], scale="occupancy", onto=right)
 plt.show()

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import rover
 from rover.envs import finite_dynamics, map_arrays
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 
 runs = {}
 for sink_norm in (1.0, 0.0):
@@ -34,5 +34,5 @@ for sink_norm, agent in runs.items():
 # %%
 grid = GridMap(**map_arrays(agent.env, problem.observations))
 figure = plt.figure(layout="constrained")
-draw_panels(figure, panels, grid, columns=2, scale="occupancy")
+map_figure(grid, panels, columns=2, scale="occupancy", onto=figure)
 plt.show()

@@ -15,7 +15,7 @@ import rover
 from rover.envs import finite_dynamics, map_arrays
 from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.operators import Objective
-from rover.plots import GridMap, MapPanel, draw_panels
+from rover.plots import GridMap, MapPanel, map_figure
 
 env = gymnasium.make("rover/FourRooms-v0")
 grid = env.unwrapped.layout.state_grid  # (rows, columns), -1 at walls
@@ -47,5 +47,5 @@ print(f"the target: {target[in_room].sum():.1%} in the room, J* = {least:.1e}")
 # %%
 grid = GridMap(**map_arrays(env, problem.observations))
 figure = plt.figure(layout="constrained")
-draw_panels(figure, panels, grid, columns=3, scale="occupancy")
+map_figure(grid, panels, columns=3, scale="occupancy", onto=figure)
 plt.show()

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rover.baselines import agent_class, make_agent, resume_agent
+from rover.baselines import make_agent, resume_agent
 from rover.envs import import_modules
 from rover.envs.registration import IMPORTED
 from rover.errors import ConfigurationError, RoverError
@@ -166,10 +166,7 @@ def _make(
 
 def _result(run: Run) -> str:
     """Result of a finished run, in a few words."""
-    metrics, summary = run.folder / "metrics.jsonl", read_json(run.folder / "summary.json")
-    is_updated = metrics.exists() and metrics.stat().st_size
-    if not is_updated and agent_class(run.case.agent).learns:
-        return "WARNING: too few steps for an update of the policy, which is uniformly random"
+    summary = read_json(run.folder / "summary.json")
     forms = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}"}
     forms |= {"cells": "{:.0f} cells", "observations": "{} observations"}
     shown = (form.format(summary[k]) for k, form in forms.items() if summary.get(k) is not None)

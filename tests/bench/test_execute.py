@@ -110,8 +110,7 @@ def test_failures_are_reported_and_stop_nothing(executed):
     assert "summary.json is not JSON" in failures[runs[4].folder]
     assert lines[1].startswith("damaged, seed 0: FAILED: ")
     assert [line[:5] for line in lines[2:]] == [f"[{k}/5]" for k in range(1, 6)]
-    early = next(line for line in lines if "] early, seed 0: done" in line)
-    assert "WARNING: too few steps for an update of the policy, which is uniformly" in early
+    assert any("] early, seed 0: done" in line for line in lines)
     assert any("impossible, seed 0: FAILED: ConfigurationError" in line for line in lines)
 
 

@@ -9,7 +9,7 @@ functions take arrays and a matplotlib figure or axes:
 """
 
 from rover.plots.curves import MeanCurve, TaskPanel, learning_curves, make_task_figure
-from rover.plots.maps import MapPanel, draw_panels, map_figure
+from rover.plots.maps import MapPanel, map_figure
 from rover.plots.pictures import plot_runs, write_pictures
 from rover.plots.runs import GridMap, RunFiles
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
@@ -23,7 +23,6 @@ __all__ = [
     "RunFiles",
     "TaskPanel",
     "add_colour_bar",
-    "draw_panels",
     "draw_phase_plane",
     "learning_curves",
     "make_figure",

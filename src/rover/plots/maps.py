@@ -1,6 +1,6 @@
 """Pictures on the map of a grid world.
 
-:func:`draw_panels` draws any number of maps beside each other, each with the values of its states,
+:func:`map_figure` draws any number of maps beside each other, each with the values of its states,
 with paths, or with the arrows of a policy; values share one colour scale.
 """
 
@@ -70,27 +70,28 @@ class MapPanel:
     y: str = ""
 
 
-def draw_panels(
-    figure: AnyFigure,
-    panels: Sequence[MapPanel | None],
+def map_figure(
     grid: GridMap,
+    panels: Sequence[MapPanel | None],
+    title: str | None = None,
     *,
     columns: int | None = None,
     scale: Scale = "visits",
-) -> list[Axes]:
+    onto: AnyFigure | None = None,
+) -> Figure:
     """Maps beside each other, with one colour bar for all values and one for the time of paths.
 
     Args:
-        figure: empty, and given the size that the maps need, unless it is part of another one.
-        panels: row by row; None leaves a place empty.
         grid: the map that they share.
+        panels: row by row; None leaves a place empty.
+        title: above all of them.
         columns: maps in a row; None: all of them, or one of a wide map.
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
             but to 10 at least, occupancies on the scale of the square root from zero.
-
-    Returns:
-        The axes of the maps, in order; the last of their images holds the values.
+        onto: an empty figure, given the size that the maps need unless it is part of another one;
+            None: a new one is made and returned.
     """
+    figure: Any = onto or make_figure(1.0, 1.0, title)
     columns = columns or (1 if grid.is_wide else len(panels))
     rows = -(-len(panels) // columns)
     if isinstance(figure, Figure):
@@ -123,7 +124,7 @@ def draw_panels(
     if len(drawn) == 1 and drawn[0].patches:
         place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0)}
         drawn[0].legend(handles=drawn[0].patches[:1], **place, **LEGEND)
-    return drawn
+    return figure  # type: ignore[no-any-return]
 
 
 def _norm_of(panels: Sequence[MapPanel | None], grid: GridMap, scale: Scale) -> Normalize:
@@ -134,20 +135,6 @@ def _norm_of(panels: Sequence[MapPanel | None], grid: GridMap, scale: Scale) -> 
     if scale == "visits":
         return LogNorm(1.0, max(10.0, largest))
     return PowerNorm(0.5, 0.0, largest)
-
-
-def map_figure(
-    grid: GridMap,
-    panels: Sequence[MapPanel | None],
-    title: str | None = None,
-    *,
-    columns: int | None = None,
-    scale: Scale = "visits",
-) -> Figure:
-    """A figure of maps, as of :func:`draw_panels`."""
-    figure = make_figure(1.0, 1.0, title)
-    draw_panels(figure, panels, grid, columns=columns, scale=scale)
-    return figure
 
 
 def _size(
