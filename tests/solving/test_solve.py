@@ -154,7 +154,6 @@ def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric():
     far = np.array([[50, 3]], np.uint8)
     np.testing.assert_allclose(policy.probs(far), 1.0 / 3.0)
     assert policy.value(far)[0] == 0.0
-    assert policy.is_unseen(far).all()
     assert policy.probs(np.array([[2, 0]], np.uint8))[0, 0] == pytest.approx(1.0)
 
 
@@ -167,8 +166,6 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
         # A tenth of the actions is uniform where nothing was seen.
         np.testing.assert_allclose(each.probs(near)[:, 0], [1.0, 0.9 + 0.1 / 3.0])
         np.testing.assert_array_equal(each.value(near[:1]), each.value(seen))
-        unseen = each.is_unseen(np.concatenate([near, seen]))
-        np.testing.assert_array_equal(unseen, [0, 1, 0])
 
 
 @pytest.mark.slow

@@ -1,20 +1,13 @@
 """Collect: choose actions by planning toward the least-visited parts of the transition model.
 
-A plan maximises discounted novelty. In continuous spaces novelty depends on the density of the
-data at the predicted end, and counts at every visit,
-
-    V(x) = max_a [ (1 − γ) m(x, a) + γ Σ_x' P(x' | x, a) V(x') ].
-
-Of exact states it is what the model leaves to the sink after n tries, m(x, a) = λ / (n + λ), and is
-collected once, by optimal stopping on relative frequencies P̂,
-
-    V(x) = max_a max( m(x, a), γ Σ_x' P̂(x' | x, a) V(x') ):
-
-a reward, not a leak, because the mass that a plan loses does not depend on where it leads
-(docs/deviations.md). λ is how random outcomes have proved to be. While every repetition ended in
-the same state, λ = 0, what is novel is what was never tried, and the plan is the path with the most
-worth for each of its steps. An episode that ends goes on where episodes begin, so that an end costs
-the way back.
+A plan maximises discounted novelty, as of :func:`~rover.world.rows.exploration_values`. On
+landmarks novelty depends on the density of the data at the predicted end, and counts at every
+visit. Of exact states it is what the model leaves to the sink after n tries, λ / (n + λ), and is
+collected once: a reward, not a leak, because the mass that a plan loses does not depend on where it
+leads (docs/deviations.md). λ is how random outcomes have proved to be. While every repetition ended
+in the same state, λ = 0, what is novel is what was never tried, and the plan is the path with the
+most worth for each of its steps. An episode that ends goes on where episodes begin, so that an end
+costs the way back.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ from rover.policies.policy import Policy, Probs
 _TEMPERATURE = 0.1
 """Temperature of the policy without a memory, in units of exploration values."""
 _REWARD_SWEEPS = 30
-_OF_CODES = ("numbers", "values", "means", "projection", "relevant", "joint")
+_OF_CODES = tuple(part.name for part in fields(ObservationCodes))
 
 
 class ContextPolicy(Policy):

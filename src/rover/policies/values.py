@@ -13,7 +13,7 @@ from scipy.spatial import KDTree
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError, require_finite
-from rover.features import Encoder, as_tensor
+from rover.features import Encoder
 from rover.policies.coverage import stored_encoder
 from rover.policies.policy import Policy
 from rover.world.net import between
@@ -191,11 +191,6 @@ class ValuePolicy(Policy):
         """Mask (n,) of the points (n, z) that are far from all data."""
         distance = self._tree.query(points.detach().cpu().numpy())[0]
         return torch.from_numpy(np.asarray(distance > self.reach)).to(points.device)
-
-    def is_unseen(self, observations: NDArray[Any]) -> NDArray[np.bool_]:
-        """Mask (n,) of raw observations (n, *shape) that are far from all data."""
-        with torch.no_grad():
-            return self._is_far(self.regressors(as_tensor(observations))).numpy()
 
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0

@@ -300,7 +300,7 @@ def _net_points(world: World, encoder: Encoder | None = None) -> Points:
             f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
             f"collect at least {FIRST_UNITS}, and a thousand to expect anything"
         )
-    sums, everything = None, np.arange(len(buffer.observations))
+    sums, everything = None, np.arange(len(buffer.observations.rows))
     if encoder is not None:
         features = encoder.features(buffer.observations.rows).astype(np.float64)
         sums = Sums(buffer, lambda _: lambda rows: (features[rows], None), SEARCHED_FIT)

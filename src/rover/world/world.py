@@ -128,7 +128,7 @@ class World:
         """A model that follows from all transitions and a name, which nobody changes, made once and
         kept until there are more."""
         buffer = self.buffer
-        made_of = len(buffer), len(buffer.observations), len(buffer.episode_starts)
+        made_of = len(buffer), len(buffer.observations.rows), len(buffer.episode_starts)
         if made_of != self._made_of:
             self._parts, self._made_of = {}, made_of
         if name not in self._parts:
