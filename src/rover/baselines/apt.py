@@ -34,14 +34,14 @@ class _AptConfig(ParticleConfig, IcmConfig, frozen=True):
 
 def particle_rewards(
     points: Tensor, index: Tensor, config: ParticleConfig, seen: RunningMoments
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """Share of each particle in the entropy of its batch (Liu and Abbeel, 2021, eq. 5).
 
         r_i = log(1 + d̄_i / μ),   d̄_i = (1/k) Σ_j d_ij over the k nearest others
 
-    Of n particles at the `points` (m, d) with these `index`es (n,): the rewards and the distances
-    d̄, both (n,) float64 ≥ 0, without gradient. μ is the mean of the distances `seen` in all batches
-    before this one, 1 if there are none, or if the `config` does not divide.
+    Of n particles at the `points` (m, d) with these `index`es (n,): (n,) float64 ≥ 0, without
+    gradient. μ is the mean of the distances `seen` in all batches before this one, 1 if there are
+    none, or if the `config` does not divide.
     """
     # About the centre: distances are by a product of matrices, which loses digits far from 0.
     centred = points.detach().double()
@@ -53,7 +53,8 @@ def particle_rewards(
     distances = nearest.mean(dim=1)[index]
     # The mean of the batches before this one: no batch is measured in units of itself.
     scale = (float(seen.mean[0]) or 1.0) if config.normalize else 1.0
-    return torch.log1p(distances / scale), distances
+    seen.update(distances[:, None])
+    return torch.log1p(distances / scale)
 
 
 class _AptReward(IcmFeatures[_AptConfig]):
@@ -69,23 +70,15 @@ class _AptReward(IcmFeatures[_AptConfig]):
         self._distances = RunningMoments(1)
         super()._build(generator)
 
-    def _value(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Rewards; features (m, z) of the batch's observations, and distances (n,)."""
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """One gradient step of the features."""
         hidden = self._encoder(batch.observations)
         # Bounded: features that could grow would make every distance, and so every reward, larger.
         features = F.layer_norm(hidden, hidden.shape[1:]).tanh()
-        rewards, distances = particle_rewards(
-            features, batch.valued_index, self.config, self._distances
-        )
-        return rewards, (features, distances)
-
-    def _learn(self, batch: Batch, computed: tuple[Tensor, Tensor]) -> dict[str, float]:
-        """One gradient step of the features."""
-        features, distances = computed
-        self._distances.update(distances[:, None])
+        rewards = particle_rewards(features, batch.valued_index, self.config, self._distances)
         surprise, error, occurrences, _ = self._errors(features, batch)
         figures = self._learn_features(surprise, error, occurrences)
-        return {**figures, "particle_distance": float(self._distances.mean[0])}
+        return rewards, {**figures, "particle_distance": float(self._distances.mean[0])}
 
 
 class _Apt(BonusAgent):

@@ -61,20 +61,14 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         """Draw a point of the cube (k,)."""
         return rng.random(self.config.skill_dim, dtype=np.float32)
 
-    def _value(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Rewards; embeddings (p, k) of the distinct transitions, which of them each of the batch's
-        is (n,), and distances (n,)."""
-        (index, next_index), _, inverse = self._merged(batch.index, batch.next_index)
-        encoded = self._encoder(batch.observations)
-        embedded = self._on_pairs(self._first, self._output, encoded, index, next_index)
-        rewards, distances = particle_rewards(embedded, inverse, self.config, self._distances)
-        return rewards, (embedded, inverse, distances)
-
-    def _learn(self, batch: Batch, computed: tuple[Tensor, ...]) -> dict[str, float]:
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the embedding."""
         assert batch.skills is not None
-        embedded, inverse, distances = computed
-        self._distances.update(distances[:, None])
+        (index, next_index), _, inverse = self._merged(batch.index, batch.next_index)
+        encoded = self._encoder(batch.observations)
+        # (p, k) of the distinct transitions, of which `inverse` says which each of the batch's is.
+        embedded = self._on_pairs(self._first, self._output, encoded, index, next_index)
+        rewards = particle_rewards(embedded, inverse, self.config, self._distances)
         # Equal transitions are one row, weighted by its count, so the loss equals the loss of the
         # batch before merging.
         loss = info_nce_loss(
@@ -85,10 +79,8 @@ class _CicReward(IntrinsicReward[_CicConfig]):
             temperature=self.config.temperature,
         )
         information = math.log(len(batch)) - self._optimizer.descend(loss)["loss"]
-        return {
-            "cic_information": information,
-            "particle_distance": float(self._distances.mean[0]),
-        }
+        distance = float(self._distances.mean[0])
+        return rewards, {"cic_information": information, "particle_distance": distance}
 
 
 class _Cic(BonusAgent):

@@ -63,14 +63,12 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
         if done:
             self._begin_episode()
 
-    def _value(self, batch: Batch) -> tuple[Tensor, None]:
-        """The bonuses of the steps, as they were when these were made."""
-        assert batch.steps is not None
-        bonuses = [self._bonuses[step] for step in batch.steps.tolist()]
-        return torch.tensor(bonuses, device=batch.steps.device), None
-
-    def _learn(self, batch: Batch, computed: None) -> dict[str, float]:
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the features."""
+        assert batch.steps is not None
+        # The bonuses of the steps, as they were when these were made.
+        bonuses = [self._bonuses[step] for step in batch.steps.tolist()]
+        rewards = torch.tensor(bonuses, device=batch.steps.device)
         features = self._encoder(batch.observations)
         # Equal transitions are evaluated once. What no action explains, such as noise, is of no use
         # to the loss, so that φ need not show it.
@@ -79,7 +77,7 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
         ends = torch.cat([features[index], features[next_index]], dim=1)
         surprise = F.cross_entropy(self._head(ends), actions, reduction="none")
         loss = (counts / counts.sum() * surprise).sum()
-        return {"inverse_loss": self._optimizer.descend(loss)["loss"]}
+        return rewards, {"inverse_loss": self._optimizer.descend(loss)["loss"]}
 
     def state(self) -> dict[str, Any]:
         """Everything that updates and steps change, copied."""

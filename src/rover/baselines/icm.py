@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -93,15 +93,11 @@ class _IcmReward(IcmFeatures[_IcmConfig]):
     r(x, a, x') = η/2 ‖f(φ(x), a) − φ(x')‖²
     """
 
-    def _value(self, batch: Batch) -> tuple[Tensor, Any]:
-        """Rewards, and the losses that they are made of."""
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """One gradient step of the features and both models."""
         surprise, error, counts, inverse = self._errors(self._encoder(batch.observations), batch)
         rewards = (self.config.eta * error.detach()).index_select(0, inverse)
-        return rewards, (surprise, error, counts)
-
-    def _learn(self, batch: Batch, computed: Any) -> dict[str, float]:
-        """One gradient step of the features and both models."""
-        return self._learn_features(*computed)
+        return rewards, self._learn_features(surprise, error, counts)
 
 
 class _Icm(BonusAgent):

@@ -131,10 +131,10 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
         self.density = _KernelDensity.fit(samples, counts, self.config, scale)
         self._rewards.clear()
 
-    def _value(self, batch: Batch) -> tuple[Tensor, None]:
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Rewards of the density that there is: :meth:`refit` makes the next."""
         rewards = batch.cached(self._reward, self._rewards)  # (m,)
-        return rewards.index_select(0, batch.next_index), None
+        return rewards.index_select(0, batch.next_index), {}
 
     def _reward(self, observation: Tensor) -> Tensor:
         """Reward (1,) for reaching an observation (1, *shape), which stays until the next fit."""

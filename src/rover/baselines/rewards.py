@@ -36,10 +36,10 @@ _SCALE_FLOOR = 1e-8
 class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
     """A reward made by the agent itself; it knows no learner and no buffer.
 
-    A subclass makes its networks and statistics (:meth:`_build`), computes the reward
-    (:meth:`_value`) and learns it (:meth:`_learn`). It is a torch module: an ``_optimizer`` of it
-    (:meth:`_adam`) has all its tensors as state, and a subclass without one names the tensors that
-    updates change (:meth:`_tensors`).
+    A subclass makes its networks and statistics (:meth:`_build`), and values a batch and learns
+    from it (:meth:`_learn`). It is a torch module: an ``_optimizer`` of it (:meth:`_adam`) has all
+    its tensors as state, and a subclass without one names the tensors that updates change
+    (:meth:`_tensors`).
 
     The same state of `generator` gives the same initial weights; its device is where the networks
     are to be made, torch's default device, and where batches are.
@@ -70,23 +70,9 @@ class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
         """Make networks and statistics, with weights from `generator`."""
 
     @abstractmethod
-    def _value(self, batch: Batch) -> tuple[Tensor, Any]:
-        """The reward of each transition, (n,), which changes nothing that is learned.
-
-        With it comes what a step of learning needs of the computation, so that one serves both.
-        """
-
-    def _learn(self, batch: Batch, computed: Any) -> dict[str, float]:
-        """Take one step of learning, with what :meth:`_value` computed; figures for the metrics."""
-        return {}
-
-    def _take_in(self, batch: Batch) -> None:
-        """Take in statistics of the input, before a batch that is learned from is valued."""
-        if self._uncentred and self._optimizer.n_updates == 0:
-            # Once, so that what a network has learned is not moved under it.
-            statistics = input_statistics(batch.observations.cpu().numpy())
-            for encoder in self._uncentred:
-                encoder.set_centering(*statistics)
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """The reward of each transition, (n,), as it is before this step of learning; and figures
+        of the step for the metrics."""
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that updates change, by the names of a state; not copied."""
@@ -120,9 +106,12 @@ class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
         """Reward of each transition as it was before the step, (n,) float32 without gradient; and
         figures of the step that learns from them. NonFiniteError: a reward or loss that is not
         finite."""
-        self._take_in(batch)
-        rewards, computed = self._value(batch)
-        figures = self._learn(batch, computed)
+        if self._uncentred and self._optimizer.n_updates == 0:
+            # Once, so that what a network has learned is not moved under it.
+            statistics = input_statistics(batch.observations.cpu().numpy())
+            for encoder in self._uncentred:
+                encoder.set_centering(*statistics)
+        rewards, figures = self._learn(batch)
         rewards = rewards.detach().to(torch.float32)
         # Here, for all rewards: a return that is not finite would name the learner, not its cause.
         advice = "check that the observations are finite, and lower its learning rate"

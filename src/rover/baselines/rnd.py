@@ -50,37 +50,24 @@ class _RndReward(IntrinsicReward[_RndConfig]):
             return self._make_encoder(width, generator)
         return make_mlp(self.observations.size, *hidden_sizes, width, generator=generator)
 
-    def _take_in(self, batch: Batch) -> None:
-        """Take in the moments of the observations that were reached."""
-        super()._take_in(batch)
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Train the predictor on the observations that were reached."""
+        inputs, counts = batch.observations, self._arrivals(batch)
         if not self.observations.is_image:
-            self._seen.update(self._flat(batch.observations), self._arrivals(batch))
-
-    def _value(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Rewards, and the error of each of the batch's observations, (m,)."""
-        inputs = batch.observations
-        if not self.observations.is_image:
+            self._seen.update(self._flat(inputs), counts)
             # An element that never changed has variance zero: any change of it is clipped.
             std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR).to(inputs.device)
             inputs = (self._flat(inputs) - self._seen.mean.to(inputs.device)) / std
             inputs = inputs.clamp(-_CLIP, _CLIP).float()
         # A mean over the features, so that their number does not scale the reward.
-        errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)
-        return self._rewards(errors.detach(), batch), errors
-
-    def _learn(self, batch: Batch, computed: Tensor) -> dict[str, float]:
-        """Train the predictor on the observations that were reached."""
-        counts, errors = self._arrivals(batch), computed
-        loss = self._optimizer.descend((counts * errors).sum() / len(batch))["loss"]
-        self._seen_errors.update(errors[:, None], counts)
-        return {"rnd_loss": loss, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
-
-    def _rewards(self, errors: Tensor, batch: Batch) -> Tensor:
-        """Rewards (n,) of transitions, by the errors (m,) of the batch's observations."""
+        errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)  # (m,)
         # In units of the errors before this batch: a batch that surprises is not scaled away by
         # itself.
-        scaled = errors / float(self._seen_errors.scale[0])
-        return scaled.index_select(0, batch.valued_index)
+        rewards = errors.detach() / float(self._seen_errors.scale[0])
+        loss = self._optimizer.descend((counts * errors).sum() / len(batch))["loss"]
+        self._seen_errors.update(errors[:, None], counts)
+        figures = {"rnd_loss": loss, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
+        return rewards.index_select(0, batch.valued_index), figures
 
 
 class _Rnd(BonusAgent):

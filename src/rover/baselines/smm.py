@@ -159,18 +159,8 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         """Every skill once, (k, k)."""
         return np.eye(self.config.n_skills, dtype=np.float32)
 
-    def _take_in(self, batch: Batch) -> None:
-        """Relate vectors to the first batch."""
-        super()._take_in(batch)
-        observations = self.observations
-        is_vector = not (observations.is_image or observations.is_categorical)
-        if is_vector and self._optimizer.n_updates == 0:
-            center, scale = input_statistics(self._flat(batch.observations).cpu().numpy())
-            self.center.copy_(torch.from_numpy(center))
-            self.scale.copy_(torch.from_numpy(scale))
-
-    def _value(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """Rewards; shares, bounds on log ρ and log q (p,) of the pairs of observation and skill."""
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """One gradient step of the density and of the discriminator."""
         assert batch.skills is not None
         # Equal pairs of an observation and a skill are evaluated once, and count as often as they
         # occur.
@@ -190,14 +180,9 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             sign = -1.0 if self.config.reward_confusion else 1.0
             # The target p* is uniform over states and its constant is left out; log k is −log p(z).
             rewards = sign * log_skills - log_density + math.log(self.config.n_skills)
-        return rewards.index_select(0, inverse), (weights, bound, log_skills)
-
-    def _learn(self, batch: Batch, computed: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
-        """One gradient step of the density and of the discriminator."""
-        weights, bound, log_skills = computed
         of_density, of_skills = -(weights * bound).sum(), -(weights * log_skills).sum()
         self._optimizer.descend(of_density + of_skills)
-        return {
+        return rewards.index_select(0, inverse), {
             "smm_density_loss": of_density.item(),
             "smm_discriminator_loss": of_skills.item(),
         }
@@ -208,7 +193,12 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             with torch.no_grad():
                 features: Tensor = self._image_encoder(batch.observations)
             return features
-        return (self._flat(batch.observations) - self.center) / self.scale
+        flat = self._flat(batch.observations)
+        if not self.observations.is_categorical and self._optimizer.n_updates == 0:
+            center, scale = input_statistics(flat.cpu().numpy())
+            self.center.copy_(torch.from_numpy(center))
+            self.scale.copy_(torch.from_numpy(scale))
+        return (flat - self.center) / self.scale
 
     def _noise(self, draws: int, rows: int) -> Tensor:
         noise = torch.empty(draws, rows, self.config.latent_dim, dtype=torch.float32)
