@@ -14,7 +14,7 @@ from rover import Rover
 from rover.data import Buffer
 from rover.policies import StatePolicy
 from rover.world.counts import Counts, _Foretold, find_lattice
-from rover.world.novelty import PairNovelty
+from rover.world.net import PairNovelty
 from rover.world.world import World
 
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])

@@ -29,12 +29,12 @@ from rover.world.net import (
     GROWTH,
     MOST_ROWS,
     Net,
+    PairNovelty,
     between,
     sparse_rows,
     time_units,
     units_due,
 )
-from rover.world.novelty import PairNovelty
 from rover.world.regression import Displacements, Fit, Terminations, unexplained
 from rover.world.rows import Rows
 
