@@ -169,16 +169,13 @@ def _single(array: FloatArray) -> Tensor:
 class _Units:
     """Units, the features that are still, and what a move is, by the first n transitions.
 
-    Args:
-        buffer, n: the transitions, of observations (d,), and the number of these.
-        covered: (c,) features whose moves open the gate; None: those that rest anywhere.
-        size: random features.
-        is_sharp: whether these are in units of contacts; they are where differences are found. A
-            gate that is open far from contacts leads goals astray, and exploration towards them.
+    Random features are in units of contacts where these are sharp, or differences are found. A gate
+    that is open far from contacts leads goals astray, and exploration towards them.
 
     Attributes:
         deviation: (d,) of changes.
-        still, gated: (s,) features that are mostly still, (g,) those whose moves open the gate.
+        still, gated: (s,) features that are mostly still, (g,) those whose moves open the gate: of
+            the covered ones (c,), or all that rest anywhere.
         at_rest: whether all that is covered is still or has never moved.
         most: (s,) largest moves.
         parts: of the model, by name.
@@ -278,8 +275,7 @@ class _Units:
 
 
 class GatedSums:
-    """The sums that a :class:`GatedModel` of a buffer follows from, with arguments of
-    :class:`_Units`.
+    """The sums that a :class:`GatedModel` of a buffer follows from; arguments as of `_Units`.
 
     Units are taken anew when there are half as many more transitions, or twice as many moves that
     show differences. 600 random features depend on their draw, 2,000 take twice the time.
@@ -317,7 +313,8 @@ class GatedSums:
                 chosen = design[some]
                 self._grams[kind] += (chosen.T @ chosen).double()
                 self._moments[kind] += (chosen.T @ targets[some]).double()
-                self._counts[kind] += len(some)
+            self.n_moving += int(kinds[0][block].sum())
+            self.n_still += int(kinds[1][block].sum())
             self._n = block.stop
 
     def _renew_units(self, n: int) -> None:
@@ -342,7 +339,7 @@ class GatedSums:
         size = 1 + len(self.units.parts["centre"]) + self._size
         self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
         self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
-        self._counts, self._n = [0, 0], 0
+        self.n_moving = self.n_still = self._n = 0
 
     def moves(self) -> tuple[FloatArray, FloatArray]:
         """Gated features (m, g) where the moving transitions end, and their changes (m, g)."""
@@ -350,15 +347,10 @@ class GatedSums:
         begins, _, changes = _transitions(self._buffer, rows)
         return (begins + changes)[:, self.units.gated], changes[:, self.units.gated]
 
-    @property
-    def n_moving(self) -> int:
-        """Transitions in which something gated moved."""
-        return self._counts[0]
-
     def model(self) -> GatedModel:
         """The model of the transitions that were taken in."""
         units, (moving, still) = self.units, self._grams
-        n, size = sum(self._counts), 1 + len(units.parts["centre"])
+        n, size = self.n_moving + self.n_still, 1 + len(units.parts["centre"])
         change = _ridge(moving + still, self._moments[0] + self._moments[1], _RIDGE)
         change *= torch.from_numpy(units.deviation)
         gate = torch.zeros(len(moving), 1, dtype=torch.float64)
