@@ -29,14 +29,15 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
     Args:
         buffer: n transitions; it is not changed, and its own terminations do not enter.
         reward: the task, called on distinct transitions, in several batches where they are many;
-            observations of whole numbers are int64 there.
+            observations of whole numbers are int64 there. It returns rewards, and where the task
+            ends, if it does.
 
     Returns:
         A buffer with rewards over the same table of observations, at most n transitions.
 
     Raises:
         ConfigurationError: an empty buffer, or a reward function that returns something else than
-            (n,) numbers and (n,) bool.
+            (n,) numbers, or these and (n,) bool.
         NonFiniteError: a reward that is NaN or infinite.
 
     Warns:
@@ -89,16 +90,16 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
     rewards, terminated = np.empty(len(first)), np.empty(len(first), np.bool_)
     for part in blocks(len(first), _TRANSITIONS_AT_ONCE):
         begun, reached = (buffer.elements(table[x[part]]) for x in (inputs, successors))
-        returned = reward(begun, actions[part], reached)
-        arrays = [np.asarray(one) for one in returned] if isinstance(returned, tuple) else []
+        returned, n = reward(begun, actions[part], reached), len(inputs[part])
+        pair = returned if isinstance(returned, tuple) else (returned, np.zeros(n, np.bool_))
+        arrays = [np.asarray(one) for one in pair]
         # A single number would be spread over all transitions without a word.
         shapes, kinds = [a.shape for a in arrays], "".join(a.dtype.kind for a in arrays)
-        n = len(inputs[part])
         if shapes != [(n,), (n,)] or kinds not in ("bb", "ib", "ub", "fb"):
-            got = ", ".join(f"{a.dtype} {a.shape}" for a in arrays) or type(returned).__name__
+            got = ", ".join(f"{a.dtype} {a.shape}" for a in arrays)
             raise ConfigurationError(
-                f"the reward function returned {got} for {n} transitions; it must return a tuple "
-                f"of two arrays: rewards, real numbers ({n},), and terminated, bool ({n},)"
+                f"the reward function returned {got} for {n} transitions; it must return rewards, "
+                f"real numbers ({n},), or a tuple of these and terminated, bool ({n},)"
             )
         rewards[part], terminated[part] = arrays
     if not np.isfinite(rewards).all():

@@ -310,7 +310,7 @@ def reward_task(
                 raise
             rewards = _replayed_rewards(buffer, reward, seed=seed)
     elif callable(reward):
-        rewards, ends = label(buffer, _with_ends(reward))
+        rewards, ends = label(buffer, reward)
     else:
         rewards = np.asarray(reward)
         if rewards.shape != (len(buffer),) or rewards.dtype.kind not in "biuf":
@@ -328,18 +328,6 @@ def reward_task(
             "good as any other: the data never reached what the reward is for"
         )
     return Tasks(rewards[:, None].astype(np.float64), ends[:, None], (name,))
-
-
-def _with_ends(reward: Callable[..., Any]) -> RewardFunction:
-    """A reward function that also says where the task ends; nowhere if the user's does not."""
-
-    def labelled(observations: Any, actions: Any, next_observations: Any, /) -> Any:
-        returned = reward(observations, actions, next_observations)
-        if isinstance(returned, tuple):
-            return returned
-        return returned, np.zeros(len(actions), np.bool_)
-
-    return labelled
 
 
 def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
