@@ -17,15 +17,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rover.baselines import make_agent, resume_agent
-    from rover.coverage.agent import Rover
-    from rover.coverage.config import RoverConfig
-    from rover.data import check_env
-    from rover.finetuning import adapt, finetune, resume_task, train_offline
-    from rover.policies.coverage import CoveragePolicy
-    from rover.policies.loading import load_policy
-    from rover.solving import solve
-    from rover.training.agent import Agent
+    from rover.baselines import make_agent as make_agent
+    from rover.baselines import resume_agent as resume_agent
+    from rover.coverage.agent import Rover as Rover
+    from rover.coverage.config import RoverConfig as RoverConfig
+    from rover.data import check_env as check_env
+    from rover.finetuning import adapt as adapt
+    from rover.finetuning import finetune as finetune
+    from rover.finetuning import resume_task as resume_task
+    from rover.finetuning import train_offline as train_offline
+    from rover.policies.coverage import CoveragePolicy as CoveragePolicy
+    from rover.policies.loading import load_policy as load_policy
+    from rover.solving import solve as solve
+    from rover.training.agent import Agent as Agent
 
 import rover.envs  # noqa: F401  (registers the environments)
 from rover.version import __version__
@@ -46,22 +50,7 @@ _HOMES = {
     "train_offline": "rover.finetuning",
 }
 
-__all__ = [
-    "Agent",
-    "CoveragePolicy",
-    "Rover",
-    "RoverConfig",
-    "__version__",
-    "adapt",
-    "check_env",
-    "finetune",
-    "load_policy",
-    "make_agent",
-    "resume_agent",
-    "resume_task",
-    "solve",
-    "train_offline",
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

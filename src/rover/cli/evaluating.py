@@ -245,7 +245,7 @@ def solve(
         asked = {"reward": env}
     policy = _plan(paths, start, **asked)
     # A plan is a policy file and its figures; there is no run to resume, and so no run folder.
-    folder = words.Making(run_dir=run_dir).folder(words.name_of(paths), name, "solve")
+    folder = words.Making(run_dir=run_dir).folder(paths[0].name, name, "solve")
     file = folder / "policy.safetensors"
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")

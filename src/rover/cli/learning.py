@@ -162,7 +162,7 @@ def finetune(
     goal, seed = words.task_of(path, task), f"seed{making.seed}"
     if offline:
         options |= {"updates": steps or 15_000, "source": ", ".join(map(str, paths))}
-        folder = making.folder(words.name_of(paths), goal.name, "offline", algorithm, seed)
+        folder = making.folder(path.name, goal.name, "offline", algorithm, seed)
         from rover.finetuning import train_offline
         from rover.solving.plans import Experience
 

@@ -161,12 +161,6 @@ class Making:
         return folder
 
 
-def name_of(paths: Sequence[Path]) -> str:
-    """Runs in the name of a folder."""
-    more = f"-and-{len(paths) - 1}-more" if len(paths) > 1 else ""
-    return f"{paths[0].name}{more}"
-
-
 def task_of(path: Path, pairs: Pairs) -> Task:
     """The task that --task describes, on the environment of the pretrained run in `path`."""
     from rover.finetuning import Task
