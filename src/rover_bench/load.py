@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic_core import PydanticSerializationError
-
 from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, choose
 from rover_bench.measure import finite_problem
@@ -57,8 +55,6 @@ def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = No
         study.check()
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
-    except (RecursionError, PydanticSerializationError):  # a file of brackets, by whoever made it
-        raise ConfigurationError(f"{where}: arrays or tables are nested too deep") from None
     return study
 
 
@@ -146,13 +142,9 @@ def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) ->
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"a value that JSON does not have: {error}") from None
     bases = content.pop("extends", [])
-    bases = [bases] if isinstance(bases, str) else bases
-    is_list = isinstance(bases, list)
-    if not is_list or not all(isinstance(base, str) and base.isprintable() for base in bases):
-        raise ConfigurationError("extends: a name or an array of names")
     # The first of several bases wins over the others, and the study over all of them. A name
     # without ".toml" is of this package, wherever the study lies.
-    for base in reversed(bases):
+    for base in reversed([bases] if isinstance(bases, str) else bases):
         under = folder / base if base.endswith(".toml") else _PACKAGED / f"{base}.toml"
         if under.resolve() in above:
             raise ConfigurationError(f"extends: {base} extends itself")

@@ -105,14 +105,13 @@ class GoalObservation(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordCon
                 f"environment has {abridge(space)}"
             )
         seen = [env.reset(seed=seed)[0] for seed in (0, 1)]
-        self._is_within = True
-        columns = []
-        for number in range(seen[0]["achieved_goal"].size):
-            same = [one["observation"] == one["achieved_goal"][number] for one in seen]
-            found = np.flatnonzero(np.logical_and(*same))
-            self._is_within &= len(found) == 1
-            columns.append(int(found[0]) if len(found) else -1)
-        self.achieved = tuple(columns if self._is_within else range(len(columns)))
+        # Where both goals are: one place might hold the same number by accident.
+        same = [one["achieved_goal"][:, None] == one["observation"] for one in seen]
+        found = np.logical_and(*same)
+        self._is_within = bool((found.sum(axis=1) == 1).all())
+        self.achieved = tuple(
+            found.argmax(axis=1).tolist() if self._is_within else range(len(found))
+        )
         part, goal = space["observation"], space["achieved_goal"]
         assert isinstance(part, spaces.Box)
         assert isinstance(goal, spaces.Box)
