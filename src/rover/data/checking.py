@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from rover.data.buffer import Buffer
 from rover.data.kinds import kinds_of
-from rover.data.rollout import Collector, RunningEpisode, difference, end_observation, episode_seed
+from rover.data.rollout import Collector, RunningEpisode, differences, end_observation
 from rover.envs import Environment, GivenEnv, Spaces
 from rover.envs.spaces import misfit
 from rover.errors import RoverWarning
@@ -129,13 +129,12 @@ def _zero_seed(env: gym.Env[Any, Any]) -> list[str]:
 
 
 def not_repeated(buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int) -> list[str]:
-    """Play the first episodes of a run of a seed again, about 500 steps: a message with the reason
-    that names the first step that comes out otherwise."""
-    for episode in np.unique(buffer.episodes[:500]).tolist():
-        running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
-        if (found := difference(running, buffer, episode)) is not None and not found[2]:
-            return [
-                f"the seed does not repeat step {found[0]} of episode {episode}: {reason}. Runs "
-                "cannot be resumed or evaluated otherwise"
-            ]
-    return []
+    """A message with the reason that names a step of a run of a seed, played again for about 500
+    steps, that comes out otherwise; none: there is no such step."""
+    found = differences(env, buffer, seed=seed, most=500)
+    return [
+        f"the seed does not repeat step {step} of episode {episode}: {reason}. Runs cannot be "
+        "resumed or evaluated otherwise"
+        for episode, (step, _, is_close) in found
+        if not is_close
+    ][:1]

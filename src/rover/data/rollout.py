@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MethodType
@@ -97,6 +97,11 @@ def watch(env: gym.Env[Any, Any]) -> None:
         setattr(world, name, MethodType(_counted(getattr(type(world), name)), world))
 
 
+def _calls_of(env: gym.Env[Any, Any]) -> int:
+    """Steps and resets of an environment that counts; 0 of others."""
+    return getattr(env.unwrapped, "_rover_calls", 0)
+
+
 def _counted(call: Any) -> Any:
     @wraps(call)
     def counting(self: Any, *args: Any, **options: Any) -> Any:
@@ -131,22 +136,11 @@ class RunningEpisode:
         except Exception as error:
             error.add_note(f"{BY_ENVIRONMENT} in the reset of episode {number}, seed {seed}")
             raise
-        self._n_calls = self._calls
         self.observation = self._spaces.read(first, self)
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
         return f"step {self.n_steps} of episode {self._number}"
-
-    @property
-    def _calls(self) -> int:
-        return getattr(self._env.unwrapped, "_rover_calls", 0)
-
-    @property
-    def is_touched(self) -> bool:
-        """True if somebody else has stepped or reset the environment since the latest step, of one
-        that counts (:func:`watch`)."""
-        return self._n_calls != self._calls
 
     def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
         """Take an action, by its number where they are not Discrete: observation, reward as it was
@@ -166,7 +160,7 @@ class RunningEpisode:
                 f"action was {shorten(self._spaces.taken(action))}"
             )
             raise
-        self.n_steps, self._n_calls = self.n_steps + 1, self._calls
+        self.n_steps += 1
         if terminated or truncated:
             last = end_observation(info)
             observation = observation if last is None else last
@@ -241,23 +235,21 @@ class Collector:
         self._named = set[str]()
         self._running: RunningEpisode
 
-    def _begun(self) -> RunningEpisode:
-        """The episode, at its beginning."""
-        seed = episode_seed(self._seed, self.episode)
-        return RunningEpisode(self._env, seed=seed, number=self.episode, spaces=self.spaces)
-
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
         self.episode += 1
-        self._running = self._begun()
+        seed = episode_seed(self._seed, self.episode)
+        about: Any = {"number": self.episode, "spaces": self.spaces}
+        self._running = RunningEpisode(self._env, seed=seed, **about)
         self.observation = self.buffer.observations.intern(self._running.observation)
         self.buffer.add_start(self.observation)
+        self._n_calls = _calls_of(self._env)
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over, which is
         returned. An episode that somebody else interrupted, who stepped or reset the environment,
         is replayed."""
-        if self._running.is_touched:
+        if self._n_calls != _calls_of(self._env):
             self._replay()
         reached, reward, terminated, truncated = self._running.step(action)
         self.arrival.note(reward, terminated)
@@ -268,6 +260,7 @@ class Collector:
             reward=as_reward(reward, self._running) if has_rewards else None,
             skill=skill,
         )
+        self._n_calls = _calls_of(self._env)
         # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
             self.start_episode()
@@ -296,22 +289,24 @@ class Collector:
 
     def _replay(self) -> None:
         """Play the unfinished episode again."""
-        self._running = self._begun()
-        if (found := difference(self._running, self.buffer, self.episode)) is not None:
-            raise _mismatch(found[0], self.episode)
-        rows = self.buffer.rows_of(self.episode)
-        begun = self.buffer.episode_starts[self.episode]
-        self.observation = int(self.buffer.successors[rows[-1]] if len(rows) else begun)
+        buffer, episode = self.buffer, self.episode
+        self._running, found = _replayed(self._env, buffer, episode, seed=self._seed)
+        if found is not None:
+            raise _mismatch(found[0], episode)
+        reached = buffer.successors[buffer.rows_of(episode)]
+        self.observation = int([buffer.episode_starts[episode], *reached][-1])
+        self._n_calls = _calls_of(self._env)
 
 
-def difference(
-    running: RunningEpisode, buffer: Buffer, episode: int, most: int | None = None
-) -> tuple[int, bytes, bool] | None:
-    """Take the stored actions of an episode again, `most` at most.
+Difference = tuple[int, bytes, bool]
+"""A step that came out otherwise, 0 for the reset, its observation, and True of mere rounding."""
 
-    The first step that came out otherwise, 0 for the reset, the observation that it reached, and
-    True where that is another by rounding alone; None: there is no such step.
-    """
+
+def _replayed(
+    env: gym.Env[Any, Any], buffer: Buffer, episode: int, *, seed: int, most: int | None = None
+) -> tuple[RunningEpisode, Difference | None]:
+    """Take the stored actions of an episode of a run again, `most` at most, up to a difference."""
+    running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
     rows, reached = buffer.rows_of(episode)[:most], running.observation
     places = [buffer.episode_starts[episode], *buffer.successors[rows]]
     for number, place in enumerate(places):
@@ -325,8 +320,23 @@ def difference(
         stored = buffer.observations.rows[place]
         if not (is_same and np.array_equal(reached, stored)):
             is_close = is_same and stored.dtype.kind == "f" and np.allclose(reached, stored)
-            return number, np.asarray(reached).tobytes(), bool(is_close)
-    return None
+            return running, (number, np.asarray(reached).tobytes(), bool(is_close))
+    return running, None
+
+
+def differences(
+    env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, most: int
+) -> Iterator[tuple[int, Difference]]:
+    """Episodes of a run that differ when they are played again, and where: of the first, the last
+    and those that touch most states; at most five, and `most` steps."""
+    n, size = buffer.n_episodes, len(buffer.observations)
+    touched = np.unique(buffer.episodes * size + buffer.successors) // max(1, size)
+    order = np.argsort(-np.bincount(touched, minlength=n), kind="stable").tolist()
+    for episode in [*dict.fromkeys([0, n - 1, *order])][: min(n, 5)]:
+        _, found = _replayed(env, buffer, episode, seed=seed, most=most)
+        most = max(0, most - len(buffer.rows_of(episode)))
+        if found is not None:
+            yield episode, found
 
 
 def _mismatch(step: int, episode: int) -> ReplayMismatchError:
@@ -342,8 +352,8 @@ def _mismatch(step: int, episode: int) -> ReplayMismatchError:
 def check_repeats(
     env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, strictly: bool = False
 ) -> None:
-    """Replay stored episodes of a run with this seed in an environment that was made again: the
-    first, the last and those that touch most states; at most five, and 2,000 steps.
+    """Replay stored episodes of a run with this seed in an environment that was made again, as of
+    :func:`differences`, 2,000 steps.
 
     `strictly`: differences by rounding, and an environment that its seed does not determine, are
     refused too. Of the latter a RoverWarning says that nothing can be compared.
@@ -351,24 +361,16 @@ def check_repeats(
     Raises:
         ReplayMismatchError: it is another environment; the message names the episode and the step.
     """
-    n, size, left = buffer.n_episodes, len(buffer.observations), 2000
-    touched = np.unique(buffer.episodes * size + buffer.successors) // max(1, size)
-    order = np.argsort(-np.bincount(touched, minlength=n), kind="stable").tolist()
-    for episode in [*dict.fromkeys([0, n - 1, *order])][: min(n, 5)]:
-
-        def again(most: int, episode: int = episode) -> tuple[int, bytes, bool] | None:
-            running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
-            return difference(running, buffer, episode, most)
-
-        found = again(left)
-        left = max(0, left - len(buffer.rows_of(episode)))
-        if found is None or (found[2] and not strictly):
+    for episode, found in differences(env, buffer, seed=seed, most=2000):
+        step, _, is_close = found
+        if is_close and not strictly:
             continue
         # Several times, since one of few outcomes may come again by chance.
-        if strictly or all(again(found[0]) == found for _ in range(8)):
-            raise _mismatch(found[0], episode)
+        again = (_replayed(env, buffer, episode, seed=seed, most=step)[1] for _ in range(8))
+        if strictly or all(one == found for one in again):
+            raise _mismatch(step, episode)
         warnings.warn(
-            f"the environment's seed does not determine it (step {found[0]} of episode {episode} "
+            f"the environment's seed does not determine it (step {step} of episode {episode} "
             "differs each time), so that it cannot be compared with the run's: the run cannot be "
             "resumed, and figures may be of another environment",
             RoverWarning,
