@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from walks import numbered
+from walks import Walk, numbered
 
 from rover.arrays import rows_before
 from rover.data import (
@@ -289,19 +289,15 @@ WALKS = st.lists(STEPS, min_size=1, max_size=40)
 
 def walked(walk: list[tuple[int, int, str, int]]) -> tuple[Buffer, list[Row]]:
     """The buffer of a walk from 0 over vectors (state, −state), and its rows."""
-    buffer, rows, state = Buffer((2,), np.float32, N_ACTIONS), [], 0
-
-    def intern(state: int) -> int:
-        return buffer.observations.intern(np.array([state, -state], np.float32))
-
-    buffer.add_start(intern(state))
+    walker, rows, state = Walk(Buffer((2,), np.float32, N_ACTIONS)), [], 0
+    walker.begin(np.float32([state, -state]))
     for action, successor, end, next_start in walk:
         rows.append(Row(state, action, successor, end))
-        buffer.add(intern(state), action, intern(successor), end == "T", end == "C")
+        walker.step(action, np.float32([successor, -successor]), end == "T", end == "C")
         state = successor if end == "." else next_start
         if end != ".":
-            buffer.add_start(intern(state))
-    return buffer, rows
+            walker.begin(np.float32([state, -state]))
+    return walker.buffer, rows
 
 
 TABLE = (N_STATES, N_ACTIONS, N_STATES)

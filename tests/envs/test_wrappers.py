@@ -103,8 +103,10 @@ class Own(gym.Wrapper):
     """Does not record its arguments."""
 
 
-def test_an_id_may_bring_a_wrapper_with_a_function_that_no_file_can_hold():
+def test_what_no_file_can_hold_has_no_keywords_unless_an_id_brings_it():
     """As the advice on rewards of several objectives has it: each instance has its own function."""
+    assert id_and_kwargs(GridWorld("two_rooms")) is None
+    assert id_and_kwargs(make_env("FrozenLake-v1", {"desc": np.array([["S", "G"]])})) is None
 
     def weighted(**options):
         return TransformReward(gym.make("CartPole-v1", **options), lambda reward: 2.0 * reward)
@@ -136,9 +138,3 @@ def test_a_map_is_part_of_the_keywords(kind, tmp_path):
     assert again.unwrapped.goal == (2, 2)
     assert id_and_kwargs(again) == made_with
     assert again.spec.max_episode_steps == 7
-
-
-def test_what_cannot_be_made_again_has_no_keywords():
-    assert id_and_kwargs(GridWorld("two_rooms")) is None
-    strange = make_env("FrozenLake-v1", {"desc": np.array([["S", "G"]])})
-    assert id_and_kwargs(strange) is None

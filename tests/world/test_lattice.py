@@ -12,10 +12,8 @@ from walks import numbered
 
 from rover import Rover
 from rover.data import Buffer
-from rover.policies import StatePolicy
 from rover.world.counts import Counts, _Foretold, find_lattice
 from rover.world.net import PairNovelty
-from rover.world.world import World
 
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
@@ -170,36 +168,6 @@ def test_a_lattice_has_the_displacements_that_explain_moves():
     assert find_lattice(off, inputs, np.zeros(56, np.int64), inputs + 8, 2) is None
     names = np.eye(8)
     assert find_lattice(names, inputs[:7], np.zeros(7, np.int64), inputs[1:8], 2) is None
-
-
-class Slides(Small):
-    """A sliding puzzle of 15 numbers."""
-
-    observation_space = spaces.Box(0, 15, (16,), np.float32)
-    action_space = spaces.Discrete(4)
-
-    limit = 100
-
-    def begin(self) -> None:
-        self.board = np.arange(16)
-
-    def look(self) -> Any:
-        return self.board.astype(np.float32)
-
-    def move(self, action: Any) -> None:
-        hole = int(np.argmin(self.board))
-        row, column = hole // 4 + MOVES[action][0], hole % 4 + MOVES[action][1]
-        if 0 <= row < 4 and 0 <= column < 4:
-            other = 4 * row + column
-            self.board[[hole, other]] = self.board[[other, hole]]
-
-
-def test_boards_are_exact_states_without_an_encoder():
-    agent = Rover(Slides(), seed=1, measure_share=0.0, evaluation_episodes=1).learn(400)
-    assert World(agent.buffer).kind == "states"
-    assert not agent._representation.learns
-    assert isinstance(agent.policy, StatePolicy) or agent.policy.encoder.config.kind == "scale"
-    assert isinstance(agent._explorer.model, Counts)
 
 
 def test_foretold_pairs_are_settled_by_one_try_each():
