@@ -81,13 +81,8 @@ def fitted_iteration(
     """Fitted value iteration with the targets y = r + β v(x') of n tries, by one regression for
     each action: weights (m, A), and the targets (n,) that they were fitted to.
 
-    Args:
-        features: φ (N, m) of observations.
-        tries: observation that each begins in, action, and observation that it led to, (n,).
-        inverses: G_a⁻¹ (A, m, m) of the tries.
-        values: v (N,) of the observations by weights (m, A).
-        rewards, onward: r and β (n,).
-        sweeps: ≥ 1.
+    Observations have features φ (N, m); a try begins in one, with an action, and leads to another;
+    values v (N,) follow from weights, and β is `onward`.
     """
     before, actions, after = tries
     rows = [np.flatnonzero(actions == action) for action in range(len(inverses))]

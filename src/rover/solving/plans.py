@@ -53,12 +53,7 @@ class Experience(NamedTuple):
     @staticmethod
     def of(source: Source, given: GivenEnv | None = None) -> Experience:
         """Read the transitions of a source, or of several together with the policy, environment and
-        seed of the first; `given` is the environment in place of the source's own.
-
-        Raises:
-            ArtefactError: no finished run of pretraining there.
-            ConfigurationError: something else, no transitions, or from another environment.
-        """
+        seed of the first; `given` is the environment in place of the source's own."""
         env = None if given is None else Environment.of(given).env
         if isinstance(source, list | tuple):
             several = [Experience.of(one, env) for one in source]

@@ -185,11 +185,7 @@ class _Stage:
         least: float = -math.inf,
     ) -> tuple[ValuePolicy, FloatArray]:
         """The policy with the best simulated returns (k,) from starts (k, d) in a sequence of plans
-        that repeat actions, and these returns.
-
-        It ends when the best possible is reached, or nothing better than `least` was found for a
-        while.
-        """
+        that repeat actions, and these returns, until nothing beats `least` for a while."""
         new = Net.over(self._dynamics.begins, SPACING, largest=MAX_SOLVED_LANDMARKS).landmarks
         plan: _Plan | None = None
         best: tuple[ValuePolicy, FloatArray] | None = None
@@ -220,10 +216,6 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
 
     Dynamics for rollouts must explain the motion, and arrivals the reward. Where they leave more
     than 2% unexplained, the plan that is not refined is simulated beside the one that is.
-
-    Warns:
-        RoverWarning: a dynamics model explains too little to refine the plan; or in it the plan
-            earns less than uniformly random actions.
     """
     policy_of = partial(planned_policy, experience, task, settings)
     dynamics, missed = _refined_dynamics(experience, task)

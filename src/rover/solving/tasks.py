@@ -45,9 +45,7 @@ class PointGoal:
     @staticmethod
     def of(goal: Any, env: gym.Env[Any, Any] | None, shape: tuple[int, ...]) -> PointGoal | None:
         """A goal of any form, among observations of a shape, as a point: one that is given as one,
-        or a desired goal of a goal environment; None of others. ConfigurationError: a point that is
-        not one of observation vectors of this shape. NonFiniteError: a target that is not
-        finite."""
+        or a desired goal of a goal environment; None of others."""
         view = GoalObservation.within(env)
         if view is not None and isinstance(goal, np.ndarray):
             part = (len(view.achieved),)
@@ -126,13 +124,6 @@ def goal_tasks(
 
     Goals lie among `points`, and are passed by the `rows` that are planned on, if there are any; a
     name or a cell is one of `env`. Of several, those that the data never arrived at earn nothing.
-
-    Raises:
-        ConfigurationError: the data never arrived at any of the goals, one is of no known form, or
-            there are none.
-
-    Warns:
-        RoverWarning: the data never arrived at some of the goals.
     """
     buffer, table = points.buffer, points.table
     index = {row.tobytes(): number for number, row in enumerate(table)} if points.exact else {}
@@ -282,16 +273,8 @@ def reward_task(
     env: gym.Env[Any, Any] | None = None,
     seed: int | None = None,
 ) -> Tasks:
-    """One reward of any form on stored transitions, of an environment and a run's seed.
-
-    The reward of an environment is computed from observations where possible, and else by playing
-    the episodes again.
-
-    Raises:
-        ConfigurationError: of the wrong length, the same for every transition, or an environment
-            whose reward cannot be computed.
-        NonFiniteError: NaN or infinity.
-    """
+    """One reward of any form on stored transitions, of an environment and a run's seed: that of an
+    environment from observations where possible, and else by playing the episodes again."""
     name, ends = "reward", buffer.terminated
     if isinstance(reward, gym.Env):
         check_same_spaces(buffer, reward)
