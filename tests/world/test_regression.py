@@ -14,7 +14,6 @@ from rover.world.regression import (
     Fit,
     Terminations,
     _leave_one_out,
-    _left_out_loss,
     _logistic_regression,
     contact_weights,
 )
@@ -127,20 +126,6 @@ def test_coefficients_are_those_of_a_general_minimiser(seed: int, n: int, size: 
     found = _logistic_regression(*problem(seed, n, size)).numpy()
     best = minimize(loss, np.zeros(size), method="BFGS", options={"gtol": 1e-8})
     assert loss(found) <= best.fun * (1.0 + 1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_loss_left_out_in_closed_form_is_that_of_refits(seed: int) -> None:
-    design, ended, _, penalty = problem(seed, 60, 3)
-    weights = torch.ones(60, dtype=torch.float64)
-    beta = _logistic_regression(design, ended, weights, penalty)
-    loss = 0.0
-    for row in range(60):
-        kept = torch.arange(60) != row
-        own = _logistic_regression(design[kept], ended[kept], weights[kept], penalty)
-        eta = float(design[row] @ own)
-        loss += np.logaddexp(0.0, eta) - float(ended[row]) * eta
-    assert _left_out_loss(design, ended, weights, penalty, beta) == pytest.approx(loss, rel=5e-3)
 
 
 def test_what_is_beyond_an_edge_ends() -> None:
