@@ -16,7 +16,6 @@ import numpy as np
 from scipy import stats
 
 from rover.arrays import FloatArray
-from rover.errors import ConfigurationError
 
 STATISTICS: Final[Mapping[str, Callable[..., Any]]] = {
     "mean": np.mean,
@@ -45,20 +44,10 @@ class Aggregate:
     Attributes:
         values: of the runs; infinite where the event did not happen.
         limit: what an infinite value counts with, so that every statistic is a lower bound.
-
-    Raises:
-        ConfigurationError: no values, NaN, or an infinite value without a limit.
     """
 
     values: tuple[float, ...]
     limit: float = math.inf
-
-    def __post_init__(self) -> None:
-        """Refuse empty or non-finite values."""
-        if len(self.values) == 0 or not np.isfinite(self.bounded).all():
-            raise ConfigurationError(
-                f"cannot aggregate {list(self.values)}: give one finite value per run, or a limit"
-            )
 
     @property
     def bounded(self) -> FloatArray:

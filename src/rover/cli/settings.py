@@ -60,13 +60,8 @@ def _setting_rows(name: str) -> Iterator[tuple[str, str, dict[str, str], str]]:
 def _presets(name: str) -> dict[str, BaseModel]:
     """The configuration in each preset."""
     if name in agent_names():
-        from rover.training.config import merge_settings, validate_settings
-
         agent = agent_class(name)
-        return {
-            preset: validate_settings(agent.config_class, merge_settings(values, {}))
-            for preset, values in agent.presets.items()
-        }
+        return {preset: agent.config_class(**values) for preset, values in agent.presets.items()}
     from rover.finetuning import AdaptConfig, FinetuneConfig, OfflineConfig
 
     if name == "adapt":
