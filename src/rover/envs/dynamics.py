@@ -119,18 +119,6 @@ class FiniteDynamics:
         restart = scipy.sparse.csr_array(ended[:, None]) @ begins
         return scipy.sparse.csr_array(scipy.sparse.diags_array(1.0 - ended) @ matrix + restart)
 
-    def impossible(
-        self, states: NDArray[np.int64], actions: NDArray[np.int64], reached: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Mask (n,) of steps from a state by an action to a state (n,) each, −1 for none known,
-        that have probability 0."""
-        mask = np.zeros(len(states), np.bool_)
-        for action, matrix in enumerate(self.transition):
-            rows = np.flatnonzero((actions == action) & (states >= 0) & (reached >= 0))
-            found: Any = matrix[states[rows], reached[rows]]
-            mask[rows] = np.asarray(found.toarray() if hasattr(found, "toarray") else found) == 0.0
-        return mask
-
     def dense(self) -> NDArray[np.float64]:
         """(A, S, S) float64: P(y | x, a) at [a, x, y]."""
         return np.stack([matrix.toarray() for matrix in self.transition])

@@ -142,7 +142,7 @@ class Measures(ABC):
         self._progress = _Progress()
         self._episodes: Sequence[NDArray[Any]] = ()
         self._data_arrays: dict[str, NDArray[Any]] = {}
-        self._references: list[Collector] = []
+        self._compared = {"": buffer}  # the run's transitions, and those of random actions
 
     @property
     def _rollout_horizon(self) -> int:
@@ -262,17 +262,18 @@ class Measures(ABC):
 
     def measure_data(self, run: Collector) -> None:
         """Measure the transitions of the run beside as many of random actions."""
-        buffer, self._references = self._buffer, []
+        references: list[Collector] = []
         if self._config.measure_share > 0.0:
-            self._references = _random_references(
-                self.rollout_env, run, n_steps=len(buffer), seed=REFERENCE_SEED
+            n_steps = len(self._buffer)
+            references = _random_references(
+                self.rollout_env, run, n_steps=n_steps, seed=REFERENCE_SEED
             )
-        # The reference decides, which is one for all runs, so that their figures have one unit.
-        decides = self._references[0].buffer if self._references else buffer
+            self._compared["uniform_"] = references[0].buffer
         self._progress.data_figures, self._data_arrays = data_coverage(
             run,
-            self._references,
-            repeats=repeats(decides),
+            references,
+            # The reference decides, which is one for all runs, so that their figures have one unit.
+            repeats=repeats([*self._compared.values()][-1]),
             states_of=None if self.evaluator is None else self.evaluator.problem.states_of,
         )
 
@@ -351,12 +352,12 @@ class ExactMeasures(Measures):
         buffer, states, since = self._buffer, self._states, self._n_compared
         self._n_compared = len(buffer)
         begun, reached = states[buffer.inputs[since:]], states[buffer.successors[since:]]
-        dynamics, actions = self.evaluator.problem.dynamics, buffer.actions[since:]
-        wrong = np.flatnonzero(dynamics.impossible(begun, actions, reached))
-        if len(wrong) == 0:
-            return ""
-        x, a, y = begun[wrong[0]], actions[wrong[0]], reached[wrong[0]]
-        return f"from state {x} by action {a} to state {y}"
+        for action, matrix in enumerate(self.evaluator.problem.dynamics.transition):
+            some = (buffer.actions[since:] == action) & (begun >= 0) & (reached >= 0)
+            for x, y in {*zip(begun[some].tolist(), reached[some].tolist(), strict=True)}:
+                if matrix[x, y] == 0.0:
+                    return f"from state {x} by action {action} to state {y}"
+        return ""
 
     def _states_seen(self) -> int:
         states = self._states
@@ -420,10 +421,7 @@ class ExactMeasures(Measures):
             **map_arrays(self._env, self._observations),
             **self._data_arrays,
         }
-        buffers = {"": self._buffer}
-        if self._references:
-            buffers["uniform_"] = self._references[0].buffer
-        for whose, buffer in buffers.items():
+        for whose, buffer in self._compared.items():
             states = problem.states_of(buffer.observations.rows)
             # Noise may make one state look like several observations: their visits are added.
             arrays[f"{whose}buffer_visits"] = np.bincount(
@@ -444,8 +442,6 @@ def _random_references(
 ) -> list[Collector]:
     """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
     the run's observations are so large that 128 MiB do not hold as many."""
-    from rover.data import Collector  # brings torch, which the other figures do without
-
     table, n_actions = run.buffer.observations, run.buffer.n_actions
     row_bytes = int(np.prod(table.shape)) * table.dtype.itemsize
     n_steps = min(n_steps, max(1, _REFERENCE_BYTES // row_bytes))

@@ -156,10 +156,7 @@ class RolloutMeasures(Measures):
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
         """Distinct observations, thinned evenly, their visits, roll-outs, and images."""
         table, arrays = self._buffer.observations, dict(self._data_arrays)
-        buffers = {"": self._buffer}
-        if self._references:
-            buffers["uniform_"] = self._references[0].buffer
-        for whose, buffer in buffers.items():
+        for whose, buffer in self._compared.items():
             rows = buffer.observations.rows
             # Evenly over the order of first visits, which pictures show as colours.
             keep = evenly_spaced(len(rows), MAX_RECORDED_OBSERVATIONS)
