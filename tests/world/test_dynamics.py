@@ -230,7 +230,7 @@ def worth_of(search, actions):
         ends, ended = model.dynamics.ends(point)
         point, ended = ends[:, action], float(ended[0, action])
         visited = np.array(passed).reshape(1, len(passed), point.shape[1])
-        novelty = float(model._visited()(point, visited, ACTION_REPEAT)[0])
+        novelty = float(model.novelty(point, visited)[0])
         worth += DISCOUNT**length * alive * (1.0 - DISCOUNT) * novelty
         passed, alive = [*passed, point[0]], alive * (1.0 - ended)
     index, weights = between(rows.tree, point, 4, exact=True)

@@ -88,13 +88,9 @@ class _Invariants:
 class _Dynamics:
     """A dynamics model of A actions in d dimensions; subclasses correct its displacements.
 
-    Args:
-        displacements: of the actions.
-        unexplained: share of the motion that they leave unexplained, in [0, 1].
-
     Attributes:
         low, high: (d,) bounds of predictions.
-        unexplained: as given.
+        unexplained: share of the motion that displacements leave unexplained, in [0, 1].
         terminations: probability of an end; None: no episode has terminated.
     """
 
@@ -164,13 +160,8 @@ class DynamicsModel(_Dynamics):
 
     with the mean residual r_k of n_k transitions, and shrunk to nothing where no such cell is near.
     Where too much of the motion is unexplained, and cells are corrected by the others no better
-    than not at all, a correction would repeat the noise of observations, and there is none.
-
-    Args:
-        displacements, unexplained: as of the base.
-        begins: (m, A, d) mean points at which actions were taken in the cells.
-        counts: (m, A) how often.
-        changes: (m, A, d) on average.
+    than not at all, a correction would repeat the noise of observations, and there is none. Cells
+    come with the counts (m, A) of actions, mean points at which they began and changes (m, A, d).
     """
 
     def __init__(
@@ -249,12 +240,8 @@ class RefinedDynamics(_Dynamics):
     A plan that is rolled out for hundreds of steps exploits every error. Hence eight times the
     random features, predictions that keep the relations that all data keeps, and full weight for
     errors up to ten times the usual bound: where motion is smooth, large errors come from fast
-    motion, not from contacts.
-
-    Args:
-        buffer: the transitions; a sample of many is taken.
-        points: from observations of the buffer (n,) to points (n, d).
-        known: the model whose terminations and bounds of predictions are taken over.
+    motion, not from contacts. Terminations and bounds of predictions are those of a known model;
+    of many transitions a sample is taken.
 
     Attributes:
         rows: (n,) of the transitions that it was made of.

@@ -64,8 +64,7 @@ class _Units(NamedTuple):
     """Points in which landmarks lie, chosen by the first transitions.
 
     Attributes:
-        features: of observations.
-        kept: (k,) those that are not noise.
+        kept: (k,) features of observations that are not noise.
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to coverage's; 0 for dimensions not covered.
         usual: median length of a change.
@@ -89,13 +88,8 @@ class _Units(NamedTuple):
 
 class Sums:
     """Sums over the transitions of a buffer for landmark models. They follow from the buffer alone,
-    however often they were asked for a model meanwhile.
-
-    Args:
-        buffer: the transitions.
-        seen: from a number of first transitions to the features that follow from them.
-        fit: settings of displacements.
-    """
+    however often they were asked for a model meanwhile. `seen` leads from a number of first
+    transitions to the features that follow from them."""
 
     _units: _Units
     _cells: Net
@@ -239,14 +233,8 @@ class LandmarkModel:
     """A model of all transitions of a buffer, which later ones do not change.
 
     A step's novelty is priced at the landmark that it is predicted to reach, and falls with the
-    density of what was visited there, as ‖μ‖² of the data's own occupancy grows.
-
-    Attributes:
-        buffer: the transitions.
-        units: of its observations.
-        cells: the net of cells.
-        n_pairs: number of pairs of a cell and an action that were tried.
-        dynamics: the dynamics model.
+    density of what was visited there, as ‖μ‖² of the data's own occupancy grows. `n_pairs` pairs of
+    a cell and an action were tried.
     """
 
     buffer: Buffer
@@ -262,13 +250,9 @@ class LandmarkModel:
         return np.asarray(self.units.points(np.array([observation]))[0])
 
     def rows(self, most: int, growth: float = GROWTH) -> Rows:
-        """Rows of repeated actions on landmarks.
-
-        Args:
-            most: landmarks that are chosen among the cells.
-            growth: factor of their radius while there are more; by the usual one landmarks of later
-                models go on from these if they can.
-        """
+        """Rows of repeated actions on the most landmarks that are allowed, chosen among the cells.
+        Their radius grows by a factor while there are more; by the usual one landmarks of later
+        models go on from these if they can."""
         cells = self.cells
         affordable = max(_FEWEST, _MOST_PREDICTED // self.buffer.n_actions)
         radius, largest = max(_RADIUS, cells.radius), min(most, affordable)
@@ -290,18 +274,15 @@ class LandmarkModel:
             landmarks=net.landmarks,
         )
 
-    def novelty(self, points: FloatArray) -> FloatArray:
-        """Novelty (n,) of points (n, k), by all arrivals in the buffer."""
-        return self._visited()(points)
-
-    def _visited(self) -> PairNovelty:
-        """Novelty by all arrivals so far."""
+    def novelty(self, points: FloatArray, passed: FloatArray | None = None) -> FloatArray:
+        """Novelty (n,) of points (n, k), by all arrivals in the buffer, where repeated actions have
+        passed further points (n, t, k) of each."""
         n = len(self.buffer)
         if n > self._n_visited:
             new = self.buffer.successors[self._n_visited : n]
             self._novelty.add(self.units.points(new))
             self._n_visited = n
-        return self._novelty
+        return self._novelty(points, passed, ACTION_REPEAT)
 
     def ahead(
         self, observation: int, rows: Rows, values: FloatArray
@@ -339,7 +320,7 @@ class LandmarkModel:
         rest of the sequence, and V is the value of the starts. The best sequences of each length
         are retained, one for each cell of space.
         """
-        n_actions, begin, novelty = self.buffer.n_actions, self.point(observation), self._visited()
+        n_actions, begin = self.buffer.n_actions, self.point(observation)
         branches = n_actions * max(len(begin), 8)
         width = max(1, min(_WIDTH, _WIDTH * _MOST_BRANCHES // branches))
         # Of every retained sequence: its end, its value so far, and the probability that it lasts.
@@ -355,9 +336,9 @@ class LandmarkModel:
                 before[self._idle(observation)] = -np.inf
             gain = (1.0 - discount) * share
             # Novelty by the data alone is an upper bound of novelty after earlier points.
-            bounds = before + gain * novelty(reached)
+            bounds = before + gain * self.novelty(reached)
             some = _best_of_cells(bounds, reached)[: 5 * _WIDTH // 2]
-            seen = novelty(reached[some], passed[sequence[some]], ACTION_REPEAT)
+            seen = self.novelty(reached[some], passed[sequence[some]])
             total = before[some] + gain[some] * seen
             best = np.argsort(-total, kind="stable")[:width]
             kept = some[best]

@@ -37,16 +37,8 @@ MAX_SOLVED_LANDMARKS = 10_000
 
 
 class Neighbours:
-    """Transitions, found again by where an action was taken and by where it ended.
-
-    Args:
-        begins, ends: (n, z) points.
-        actions: (n,).
-        dynamics: the model of them.
-
-    Attributes:
-        usual: median length of a change.
-    """
+    """Transitions, found again by where an action was taken and by where it ended, (n, z), and the
+    model of them. `usual` is the median length of a change."""
 
     def __init__(
         self, begins: FloatArray, ends: FloatArray, actions: IntArray, dynamics: DynamicsModel
@@ -186,13 +178,12 @@ class Neighbours:
         return index, weights / np.where(total == 0.0, 1.0, total)
 
     def rows_of(self, starts: FloatArray, times: FloatArray, *, ridge: float) -> Rows:
-        """Rows of repeated actions on a net of landmarks.
+        """Rows of repeated actions on a net of landmarks; episodes began at points (q, z), so many
+        times (q,).
 
-        Args:
-            starts, times: (q, z) where episodes began, (q,) how often.
-            ridge: λ ≥ 0: a pair leads to the sink with probability λ / (n + λ), with the support n,
-                and λ is at most such that three quarters of the pairs lose a sixtieth of their
-                mass: data may be thin everywhere.
+        A pair leads to the sink with probability λ / (n + λ), with the support n, and λ is `ridge`,
+        but at most such that three quarters of the pairs lose a sixtieth of their mass: data may be
+        thin everywhere.
         """
         net = Net.over(self._begins, SPACING, largest=MAX_SOLVED_LANDMARKS)
         passed, ends, support, contact = self.repeat(net.landmarks, 3.0 * net.radius)

@@ -74,10 +74,8 @@ def time_units(
     Noise is what is hardly correlated, by 0.2, with itself one step later; where everything is,
     nothing is taken for it.
 
-    Args:
-        points, ends: (n, d) where the transitions begin, and where they lead.
-        previous: (n,) row of the step before within the episode, −1 of none.
-        lag: steps ≥ 1.
+    Transitions lead from points to ends (n, d); `previous` (n,) is the row of the step before
+    within the episode, −1 of none.
     """
     range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
     units = np.maximum(_lag_scale(points, ends, previous, lag), _SMALLEST_SCALE * range_of)

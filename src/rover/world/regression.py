@@ -165,13 +165,8 @@ class Displacements:
     """Changes that actions make, on running sums that do not grow with the transitions.
 
     Weights of contacts, and smoothness if asked, follow from the first transitions; later ones are
-    weighted by how far they are from what was predicted then.
-
-    Args:
-        points, actions, changes: (n, d), (n,), (n, d) of the first transitions.
-        controls: (A, k) of all actions, one-hot or torques.
-        rng: draws the random features.
-        fit: settings.
+    weighted by how far they are from what was predicted then. The first are points (n, d), actions
+    (n,) and changes (n, d); controls (A, k) are one-hot or torques.
     """
 
     def __init__(
@@ -277,14 +272,8 @@ _RIDGE_OF_ENDS = 1e-2  # of features of points; of controls 1
 
 
 class Terminations:
-    """The probability that an episode ends on arrival.
-
-    Args:
-        points, controls: (n, d) at which transitions arrive, (n, k) by which.
-        ended: (n,) which ended the episode.
-        weights: (n,) > 0 transitions that each of them stands for.
-        rng: draws the random features.
-    """
+    """The probability that an episode ends on arrival, by points (n, d) at which transitions arrive
+    by controls (n, k), and which ended it (n,). Each stands for so many others, its weight > 0."""
 
     def __init__(
         self,

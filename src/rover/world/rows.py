@@ -75,14 +75,9 @@ class Rows:
     ) -> Self:
         """Rows of states by relative frequencies: each is its own landmark.
 
-        A pair that was seen n times leads to the sink with probability λ / (n + λ), and one that
-        was never tried leads nowhere else.
-
-        Args:
-            counts: transitions between m states, merged or not.
-            start: (m,) weights ≥ 0 of the states in which episodes begin.
-            n_actions: A.
-            ridge: λ ≥ 0.
+        A pair that was seen n times leads to the sink with probability λ / (n + λ), λ = `ridge`,
+        and one that was never tried leads nowhere else. Transitions are merged or not, and `start`
+        (m,) are weights ≥ 0 of where episodes begin.
         """
         n_states, ends = len(start), counts.terminated
         pairs = counts.inputs * n_actions + counts.actions
@@ -126,13 +121,9 @@ class Rows:
         self, rewards: FloatArray, ends: FloatArray, discount: float, *, by_arrival: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         """Rewards that rows of repeated actions earn within the data, and the share of the value of
-        where they lead that is still to be added, both (n·A, K).
-
-        Args:
-            rewards: (N, K) of the transitions under K tasks.
-            ends: (N, K) 1 where a task terminates on arrival, else 0.
-            discount: γ per environment step.
-            by_arrival: (2, K) whether rewards, and ends, are read where steps end.
+        where they lead that is still to be added, both (n·A, K), by the rewards (N, K) of the
+        transitions under K tasks, and the ends (N, K) where these terminate on arrival, 0 or 1.
+        `by_arrival` (2, K): whether rewards, and ends, are read where steps end.
         """
         earned = np.zeros((len(self.sink), rewards.shape[1]))
         remaining = np.ones_like(earned)
@@ -151,10 +142,8 @@ class Rows:
         """The transition operator of the rows of all m landmarks (n = m).
 
         An episode ends in a terminal state, which is occupied for one step: a twin of each
-        landmark at which episodes end, covered with it. Twins stand behind the landmarks.
-
-        Args:
-            groups: (m,) number ≥ 0 of what each landmark is covered with; None: each its own.
+        landmark at which episodes end, covered with it. Twins stand behind the landmarks. Landmarks
+        of one group (m,) ≥ 0 are covered together; None: each alone.
         """
         n_landmarks = len(self.start)
         n_actions = len(self.sink) // n_landmarks
@@ -171,12 +160,7 @@ class Rows:
 
 
 class Values(NamedTuple):
-    """Optimal values.
-
-    Attributes:
-        states: (m, …) V = max_a Q.
-        actions: (m, A, …) Q.
-    """
+    """Optimal values V = max_a Q of states (m, …), and Q of actions (m, A, …)."""
 
     states: FloatArray
     actions: FloatArray
@@ -191,12 +175,9 @@ def iterate(
 ) -> Values:
     """V = max_a backup(V) by value iteration (Bellman 1957), for plans that are soon made anew.
 
-    Args:
-        backup: from values (m, …) to the values of actions (m, A, …), a contraction.
-        values: (m, …) to begin with: zeros, from which values that are not negative only grow and
-            what is nearest is reached first, or the last plan's.
-        tolerance: stop when no value changes by more than this share of the largest.
-        sweeps: most iterations.
+    A backup leads from values (m, …) to those of actions (m, A, …). From zeros values that are not
+    negative only grow, and what is nearest is reached first; the last plan's are closer. It stops
+    when no value changes by more than a share of the largest, the tolerance.
     """
     for _ in range(sweeps):
         actions = backup(values)
@@ -355,15 +336,8 @@ def exploration_values(
 ) -> Values:
     """Optimal values of going to what is novel: V = max_a [m_a + γ P_a V].
 
-    Novelty that is collected once is the optimal stopping problem V = max_a max(m_a, γ P_a V).
-
-    Args:
-        novelty: (m, A) m_a, ≥ 0, what a step with this action is worth.
-        rows: P; after a termination an episode begins anew.
-        discount: γ in (0, 1), of a row.
-        once: whether the plan stops where it collects novelty.
-        values: (m,) to begin with; None: zeros.
-        tolerance, sweeps: as of :func:`iterate`.
+    Novelty (m, A) that is collected once is the optimal stopping problem V = max_a max(m_a, γ P_a
+    V). After a termination an episode begins anew. Values (m,) to begin with are zeros by default.
     """
 
     def backup(states: FloatArray) -> FloatArray:

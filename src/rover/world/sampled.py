@@ -75,14 +75,9 @@ class Controls(NamedTuple):
 
 
 class SampledPlan:
-    """The search of one episode, which goes on from step to step.
-
-    Args:
-        model: predicts; a newer one may take its place.
-        reward: (n,) of predicted points (n, d) and the chances (n,) that something moved.
-        controls, sampling: those that can be taken, and settings.
-        rng: draws sequences.
-    """
+    """The search of one episode, which goes on from step to step; a newer model may take the place
+    of its own. `reward` is that of predicted points (n, d) and the chances (n,) that something
+    moved."""
 
     def __init__(
         self,
