@@ -37,9 +37,12 @@ class RoverConfig(AgentConfig):
     hidden_sizes: tuple[PositiveInt, ...] | None = Field(
         None, description="hidden layers of a vector encoder; None: 512, encoder=paper: 1024"
     )
-    # L2 features with a Gaussian kernel, in place of the paper's L1 with a linear one (D10).
     encoder: Literal["default", "paper", "custom"] = Field(
-        "default", description="architecture of the encoder; paper: with L1 normalisation"
+        "default", description="architecture of the encoder"
+    )
+    # L2 features with a Gaussian kernel, in place of the paper's L1 with a linear one (D10).
+    normalization: Literal["l2", "l1"] | None = Field(
+        None, description="normalisation of learned features; None: l2, encoder=paper: l1"
     )
     predictor: Literal["linear", "two_layer", "silu"] = Field(
         "linear", description="next-feature predictor: one matrix, two, or two with SiLU between"
@@ -244,7 +247,7 @@ def _contradictions(
         yield "cover is of states and landmarks: leave it out, or kernel and encoder"
     if not learns and (config.encoder == "custom" or (has_kernel and len(shape) > 1)):
         yield ("representation='identity' does not suit images, nor your encoder: choose info_nce")
-    for name in () if learns else ("feature_dim", "hidden_sizes"):
+    for name in () if learns else ("feature_dim", "hidden_sizes", "normalization"):
         if (value := getattr(config, name)) is not None:
             yield f"{name}={value!r} is of an encoder, and none is learned here: leave it out"
     if config.kind == "landmarks" and isinstance(space, spaces.Discrete):

@@ -340,6 +340,7 @@ def _make_representation(
             architecture=config.encoder,
             feature_dim=config.feature_dim,
             hidden_sizes=config.hidden_sizes,
+            normalization=config.normalization,
         )
         gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
         encoder = make_encoder(network, generator, gain=gain)
