@@ -252,13 +252,6 @@ class DiscreteDDPG(_Learner):
         name = "DDPG" if self.log_temperature is None else "SAC"
         self._optimizer = AdamW(name, self, config.critic_learning_rate, learning_rates=rates)
 
-    @property
-    def temperature(self) -> float:
-        """Weight of the policy's entropy in the actor's objective."""
-        if self.log_temperature is None:
-            return float(self.config.entropy_coefficient)
-        return math.exp(self.log_temperature.item())
-
     def policy_module(self) -> nn.Module:
         """Copy the policy, in evaluation mode: a :class:`PolicyNetwork` without gradients, or a
         module of the class of the actor that was given."""
@@ -285,9 +278,12 @@ class DiscreteDDPG(_Learner):
         """
         features, q, taken, target_q = self._values(batch)
         log_probs, next_log_probs = self._log_policy(batch, features)
-        temperature, next_probs = self.temperature, next_log_probs.exp()
+        next_probs = next_log_probs.exp()
         next_values = (next_probs * target_q.amin(dim=0)).sum(dim=1)
-        if self.log_temperature is not None:
+        if self.log_temperature is None:
+            temperature = self.config.entropy_coefficient
+        else:
+            temperature = math.exp(self.log_temperature.item())
             next_values = next_values - temperature * (next_probs * next_log_probs).sum(dim=1)
         targets = returns.float() + discounts.float() * next_values
         critic_loss = 2.0 * F.mse_loss(taken, targets.expand_as(taken))

@@ -71,7 +71,6 @@ class Finetuning(OnlineRun):
             self._buffer.observations, lambda seen, _: self._learner.actor(seen)
         )
         self._is_from_scratch = actor is None
-        self._progress.is_centred = self._observations.is_categorical or encoder is not None
         self._progress.is_warming_up = actor is not None
         self._draw_component()
         # The curve has the same columns before the first update.
@@ -125,10 +124,9 @@ class Finetuning(OnlineRun):
         # not on the step that ends it, which was made by the policy as it was.
         train_actor = step > progress.warmup_end
         with self.stopwatch("improve"):
-            if not progress.is_centred:
+            if progress.latest["q_mean"] is None and not self._observations.is_categorical:
                 # Once, so that what the networks have learned is not moved under them.
                 self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
-                progress.is_centred = True
             batch, unit = self._draw()
             metrics = self._learner.update(*batch, train_actor=train_actor)
         progress.latest = {

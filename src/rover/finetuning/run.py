@@ -85,7 +85,6 @@ class _Progress:
     recent_returns: list[float] = field(default_factory=list)
     latest: dict[str, float | None] = field(default_factory=dict)  # figures of the latest update
     # Of fine-tuning; component of a set of policies and its return, by episodes of the warm-up.
-    is_centred: bool = False
     is_warming_up: bool = False
     warmup_end: int = 0
     component_returns: list[tuple[int, float]] = field(default_factory=list)
