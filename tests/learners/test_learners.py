@@ -282,7 +282,7 @@ def test_the_temperature_follows_the_entropy_at_the_rate_of_adam():
         learner = make("sac", actor=actor, temperature_learning_rate=0.01)
         assert learner.log_temperature.exp().item() == pytest.approx(0.1, rel=1e-15)
         learner.update(*make_batch(ONE_HOT))
-        assert float(learner.log_temperature) - math.log(0.1) == pytest.approx(step, rel=1e-4)
+        assert learner.log_temperature.item() - math.log(0.1) == pytest.approx(step, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
