@@ -197,10 +197,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
 
     States and landmarks, which the data decides between, need neither encoder nor kernel. A kernel
     on features, and an encoder of observations that are no physical quantities, are for presets and
-    for those who ask for one.
-
-    Raises:
-        ConfigurationError: settings that contradict the space or one another.
+    for those who ask for one. Settings must not contradict the space or one another.
     """
     filled: dict[str, Any] = {}
     is_small, is_discrete = is_physical(space), isinstance(space, spaces.Discrete)

@@ -84,7 +84,6 @@ class SampledPolicy(Policy):
         self._plan = None
 
     def _as_action(self, control: Tensor) -> int | NDArray[Any]:
-        """A control (k,) as the environment takes it."""
         actions = self.action_set
         if actions is None or not self.controls.is_continuous:
             return self._as_taken(int(self.controls.nearest(control)))
@@ -104,8 +103,7 @@ class SampledPolicy(Policy):
         return self._as_action(self._plan.act(row))
 
     def _begin_episode(self, rng: np.random.Generator, deterministic: bool) -> SampledPlan:
-        """The search of an episode whose goal is drawn; `deterministic`: its actions follow from
-        its observations alone."""
+        # Deterministic: its actions follow from its observations alone.
         component = self.draw_component(rng) if self.n_components > 1 else 0
         return self._begin(component, np.random.default_rng(0) if deterministic else _child(rng))
 

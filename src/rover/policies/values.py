@@ -90,7 +90,7 @@ class ValuePolicy(Policy):
     ) -> None:
         n_tasks, _, n_actions = tables["action_values"].shape
         super().__init__(n_actions, observation_shape, n_components=n_tasks, details=details)
-        if not 0.0 <= temperature < float("inf"):
+        if not 0.0 <= temperature < math.inf:
             raise ConfigurationError(f"temperature must be at least 0, not {temperature!r}")
         self.encoder = encoder
         self.neighbours = neighbours
