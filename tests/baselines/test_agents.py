@@ -20,7 +20,7 @@ from rover.data import Buffer
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.learners import DDPGConfig
-from rover.policies import CoveragePolicy, NetworkPolicy, StatePolicy
+from rover.policies import NetworkPolicy, PlannedPolicy
 from rover.training.agent import Agent
 from rover.world.counts import Counts
 
@@ -123,9 +123,7 @@ def test_a_run_folder_and_what_is_read_from_it(name, tmp_path):
     assert (summary["steps"], summary["states_total"]) == (100, 16)
     assert summary["optimality_ratio"] >= 1.0 - 1e-6
     policy = rover.load_policy(folder / "policy.safetensors")
-    assert isinstance(
-        policy, NetworkPolicy if name in BONUS_AGENTS else CoveragePolicy | StatePolicy
-    )
+    assert isinstance(policy, NetworkPolicy if name in BONUS_AGENTS else PlannedPolicy)
     assert (policy.details["agent"], policy.details["steps"]) == (name, 100)
     states = np.arange(16)
     np.testing.assert_array_equal(policy.tables(states), agent.policy.tables(states))

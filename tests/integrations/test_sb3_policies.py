@@ -19,6 +19,7 @@ from rover.operators import Gaussian
 from rover.policies import (
     CoveragePolicy,
     NetworkPolicy,
+    PlannedPolicy,
     PolicyNetwork,
     StatePolicy,
     ValuePolicy,
@@ -53,7 +54,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_policy(kind: str, seed: int = 0) -> CoveragePolicy | StatePolicy:
+def make_policy(kind: str, seed: int = 0) -> PlannedPolicy:
     """Logits of standard deviation 2 about a large constant, as pretraining leaves them."""
     generator = torch.Generator().manual_seed(seed)
     env = make_env(kind)
@@ -99,7 +100,7 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
 def make_model(policy: Any, env: gym.Env[Any, Any], algorithm: str = "ppo", **extra: Any) -> Any:
     """A model on a pretrained policy, of which a policy class is made, or on a policy class."""
     model, settings = ALGORITHMS[algorithm]
-    if isinstance(policy, CoveragePolicy | StatePolicy | ValuePolicy | Path):
+    if isinstance(policy, PlannedPolicy | ValuePolicy | Path):
         policy = rover_policy(policy)
     return model(policy, env, **{**settings, "seed": 0, "device": "cpu", **extra})
 

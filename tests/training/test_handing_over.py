@@ -18,7 +18,7 @@ from rover.coverage.improve import Improvement
 from rover.envs import GridWorld
 from rover.errors import RoverWarning
 from rover.operators.kernels import cholesky_factor
-from rover.policies import CoveragePolicy, StatePolicy
+from rover.policies import PlannedPolicy
 from rover.storage import read_lines
 
 QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
@@ -39,7 +39,7 @@ class Stuck(Rover):
 
     name = "stuck"
 
-    def _improve(self) -> tuple[CoveragePolicy | StatePolicy, Improvement]:
+    def _improve(self) -> tuple[PlannedPolicy, Improvement]:
         policy, plan = super()._improve()
         if self.num_timesteps >= 200:
             policy.weights.data = torch.zeros_like(policy.weights)

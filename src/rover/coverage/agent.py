@@ -15,7 +15,7 @@ from rover.coverage.explore import LandmarkExplorer
 from rover.coverage.improve import Improvement, PlanningModel, improve
 from rover.coverage.published import kernel_planning_model
 from rover.coverage.run import CoverageRun, is_due
-from rover.policies import CoveragePolicy, StatePolicy
+from rover.policies import PlannedPolicy
 
 # They are returned or measured only, and a plan on 2,000 landmarks takes seconds.
 _LANDMARKS_SHARE = 0.2
@@ -115,7 +115,7 @@ class Rover(CoverageRun):
 
     # estimate and improve
 
-    def _improve(self) -> tuple[CoveragePolicy | StatePolicy, Improvement]:
+    def _improve(self) -> tuple[PlannedPolicy, Improvement]:
         """A policy of mirror descent on the model of states, of landmarks, or of a kernel."""
         config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
         with self.stopwatch("estimate"):

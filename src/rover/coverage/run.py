@@ -33,14 +33,18 @@ from rover.features import (
     state_encoder,
 )
 from rover.operators import Objective, make_kernel
-from rover.policies import ContextPolicy, CoveragePolicy, StatePolicy, TabulatedPolicy
+from rover.policies import (
+    ContextPolicy,
+    CoveragePolicy,
+    PlannedPolicy,
+    StatePolicy,
+    TabulatedPolicy,
+)
 from rover.training.agent import Agent, FinalPolicy
 from rover.world.world import World
 
 # Transitions between tests of whether layouts change, and finished episodes before the first.
 _TESTED, _FEWEST_EPISODES = 250, 3
-
-_Planned = CoveragePolicy | StatePolicy
 
 
 def is_due(config: RoverConfig, step: int, share: float) -> bool:
@@ -83,7 +87,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._target = _target_function(config, self.env, self._objects.get("target"))
         return config
 
-    def _build(self) -> _Planned:
+    def _build(self) -> PlannedPolicy:
         config, space = self.config, self.spaces.observation
         streams = np.random.SeedSequence([self.seed, 0]).spawn(2)
         self._rng, self._batch_rng = map(np.random.default_rng, streams)
@@ -109,7 +113,9 @@ class CoverageRun(Agent[RoverConfig]):
         self._follow(self._uniform)
         return self._uniform
 
-    def _package(self, encoder: Encoder | None, basis: Tensor | None, weights: Tensor) -> _Planned:
+    def _package(
+        self, encoder: Encoder | None, basis: Tensor | None, weights: Tensor
+    ) -> PlannedPolicy:
         """The policy of weights on features of an encoder, or of states (None)."""
         seen, epsilon = self._representation, self.config.policy_epsilon
         if encoder is None or seen is None:
@@ -121,7 +127,7 @@ class CoverageRun(Agent[RoverConfig]):
         return objective_of(self.config, problem, self._target)
 
     @abstractmethod
-    def _improve(self) -> tuple[_Planned, Improvement]:
+    def _improve(self) -> tuple[PlannedPolicy, Improvement]:
         """A policy of all transitions."""
 
     def _suit(self) -> None:
@@ -136,7 +142,7 @@ class CoverageRun(Agent[RoverConfig]):
             seen = self._representation
             self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
-    def _follow(self, policy: _Planned) -> None:
+    def _follow(self, policy: PlannedPolicy) -> None:
         """Make a policy the latest one, which collects where no exploration plan does."""
         self._policy = policy
         self._tabulated = TabulatedPolicy(
@@ -246,7 +252,7 @@ class CoverageRun(Agent[RoverConfig]):
             "representation": {} if seen is None else seen.state(),
             "contexts": self.world.chosen == "contexts",
             # Exploration values follow from the buffer, which they are learned from again.
-            "policy": policy.content() if isinstance(policy, _Planned) else None,
+            "policy": policy.content() if isinstance(policy, PlannedPolicy) else None,
             "best": None if best is None else (best[0], *stored(best[1])),
             "final": None if chosen is None else stored(chosen),
             "warm_start": None if warm is None else vars(warm),
@@ -275,10 +281,10 @@ class CoverageRun(Agent[RoverConfig]):
     def _stored(self, step: int, content: Mapping[str, Any]) -> FinalPolicy:
         return FinalPolicy(self._read(content), int(step))
 
-    def _read(self, content: Mapping[str, Any]) -> _Planned:
+    def _read(self, content: Mapping[str, Any]) -> PlannedPolicy:
         """A policy of a checkpoint, which holds the same of it as its file does."""
         own = {name: self._objects.get(name) for name in ("encoder", "kernel")}
-        kind: type[_Planned] = CoveragePolicy if "encoder" in content else StatePolicy
+        kind: type[PlannedPolicy] = CoveragePolicy if "encoder" in content else StatePolicy
         policy = kind.from_content(content, **own)
         for encoder in policy.children():
             encoder.requires_grad_(False)

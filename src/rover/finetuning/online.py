@@ -26,11 +26,10 @@ from rover.finetuning.run import ComponentActor, OnlineRun
 from rover.learners import DiscreteDDPG
 from rover.policies import (
     ContextPolicy,
-    CoveragePolicy,
     GreedyPolicy,
     NetworkPolicy,
+    PlannedPolicy,
     Policy,
-    StatePolicy,
     TabulatedPolicy,
     ValuePolicy,
 )
@@ -55,7 +54,7 @@ class Finetuning(OnlineRun):
         transfer = "policy" if run_config.transfer is None else run_config.transfer
         actor, encoder = _initialise_from(start, env.env, transfer, run_config.freeze_encoder)
         # Tables of logits have a step size of their own; all else of a policy is a network.
-        is_table = isinstance(actor, CoveragePolicy | StatePolicy | ValuePolicy)
+        is_table = isinstance(actor, PlannedPolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
         self._learner = DiscreteDDPG(
             config.learner.encoder(self._observations),
@@ -153,10 +152,10 @@ def _initialise_from(
     # The regressors of a ROVER policy are features of the states it was planned on: were the
     # encoder to move, its weights would mean something else after every step.
     if freezes is None:
-        freezes = isinstance(policy, CoveragePolicy | StatePolicy)
+        freezes = isinstance(policy, PlannedPolicy)
     # Loaded policies require no gradients; a copy learns, and what was given never changes.
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
-    if isinstance(actor, CoveragePolicy | StatePolicy):
+    if isinstance(actor, PlannedPolicy):
         actor.epsilon = 0.0  # how random it is it learns, too
     # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]

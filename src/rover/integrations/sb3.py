@@ -29,8 +29,8 @@ from rover.envs import action_set
 from rover.errors import ConfigurationError, abridge, require_finite
 from rover.features import Encoder
 from rover.policies import (
-    CoveragePolicy,
     NetworkPolicy,
+    PlannedPolicy,
     StatePolicy,
     ValuePolicy,
     load_policy,
@@ -45,7 +45,7 @@ try:
 except ImportError as error:
     raise ConfigurationError('Stable-Baselines3 is not installed: pip install ".[sb3]"') from error
 
-_Pretrained = CoveragePolicy | StatePolicy | NetworkPolicy | ValuePolicy
+_Pretrained = PlannedPolicy | NetworkPolicy | ValuePolicy
 
 
 def _read_policy(policy: _Pretrained | str | Path, component: int | None) -> _Pretrained:
@@ -191,7 +191,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
             policy = policy.trainable().scaled(1.0 / self.scale)
         # The order matters: the encoder is frozen below, after everything was freed here.
         policy.requires_grad_(True)
-        if isinstance(policy, CoveragePolicy | StatePolicy):
+        if isinstance(policy, PlannedPolicy):
             # A constant per row of W moves all logits of a state alike. Without it they are small
             # numbers, whose digits float32 keeps.
             self.scale = weight_scale
@@ -219,7 +219,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
     def current(self) -> _Pretrained:
         """A copy of the policy as it is now, on the CPU."""
         policy: _Pretrained = copy.deepcopy(self.policy).cpu().eval()
-        if isinstance(policy, CoveragePolicy | StatePolicy):
+        if isinstance(policy, PlannedPolicy):
             policy.weights.data = policy.weights.detach() * self.scale
         return policy.scaled(self.scale) if isinstance(policy, ValuePolicy) else policy
 

@@ -1,7 +1,7 @@
 """Policies that agents return, with save and load."""
 
 from rover.policies.contexts import ContextPolicy
-from rover.policies.coverage import CoveragePolicy, StatePolicy, TabulatedPolicy
+from rover.policies.coverage import CoveragePolicy, PlannedPolicy, StatePolicy, TabulatedPolicy
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy, PolicyNetwork, TwinCritics
 from rover.policies.policy import Policy
@@ -13,6 +13,7 @@ __all__ = [
     "CoveragePolicy",
     "GreedyPolicy",
     "NetworkPolicy",
+    "PlannedPolicy",
     "Policy",
     "PolicyNetwork",
     "SampledPolicy",

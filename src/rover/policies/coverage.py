@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -25,15 +26,56 @@ from rover.policies.policy import Policy
 _TABLE_ROWS = 256
 
 
-class StatePolicy(Policy):
+class PlannedPolicy(Policy):
+    """π(a|x) = softmax_a(ρ(x) W), with regressors ρ(x) of an observation.
+
+    Args:
+        weights: W, (q, A) float64.
+        observation_shape: shape of one observation.
+        details: anything JSON-able that should travel with the policy (environment, seed, …).
+        epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
+    """
+
+    def __init__(
+        self,
+        weights: Tensor,
+        observation_shape: tuple[int, ...],
+        details: Mapping[str, Any] | None,
+        epsilon: float,
+    ) -> None:
+        super().__init__(weights.shape[1], observation_shape, details=details)
+        self.epsilon = epsilon
+        # In one order of memory, so that a policy read from its file gives the same bits.
+        self.weights = nn.Parameter(weights.contiguous())
+
+    @abstractmethod
+    def regressors(self, observations: Tensor) -> Tensor:
+        """ρ(x), (n, q), of raw observations (n, *shape)."""
+
+    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Logits (n, A) of float64 `regressors` (n, q)."""
+        return regressors @ self.weights
+
+    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
+        """Logits (n, A), float64, of raw observations (n, *shape)."""
+        logits = self.logits_from_regressors(self.regressors(observations))
+        if self.epsilon == 0.0:
+            return logits
+        # Uniform actions are mixed into probabilities; no shift of logits does the same at every
+        # state.
+        probs = torch.softmax(logits, dim=1)
+        # Logits are free up to a constant: the logarithms of the mixed probabilities are some.
+        return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)
+
+
+class StatePolicy(PlannedPolicy):
     """π(a|x) = softmax_a(W_x) of exact states: a row of logits for each, all alike elsewhere.
 
     Args:
         form: of the observations.
         names: (N, 16) uint8 that identify states, as of :func:`rover.data.table.name_of`.
         weights: (N, A) float64 logits.
-        details: anything JSON-able that should travel with the policy (environment, seed, …).
-        epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
+        details, epsilon: as of :class:`PlannedPolicy`.
     """
 
     file_type = "states"
@@ -47,12 +89,10 @@ class StatePolicy(Policy):
         *,
         epsilon: float = 0.0,
     ) -> None:
-        super().__init__(weights.shape[1], form.shape, details=details)
-        self.form, self.names, self.epsilon = form, names, epsilon
+        super().__init__(weights, form.shape, details, epsilon)
+        self.form, self.names = form, names
         self._dtype = getattr(torch, form.dtype)
         self._rows = {name.tobytes(): row for row, name in enumerate(names)}
-        # In one order of memory, so that a policy read from its file gives the same bits.
-        self.weights = nn.Parameter(weights.contiguous())
 
     def regressors(self, observations: Tensor) -> Tensor:
         """The row of W (n, 1) of each observation (n, *shape), N of an unknown one."""
@@ -65,11 +105,6 @@ class StatePolicy(Policy):
         """Logits (n, A) of rows of W (n, 1)."""
         unknown = self.weights.new_zeros(1, self.n_actions)
         return torch.cat([self.weights, unknown])[regressors[:, 0]]
-
-    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
-        """Logits (n, A), float64, of raw observations (n, *shape)."""
-        logits = self.logits_from_regressors(self.regressors(observations))
-        return _mixed(logits, self.epsilon) if self.epsilon else logits
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
@@ -87,7 +122,7 @@ class StatePolicy(Policy):
         return {"form": form, "names": self.names, "weights": weights, "epsilon": self.epsilon}
 
 
-class CoveragePolicy(Policy):
+class CoveragePolicy(PlannedPolicy):
     """ROVER's policy between states, π(a|x) = softmax_a(ρ(φ(x)) W), with its own frozen encoder φ.
 
     For a linear kernel ρ(φ) = φ and W is (z, A); for any other kernel ρ(φ) = k(φ, basis) against
@@ -114,28 +149,16 @@ class CoveragePolicy(Policy):
         *,
         epsilon: float = 0.0,
     ) -> None:
-        super().__init__(weights.shape[1], encoder.config.observation_shape, details=details)
+        super().__init__(weights, encoder.config.observation_shape, details, epsilon)
         self.encoder = encoder
         self.kernel = kernel
-        self.epsilon = epsilon
         self.basis: Tensor | None
-        # In one order of memory, so that a policy read from its file gives the same bits.
         self.register_buffer("basis", None if basis is None else basis.contiguous())
-        self.weights = nn.Parameter(weights.contiguous())
 
     def regressors(self, observations: Tensor) -> Tensor:
         """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
         features: Tensor = self.encoder(observations.to(self.weights.device)).double()
         return features if self.basis is None else self.kernel(features, self.basis)
-
-    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
-        """Logits (n, A) of float64 `regressors` (n, q)."""
-        return regressors @ self.weights
-
-    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
-        """Logits (n, A), float64, of raw observations (n, *shape)."""
-        logits = self.logits_from_regressors(self.regressors(observations))
-        return _mixed(logits, self.epsilon) if self.epsilon else logits
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
@@ -156,13 +179,6 @@ class CoveragePolicy(Policy):
             "weights": self.weights.detach(),
             "epsilon": self.epsilon,
         }
-
-
-def _mixed(logits: Tensor, epsilon: float) -> Tensor:
-    """Logits (n, A) of a policy in which a share of actions is uniform."""
-    # Uniform actions are mixed into probabilities; no shift of logits does the same at every
-    # state. The logarithms of the mixed probabilities are logits, free up to a constant.
-    return torch.log((1.0 - epsilon) * torch.softmax(logits, dim=1) + epsilon / logits.shape[1])
 
 
 def stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:
