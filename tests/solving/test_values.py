@@ -17,7 +17,7 @@ from rover.errors import RoverWarning
 from rover.solving.plans import PlanSettings, _optimal_tables
 from rover.solving.tasks import Tasks
 from rover.world.rows import Rows, RowTasks
-from rover.world.world import state_points
+from rover.world.world import Points
 
 N_ACTIONS, DISCOUNT = 3, 0.9
 SEEDS = st.integers(0, 2**16)
@@ -29,7 +29,7 @@ def random_rows(rng: np.random.Generator, n_states: int, n: int) -> tuple[Buffer
     moves = rng.integers([n_states, N_ACTIONS, n_states], size=(n, 3))
     for x, a, y in moves.tolist():
         buffer.add(x, a, y, bool(rng.random() < 0.1), False)
-    return buffer, state_points(buffer).rows_of(1.0)
+    return buffer, Points.of_states(buffer).rows_of(1.0)
 
 
 def tasks_of(rewards: FloatArray, ends: BoolArray) -> Tasks:
@@ -91,7 +91,7 @@ def test_goals_are_rewards_for_arriving_that_end_or_go_on(seed, n_states, n):
     tasks = Tasks(arrived.astype(float), ends, ("", ""), goals, None, stays)
     found = _optimal_tables(rows, tasks, settings, SINGLE[:, :2])["action_values"]
     for k in range(2):
-        own = state_points(buffer).rows_of(1.0, ends[:, k])
+        own = Points.of_states(buffer).rows_of(1.0, ends[:, k])
         task = Tasks(arrived[:, [k]].astype(float), ends[:, [k]], ("",))
         alone = _optimal_tables(own, task, settings, SINGLE[:, :1])["action_values"]
         np.testing.assert_allclose(found[k], alone[0], atol=1e-7)

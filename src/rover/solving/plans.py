@@ -31,7 +31,7 @@ from rover.world.net import FIRST_UNITS, units_due
 from rover.world.outcomes import drawn_outcomes
 from rover.world.regression import SEARCHED_FIT
 from rover.world.rows import Rows, RowTasks
-from rover.world.world import Points, World, lasts_a_lag, outcome_points, repeats, state_points
+from rover.world.world import Points, World, lasts_a_lag, repeats
 
 _AT_ONCE = 64  # tasks that are solved together
 
@@ -117,12 +117,12 @@ class Experience(NamedTuple):
                 RoverWarning,
                 stacklevel=2,
             )
-            return state_points(buffer)
+            return Points.of_states(buffer)
         if (outcomes := drawn_outcomes(buffer)) is not None:
-            return outcome_points(outcomes)
+            return Points.of_outcomes(outcomes)
         is_image = len(buffer.observations.shape) > 1
         if repeats(buffer) if is_image else self.world.repeats:
-            return state_points(buffer)
+            return Points.of_states(buffer)
         if not is_image:
             return _net_points(self.world)
         if (encoder := self._encoder()) is not None:
@@ -134,7 +134,7 @@ class Experience(NamedTuple):
             RoverWarning,
             stacklevel=2,
         )
-        return state_points(buffer)
+        return Points.of_states(buffer)
 
     def _encoder(self) -> Encoder | None:
         """Representation of observations that are no vectors: the one that pretraining learned,

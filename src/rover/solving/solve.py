@@ -50,7 +50,7 @@ from rover.solving.tasks import (
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.net import FIRST_UNITS, time_units
 from rover.world.sampled import Controls, Sampling
-from rover.world.world import has_metric, state_points
+from rover.world.world import Points, has_metric
 
 _Planner = Literal["landmarks", "sampled"]
 
@@ -151,7 +151,7 @@ def solve_in_contexts(
         tasks = reward_task(buffer, reward, env=experience.env, seed=experience.seed)
     else:
         assert goal is not None
-        tasks = goal_tasks([goal], state_points(buffer), None, experience.env)
+        tasks = goal_tasks([goal], Points.of_states(buffer), None, experience.env)
     check_rewards(tasks.rewards)
     solved = policy.with_rewards(
         buffer, tasks.rewards[:, 0], tasks.ends[:, 0].astype(np.float64), discount

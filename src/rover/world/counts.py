@@ -106,10 +106,7 @@ def find_lattice(
 
 
 class _Foretold:
-    """Untried pairs whose outcome displacements foretell, kept as transitions come in.
-
-    Args:
-        buffer: the transitions, of vectors.
+    """Untried pairs whose outcome displacements foretell, kept as transitions of vectors come in.
 
     Attributes:
         ends: places of no known state that untried pairs are foretold to lead to, by pairs.
@@ -209,11 +206,8 @@ class Counts:
     """The outcomes of the pairs (x, a) of a buffer whose observations are states.
 
     A pair is the number x·A + a, its outcome an observation y, or −1 − y where the episode
-    terminated in it. Lists hold one number for each pair.
-
-    Args:
-        buffer: the transitions; those that it holds already are taken in.
-        foretells: whether displacements foretell untried pairs of vectors.
+    terminated in it. Lists hold one number for each pair. Transitions that the buffer holds already
+    are taken in; displacements foretell untried pairs of vectors if asked.
 
     Attributes:
         tries: how often a pair was tried.

@@ -29,6 +29,7 @@ NEIGHBOURS = 8
 SPACING = 0.2
 """Distance of the landmarks of plans for rewards, in units of what five steps change."""
 
+_HALF = 0.3  # distance at which a transition supports by a half, in units of what five steps change
 # Without it OGBench giant's seed 12 succeeds in 0.96 of its attempts, and not in all.
 _HIDDEN = 0.03  # share of uniform actions where a wall may be one that nothing foresees
 
@@ -135,7 +136,9 @@ class Neighbours:
                 # where most contradict it, the nearest one is taken.
                 is_met = probability > 0.5
                 change[is_met] = self._changes[transitions[is_met, 0]]
-                near = support_of(apart).sum(axis=1)
+                # Heavy tails: dynamics that hold for all the data are not lost as soon as an action
+                # was not taken near by, or no plan would turn round.
+                near = (1.0 / (1.0 + (apart / _HALF) ** 2)).sum(axis=1)
                 support[action, mine] = np.minimum(support[action, mine], near)
                 where[action, mine] += change
                 landed = nearest(self._landed, where[action, mine], 1)[1][:, 0]
@@ -206,15 +209,6 @@ class Neighbours:
             passed=passed,
             uniform=np.maximum(contact, _HIDDEN * self.contacts.any()),
         )
-
-
-def support_of(distance: FloatArray) -> FloatArray:
-    """Weight of transitions at distances from a pair of a point and an action, 1 at the point.
-
-    Heavy tails, a half at 0.3 of what five steps change: dynamics that hold for all the data are
-    not lost as soon as an action was not taken near by, or no plan would turn round.
-    """
-    return np.asarray(1.0 / (1.0 + (distance / 0.3) ** 2))
 
 
 def _others(tree: KDTree) -> IntArray:

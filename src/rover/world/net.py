@@ -97,12 +97,8 @@ class Net:
     """Landmarks at least a radius apart, with one within a radius of every point.
 
     A net only grows with the points, in their order, and each point belongs to the first landmark
-    that is near enough: both depend on the points alone, not on when they were added.
-
-    Attributes:
-        landmarks: (m, d).
-        radius: of the balls around the landmarks, > 0.
-        largest: landmarks beyond which the net is not continued.
+    (m, d) that is near enough: both depend on the points alone, not on when they were added. Beyond
+    `largest` landmarks it is not continued.
     """
 
     landmarks: FloatArray

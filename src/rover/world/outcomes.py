@@ -34,7 +34,7 @@ _DRAWS, _ALL_DRAWS = (16, 64), 3_000_000  # of a pair, and of all pairs
 _HELD_OUT = 50  # transitions that are held out together where episodes are few
 
 
-class Forest:
+class _Forest:
     """Expectations of targets (n, k) given inputs (n, d), by extremely randomised trees.
 
     Pruned trees choose the inputs `used`, since those that do not matter take data: what predicts
@@ -75,22 +75,19 @@ class Forest:
         return np.asarray((total / len(self._trees)).reshape(len(few), -1)[inverse])
 
 
-class Group(NamedTuple):
+class _Group(NamedTuple):
     """Columns (c,) of outcomes that are drawn together: classes (n,) of the transitions, their
     values (K, c), and a forest that predicts them."""
 
     columns: IntArray
     classes: IntArray
     values: FloatArray
-    forest: Forest
+    forest: _Forest
 
 
 class Outcomes:
-    """Outcomes of every action at states of whole numbers, by the transitions of a buffer.
-
-    Args:
-        buffer: the transitions.
-        ends: (n,) those with which a task ends; None: those that terminated.
+    """Outcomes of every action at states of whole numbers, by the transitions of a buffer; `ends`
+    (n,) are those with which a task ends, by default those that terminated.
 
     Attributes:
         groups: columns that move together; the last column says whether the episode ends.
@@ -116,17 +113,17 @@ class Outcomes:
         self.groups = self._grouped(outcomes)
         self.weight, self.gain = self._weighed()
 
-    def _grouped(self, outcomes: FloatArray) -> list[Group]:
+    def _grouped(self, outcomes: FloatArray) -> list[_Group]:
         """Columns of outcomes (n, d + 1), together where the residuals of their forests are
         correlated."""
 
-        def group(columns: IntArray) -> Group:
+        def group(columns: IntArray) -> _Group:
             values, index = np.unique(outcomes[:, columns], axis=0, return_inverse=True)
             classes = index.reshape(-1)
             # Beside classes what is at most each number, by which near numbers are alike.
             ranks = [column[:, None] <= np.unique(column)[:-1] for column in values.T]
             targets = np.concatenate([np.eye(len(values)), *ranks], axis=1)[classes]
-            return Group(columns, classes, values, Forest(self._inputs, targets, self._fold))
+            return _Group(columns, classes, values, _Forest(self._inputs, targets, self._fold))
 
         single = [group(np.array([column])) for column in range(outcomes.shape[1])]
         left = [one.forest.targets - one.forest.held_out for one in single]
@@ -136,7 +133,7 @@ class Outcomes:
                 errors = np.maximum(np.sqrt((rest**2).T @ other**2), 1e-6)
                 if (np.abs(rest.T @ other) > _DEPENDENT * errors).any():
                     label[label == label[i]] = label[j]
-        groups: list[Group] = []
+        groups: list[_Group] = []
         for number in np.unique(label):
             columns = np.flatnonzero(label == number)
             n_classes = len(np.unique(outcomes[:, columns], axis=0))
@@ -243,7 +240,7 @@ class Outcomes:
         centred = design - design.mean(axis=0)
         slopes = np.linalg.solve(centred.T @ centred + np.eye(len(centred.T)), centred.T @ rewards)
         own, others = np.split(slopes, [self._inputs.shape[1]])
-        forest = Forest(self._inputs, rewards - design @ slopes, self._fold)
+        forest = _Forest(self._inputs, rewards - design @ slopes, self._fold)
         found = np.column_stack(told) @ others + forest.predict(asked)
         sums, times = np.zeros_like(found), np.bincount(self._pairs, minlength=len(found))[:, None]
         np.add.at(sums, self._pairs, rewards - self._inputs @ own)

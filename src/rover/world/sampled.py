@@ -44,13 +44,7 @@ class Sampling(NamedTuple):
 
 
 class Controls(NamedTuple):
-    """Controls that an environment takes.
-
-    Attributes:
-        low, high: (k,) float32 bounds.
-        choices: (A, k) float32, for a finite set of actions.
-        is_continuous: whether all controls between the bounds can be taken, not choices alone.
-    """
+    """Controls that an environment takes, float32: choices (A, k), or all between bounds (k,)."""
 
     low: Tensor
     high: Tensor

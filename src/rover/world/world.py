@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -58,9 +58,7 @@ class World:
 
     Images are states, too, while no episode lasts long enough to show what changes slowly.
 
-    Attributes:
-        buffer: the transitions.
-        chosen: the kind that settings choose, or that contexts were recognised; None: by the data.
+    `chosen` is the kind that settings choose, or that contexts were recognised; None: by the data.
     """
 
     def __init__(self, buffer: Buffer) -> None:
@@ -205,6 +203,28 @@ class Points:
     neighbours: Neighbours | None = None
     outcomes: Outcomes | None = None
 
+    @classmethod
+    def of_states(cls, buffer: Buffer) -> Self:
+        """Observations that repeat: distinct ones are distinct points."""
+        table = buffer.observations.rows
+        features = table.reshape(len(table), -1)
+        width, is_metric = features.shape[1], has_metric(table)
+        projection = np.eye(width if width <= 64 else 0)
+        if width > 64:  # a few random projections separate images as well as all numbers
+            generator = torch.Generator().manual_seed(0)
+            projection = torch.randn((width, 8), generator=generator).double().numpy()
+        if is_metric:
+            projection = projection / _exact_units(buffer)[:, None]
+        parts = (features[rows].astype(np.float64) for rows in blocks(len(features)))
+        points = np.concatenate([part @ projection for part in parts])
+        return cls(buffer, points, projection, has_metric=is_metric)
+
+    @classmethod
+    def of_outcomes(cls, outcomes: Outcomes) -> Self:
+        """States of a model of drawn outcomes; an observation that is none is the nearest one."""
+        projection = np.eye(outcomes.states.shape[1]) / _exact_units(outcomes.buffer)[:, None]
+        return cls(outcomes.buffer, outcomes.states @ projection, projection, outcomes=outcomes)
+
     @property
     def table(self) -> NDArray[Any]:
         """The observations (N, *shape) that `rows` are points of."""
@@ -227,12 +247,9 @@ class Points:
         return float(np.min(KDTree(self.rows).query(self.rows, k=[2])[0])) / 2.0
 
     def rows_of(self, ridge: float, ends: BoolArray | None = None) -> Rows:
-        """Outcomes of every action: by counts where states repeat, and else on landmarks.
-
-        Args:
-            ridge: λ ≥ 0, as of :func:`rover.solve`.
-            ends: (n,) transitions with which a task ends; None: those that terminated. On landmarks
-                tasks end where rewards are read.
+        """Outcomes of every action: by counts where states repeat, and else on landmarks; the ridge
+        is λ ≥ 0, as of :func:`rover.solve`. Tasks end with transitions (n,), by default those that
+        terminated, and on landmarks where rewards are read.
         """
         if self.outcomes is not None:
             own = self.outcomes if ends is None else Outcomes(self.buffer, ends)
@@ -266,28 +283,6 @@ class Points:
         flat = np.tile(like.reshape(-1).astype(np.float64), (len(points), 1))
         flat[:, kept] = points[:, column] / self.projection[kept, column]
         return flat.reshape(-1, *like.shape).astype(like.dtype)
-
-
-def state_points(buffer: Buffer) -> Points:
-    """Observations that repeat: distinct ones are distinct points."""
-    table = buffer.observations.rows
-    features = table.reshape(len(table), -1)
-    width, is_metric = features.shape[1], has_metric(table)
-    projection = np.eye(width if width <= 64 else 0)
-    if width > 64:  # a few random projections separate images as well as all numbers
-        generator = torch.Generator().manual_seed(0)
-        projection = torch.randn((width, 8), generator=generator).double().numpy()
-    if is_metric:
-        projection = projection / _exact_units(buffer)[:, None]
-    parts = (features[rows].astype(np.float64) for rows in blocks(len(features)))
-    points = np.concatenate([part @ projection for part in parts])
-    return Points(buffer, points, projection, has_metric=is_metric)
-
-
-def outcome_points(outcomes: Outcomes) -> Points:
-    """The states of a model of drawn outcomes; an observation that is none is the nearest one."""
-    projection = np.eye(outcomes.states.shape[1]) / _exact_units(outcomes.buffer)[:, None]
-    return Points(outcomes.buffer, outcomes.states @ projection, projection, outcomes=outcomes)
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:
