@@ -273,8 +273,8 @@ def reward_task(
     env: gym.Env[Any, Any] | None = None,
     seed: int | None = None,
 ) -> Tasks:
-    """One reward of any form on stored transitions, of an environment and a run's seed: that of an
-    environment from observations where possible, and else by playing the episodes again."""
+    """One reward of any form on stored transitions of an environment and a run's seed; the reward
+    of an environment from observations where possible, else by playing the episodes again."""
     name, ends = "reward", buffer.terminated
     if isinstance(reward, gym.Env):
         check_same_spaces(buffer, reward)
