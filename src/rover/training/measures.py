@@ -142,7 +142,7 @@ class Measures(ABC):
         self._progress = _Progress()
         self._episodes: Sequence[NDArray[Any]] = ()
         self._data_arrays: dict[str, NDArray[Any]] = {}
-        self._compared = {"": buffer}  # the run's transitions, and those of random actions
+        self._compared = {"": buffer}  # transitions of the run, and of random actions
 
     @property
     def _rollout_horizon(self) -> int:
