@@ -29,7 +29,7 @@ from rover.wrappers import DiscreteActions
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import A2C, PPO
+from stable_baselines3 import A2C, DQN, PPO
 
 from rover.integrations.sb3 import RoverFeatures, fine_tuned, rover_policy
 
@@ -298,7 +298,7 @@ class FromOne(gym.ActionWrapper):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_actions_that_begin_at_one_are_shifted():
+def test_actions_that_begin_at_one_are_shifted_or_refused():
     settings = {"representation": "info_nce", "policy_every": 50, "measure_share": 0.0}
     policy = rover.Rover(FromOne(), seed=0, **settings).learn(100).policy
     for algorithm in (PPO, A2C):
@@ -306,3 +306,8 @@ def test_actions_that_begin_at_one_are_shifted():
         model = algorithm(rover_policy(policy), env, n_steps=32, device="cpu").learn(64)
         assert env.taken == {1, 2}
         assert fine_tuned(model).act(env.reset(seed=0)[0], np.random.default_rng(0)) in (1, 2)
+    features = {"features_extractor_class": RoverFeatures}
+    features["features_extractor_kwargs"] = {"policy": policy}
+    for algorithm in (PPO, A2C, DQN):
+        with pytest.raises(ConfigurationError, match=r"actions are 1 to 2, .* sends 0 to 1"):
+            algorithm("MlpPolicy", FromOne(), policy_kwargs=features)

@@ -125,6 +125,14 @@ def test_a_function_of_what_lies_between_observations_is_planned_for(walk, stay)
     assert above[0] > 0.9
 
 
+@pytest.mark.parametrize("stay", [True, None])
+def test_a_goal_as_a_function_is_planned_for_as_the_point_is(buffer, policy, stay):
+    planned = rover.solve(buffer, goal=lambda seen: np.abs(seen[:, 1] - 0.8) < 0.03, stay=stay)
+    assert isinstance(planned, SampledPolicy)
+    np.testing.assert_allclose(planned.targets[0, 1], 0.8, atol=0.005)
+    np.testing.assert_allclose(planned.factors[0], [0.0, 1.0 / 0.03, 0.0], rtol=0.15)
+
+
 def test_decisions_follow_from_the_seed_and_from_the_file(policy, tmp_path):
     seen = np.array([[0.1, 0.45, 0.35], [0.15, 0.45, 0.3]])
 

@@ -136,7 +136,8 @@ class RoverFeatures(BaseFeaturesExtractor):
         scaled_images: False if the policy has ``normalize_images=False``.
 
     Raises:
-        ConfigurationError: the policy does not fit the space, or has learned no encoder.
+        ConfigurationError: the policy does not fit the space, has learned no encoder, or its
+            actions do not begin at 0.
     """
 
     def __init__(
@@ -148,6 +149,14 @@ class RoverFeatures(BaseFeaturesExtractor):
         scaled_images: bool = True,
     ) -> None:
         chosen = _read_policy(policy, 0)
+        actions = chosen.action_set
+        if actions is not None and actions.ndim == 1 and actions.dtype.kind == "i":
+            # The extractor does not see the actions, and the library sends 0 to n − 1 in any case.
+            raise ConfigurationError(
+                f"the policy's actions are {actions[0]} to {actions[-1]}, and Stable-Baselines3 "
+                f"sends 0 to {len(actions) - 1}: pretrain and train on the environment in "
+                "gymnasium.wrappers.TransformAction, with actions from 0, or use rover_policy()"
+            )
         encoders = _encoders_of(chosen)
         if not encoders or encoders[0].config.kind == "identity":
             raise ConfigurationError(

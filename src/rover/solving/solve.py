@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray
+from rover.data import Buffer
 from rover.envs import (
     FiniteMDP,
     GivenEnv,
@@ -45,6 +46,7 @@ from rover.solving.tasks import (
     PointGoal,
     Reward,
     goal_tasks,
+    met,
     reward_task,
 )
 from rover.world.gated import FEWEST_MOVES, GatedSums
@@ -55,6 +57,8 @@ from rover.world.world import Points, has_metric
 _Planner = Literal["landmarks", "sampled"]
 
 _USUAL = PlanSettings()
+
+_PROBES = 256  # points of a line on which a function is asked which are its goals
 
 _MOST_DIMENSIONS = 6
 """Dimensions up to which goals are planned for on landmarks: Acrobot's six swing up on them, of
@@ -236,18 +240,56 @@ def _sampled_policy(
 def _as_numbers(
     goal: Goal, experience: Experience, units: FloatArray
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Target and factors (d,) of a goal that is a point or an observation; None of others."""
+    """Target and factors (d,) of a goal that is a point, an observation or a function of a set
+    around a point; None of others."""
     shape = experience.world.buffer.observations.shape
     point = PointGoal.of(goal, experience.env, shape)
     if point is not None:
         target, factors, columns = np.zeros(shape), np.zeros(shape), list(point.columns)
         target[columns], factors[columns] = point.target, 1.0 / point.radius
         return target, factors
+    if callable(goal):
+        return _ball_of(goal, experience.world.buffer)
     if not isinstance(goal, np.ndarray) or goal.shape != shape:
         return None
     # An observation is reached within the radius that it has on landmarks.
     factors = np.where(np.isfinite(units), 1.0 / (GOAL_RADIUS * units), 0.0)
     return goal.astype(np.float64), factors
+
+
+def _ball_of(
+    goal: Callable[[NDArray[Any]], NDArray[Any]], buffer: Buffer
+) -> tuple[FloatArray, FloatArray] | None:
+    """Target and factors (d,) of the set that a function accepts, by what it accepts on lines
+    through it along each feature; None where no ball is like it, or nothing seen is near."""
+    table = buffer.observations.rows
+    between = (table[buffer.inputs] + table[buffer.successors]) / 2
+    seen = np.concatenate([table, between.astype(table.dtype)])
+    accepted = met(goal, buffer, seen)
+    if not accepted.any():
+        return None
+    inside = seen[accepted].astype(np.float64)
+    target = inside[((inside - np.median(inside, axis=0)) ** 2).sum(axis=1).argmin()]
+    lines = np.linspace(table.min(axis=0), table.max(axis=0), _PROBES)
+    length = np.full(len(target), np.inf)
+    # From anywhere in a ball the middles of its chords are its centre; then chords are diameters.
+    for _ in range(2):
+        middle = target.copy()
+        for column in range(len(target)):
+            at = np.sort(np.append(lines[:, column], target[column]))
+            rows = np.tile(target, (len(at), 1))
+            rows[:, column] = at
+            out = np.flatnonzero(~met(goal, buffer, rows.astype(table.dtype)))
+            k = int(np.searchsorted(at, target[column]))
+            first = out[out < k].max(initial=-1) + 1
+            last = out[out > k].min(initial=len(at)) - 1
+            if len(out):
+                middle[column], length[column] = (at[first] + at[last]) / 2, at[last] - at[first]
+        target = middle
+    factors = 2.0 / np.maximum(length, np.ptp(lines, axis=0) / _PROBES)
+    in_ball = np.linalg.norm((seen - target) * factors, axis=1) <= 1.0
+    is_alike = (in_ball & accepted).sum() >= 0.5 * (in_ball | accepted).sum()
+    return (target, factors) if is_alike and factors.any() else None
 
 
 def check_rewards(rewards: FloatArray) -> None:

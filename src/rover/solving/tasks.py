@@ -193,7 +193,7 @@ def _find(
     def is_met(seen: NDArray[Any]) -> BoolArray:
         if point is not None:
             return point.distances(seen) <= 1.0
-        return _met(cast(Callable[..., Any], goal), points.buffer, seen)
+        return met(cast(Callable[..., Any], goal), points.buffer, seen)
 
     def is_inside(at: FloatArray) -> BoolArray:
         # No observation has features of an encoder that lie between.
@@ -251,7 +251,7 @@ def _observations(
     return (str(wanted[0]) if wanted.shape == (1,) else "goal"), wanted
 
 
-def _met(goal: Callable[..., Any], buffer: Buffer, observations: NDArray[Any]) -> BoolArray:
+def met(goal: Callable[..., Any], buffer: Buffer, observations: NDArray[Any]) -> BoolArray:
     """Mask (n,) of the observations that are a goal by a user's function."""
     mask = np.zeros(len(observations), np.bool_)
     for part in blocks(len(mask), 1024):
