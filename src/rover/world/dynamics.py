@@ -240,7 +240,7 @@ class RefinedDynamics(_Dynamics):
     A plan that is rolled out for hundreds of steps exploits every error. Hence eight times the
     random features, predictions that keep the relations that all data keeps, and full weight for
     errors up to ten times the usual bound: where motion is smooth, large errors come from fast
-    motion, not from contacts. Terminations and bounds of predictions are those of a known model;
+    motion, not from contacts. A known model gives terminations and bounds of predictions;
     of many transitions a sample is taken.
 
     Attributes:

@@ -175,7 +175,7 @@ def iterate(
 ) -> Values:
     """V = max_a backup(V) by value iteration (Bellman 1957), for plans that are soon made anew.
 
-    A backup leads from values (m, …) to those of actions (m, A, …). From zeros values that are not
+    A backup leads from values (m, …) to values of actions (m, A, …). From zeros values that are not
     negative only grow, and what is nearest is reached first; the last plan's are closer. It stops
     when no value changes by more than a share of the largest, the tolerance.
     """

@@ -70,7 +70,7 @@ class Controls(NamedTuple):
 
 class SampledPlan:
     """The search of one episode, which goes on from step to step; a newer model may take the place
-    of its own. `reward` is that of predicted points (n, d) and the chances (n,) that something
+    of its own. `reward` is a function of points (n, d) and the chances (n,) that something
     moved."""
 
     def __init__(
