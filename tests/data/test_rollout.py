@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.data import Buffer, Collector, watch
+from rover.data import Buffer, Collector
 from rover.envs import GridWorld, Spaces
 from rover.errors import ReplayMismatchError
 
@@ -91,7 +91,6 @@ def replay_often(collector: Collector) -> None:
 
 def test_an_episode_that_another_one_interrupts_goes_on_as_if_alone():
     env = Walk()
-    watch(env)
     (first, _), (alone, _) = collect(env, 7), collect(Walk(), 7)
     collect(env, 4, seed=8)
     for action in [0, 1] * 10:

@@ -10,8 +10,6 @@ from rover.data.rollout import (
     as_reward,
     check_repeats,
     check_same_spaces,
-    episode_seed,
-    watch,
 )
 from rover.data.table import ObservationTable
 from rover.transitions import TransitionCounts, merge_transitions
@@ -28,12 +26,10 @@ __all__ = [
     "check_repeats",
     "check_same_spaces",
     "draw_transitions",
-    "episode_seed",
     "gather",
     "label",
     "merge_transitions",
     "n_step_batch",
     "relabel",
     "sample_windows",
-    "watch",
 ]

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from rover.data.buffer import Buffer
 from rover.data.kinds import kinds_of
-from rover.data.rollout import Collector, RunningEpisode, differences, end_observation
+from rover.data.rollout import LAST_OBSERVATIONS, Collector, RunningEpisode, differences
 from rover.envs import Environment, GivenEnv, Spaces
 from rover.envs.spaces import misfit
 from rover.errors import RoverWarning
@@ -92,6 +92,11 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
         self._copy: Any = None
         self.found: dict[str, str] = {}
 
+    @property
+    def unwrapped(self) -> gym.Env[Any, Any]:
+        """Itself, so that nothing is written on the environment."""
+        return self
+
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         observation, info = self.env.reset(**options)
@@ -102,7 +107,8 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
         """Make a step."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._look_at(observation)
-        if (terminated or truncated) and end_observation(info) is not None:
+        is_over = terminated or truncated
+        if is_over and any(info.get(name) is not None for name in LAST_OBSERVATIONS):
             self.found["resets"] = (
                 "the environment resets itself, and returns the next start as the observation of "
                 "an end; the true one is taken from info"

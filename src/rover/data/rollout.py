@@ -36,16 +36,8 @@ from rover.errors import (
 
 _MOST_REWARDS = 100  # different ones: more are no events
 
-
-def end_observation(info: Mapping[str, Any]) -> Any:
-    """The last observation of an episode, of an environment that returned the next start; None."""
-    names = "final_obs", "final_observation", "terminal_observation"
-    return next((info[name] for name in names if info.get(name) is not None), None)
-
-
-def episode_seed(seed: int, episode: int) -> int:
-    """The reset seed of an episode: a hash of the run's seed and the episode's number."""
-    return int(np.random.SeedSequence([seed, 1, episode]).generate_state(1)[0])
+LAST_OBSERVATIONS = "final_obs", "final_observation", "terminal_observation"
+"""Names in `info` of an episode's last observation, where the next start was returned instead."""
 
 
 def as_reward(reward: Any, where: object) -> float:
@@ -84,38 +76,11 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         )
 
 
-def watch(env: gym.Env[Any, Any]) -> None:
-    """Have an environment count its steps and resets, whoever makes them.
-
-    On the innermost instance, since users step what they gave, or any wrapper of it.
-    """
-    world: Any = env.unwrapped
-    if hasattr(world, "_rover_calls"):
-        return
-    world._rover_calls = 0
-    for name in {"reset", "step"} - vars(world).keys():
-        setattr(world, name, MethodType(_counted(getattr(type(world), name)), world))
-
-
-def _calls_of(env: gym.Env[Any, Any]) -> int:
-    """Steps and resets of an environment that counts; 0 of others."""
-    return getattr(env.unwrapped, "_rover_calls", 0)
-
-
-def _counted(call: Any) -> Any:
-    @wraps(call)
-    def counting(self: Any, *args: Any, **options: Any) -> Any:
-        self._rover_calls += 1  # by `self`: a copy of an environment counts its own calls
-        return call(self, *args, **options)
-
-    return counting
-
-
 class RunningEpisode:
     """One episode of an environment, which is reset.
 
-    Only the observations are read; the environment may change the actions that it is given.
-    `number` is the episode's, for messages.
+    Only the observations are read; the environment may change the actions that it is given. An
+    episode with a `number` is of a run with this seed, and reset with a hash of both.
 
     Attributes:
         observation: the first one, as it is stored (:class:`rover.envs.Spaces`).
@@ -127,14 +92,22 @@ class RunningEpisode:
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], *, seed: int, number: int = 0, spaces: Spaces | None = None
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        seed: int,
+        number: int | None = None,
+        spaces: Spaces | None = None,
     ) -> None:
-        self._env, self._number, self.n_steps = env, number, 0
+        self._env, self._number, self.n_steps = env, number or 0, 0
         self._spaces = spaces or Spaces.of(env)
+        if number is not None:
+            seed = int(np.random.SeedSequence([seed, 1, number]).generate_state(1)[0])
         try:
             first, _ = env.reset(seed=seed)
         except Exception as error:
-            error.add_note(f"{BY_ENVIRONMENT} in the reset of episode {number}, seed {seed}")
+            where = f"in the reset of episode {self._number}, seed {seed}"
+            error.add_note(f"{BY_ENVIRONMENT} {where}")
             raise
         self.observation = self._spaces.read(first, self)
 
@@ -162,8 +135,8 @@ class RunningEpisode:
             raise
         self.n_steps += 1
         if terminated or truncated:
-            last = end_observation(info)
-            observation = observation if last is None else last
+            last = (info[name] for name in LAST_OBSERVATIONS if info.get(name) is not None)
+            observation = next(last, observation)
         row = self._spaces.read(observation, self)
         return row, reward, bool(terminated), bool(truncated)
 
@@ -210,7 +183,8 @@ class _Arrival:
 class Collector:
     """Steps one environment and records every transition; no transition crosses a reset.
 
-    The environment's reward is recorded only where the buffer has a column for it.
+    The environment's reward is recorded only where the buffer has a column for it. Whatever else
+    steps or resets the environment is noticed, by which an episode is then played again.
 
     Args:
         env: the environment.
@@ -222,7 +196,7 @@ class Collector:
         buffer, spaces: as given.
         observation: index of the observation that the agent stands on.
         episode: number of the episode in progress, from 0.
-        arrival: first arrival at a reward, for reports.
+        arrival: first arrival at a reward, for reports, of a buffer without rewards.
     """
 
     def __init__(
@@ -234,33 +208,40 @@ class Collector:
         self.arrival = _Arrival()
         self._named = set[str]()
         self._running: RunningEpisode
+        self._world: Any = env.unwrapped  # since users step what they gave, or a wrapper of it
+        if hasattr(self._world, "_rover_calls"):
+            return
+        self._world._rover_calls = 0
+        for name in {"reset", "step"} - vars(self._world).keys():
+            call = _counted(getattr(type(self._world), name))
+            setattr(self._world, name, MethodType(call, self._world))
 
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
         self.episode += 1
-        seed = episode_seed(self._seed, self.episode)
-        about: Any = {"number": self.episode, "spaces": self.spaces}
-        self._running = RunningEpisode(self._env, seed=seed, **about)
+        about: Any = {"seed": self._seed, "number": self.episode, "spaces": self.spaces}
+        self._running = RunningEpisode(self._env, **about)
         self.observation = self.buffer.observations.intern(self._running.observation)
         self.buffer.add_start(self.observation)
-        self._n_calls = _calls_of(self._env)
+        self._n_calls = self._world._rover_calls
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over, which is
         returned. An episode that somebody else interrupted, who stepped or reset the environment,
         is replayed."""
-        if self._n_calls != _calls_of(self._env):
+        if self._n_calls != self._world._rover_calls:
             self._replay()
         reached, reward, terminated, truncated = self._running.step(action)
-        self.arrival.note(reward, terminated)
         has_rewards = self.buffer.rewards is not None
+        if not has_rewards:
+            self.arrival.note(reward, terminated)
         begun, self.observation = self.observation, self.buffer.observations.intern(reached)
         self.buffer.add(
             *(begun, action, self.observation, terminated, truncated),
             reward=as_reward(reward, self._running) if has_rewards else None,
             skill=skill,
         )
-        self._n_calls = _calls_of(self._env)
+        self._n_calls = self._world._rover_calls
         # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
             self.start_episode()
@@ -295,7 +276,18 @@ class Collector:
             raise _mismatch(found[0], episode)
         reached = buffer.successors[buffer.rows_of(episode)]
         self.observation = int([buffer.episode_starts[episode], *reached][-1])
-        self._n_calls = _calls_of(self._env)
+        self._n_calls = self._world._rover_calls
+
+
+def _counted(call: Any) -> Any:
+    """A method that counts its calls, by `self`: a copy of an environment counts its own."""
+
+    @wraps(call)
+    def counting(self: Any, *args: Any, **options: Any) -> Any:
+        self._rover_calls += 1
+        return call(self, *args, **options)
+
+    return counting
 
 
 Difference = tuple[int, bytes, bool]
@@ -306,7 +298,7 @@ def _replayed(
     env: gym.Env[Any, Any], buffer: Buffer, episode: int, *, seed: int, most: int | None = None
 ) -> tuple[RunningEpisode, Difference | None]:
     """Take the stored actions of an episode of a run again, `most` at most, up to a difference."""
-    running = RunningEpisode(env, seed=episode_seed(seed, episode), number=episode)
+    running = RunningEpisode(env, seed=seed, number=episode)
     rows, reached = buffer.rows_of(episode)[:most], running.observation
     places = [buffer.episode_starts[episode], *buffer.successors[rows]]
     for number, place in enumerate(places):

@@ -66,7 +66,7 @@ def followed_episodes(
     """Returns and decisions, as of :func:`greedy_episodes`, of a policy with a memory:
     `sample_component` draws the policy of one episode, asked for each of its observations in
     order, (1, *shape), for what the action is the greatest of, (1, A)."""
-    from rover.data import ObservationTable, RunningEpisode, as_reward, episode_seed
+    from rover.data import ObservationTable, RunningEpisode, as_reward
 
     own = Spaces.of(env)
     limit = _MAX_STEPS if env.spec and env.spec.max_episode_steps else _UNLIMITED_STEPS
@@ -74,7 +74,7 @@ def followed_episodes(
     decisions: list[int] = []
     for number in range(n_episodes):
         # A seed for each episode and not one stream: the third is the same whatever the second did.
-        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number, spaces=own)
+        episode = RunningEpisode(env, seed=seed, number=number, spaces=own)
         probs, is_over = sample_component(np.random.default_rng([seed, number])), False
         observation = episode.observation
         while not is_over and episode.n_steps < limit:

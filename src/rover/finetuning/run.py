@@ -21,7 +21,7 @@ from scipy.integrate import trapezoid
 from scipy.sparse import vstack
 from torch import Tensor, nn
 
-from rover.data import Batch, Buffer, Collector, check_same_spaces, gather, relabel, watch
+from rover.data import Batch, Buffer, Collector, check_same_spaces, gather, relabel
 from rover.envs import Environment, RewardFunction, Spaces, finite_dynamics, reward_function
 from rover.errors import RoverWarning
 from rover.evaluation import greedy_episodes
@@ -291,7 +291,6 @@ class OnlineRun(_TaskRun):
         env = environment.env
         Spaces.of(env)  # refuses what cannot be learned on
         check_rewarded(env)
-        watch(env)
         # Without another instance an evaluation ends the episode, which is then played again.
         super().__init__(run_config, env, environment.another() or env, run_dir)
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.

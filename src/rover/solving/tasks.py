@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
-from rover.data import Buffer, RunningEpisode, as_reward, check_same_spaces, episode_seed, label
+from rover.data import Buffer, RunningEpisode, as_reward, check_same_spaces, label
 from rover.envs import (
     GOALS,
     GoalObservation,
@@ -318,7 +318,7 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
     ConfigurationError: the environment does not repeat what was recorded."""
     rewards, table = np.empty(len(buffer)), buffer.observations.rows
     for number in range(buffer.n_episodes):
-        running = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
+        running = RunningEpisode(env, seed=seed, number=number)
         for row in buffer.rows_of(number).tolist():
             reached, reward, *_ = running.step(int(buffer.actions[row]))
             expected = table[buffer.successors[row]]

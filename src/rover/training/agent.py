@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.data import Buffer, Collector, watch
+from rover.data import Buffer, Collector
 from rover.data.checking import DRAWN_WHEN_MADE, UNSEEDED, not_repeated
 from rover.envs import Environment, GivenEnv, Spaces, finite_dynamics, known_id
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
@@ -127,7 +127,6 @@ class Agent(Run, Generic[ConfigT]):
         )
         self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim())
         self.world = World(self.buffer)
-        watch(self.env)
         self._collector = Collector(self.env, self.buffer, seed=self.seed, spaces=self.spaces)
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
