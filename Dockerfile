@@ -1,4 +1,4 @@
-# ROVER on the CPU: docker build -t rover . && docker run rover demo
+# ROVER on the CPU: docker build -t rover . && docker run rover pretrain rover/MultiRooms-v0
 FROM python:3.11-slim
 WORKDIR /opt/rover
 # PyTorch for the CPU alone is a tenth of the size of the package that brings CUDA; build with

@@ -19,7 +19,9 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was learned
-	$(BIN)/rover demo
+	$(BIN)/rover pretrain rover/MultiRooms-v0 --steps 1500 --run-dir runs/demo
+	$(BIN)/rover solve runs/demo --goals named --run-dir runs/demo-goals
+	$(BIN)/rover plot runs/demo
 
 test: $(READY) ## every test
 	$(TESTS)
@@ -50,7 +52,8 @@ results: $(READY) ## docs/results: the tables of ROVER, its ablations and preset
 	for study in results ablations presets one-matrix seven-rooms windows baselines-code; do \
 		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results || exit 1; done
 	rm -rf runs/pictures
-	$(BIN)/rover demo --steps 3000 --seed 100 --run-dir runs/pictures/demo
+	$(BIN)/rover pretrain rover/MultiRooms-v0 --env observation=onehot --seed 100 --run-dir runs/pictures/demo
+	$(BIN)/rover plot runs/pictures/demo
 	$(BIN)/rover pretrain MountainCar-v0 --seed 100 --run-dir runs/pictures/car
 	$(BIN)/rover plot runs/pictures/car
 	cp runs/pictures/demo/pictures/trajectories.png docs/pictures/demo.png

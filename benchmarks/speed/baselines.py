@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.common import begin, parser, report
 from rover.baselines import agent_names, make_agent
 
-BASELINES = agent_names()[1:]
+BASELINES = tuple(agent_names())[1:]
 
 SNAPSHOT_EVERY = 500
 STEPS = {

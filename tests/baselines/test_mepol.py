@@ -128,7 +128,8 @@ def test_steps_beyond_the_trust_region_are_taken_back():
 
 def test_trajectories_end_with_their_episodes_or_at_the_horizon():
     env = GridWorld("S..G", goal="marked", horizon=30)
-    agent = make_agent("mepol", env, seed=3, **QUICK, horizon=12)
+    agent = make_agent("mepol", env, seed=3, **QUICK)
+    agent._horizon = 12
     lines = lines_of(agent, 300)
     ends = np.cumsum([line["batch_steps"] for line in lines])
     assert [line["step"] for line in lines] == ends.tolist()

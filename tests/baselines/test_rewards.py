@@ -229,7 +229,6 @@ def _smm(kind: str = "one-hot", **settings: object) -> _SmmReward:
         "latent_dim": 4,
         "density_rate": 5e-3,
         "discriminator_hidden": 32,
-        "categorical": True,
         "noise_std": None,
         "reward_samples": 64,
     }
@@ -355,7 +354,7 @@ def _cic(kind: str = "one-hot", **settings: object) -> Any:
 
 def test_the_reward_of_cic_is_brute_force_over_the_whole_batch():
     cic, rng = _cic(normalize=False), np.random.default_rng(0)
-    batch = ring_batch(rng, skills=cic.evaluation_skills(40, rng))
+    batch = ring_batch(rng, skills=np.stack([cic.sample_skill(rng) for _ in range(40)]))
     cic.update(batch)
     with torch.no_grad():
         ends = cic._encoder(batch.observations)

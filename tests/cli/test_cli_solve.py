@@ -1,4 +1,4 @@
-"""``rover solve``, ``evaluate``, ``envs`` and ``demo`` on the command line."""
+"""``rover solve``, ``evaluate`` and ``envs`` on the command line."""
 
 import json
 import math
@@ -45,6 +45,8 @@ def test_a_goal_is_solved_measured_and_saved(run, tmp_path, capsys):
 def test_all_goals(run, tmp_path, capsys):
     assert main(["solve", str(run), "--goals", "all", "--run-dir", str(tmp_path)]) == 0
     assert "10 of 10 goals at the best possible return" in capsys.readouterr().out
+    assert main(["solve", str(run), "--goals", "named"]) == 2
+    assert capsys.readouterr().err.startswith("rover: error: ")
 
 
 @pytest.fixture(scope="module")
@@ -140,14 +142,3 @@ def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):
 def test_environments_are_described(words, said, capsys):
     assert main(["envs", *words.split()]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.slow
-def test_the_demo_is_a_run_with_its_pictures(capsys):
-    assert main(["demo", "--steps", "60"]) == 0
-    out = capsys.readouterr().out
-    assert "run folder: runs/demo\n" in out
-    assert "runs/demo/pictures/trajectories.png\n" in out
-    assert "1 is the best that any policy can do" in out
-    assert "rover finetune runs/demo --task goal=room5" in out
-    assert "No goal is solved: " in out

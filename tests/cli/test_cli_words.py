@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 from command_line import python, shell
 
-from rover.baselines import agent_summaries
+from rover.baselines import agent_names
 from rover.cli import COMMANDS, main
 from rover.coverage.config import RoverConfig
 
@@ -113,4 +113,4 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
         assert "checkpoint_every = " in capsys.readouterr().out
     assert main(["settings"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in shown] == [*agent_summaries()]
+    assert [line.split()[0] for line in shown] == [*agent_names()]

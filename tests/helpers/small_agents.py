@@ -29,7 +29,6 @@ _SMALL_BONUS: Mapping[str, Any] = {
     "policy_every": 25,
     "checkpoint_every": 50,
     "evaluation_episodes": 2,
-    "evaluation_skills": 3,
     "learner": {"hidden_sizes": (16, 8), "batch_size": 24, "update_every": 3},
 }
 

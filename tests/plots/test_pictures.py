@@ -154,18 +154,6 @@ def test_boards_are_drawn_by_their_visits_where_a_plane_would_hide_them(tmp_path
     assert figures["visits"].axes[0].get_yscale() == "log"
 
 
-@pytest.mark.parametrize("shape", [(6, 8, 3), (3, 6, 8), (6, 8), (2, 6, 8), (6, 8, 1)])
-def test_images_have_a_strip(shape, tmp_path, figures):
-    frames = np.random.default_rng(0).integers(0, 256, (5, *shape)).astype(np.uint8)
-    arrays = {"frames": frames, "frame_steps": 7 * np.arange(5)}
-    run = write_run(tmp_path / "run", records=[], arrays=arrays)
-    plot_runs([run])
-    assert list(figures) == ["frames"]
-    shown = figures["frames"].axes[:5]
-    assert [axes.get_title() for axes in shown] == [f"step {7 * k}" for k in range(5)]
-    assert {axes.images[0].get_array().shape[:2] for axes in shown} == {(6, 8)}
-
-
 def test_runs_of_pretraining_share_a_figure_by_agent_and_preset(tmp_path, figures):
     def made(name: str, agent: str, **changes):
         arrays = grid_arrays() | {"visited_steps": np.arange(3), "visited": np.array([1, 2, 4])}

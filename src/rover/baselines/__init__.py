@@ -37,20 +37,15 @@ _AGENTS = {
 __all__ = [
     "agent_class",
     "agent_names",
-    "agent_summaries",
     "make_agent",
     "preset_of",
     "resume_agent",
 ]
 
 
-def agent_names() -> tuple[str, ...]:
-    """Names of all agents: ROVER, the baselines, and your own that were imported."""
-    return tuple(agent_summaries())
-
-
-def agent_summaries() -> dict[str, str]:
-    """One line on each agent, by its name."""
+def agent_names() -> dict[str, str]:
+    """Names of all agents, ROVER, the baselines, and your own that were imported: each with one
+    line on it."""
     own = {name: (inspect.getdoc(cls) or "") for name, cls in _defined().items()}
     lines = {name: text.partition("\n")[0] for name, text in own.items()}
     # In the order of the table, and last what was imported beside it.

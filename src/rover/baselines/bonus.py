@@ -58,11 +58,6 @@ class BonusConfig(AgentConfig, Generic[_IntrinsicT]):
     skill_every: int | None = Field(
         None, ge=1, description="environment steps before a new skill; None: each episode"
     )
-    evaluation_skills: int = Field(
-        16,
-        ge=1,
-        description="skills that a policy is measured with, where they are infinitely many",
-    )
     checkpoint_every: int = Field(5000, ge=1, description="environment steps between checkpoints")
 
 
@@ -134,7 +129,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             rng = np.random.default_rng([self.seed, 4])
             # Drawn once, from a stream of their own: figures of a run differ by its policies, not
             # by skills.
-            skills = self._reward.evaluation_skills(config.evaluation_skills, rng)
+            skills = self._reward.evaluation_skills(rng)
             self._evaluation_skills = torch.from_numpy(skills)
         self._figures_of_update: dict[str, float] = {}  # none before the first update
         self._tabulated = TabulatedPolicy(self.buffer.observations, self._logits)

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -54,9 +53,6 @@ class _MepolConfig(AgentConfig):
     """Settings of MEPOL; the defaults are preset ``fast``."""
 
     n_trajectories: int = Field(20, ge=1, description="trajectories of a batch")
-    horizon: int | None = Field(
-        None, ge=1, description="longest trajectory; None: the environment's time limit"
-    )
     n_neighbors: int = Field(4, ge=1, description="k of the entropy estimate")
     kl_threshold: float = Field(0.5, gt=0, description="δ of the trust region in nats")
     learning_rate: float = Field(3e-4, gt=0, description="Adam step size")
@@ -72,7 +68,7 @@ class _Mepol(Agent[_MepolConfig]):
 
     The policy acts as it is, without seed steps or ε-greedy actions, since the importance weights
     hold for its own actions only; it begins uniform. A trajectory is an episode, cut after
-    ``horizon`` steps where episodes are longer.
+    200 steps where they have no limit.
 
     States of grid worlds lie at their (x, y) in cells, whatever the observation, and vectors where
     their elements say, scaled to [0, 1] by the bounds of the space, or by the range seen so far
@@ -94,16 +90,10 @@ class _Mepol(Agent[_MepolConfig]):
         },
     }
 
-    @classmethod
-    def resolve(cls, config: _MepolConfig, env: gym.Env[Any, Any]) -> _MepolConfig:
-        """Fill in discount and horizon."""
-        horizon = horizon_of(env) if config.horizon is None else config.horizon
-        return super().resolve(config, env).model_copy(update={"horizon": horizon})
-
     def _build(self) -> CoveragePolicy:
         config, space, world = self.config, self.spaces.observation, self.env.unwrapped
         self._cells = world.layout.cells if isinstance(world, GridWorld) else None
-        self._problem = finite_dynamics(self.env)
+        self._problem, self._horizon = finite_dynamics(self.env), horizon_of(self.env)
         is_vector = isinstance(space, spaces.Box) and len(space.shape) != 3
         if not is_vector and (self._cells is None or self._problem is None):
             raise ConfigurationError(
@@ -147,7 +137,7 @@ class _Mepol(Agent[_MepolConfig]):
 
     def _observe(self, row: int, *, done: bool) -> None:
         self._begun += 1
-        if done or self._begun == self.config.horizon:
+        if done or self._begun == self._horizon:
             self._lengths.append(self._begun)
             self._begun = 0
 

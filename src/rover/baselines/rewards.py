@@ -94,9 +94,9 @@ class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
         """Draw the skill to follow next, (k,)."""
         return np.empty(0, np.float32)
 
-    def evaluation_skills(self, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
-        """The skills that a policy is measured with: n, or all of them where they are few."""
-        return np.stack([self.sample_skill(rng) for _ in range(n)])
+    def evaluation_skills(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """The skills that a policy is measured with: 16, or all of them where they are few."""
+        return np.stack([self.sample_skill(rng) for _ in range(16)])
 
     def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
         """Take in a step as it is made, by the number of the observation that was reached among all

@@ -31,11 +31,11 @@ class _SmmConfig(BaseModel, extra="forbid", frozen=True):
     latent_dim: int = Field(128, ge=1, description="width of the VAE's code")
     density_hidden: int = Field(150, ge=1, description="units in both hidden layers of the VAE")
     density_rate: float = Field(1e-2, gt=0, description="Adam step size of the VAE")
-    categorical: bool = Field(
-        False, description="one-hot and Discrete observations get a softmax likelihood"
-    )
     noise_std: float | None = Field(
-        1.0, gt=0, description="σ of the Gaussian likelihood; None: learned for each element"
+        1.0,
+        gt=0,
+        description="σ of the Gaussian likelihood; None: learned for each element, and a softmax "
+        "of one-hot and Discrete observations",
     )
     discriminator_hidden: int = Field(
         1024, ge=1, description="units in both hidden layers of the discriminator"
@@ -55,7 +55,7 @@ class _ConditionalVAE(nn.Module):
 
     q is a diagonal Gaussian; for β = 1 the right side is at most the left. Encoder and decoder
     have two hidden layers with ReLU, and a one-hot skill beside their input. p is a softmax where x
-    is one-hot and the settings say so (`categorical`), and otherwise N(x̂(u, z), σ²).
+    is one-hot and σ is learned (`categorical`), and otherwise N(x̂(u, z), σ²).
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             self._image_encoder = self._make_encoder(size, generator).requires_grad_(False)
         self.register_buffer("center", torch.zeros(size, dtype=torch.float32))
         self.register_buffer("scale", torch.ones(size, dtype=torch.float32))
-        categorical = config.categorical and observations.is_categorical
+        categorical = config.noise_std is None and observations.is_categorical
         self._vae = _ConditionalVAE(size, config, categorical=categorical, generator=generator)
         hidden, k = config.discriminator_hidden, config.n_skills
         self._discriminator = make_mlp(size, hidden, hidden, k, generator=generator)
@@ -155,7 +155,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         skill[rng.integers(self.config.n_skills)] = 1.0
         return skill
 
-    def evaluation_skills(self, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    def evaluation_skills(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Every skill once, (k, k)."""
         return np.eye(self.config.n_skills, dtype=np.float32)
 
@@ -231,7 +231,6 @@ class _Smm(BonusAgent):
                 "density_hidden": 64,
                 "discriminator_hidden": 128,
                 "density_rate": 3e-3,
-                "categorical": True,
                 "noise_std": None,
                 "reward_samples": 4,
             },

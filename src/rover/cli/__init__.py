@@ -23,7 +23,6 @@ COMMANDS = {
     "finetune": ("rover.cli.learning", "Learn a task from a pretrained policy or stored data."),
     "envs": ("rover.cli.environments", "List environments, or show one."),
     "settings": ("rover.cli.settings", "List settings with their ranges and values."),
-    "demo": ("rover.cli.learning", "Pretrain on five rooms and look at the result."),
     "compare": ("rover_bench.commands", "Run several agents on an environment."),
     "sweep": ("rover_bench.commands", "Run a study, and write its page, tables and figures."),
     "reproduce": ("rover_bench.commands", "Reproduce a figure or table of the ROVER paper."),
@@ -42,7 +41,6 @@ commands:
 --import MODULE, of yours, registers environments or agents; may be repeated.
 
 a first session:
-  rover demo                                    pretrain on five rooms, look at the result
   rover pretrain rover/Maze-v0 --steps 3000     pretrain; writes a run folder under runs/
   rover evaluate runs/rover-Maze-v0-default-seed0
   rover plot runs/rover-Maze-v0-default-seed0   figures of what was learned

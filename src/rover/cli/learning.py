@@ -1,4 +1,4 @@
-"""Commands that make runs: ``rover pretrain``, ``finetune``, ``adapt``, ``resume`` and ``demo``."""
+"""Commands that make runs: ``rover pretrain``, ``finetune``, ``adapt`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -82,39 +82,6 @@ def pretrain(
     with _resumable(folder):
         made.learn(steps, progress_bar=making.progress, log=making.log)
     _show_agent(made, env_id)
-
-
-def demo(
-    *, steps: words.Count = 1500, seed: words.Seed = 0, run_dir: words.Folder | None = None
-) -> None:
-    """Pretrain on five rooms and look at the result.
-
-    Prints what was learned on rover/MultiRooms-v0, plans for the rooms, and draws
-    it, in a minute.
-
-    examples:
-
-        rover demo
-
-    Args:
-        steps: environment steps
-        run_dir: folder of the run [default: runs/demo, numbered if that exists]
-    """
-    from rover.cli.evaluating import plot, solve
-
-    folder = words.Making(run_dir=run_dir).folder("demo")
-    making = words.Making(seed=seed, run_dir=folder)
-    pretrain("rover/MultiRooms-v0", steps=steps, env=(("observation", "onehot"),), making=making)
-    say(
-        "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
-        "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
-    )
-    try:
-        solve(folder, goals="named")
-    except ConfigurationError as error:  # a goal was not seen in so few steps
-        say(f"No goal is solved: {error}")
-    plot(folder)
-    say(f"\ntry next:\n  {_rover('finetune', folder)} --task goal=room5\n  rover envs")
 
 
 def finetune(

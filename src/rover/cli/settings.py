@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rover.baselines import agent_class, agent_names, agent_summaries
+from rover.baselines import agent_class, agent_names
 from rover.cli.tables import say
 from rover.errors import choose
 
@@ -34,7 +34,7 @@ def settings(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> N
             offline-ddpg with --offline
     """
     if name is None:
-        say(*(f"{agent:8} {line}" for agent, line in agent_summaries().items()))
+        say(*(f"{agent:8} {line}" for agent, line in agent_names().items()))
         return
     for setting, kind, shown, meaning in _setting_rows(name):
         # One value where the presets agree: most settings differ in none of them.

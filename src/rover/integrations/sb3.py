@@ -248,10 +248,7 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         lr_schedule: Callable[[float], float],
-        *,
-        use_sde: bool = False,
-        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
-        optimizer_kwargs: dict[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         n, actions = self.pretrained.n_actions, self.pretrained.action_set
         of_space = action_set(action_space)
@@ -268,14 +265,12 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
             lr_schedule,
             # No layer on the side of the actor: its features are logits already.
             net_arch={"pi": [], "vf": [64, 64]},
-            use_sde=use_sde,
             # The actor's features are its logits, from which a value network could learn little.
             share_features_extractor=False,
             features_extractor_class=_PretrainedLogits,
             features_extractor_kwargs={"pretrained": self.pretrained, **self.options},
             normalize_images=False,
-            optimizer_class=optimizer_class,
-            optimizer_kwargs=optimizer_kwargs,
+            **options,
         )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:

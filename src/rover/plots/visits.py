@@ -1,4 +1,4 @@
-"""Pictures of visits: on a map, in planes, sorted, and as images."""
+"""Pictures of visits: on a map, in planes, and sorted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rover.plots.style import (
 
 
 def visits_figures(run: RunFiles, title: str) -> Iterator[tuple[str, Figure]]:
-    """Visits of a finished run beside random actions: ``visits``, and ``frames`` of images."""
+    """Visits of a finished run beside random actions, as ``visits``; none of images."""
     arrays = run.arrays
     if run.grid is not None:
         panels = []
@@ -49,8 +49,6 @@ def visits_figures(run: RunFiles, title: str) -> Iterator[tuple[str, Figure]]:
         yield "visits", _sorted_lines(lines, title)
     elif rows is not None:
         yield "visits", _plane_figure(run, title)
-    if "frames" in arrays:
-        yield "frames", _frames(arrays["frames"], arrays["frame_steps"], f"Images: {title}")
 
 
 def draw_phase_plane(
@@ -159,29 +157,4 @@ def _sorted_lines(lines: Mapping[AgentStyle, FloatArray | None], title: str) -> 
     x, y = "states, from the most to the least visited", "visits in the data (log scale)"
     label_axes(axes, x=x, y=y, grid=True)
     axes.legend(title="visited states", title_fontsize=LEGEND["fontsize"], **LEGEND)
-    return figure
-
-
-def _frames(frames: NDArray[Any], steps: IntArray, title: str) -> Figure:
-    """A strip of images (k, *shape) with the step of each (k,)."""
-    shape = frames.shape[1:]
-    # As torch has them, with the channels in front.
-    is_first = len(shape) == 3 and shape[0] < min(shape[1:]) and shape[2] not in (1, 3, 4)
-    shown = np.moveaxis(frames, 1, -1) if is_first else frames
-    channels = shown.shape[-1] if shown.ndim == 4 else 1
-    if channels > 4 and channels % 3 == 0:
-        shown = shown[..., -3:]  # the latest of a stack of colours
-    elif shown.ndim == 4 and channels not in (3, 4):
-        shown = shown[..., -1]  # the latest of a stack, or the only channel
-    brightest = float(shown.max()) or 1.0
-    columns = min(4, len(shown))
-    rows = -(-len(shown) // columns)
-    figure = make_figure(1.9 * columns + 0.2, 2.15 * rows + 0.4, title)
-    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axes in grid:
-        axes.set_axis_off()
-    for axes, image, step in zip(grid, shown, steps, strict=False):
-        # Of symbols, whose numbers are small, as of bytes: the largest is white.
-        axes.imshow(image / brightest, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-        label_axes(axes, title=f"step {step:,}")
     return figure

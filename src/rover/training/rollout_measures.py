@@ -44,7 +44,6 @@ _FEWEST_SETS = 3
 
 MAX_RECORDED_OBSERVATIONS = 100_000
 """Distinct observations that are kept for pictures."""
-_N_FRAMES = 8
 """Images that a run records for a picture."""
 
 
@@ -154,8 +153,8 @@ class RolloutMeasures(Measures):
             )
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
-        """Distinct observations, thinned evenly, their visits, roll-outs, and images."""
-        table, arrays = self._buffer.observations, dict(self._data_arrays)
+        """Distinct observations, thinned evenly, their visits, and roll-outs."""
+        arrays = dict(self._data_arrays)
         for whose, buffer in self._compared.items():
             rows = buffer.observations.rows
             # Evenly over the order of first visits, which pictures show as colours.
@@ -164,11 +163,7 @@ class RolloutMeasures(Measures):
             arrays[f"{whose}first_steps"] = first_steps(buffer)[keep]
             if rows.ndim < 3:
                 arrays[f"{whose}observations"] = rows[keep]
-        if len(table.shape) > 1:
-            shown = evenly_spaced(len(table), _N_FRAMES)
-            steps = first_steps(self._buffer)[shown]
-            arrays |= {"frames": table.rows[shown], "frame_steps": steps}
-        if self._episodes and len(table.shape) == 1:
+        if self._episodes and len(self._buffer.observations.shape) == 1:
             drawn = self._episodes[: self._config.evaluation_episodes]
             arrays["rollouts"] = stack_episodes(drawn, self._rollout_horizon)
         return arrays
