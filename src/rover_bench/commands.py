@@ -300,8 +300,6 @@ def _finish(report: Report) -> int:
     for path in report.files:
         kind = "pictures:" if path.parent.name == "pictures" else "tables:"
         say(f"{kind:10}{path}")
-    for warning in report.warnings():
-        sys.stderr.write(f"rover: warning: {warning}\n")
     for failure in report.failures:
         sys.stderr.write(f"rover: failed: {' '.join(failure.split())}\n")
     return _FAILED if report.failures else 0

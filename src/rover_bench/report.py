@@ -75,20 +75,6 @@ class Report:
         limit = METRICS[figure].limit or int(runs["steps"].iloc[0])
         return Aggregate(tuple(runs[figure]), limit)
 
-    def warnings(self) -> list[str]:
-        """A sentence on each agent whose budget ended before its policy was ever updated."""
-        lines = []
-        for case in self.cases if "policy_updates" in self.runs else ():
-            is_random = self.of([case])["policy_updates"] == 0
-            if is_random.any():
-                lines.append(
-                    f"{case.name}: {is_random.sum()} of {len(is_random)} runs ended before the "
-                    f"first update of their policy: {case.steps:,} steps are too few, and what was "
-                    "measured of it is uniformly random actions. Give more steps, or settings with "
-                    "an earlier first update."
-                )
-        return lines
-
     def page(self, pictures: Sequence[str] = ()) -> str:
         """The Markdown page of a study: its tables, pictures, legend, and how they were made.
 
@@ -111,7 +97,6 @@ class Report:
         agents = dict.fromkeys(case.agent for case in self.cases)
         notes = dict.fromkeys(study.notes[agent] for agent in agents if agent in study.notes)
         parts = [f"# {' '.join(study.title.split())}", study.introduction]
-        parts += [f"**Warning.** {line}" for line in self.warnings()]
         for heading, table, text in shown:
             parts += [f"## {' '.join(heading.split())}", table.text, text] if text else []
         parts += ["\n".join(f"- {note}" for note in notes), study.remarks, _references(self)]

@@ -13,13 +13,13 @@ from gymnasium.wrappers import (
 )
 
 from rover.envs import (
-    OBSERVATIONS,
     GridWorld,
     finite_dynamics,
     make_env,
     map_arrays,
     reward_function,
 )
+from rover.envs.gridworld import OBSERVATIONS
 from rover.errors import ConfigurationError
 
 MAP = "S..#..\n......\n...#.G"

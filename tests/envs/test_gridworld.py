@@ -12,14 +12,13 @@ from scipy.sparse import csr_array
 
 from rover.envs import (
     ENVIRONMENTS,
-    OBSERVATIONS,
     FiniteDynamics,
     GridWorld,
     RandomRooms,
     finite_dynamics,
     make_env,
 )
-from rover.envs.gridworld import _AGENT_COLOUR, _FLOOR_COLOUR, _WALL_COLOUR
+from rover.envs.gridworld import _AGENT_COLOUR, _FLOOR_COLOUR, _WALL_COLOUR, OBSERVATIONS
 from rover.envs.layouts import make_layout
 from rover.errors import ConfigurationError
 

@@ -72,7 +72,6 @@ _FAST: Mapping[str, Any] = {
     "learner": {"batch_size": 128, "update_every": 4, "entropy_coefficient": 2.0},
     "reward_scale": "standard",
     "seed_steps": 500,
-    "window": "sum",
 }
 
 

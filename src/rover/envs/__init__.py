@@ -3,7 +3,7 @@
 from rover.envs.actions import action_set
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.finite_mdp import RewardFunction, finite_dynamics, map_arrays, reward_function
-from rover.envs.gridworld import OBSERVATIONS, GridWorld
+from rover.envs.gridworld import GridWorld
 from rover.envs.random_rooms import RandomRooms
 from rover.envs.registration import (
     ENVIRONMENTS,
@@ -24,7 +24,6 @@ from rover.envs.wrappers import DiscreteActions, GoalObservation, StoredObservat
 __all__ = [
     "ENVIRONMENTS",
     "GOALS",
-    "OBSERVATIONS",
     "DiscreteActions",
     "Environment",
     "FiniteDynamics",

@@ -69,14 +69,9 @@ class FiniteDynamics:
     ) -> FiniteDynamics:
         """Deterministic dynamics of a table (S, A) of the states that actions lead to; its rows of
         terminal states, which keep their mass, are not used."""
-        states, ones = np.arange(len(start)), np.ones(len(start))
-        # A self-loop makes the rows of terminal states distributions too.
-        targets = np.where(terminal[:, None], states[:, None], successor)
-        shape = (len(start), len(start))
-        moves = (
-            scipy.sparse.csr_array((ones, (states, column)), shape=shape) for column in targets.T
-        )
-        return cls(tuple(moves), start, terminal)
+        states = np.flatnonzero(~terminal).tolist()
+        moves = [[(1.0, x, targets[x]) for x in states] for targets in successor.T.tolist()]
+        return cls.from_outcomes(moves, start, terminal)
 
     @classmethod
     def from_outcomes(

@@ -327,11 +327,7 @@ def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDA
     """(S,) float64: the reward of a step that ends in each state."""
     if goal_state is None:
         return np.zeros(layout.n_states)
-    if reward == "dense":
-        # 0 − x and not −x, so that the goal's reward is 0 and not −0
-        distances = np.abs(layout.cells - layout.cells[goal_state]).sum(axis=1)
-        return np.asarray(0.0 - distances, dtype=np.float64)
-    # −1 a step, and not +1 at the end: undiscounted returns then prefer short ways.
-    rewards = np.full(layout.n_states, -1.0)
-    rewards[goal_state] = 0.0
-    return rewards
+    distances = np.abs(layout.cells - layout.cells[goal_state]).sum(axis=1)
+    # −1 a step, and not +1 at the end: undiscounted returns then prefer short ways. 0 − x and not
+    # −x, so that the goal's reward is 0 and not −0.
+    return np.asarray(0.0 - (distances if reward == "dense" else np.minimum(distances, 1)))

@@ -82,13 +82,9 @@ class Layout:
 
     def distances(self, from_state: int) -> NDArray[np.int64]:
         """(S,) int64: fewest moves from a state in [0, S) to every state, −1 where no path is."""
-        n_states, n_actions = self.successor.shape
-        # Every state has A edges, so the rows of the sparse matrix begin at multiples of A.
-        first_edges = np.arange(0, self.successor.size + 1, n_actions)
-        ones = np.ones(self.successor.size)
-        edges: scipy.sparse.csr_array[np.float64] = scipy.sparse.csr_array(
-            (ones, self.successor.ravel(), first_edges), shape=(n_states, n_states)
-        )
+        states, moved = np.indices(self.successor.shape)[0].ravel(), self.successor.ravel()
+        ones, shape = np.ones(len(states)), (self.n_states, self.n_states)
+        edges = scipy.sparse.csr_array((ones, (states, moved)), shape=shape)
         lengths = scipy.sparse.csgraph.dijkstra(edges, indices=[from_state], unweighted=True)[0]
         return np.where(np.isinf(lengths), -1, lengths).astype(np.int64)
 

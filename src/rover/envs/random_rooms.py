@@ -164,7 +164,7 @@ def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Lay
     rows = [
         "".join(room + (FREE if door == y else WALL) for door in doors) + room for y in range(size)
     ]
-    free = [(x, y) for y in range(size) for x, sign in enumerate(rows[y]) if sign == FREE]
-    x, y = free[int(rng.integers(len(free)))]
-    rows[y] = rows[y][:x] + START + rows[y][x + 1 :]
-    return make_layout("\n".join(rows))
+    text = "\n".join(rows)
+    free = [place for place, sign in enumerate(text) if sign == FREE]
+    start = free[int(rng.integers(len(free)))]
+    return make_layout(text[:start] + START + text[start + 1 :])

@@ -30,8 +30,8 @@ def plot_runs(
     """Draw what can be drawn of a run of pretraining, or of any number of runs.
 
     A run of pretraining: ``learning_curves``; when it has finished ``visits``, beside visits of
-    random actions: on the map, in a plane of two numbers of the observation, or sorted. On a
-    map: ``trajectories``, ``occupancy``, ``policy`` and ``snapshots``.
+    random actions: on the map, or in a plane of two numbers of the observation. On a map also
+    ``trajectories``, ``occupancy``, ``policy`` and ``snapshots``.
 
     Several runs of pretraining on one environment: ``learning_curves``, a line for each agent and
     preset, the mean over its seeds. Runs that learned a task: ``task_curves``, a panel for each

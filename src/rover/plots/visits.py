@@ -1,8 +1,8 @@
-"""Pictures of visits: on a map, in planes, and sorted."""
+"""Pictures of visits: on a map, and in planes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,26 +12,24 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rover.arrays import FloatArray, IntArray
+from rover.arrays import IntArray
 from rover.plots.maps import MapPanel, map_figure
 from rover.plots.runs import RunFiles
 from rover.plots.style import (
     BLUE,
     GREY,
     LEGEND,
-    RANDOM,
     SEQUENTIAL,
     VERMILLION,
-    AgentStyle,
     add_colour_bar,
-    count_axis,
     label_axes,
     make_figure,
 )
 
 
 def visits_figures(run: RunFiles, title: str) -> Iterator[tuple[str, Figure]]:
-    """Visits of a finished run beside random actions, as ``visits``; none of images."""
+    """Visits of a finished run beside random actions, as ``visits``, where it has a map, or
+    vectors of two numbers and more."""
     arrays = run.arrays
     if run.grid is not None:
         panels = []
@@ -41,13 +39,7 @@ def visits_figures(run: RunFiles, title: str) -> Iterator[tuple[str, Figure]]:
                 seen = f"{name}: {np.count_nonzero(visits):,} of {len(visits):,} states"
                 panels.append(MapPanel(seen, values=visits))
         yield "visits", map_figure(run.grid, panels, title)
-        return
-    rows = arrays.get("observations")
-    if "buffer_visits" in arrays or (rows is not None and _plane_hides(run, rows)):
-        name = "buffer_visits" if "buffer_visits" in arrays else "visits"
-        lines = {run.style: arrays[name], RANDOM: arrays.get(f"uniform_{name}")}
-        yield "visits", _sorted_lines(lines, title)
-    elif rows is not None:
+    elif (rows := arrays.get("observations")) is not None and rows.ndim == 2 and rows.shape[1] > 1:
         yield "visits", _plane_figure(run, title)
 
 
@@ -108,13 +100,6 @@ def _plane_of(run: RunFiles) -> list[int]:
     return [*cover, *(one for one in (0, 1) if one not in cover)][:2]
 
 
-def _plane_hides(run: RunFiles, rows: NDArray[Any]) -> bool:
-    """True of numbers, and of vectors whose plane shows less than a tenth of them, as of boards."""
-    if rows.ndim == 1 or rows.shape[1] == 1:
-        return True
-    return len(np.unique(rows[:, _plane_of(run)], axis=0)) < 0.1 * len(rows)
-
-
 def _plane_figure(run: RunFiles, title: str) -> Figure:
     """Visits of vectors, coloured by the step of the first one, and roll-outs."""
     arrays, pair = run.arrays, _plane_of(run)
@@ -138,23 +123,4 @@ def _plane_figure(run: RunFiles, title: str) -> Figure:
     for axes in row[1:]:
         axes.set_ylabel("")
     add_colour_bar(figure, points, [*row], "step of the first visit")
-    return figure
-
-
-def _sorted_lines(lines: Mapping[AgentStyle, FloatArray | None], title: str) -> Figure:
-    """Visits (S,) of states for each style, sorted from the largest on, on a logarithmic scale."""
-    figure = make_figure(7.2, 4.0, title)
-    axes = figure.subplots()
-    for style, values in lines.items():
-        if values is not None:
-            ordered = np.sort(values[values > 0])[::-1]
-            label = f"{style.label}: {len(ordered):,}"
-            options: dict[str, Any] = {"linewidth": 1.8, "drawstyle": "steps-mid", "label": label}
-            axes.plot(np.arange(1, len(ordered) + 1), ordered, **style.line, **options)
-    axes.set_yscale("log")
-    axes.set_xlim(left=0)
-    count_axis(axes.xaxis, 8)
-    x, y = "states, from the most to the least visited", "visits in the data (log scale)"
-    label_axes(axes, x=x, y=y, grid=True)
-    axes.legend(title="visited states", title_fontsize=LEGEND["fontsize"], **LEGEND)
     return figure
