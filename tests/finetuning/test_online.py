@@ -1,6 +1,7 @@
 """Fine-tuning: what is transferred, what learns when, what a run leaves and hands over."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -22,7 +23,7 @@ from rover.envs import make_env
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.finetuning import TaskResult, finetune
-from rover.finetuning.run import _curve_summary
+from rover.finetuning.run import _Progress, _TaskRun
 from rover.policies import CoveragePolicy, NetworkPolicy
 
 EYE = np.eye(9, dtype=np.float32)
@@ -165,6 +166,11 @@ def test_refused_starts_and_settings(policy, settings, message):
 RETURNS = [-300, -26, -40, -26, -26, -26.0]
 
 
+def figures_of(curve, best=None):
+    run: Any = SimpleNamespace(_progress=_Progress(curve), _best_return=best, _best=(0.0, 0))
+    return _TaskRun._figures(run)
+
+
 @pytest.mark.parametrize(
     ("returns", "best", "first", "stays"),
     [
@@ -178,12 +184,12 @@ RETURNS = [-300, -26, -40, -26, -26, -26.0]
 )
 def test_events_of_a_curve_by_hand(returns, best, first, stays):
     curve = [{"step": 100 * k, "greedy_return": r} for k, r in enumerate(returns)]
-    figures = _curve_summary(curve, best)
+    figures = figures_of(curve, best)
     assert (figures["steps_to_best_return"], figures["steps_to_stay_at_best"]) == (first, stays)
     assert figures["best_return_kind"] == ("reached" if best is None else "possible")
     assert figures["greedy_return"] == returns[-1]
     uneven = [{"step": s, "greedy_return": r} for s, r in ((0, -10.0), (100, 0.0), (400, -4))]
-    assert _curve_summary(uneven)["area_under_curve"] == (-5.0 * 100 + -2.0 * 300) / 400
+    assert figures_of(uneven)["area_under_curve"] == (-5.0 * 100 + -2.0 * 300) / 400
 
 
 class Endless(gym.Wrapper):

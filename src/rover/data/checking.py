@@ -69,7 +69,7 @@ def check_env(
     collector.start_episode()
     for _ in range(n_steps):
         collector.step(int(rng.integers(buffer.n_actions)))
-    found = [*kinds_of(buffer).values(), *seen.found.values()]
+    found = [*kinds_of(buffer), *seen.found.values()]
     faults = _zero_seed(made) + not_repeated(buffer, made, UNSEEDED, seed=seed)
     if other is not None and not faults:
         faults = not_repeated(buffer, other, DRAWN_WHEN_MADE, seed=seed)

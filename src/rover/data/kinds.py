@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from rover.arrays import BoolArray, FloatArray
+from rover.envs.spaces import misfit
 
 if TYPE_CHECKING:
     from rover.data.buffer import Buffer
@@ -21,20 +22,20 @@ FEWEST_EPISODES = 3
 """Finished episodes from which on a run is of a kind."""
 
 
-def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> dict[str, str]:
-    """A message for each kind that transitions are of, by its function's name.
+def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
+    """A message for each kind that transitions are of, whose name ends with a colon.
 
     `space` is of the observations, where they are stored as they were returned.
     """
     if len(made) == 0:
-        return {}
-    kinds = _clock_end, _double_flags, _transition_end, _stale_first, _blank_last, _self_reset
-    found = {kind.__name__: kind(made) for kind in (*kinds, glued)}
+        return []
+    # Ends by a clock have no states of their own.
+    found = [_clock_end(made) or _transition_end(made)]
+    found += [kind(made) for kind in (_double_flags, _stale_first, _blank_last)]
+    found += [*jumping(made)]
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        found["_outside"] = _outside(made, space)
-    if found["_clock_end"]:  # which has no states of its own
-        del found["_transition_end"]
-    return {name: message for name, message in found.items() if message}
+        found.append(_outside(made, space))
+    return list(filter(None, found))
 
 
 def _clock_end(made: Buffer) -> str:
@@ -51,7 +52,7 @@ def _clock_end(made: Buffer) -> str:
         rows = made.observations.rows.reshape(len(made.observations), -1)
         last, rest = rows[made.successors[over]], rows[made.successors[~made.is_end]]
         is_beyond = (last.min(axis=0) > rest.max(axis=0)) | (last.max(axis=0) < rest.min(axis=0))
-        if _repeats(made) or is_beyond.any():
+        if made.repeats or is_beyond.any():
             return ""
     return (
         f"a time limit says 'terminated': {len(over)} of {len(ends)} episodes ended after {limit} "
@@ -121,48 +122,40 @@ def _blank_last(made: Buffer) -> str:
     )
 
 
-def _self_reset(made: Buffer) -> str:
-    """Ends whose observation is one that episodes begin with."""
-    n_ends, n_jumps = made.is_end.sum(), (_jumps(made) & made.is_end).sum()
-    if n_jumps < max(3, n_ends / 2):
-        return ""
-    return (
-        f"the environment resets itself: {n_jumps} of {n_ends} ends lead far away, to where "
-        "episodes begin, in a transition that never happened. Return the last observation itself, "
-        "or in info['final_obs']"
-    )
-
-
-def glued(made: Buffer) -> str:
-    """Episodes that go on behind an end which is not flagged."""
-    jumps = np.flatnonzero(_jumps(made) & ~made.is_end)
+def jumping(made: Buffer) -> tuple[str, str]:
+    """Ends whose observation is one that episodes begin with; and episodes that go on behind an end
+    which is not flagged."""
+    is_jump, resets = _jumps(made), ""
+    n_ends, n_jumps = made.is_end.sum(), (is_jump & made.is_end).sum()
+    if n_jumps >= max(3, n_ends / 2):
+        resets = (
+            f"the environment resets itself: {n_jumps} of {n_ends} ends lead far away, to where "
+            "episodes begin, in a transition that never happened. Return the last observation "
+            "itself, or in info['final_obs']"
+        )
+    jumps = np.flatnonzero(is_jump & ~made.is_end)
     if len(jumps) < 3:
-        return ""
+        return resets, ""
     every = np.gcd.reduce(np.diff(jumps))
     # An action that often leads back, such as a fall, is part of the task.
     pairs = made.inputs * made.n_actions + made.actions
     # Three jumps a multiple of four steps apart are met by chance in one of sixteen worlds.
     is_regular = every > 3 and float(every) ** (1 - len(jumps)) < 1e-3
     is_often = 5 * len(jumps) > np.isin(pairs, pairs[jumps]).sum()
-    if _repeats(made) and not is_regular and is_often:
-        return ""
+    if made.repeats and not is_regular and is_often:
+        return resets, ""
     length = f", {every} steps or a multiple apart: episode_length={every}" if is_regular else ""
-    return (
+    return resets, (
         f"episodes look glued together: {len(jumps)} transitions lead far beyond all others, to "
         f"where episodes begin{length}. Flag each end, or give episode_length= to load_minari or "
         "Buffer.from_arrays"
     )
 
 
-def _repeats(made: Buffer) -> bool:
-    """True where observations come back, so that they are compared as names."""
-    return 2 * len(made.observations) <= len(made)
-
-
 def _jumps(made: Buffer) -> BoolArray:
     """Mask (n,) of transitions far beyond all others, to where episodes begin."""
     rows, starts = made.observations.rows, np.unique(made.episode_starts)
-    if _repeats(made):  # more than three steps, of the graph of all other transitions
+    if made.repeats:  # more than three steps, of the graph of all other transitions
         into = np.isin(made.successors, starts)
         edges = made.inputs[~into], made.successors[~into]
         graph = scipy.sparse.coo_array((np.ones(len(edges[0])), edges), shape=(len(rows),) * 2)
@@ -193,8 +186,5 @@ def _outside(made: Buffer, space: gym.spaces.Box) -> str:
     wrong = (rows < space.low - slack) | (rows > space.high + slack)
     if not wrong.any():
         return ""
-    row, at = np.argwhere(wrong)[-1]
-    return (
-        f"observations are outside their space: [{at}] was {rows[row, at]}, and is said to be from "
-        f"{space.low[at]} to {space.high[at]}. Correct the bounds"
-    )
+    row = rows[wrong.any(axis=1)][-1]
+    return f"observations are outside their space: {misfit(row, space)}. Correct the bounds"

@@ -252,9 +252,10 @@ class Collector:
         if self.episode < FEWEST_EPISODES:
             return
         space = self.spaces.observation if self.spaces.observation is self.spaces.observed else None
-        for name, message in kinds_of(self.buffer, space).items():
-            if name not in self._named:
-                self._named.add(name)
+        for message in kinds_of(self.buffer, space):
+            kind, _, _ = message.partition(":")
+            if kind not in self._named:
+                self._named.add(kind)
                 warnings.warn(message, RoverWarning, stacklevel=5)
 
     def state(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -18,11 +18,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 from scipy.integrate import trapezoid
-from scipy.sparse import vstack
 from torch import Tensor, nn
 
 from rover.data import Batch, Buffer, Collector, check_same_spaces, gather, relabel
-from rover.envs import Environment, RewardFunction, Spaces, finite_dynamics, reward_function
+from rover.envs import Environment, RewardFunction, Spaces, reward_function
 from rover.errors import RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.evaluation.returns import followed_episodes
@@ -134,9 +133,9 @@ class _TaskRun(Run):
         self.total_timesteps = run_config.total_timesteps
         self._progress = _Progress()
         self._spaces, self._observations = Spaces.of(env), observations_of(env)
-        self._best_return = best_return(env)
+        self._best_return, is_one = best_return(env)
         self._evaluation_env = evaluation_env
-        usual = 1 if _is_deterministic(evaluation_env) else _RANDOM_EPISODES
+        usual = 1 if is_one else _RANDOM_EPISODES
         self._evaluation_episodes = config.evaluation_episodes or usual
         stream = np.random.SeedSequence([run_config.seed, _EVALUATION_STREAM])
         self._evaluation_seed = int(stream.generate_state(1)[0])
@@ -222,13 +221,35 @@ class _TaskRun(Run):
         return record
 
     def _figures(self) -> dict[str, Any]:
-        figures = _curve_summary(
-            self._progress.curve, self._best_return, self._progress.first_success
-        )
-        if "episode" in self._progress.curve[-1]:  # of a run that plays any
-            figures["episodes"] = self._progress.curve[-1]["episode"] + 1
+        """The figures of the curve of greedy returns; None where an event did not happen.
+
+        ``steps_to_best_return`` is the first evaluation whose greedy return is the best possible
+        one, or the best of this curve where that is unknown; ``steps_to_stay_at_best`` the one from
+        which on all are; ``area_under_curve`` the mean over the steps, by the trapezoidal rule.
+        """
+        progress, best = self._progress, self._best_return
+        columns = list(map(itemgetter("step", "greedy_return"), progress.curve))
+        steps, returns = np.array(columns, np.float64).T
+        # A policy may visit the best return by luck: what counts is from when on it stays there.
+        at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE
+        # Counted from the end: evaluations at the best without a worse one after them.
+        n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
+        area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])
+        figures = {
+            "steps": int(steps[-1]),
+            "best_possible_return": best,
+            "greedy_return": float(returns[-1]),
+            "best_greedy_return": float(returns.max()),
+            "steps_to_first_success": progress.first_success,
+            "best_return_kind": "reached" if best is None else "possible",
+            "steps_to_best_return": int(steps[at_best.argmax()]) if at_best.any() else None,
+            "steps_to_stay_at_best": int(steps[-n_last]) if n_last else None,
+            "area_under_curve": float(area) if len(steps) > 1 else float(returns[0]),
+        }
+        if "episode" in progress.curve[-1]:  # of a run that plays any
+            figures["episodes"] = progress.curve[-1]["episode"] + 1
         figures["policy_step"], figures["policy_return"] = self._best[1], self._best[0]
-        figures["reward_seen"] = self._progress.is_rewarded
+        figures["reward_seen"] = progress.is_rewarded
         return figures
 
     def _state(self) -> dict[str, Any]:
@@ -413,43 +434,3 @@ class OfflineTraining(_TaskRun):
             "labelled_goals": int(self._buffer.terminated.sum()),
             "transitions": len(self._buffer),
         }
-
-
-def _is_deterministic(env: gym.Env[Any, Any]) -> bool:
-    """True if a deterministic policy is known to play one and the same episode every time."""
-    problem = finite_dynamics(env)
-    # One start, and one outcome of every action: rewards follow from states, so these decide.
-    if problem is None or problem.dynamics.start.max() < 1.0:
-        return False
-    return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
-
-
-def _curve_summary(
-    curve: Sequence[Mapping[str, Any]],
-    best: float | None = None,
-    first_success: int | None = None,
-) -> dict[str, Any]:
-    """The figures of a curve of greedy returns; None where an event did not happen.
-
-    ``steps_to_best_return`` is the first evaluation whose greedy return is the best possible one,
-    or the best of this curve where that is unknown; ``steps_to_stay_at_best`` the one from which on
-    all are; ``area_under_curve`` the mean over the steps, by the trapezoidal rule.
-    """
-    columns = list(map(itemgetter("step", "greedy_return"), curve))
-    steps, returns = np.array(columns, np.float64).T
-    # A policy may visit the best return by luck: what counts is from when on it stays there.
-    at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE
-    # Counted from the end: evaluations at the best without a worse one after them.
-    n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
-    area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])
-    return {
-        "steps": int(steps[-1]),
-        "best_possible_return": best,
-        "greedy_return": float(returns[-1]),
-        "best_greedy_return": float(returns.max()),
-        "steps_to_first_success": first_success,
-        "best_return_kind": "reached" if best is None else "possible",
-        "steps_to_best_return": int(steps[at_best.argmax()]) if at_best.any() else None,
-        "steps_to_stay_at_best": int(steps[-n_last]) if n_last else None,
-        "area_under_curve": float(area) if len(steps) > 1 else float(returns[0]),
-    }

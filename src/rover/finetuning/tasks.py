@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from pydantic import BaseModel, ConfigDict
+from scipy.sparse import vstack
 
 from rover.envs import (
     GOALS,
@@ -133,19 +134,24 @@ class Task(BaseModel):
         return env
 
 
-def best_return(env: gym.Env[Any, Any]) -> float | None:
+def best_return(env: gym.Env[Any, Any]) -> tuple[float | None, bool]:
     """The greatest expected undiscounted return of an episode, exactly, where dynamics and rewards
-    are known (:func:`rover.evaluation.regret.expected_returns`); else None."""
+    are known (:func:`rover.evaluation.regret.expected_returns`), else None; and True if a
+    deterministic policy is known to play one and the same episode every time."""
+    problem = finite_dynamics(env)
+    if problem is None:
+        return None, False
+    dynamics = problem.dynamics
+    # One start, and one outcome of every action: rewards follow from states, so these decide.
+    likeliest = vstack(dynamics.transition).max(axis=1).toarray().min()
+    is_one = bool(dynamics.start.max() == likeliest == 1.0)
     if not _keeps_rewards(env):
-        return None
+        return None, is_one
     try:
-        problem = finite_dynamics(env)
-        if problem is None:
-            return None
         task = reward_task(problem, reward_function(env))
     except ConfigurationError:  # no reward that is a function of observations
-        return None
-    return float(expected_returns(problem.dynamics, task, horizon=horizon_of(env))[0])
+        return None, is_one
+    return float(expected_returns(dynamics, task, horizon=horizon_of(env))[0]), is_one
 
 
 def _keeps_rewards(env: gym.Env[Any, Any]) -> bool:
