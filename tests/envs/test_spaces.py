@@ -17,7 +17,7 @@ from small_envs import Place, Small
 import rover
 from rover.data import Buffer
 from rover.envs import Spaces, StoredObservations, action_set
-from rover.envs.spaces import StoredForm
+from rover.envs.spaces import StoredForm, described_space, description_of
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 from rover.solving.solve import FunctionReward
 
@@ -111,7 +111,7 @@ def batched(space: spaces.Space[Any], element: Any) -> Any:
 @pytest.mark.parametrize(("space", "shape", "dtype"), OBSERVATIONS, ids=lambda one: str(one)[:60])
 def test_observations_are_stored_and_described(space, shape, dtype):
     form = StoredForm.of(space)
-    stored, again = form.space, StoredForm.described(form.description)
+    stored, again = form.space, StoredForm.of(described_space(description_of(form.observed)))
     spaces_of = Spaces.of(Walk(space, spaces.Discrete(2)))
     assert (spaces_of.shape, str(spaces_of.dtype)) == (shape, dtype)
     space.seed(0)

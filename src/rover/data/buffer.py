@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 from rover.arrays import BoolArray, FloatArray, IntArray, signed
 from rover.data.kinds import jumping
 from rover.data.table import FIRST_CAPACITY, ObservationTable
-from rover.envs.spaces import Spaces, StoredForm
+from rover.envs.spaces import Spaces, StoredForm, described_space, description_of
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.storage import fitting, read_tensors, write_tensors
 from rover.transitions import TransitionCounts, merge_transitions
@@ -433,7 +433,9 @@ class Buffer:
     def save(self, path: str | Path) -> None:
         """Write the buffer to one file, atomically."""
         own: dict[str, Any] = {} if self.action_set is None else {"action_set": self.action_set}
-        own |= {} if self.form is None else {"observation_space": self.form.description}
+        own |= (
+            {} if self.form is None else {"observation_space": description_of(self.form.observed)}
+        )
         content = {"n_actions": self.n_actions, "columns": self.state(), **own}
         write_tensors(Path(path), content, kind="buffer")
 
@@ -455,7 +457,7 @@ class Buffer:
                 rewards="rewards" in columns,
                 skill_dim=columns["skills"].shape[1] if "skills" in columns else 0,
                 action_set=stored.get("action_set"),
-                form=None if described is None else StoredForm.described(described),
+                form=None if described is None else StoredForm.of(described_space(described)),
             )
             buffer.load_state(columns)
         if len(buffer) == 0:

@@ -6,14 +6,12 @@ in a grid world, however long the run.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from rover.arrays import BoolArray, FloatArray, blocks, distinct_rows
 from rover.data.buffer import Buffer
 from rover.envs import RewardFunction
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, shorten
+from rover.errors import ConfigurationError, NonFiniteError, shorten
 
 # Observations are gathered for so many transitions at a time: images fill memory quickly.
 _TRANSITIONS_AT_ONCE = 1024
@@ -39,20 +37,8 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
         ConfigurationError: an empty buffer, or a reward function that returns something else than
             (n,) numbers, or these and (n,) bool.
         NonFiniteError: a reward that is NaN or infinite.
-
-    Warns:
-        RoverWarning: all rewards are equal and no transition terminates: the buffer never
-            reached what the task rewards.
     """
     rewards, terminated = label(buffer, reward)
-    if not terminated.any() and (rewards == rewards[0]).all():
-        warnings.warn(
-            f"none of the {len(buffer)} transitions reaches what the task rewards: every reward is "
-            f"{rewards[0]:g} and none terminates, so nothing can be learned from them; collect "
-            "more steps, or choose another goal",
-            RoverWarning,
-            stacklevel=2,
-        )
     # Where the task is over, it has no further step: pretraining walked on through its goal.
     over = np.zeros(len(buffer.observations), np.bool_)
     over[buffer.successors[terminated]] = True

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rover.errors import ArtefactError, StorageError
 
 FIRST_CAPACITY = 1024
+_MOST_BYTES = 8 * 2**30
 
 
 def name_of(row: NDArray[Any]) -> bytes:
@@ -25,19 +26,15 @@ class ObservationTable:
     Args:
         shape: shape of one observation, () for a discrete state.
         dtype: dtype of the observations.
-        max_bytes: memory that the table may take; more raises StorageError.
 
     Attributes:
         rows: (N, *shape) all distinct observations in order of first sight; a view that is replaced
             whenever there is a new one.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], *, max_bytes: int = 8 * 2**30
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self.max_bytes = max_bytes
         self._storage = self.rows = np.empty((0, *shape), self.dtype)
         self._index: dict[bytes, int] = {}
 
@@ -58,10 +55,10 @@ class ObservationTable:
         if index is not None:
             return index
         needed = (len(self._index) + 1) * row.nbytes
-        if needed > self.max_bytes:
+        if needed > _MOST_BYTES:
             raise StorageError(
                 f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
-                f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
+                f"limit of {_MOST_BYTES} bytes; run fewer steps or make observations smaller"
             )
         index = self._index[key] = len(self._index)
         # Doubled, so that a run of n steps copies each row a constant number of times.

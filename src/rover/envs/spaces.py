@@ -108,7 +108,7 @@ class Spaces:
         """
         details = {} if self.actions is None else {"action_set": self.actions.tolist()}
         if self.observation is not self.observed:
-            details["observation_space"] = self.form.description
+            details["observation_space"] = description_of(self.form.observed)
         return details
 
     def read(self, observation: Any, where: object) -> NDArray[Any]:
@@ -215,16 +215,6 @@ class StoredForm(NamedTuple):
         box = spaces.Box(flat.low.astype(dtype), flat.high.astype(dtype), dtype=dtype.type)
         return cls(space, box, partial(_flattened, space, dtype))
 
-    @classmethod
-    def described(cls, description: Mapping[str, Any]) -> StoredForm:
-        """The form of a description; ValueError, TypeError, KeyError or AssertionError: of none."""
-        return cls.of(_described_space(description))
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The observed space in JSON."""
-        return _description_of(self.observed)
-
     def rows(self, batch: Any) -> NDArray[Any]:
         """Stored rows (n, *shape) of n elements: an array, or of Dict and Tuple one for each part,
         as vector environments return them."""
@@ -271,8 +261,11 @@ def _is_vector(space: gym.Space[Any]) -> bool:
     """True of numbers that are no image."""
     if not isinstance(space, spaces.Box):
         return isinstance(space, spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
-    is_image = _image_of(space) is not None or _has_many_channels(space)
-    return np.dtype(space.dtype).kind in "biuf" and 0 not in space.shape and not is_image
+    # Bytes are images by their sides, whatever the number of their channels.
+    are_bytes = space.dtype == np.uint8 and bool((space.high == 255).all())
+    is_image = are_bytes and space.shape[2:] and sorted(space.shape)[-2] >= _SIDE_OF_IMAGES
+    is_numeric = np.dtype(space.dtype).kind in "biuf" and 0 not in space.shape
+    return is_numeric and not is_image and _image_of(space) is None
 
 
 class _Image(NamedTuple):
@@ -306,16 +299,6 @@ def _image_of(space: gym.Space[Any]) -> _Image | None:
         if side >= _SMALLEST and are_few and (len(rest) < 2 or rest[1] in _COLOURS):
             return _Image((height, width, channels), axes, low, high)
     return None
-
-
-def _has_many_channels(space: spaces.Box) -> bool:
-    """True of bytes that are images by their sides, but for the number of their channels."""
-    return (
-        len(space.shape) > 2
-        and space.dtype == np.uint8
-        and bool((space.high == 255).all())
-        and sorted(space.shape)[-2] >= _SIDE_OF_IMAGES
-    )
 
 
 def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -435,13 +418,13 @@ def _as_image(image: _Image, element: Any) -> NDArray[Any]:
     return np.round(255.0 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
 
 
-def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
-    """Description in JSON of a space's stored form, for :func:`_described_space`."""
+def description_of(space: gym.Space[Any]) -> dict[str, Any]:
+    """Description in JSON of a space's stored form, for :func:`described_space`."""
     match space:
         case spaces.Dict():
-            return {"dict": [[name, _description_of(part)] for name, part in space.spaces.items()]}
+            return {"dict": [[name, description_of(part)] for name, part in space.spaces.items()]}
         case spaces.Tuple():
-            return {"tuple": [_description_of(part) for part in space.spaces]}
+            return {"tuple": [description_of(part) for part in space.spaces]}
         case spaces.Discrete():
             return {"discrete": [int(space.n), int(space.start)]}
         case spaces.MultiBinary():
@@ -455,14 +438,14 @@ def _description_of(space: gym.Space[Any]) -> dict[str, Any]:
     return {"box": [list(space.shape), str(space.dtype), *bounds]}
 
 
-def _described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
+def described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
     """The space of a description; ValueError, TypeError, KeyError or AssertionError: it is none."""
     ((kind, content),) = description.items()
     match kind:
         case "dict":
-            return spaces.Dict({str(name): _described_space(part) for name, part in content})
+            return spaces.Dict({str(name): described_space(part) for name, part in content})
         case "tuple":
-            return spaces.Tuple([_described_space(part) for part in content])
+            return spaces.Tuple([described_space(part) for part in content])
         case "discrete":
             return spaces.Discrete(content[0], start=content[1])
         case "multibinary":

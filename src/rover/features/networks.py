@@ -40,8 +40,6 @@ def as_tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype | None = None) ->
     # Policies and encoders are called by users, with whatever an environment of theirs returned.
     if array.dtype.kind not in "biuf":
         raise ConfigurationError(f"observations must be numbers, not {array.dtype}: {array!r:.80}")
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # which torch does not have
-        array = array.astype(np.float64)
     # torch would warn of memory that must not be written to.
     tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     return as_tensor(tensor, dtype)

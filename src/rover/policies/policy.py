@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rover.envs import Spaces
 from rover.envs.actions import element
 from rover.envs.registration import warn_of_versions
-from rover.envs.spaces import StoredForm
+from rover.envs.spaces import StoredForm, described_space
 from rover.errors import ConfigurationError, require_finite
 from rover.features import as_tensor
 from rover.storage import write_tensors
@@ -146,7 +146,7 @@ class Policy(nn.Module, ABC):
         """
         description = self.details.get("observation_space")
         if description is not self._described[0]:
-            made = None if description is None else StoredForm.described(description)
+            made = None if description is None else StoredForm.of(described_space(description))
             self._described = description, made
         return self._described[1]
 
