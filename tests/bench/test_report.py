@@ -145,11 +145,6 @@ def test_a_page_has_its_tables_notes_legend_and_failures():
     assert text.endswith(end)
 
 
-def test_agents_that_were_never_updated_are_warned_of():
-    text = reported({"a": {"policy_updates": [0.0, 2.0, 0.0]}}).page()
-    assert "**Warning.** a: 2 of 3 runs ended before the first update of their policy" in text
-
-
 def test_csv_files_have_every_digit(tmp_path):
     made = two_problems()
     write_report(made, tmp_path)
