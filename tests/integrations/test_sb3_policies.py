@@ -239,7 +239,6 @@ def test_torques_are_chosen_in_their_own_space_by_the_same_probabilities():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: rover_policy(make_policy("onehot"), weight_scale=0.0), "weight_scale must be pos"),
         (lambda: rover_policy(torch.nn.Linear(2, 2)), "a Linear has no network or table"),
         (lambda: rover_policy("nowhere.safetensors"), "nowhere"),
         (

@@ -1,9 +1,8 @@
 """MEPOL (Mutti et al., 2021): k-NN state entropy by on-policy search, given states' positions.
 
 The closest relative of ROVER: it, too, learns one policy whose states are spread out, but by the
-gradient of a nearest-neighbour estimate instead of planning, and it collects a batch of whole
-trajectories for every update. It needs distances between states: on grid worlds it gets the (x, y)
-of each state, which is privileged, since ROVER sees observations only.
+gradient of a nearest-neighbour estimate, with a batch of whole trajectories for every update. It
+needs distances between states: on grid worlds the (x, y) of each state, which ROVER does not see.
 
 The entropy of the states that a policy π_θ' visits is estimated from N states that π_θ visited, by
 distances to k nearest neighbours and by importance weights (after Ajgl & Šimandl, 2011). Its
@@ -27,7 +26,7 @@ from torch import Tensor
 
 from rover.arrays import FloatArray, IntArray
 from rover.envs import GridWorld, finite_dynamics, horizon_of
-from rover.errors import ConfigurationError, NonFiniteError, abridge
+from rover.errors import ConfigurationError, abridge, require_finite
 from rover.features import (
     AdamW,
     Observations,
@@ -280,12 +279,9 @@ def _maximize_entropy(
         optimizer.zero_grad()
         (-entropy).backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in optimizer.param_groups[0]["params"] if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
-        if not (math.isfinite(entropy.item()) and math.isfinite(norm)):
-            raise NonFiniteError(
-                f"the state entropy is {entropy.item()} and its gradient has norm {norm}: lower "
-                f"the learning rate (now {rate}) or the kl_threshold (now {config.kl_threshold})"
-            )
+        both = torch.stack([entropy.detach(), torch.nn.utils.get_total_norm(gradients)])
+        advice = "lower the learning rate or the kl_threshold"
+        require_finite(both, "the state entropy and its gradient", advice)
 
     entropy = neighbourhoods.entropy(log_weights())
     before, kl, n_steps, n_backtracks = entropy.item(), 0.0, 0, 0

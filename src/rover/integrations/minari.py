@@ -17,12 +17,7 @@ import numpy as np
 from rover.arrays import FloatArray
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Spaces, id_and_kwargs, known_id, make_env
-from rover.errors import (
-    ArtefactError,
-    ConfigurationError,
-    RoverError,
-    RoverWarning,
-)
+from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
 from rover.storage import read_run_config
 from rover.training.run_folder import load_run_buffer
 
@@ -164,17 +159,12 @@ def load_minari(dataset: Any, *, episode_length: int | None = None) -> tuple[Buf
     try:
         opened = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
         return _read(opened, episode_length)
-    except FileNotFoundError as error:
-        raise ArtefactError(
-            f"there is no Minari data set {name!r} on this machine ({error.args[0]}); those there "
-            f"are: `minari list local`; to fetch it: `minari download {name}`"
-        ) from None
     except RoverError as error:
         raise type(error)(f"the Minari data set {name!r}: {error}") from None
     except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
         raise ArtefactError(
-            f"the Minari data set {name!r} cannot be read ({type(error).__name__}: {error}); "
-            "delete it, then fetch or export it again"
+            f"the Minari data set {name!r} cannot be read ({type(error).__name__}: {error}); see "
+            f"`minari list local`; to fetch it anew, delete it, then `minari download {name}`"
         ) from error
 
 

@@ -14,7 +14,6 @@ numbers are Stable-Baselines3's: pass ``seed`` to the algorithm.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,6 +45,11 @@ except ImportError as error:
     raise ConfigurationError('Stable-Baselines3 is not installed: pip install ".[sb3]"') from error
 
 _Pretrained = PlannedPolicy | NetworkPolicy | ValuePolicy
+
+# Factor of the learning rate of ROVER's own policies and of tables of solved ones, whose weights
+# are as large as logits, many times larger than a network's: PPO's usual rate, 3e-4, then moves the
+# logits of a state by about 0.01 an update.
+_WEIGHT_SCALE = 30.0
 
 
 def _read_policy(policy: _Pretrained | str | Path, component: int | None) -> _Pretrained:
@@ -188,7 +192,6 @@ class _PretrainedLogits(BaseFeaturesExtractor):
         pretrained: _Pretrained,
         *,
         freeze_encoder: bool,
-        weight_scale: float,
     ) -> None:
         policy = copy.deepcopy(pretrained)
         recovery = _ObservationRecovery(observation_space, policy, scaled_images=False)
@@ -196,14 +199,14 @@ class _PretrainedLogits(BaseFeaturesExtractor):
         self.recovery = recovery
         self.scale = 1.0
         if isinstance(policy, ValuePolicy):
-            self.scale = weight_scale
+            self.scale = _WEIGHT_SCALE
             policy = policy.trainable().scaled(1.0 / self.scale)
         # The order matters: the encoder is frozen below, after everything was freed here.
         policy.requires_grad_(True)
         if isinstance(policy, PlannedPolicy):
             # A constant per row of W moves all logits of a state alike. Without it they are small
             # numbers, whose digits float32 keeps.
-            self.scale = weight_scale
+            self.scale = _WEIGHT_SCALE
             weights = policy.weights.detach()
             policy.weights.data = (weights - weights.mean(dim=1, keepdim=True)) / self.scale
         if freeze_encoder or isinstance(policy, ValuePolicy):
@@ -240,8 +243,7 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
     """
 
     pretrained: ClassVar[_Pretrained]
-    options: ClassVar[dict[str, Any]]
-    """``freeze_encoder`` and ``weight_scale``."""
+    freeze_encoder: ClassVar[bool]
 
     def __init__(
         self,
@@ -268,7 +270,10 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
             # The actor's features are its logits, from which a value network could learn little.
             share_features_extractor=False,
             features_extractor_class=_PretrainedLogits,
-            features_extractor_kwargs={"pretrained": self.pretrained, **self.options},
+            features_extractor_kwargs={
+                "pretrained": self.pretrained,
+                "freeze_encoder": self.freeze_encoder,
+            },
             normalize_images=False,
             **options,
         )
@@ -297,9 +302,8 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
         if isinstance(policy, StatePolicy) and policy.form.dtype == "uint8":
             self.vf_features_extractor = _Pixels(space)
         elif config and (config.kind == "scale" or is_image):
-            freeze = self.options["freeze_encoder"]
             self.vf_features_extractor = RoverFeatures(
-                space, policy, freeze=freeze, scaled_images=False
+                space, policy, freeze=self.freeze_encoder, scaled_images=False
             )
         self.features_dim = self.vf_features_extractor.features_dim
         super()._build_mlp_extractor()
@@ -347,7 +351,6 @@ def rover_policy(
     *,
     component: int | None = None,
     freeze_encoder: bool = True,
-    weight_scale: float = 30.0,
 ) -> type[_RoverActorCriticPolicy]:
     """A policy class for PPO and A2C that starts with a pretrained policy's actions.
 
@@ -361,18 +364,12 @@ def rover_policy(
             component anew at every step; all of them are then trained.
         freeze_encoder: leave the encoder as it is. The features that a kernel compares with are
             constants in either case.
-        weight_scale: factor of the learning rate of ROVER's own policies and of tables of solved
-            ones, whose weights are as large as logits, many times larger than a network's. With 30
-            PPO's usual rate, 3e-4, moves the logits of a state by about 0.01 an update.
 
     Raises:
-        ConfigurationError: no such component, or a number out of range.
+        ConfigurationError: no such component.
         ArtefactError: the file is not a policy's.
     """
-    if not 0.0 < weight_scale < math.inf:
-        raise ConfigurationError(f"weight_scale must be positive and finite, not {weight_scale!r}")
-    options = {"freeze_encoder": freeze_encoder, "weight_scale": weight_scale}
-    content = {"pretrained": _read_policy(policy, component), "options": options}
+    content = {"pretrained": _read_policy(policy, component), "freeze_encoder": freeze_encoder}
     # A class, because algorithms ask for one and store it with its content.
     return type("RoverActorCritic", (_RoverActorCriticPolicy,), content)
 
