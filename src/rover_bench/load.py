@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any, Final
 
 from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, choose
-from rover_bench.measure import finite_problem
 from rover_bench.study import Study, merged
 
 _PACKAGED: Final = Path(__file__).parent / "studies"
@@ -100,13 +98,6 @@ def comparison(
         name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
-    problem, remarks = finite_problem(json.dumps([env, dict(env_kwargs)])), ""
-    if problem is not None:
-        n_states = problem[0].dynamics.n_states
-        remarks = (
-            f"The environment has {n_states:,} states, so the most entropy is "
-            f"{math.log(n_states):.3f} nats."
-        )
     words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
     # The same seeds for every agent, from 0: a comparison with more of them goes on with these.
     seeds = list(range(n_seeds))
@@ -117,7 +108,6 @@ def comparison(
             "csv": "",
             "pictures": {"agents": {"kind": "agents"}},
             "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
-            "remarks": remarks,
             "run": {"env": env, "env_kwargs": dict(env_kwargs), "steps": steps, "seeds": seeds},
             "axes": {"agent": options},
         }

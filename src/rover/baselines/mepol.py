@@ -120,7 +120,6 @@ class _Mepol(Agent[_MepolConfig]):
         self._tabulated = TabulatedPolicy(
             self.buffer.observations, lambda observations, rows: self._network(observations)
         )
-        self._n_searches = 0
         self._begin_batch()
         return self._package()
 
@@ -150,7 +149,7 @@ class _Mepol(Agent[_MepolConfig]):
             points = self._points(buffer.successors[first:])
             neighbourhoods = _Neighbourhoods(points, config.n_neighbors)
         # Only while the policy is uniform does another input leave it as it is.
-        if self._n_searches == 0 and self._network.encoder.has_centering:
+        if self._optimizer.n_updates == 0 and self._network.encoder.has_centering:
             self._network.encoder.set_centering(*input_statistics(buffer.observations.rows))
         distinct, index = np.unique(buffer.inputs[first:], return_inverse=True)
         observations = as_tensor(buffer.observations.rows[distinct])  # (m, *shape)
@@ -163,7 +162,6 @@ class _Mepol(Agent[_MepolConfig]):
             figures = _maximize_entropy(
                 self._optimizer, action_log_probs, self._lengths, neighbourhoods, config
             )
-        self._n_searches += 1
         self._begin_batch()
         self._policy = self._package()
         return figures | {"batch_steps": batch_steps}
@@ -192,15 +190,11 @@ class _Mepol(Agent[_MepolConfig]):
         return CoveragePolicy(network.encoder.frozen(), Linear(), None, weights)
 
     def _agent_state(self) -> dict[str, Any]:
-        return {
-            "search": copied_tensors(self._optimizer.tensors()),
-            "n_searches": self._n_searches,
-        }
+        return {"search": copied_tensors(self._optimizer.tensors())}
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         tensors = self._optimizer.tensors()
         restore_tensors(tensors, state["search"], owner="the policy search")
-        self._n_searches = int(state["n_searches"])
         self._begin_batch()
         self._policy = self._package()
 

@@ -123,7 +123,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
       ``"onehot"``, float32; or ``"pixels"``, (84, 84, 3) uint8. None shows the goal.
     - ``goal``: None (default: reward-free), (x, y), or ``"marked"`` for the map's ``G``.
     - ``start``: None (default: the map's ``S``), (x, y), or ``"random"``, drawn uniformly from the
-      free cells but the goal. ``reset(options={"start": ...})`` sets it for one episode.
+      free cells but the goal.
     - ``horizon``: steps to truncation; by default the named layout's, else 100.
     - ``reward``: ``"sparse"`` (default) or ``"dense"``.
     - ``slip``: probability of a random action, 0 by default.
@@ -236,12 +236,9 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any] | int, dict[str, Any]]:
-        """Begin an episode; ``options={"start": (x, y)}`` or ``{"start": "random"}`` is for it
-        only. ConfigurationError: the start is no cell, a wall, or outside the map."""
+        """Begin an episode; there are no options."""
         super().reset(seed=seed)
         starts = self.start_states
-        if options and "start" in options:
-            starts = _start_states(self.layout, options["start"], self.goal_state)
         # A fixed start draws nothing and leaves the generator to the slips.
         drawn = 0 if len(starts) == 1 else self.np_random.integers(len(starts))
         self.state = int(starts[drawn])
