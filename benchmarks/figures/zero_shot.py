@@ -108,7 +108,7 @@ def _own_reward(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
         realised = float(discounted[0])
     else:
         recorded = Recorded(env)
-        returns = greedy_episodes(recorded, policy, seed=seed, n_episodes=_N_STARTS)[0]
+        returns = greedy_episodes(recorded, policy, seed=seed, n_episodes=_N_STARTS)
         figure, best = float(returns.mean()), None
         planned = policy.value(np.stack(recorded.starts)).mean()
         sums = [np.array(one) @ discount ** np.arange(len(one)) for one in recorded.rewards]
@@ -141,7 +141,7 @@ def _from_the_first_success(agent: Any, case: _Case, seed: int) -> dict[str, Any
     # Starts of the episodes that had begun by then; the last of them may be unfinished.
     early.load_state({**stored, **cut, "starts": stored["starts"][:episodes]})
     policy, seconds = _timed(rover.solve, early, early.terminated.astype(np.float64))
-    earned = float(greedy_episodes(agent.env, policy, seed=0, n_episodes=1)[0][0])
+    earned = float(greedy_episodes(agent.env, policy, seed=0, n_episodes=1)[0])
     return {"solved": int(earned > 0), "tasks": 1, "figure": steps, "seconds": seconds}
 
 

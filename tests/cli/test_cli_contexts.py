@@ -139,7 +139,7 @@ def test_a_task_is_adapted_to_and_a_stopped_run_ends_in_the_same_bits(
     before, after = (
         followed_episodes(
             gym.make("worlds/Field-v0"), policy.sample_component, seed=99, n_episodes=100
-        )[0].mean()
+        ).mean()
         for policy in policies
     )
     assert after > before + 0.1

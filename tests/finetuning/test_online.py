@@ -204,9 +204,8 @@ def test_an_episode_that_never_ends(monkeypatch):
         monkeypatch.setattr(f"rover.evaluation.returns.{limit}", 50)
     env = Endless(corridor().make_env())
     with pytest.warns(RoverWarning, match="did not end within 50 steps"):
-        returns, decisions = greedy_episodes(env, always(0), seed=0, n_episodes=4)
+        returns = greedy_episodes(env, always(0), seed=0, n_episodes=4)
     assert len(returns) == 1
-    assert len(decisions) == 50
 
 
 def test_of_several_best_policies_the_earliest_learned_one_is_handed_over_and_learning_may_stop():

@@ -180,8 +180,8 @@ def _planned_figures(
         return figures | {"return": mean, "best": best, "solved": regret.solved}
     played = env if function is None else FunctionReward(env, function)
     # The first task stands for all of several goals.
-    returns, _ = greedy_episodes(played, policy.single(0), **options)
-    random, _ = followed_episodes(
+    returns = greedy_episodes(played, policy.single(0), **options)
+    random = followed_episodes(
         played, lambda rng: lambda _: rng.random((1, policy.n_actions)), **options
     )
     warn_if_worse(returns, random)
@@ -305,8 +305,7 @@ def _say_plan(
         return
     played = env if function is None else FunctionReward(env, function)
     planned, before = (
-        followed_episodes(played, one.sample_component, **options)[0].mean()
-        for one in (policy, start)
+        followed_episodes(played, one.sample_component, **options).mean() for one in (policy, start)
     )
     say(f"Mean return {planned:.2f} over new layouts; before, without a reward, {before:.2f}.")
 

@@ -26,8 +26,8 @@ def greedy_episodes(
     *,
     seed: int,
     n_episodes: int,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Undiscounted returns (n_episodes,) and the observations of all decisions (m, *shape).
+) -> NDArray[np.float64]:
+    """Undiscounted returns (n_episodes,) of greedy episodes.
 
     Args:
         env: the task's environment, which nothing else steps.
@@ -62,24 +62,22 @@ def followed_episodes(
     *,
     seed: int,
     n_episodes: int,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Returns and decisions, as of :func:`greedy_episodes`, of a policy with a memory:
+) -> NDArray[np.float64]:
+    """Returns, as of :func:`greedy_episodes`, of a policy with a memory:
     `sample_component` draws the policy of one episode, asked for each of its observations in
     order, (1, *shape), for what the action is the greatest of, (1, A)."""
-    from rover.data import ObservationTable, RunningEpisode, as_reward
+    from rover.data import RunningEpisode, as_reward
 
     own = Spaces.of(env)
     limit = _MAX_STEPS if env.spec and env.spec.max_episode_steps else _UNLIMITED_STEPS
-    table, returns = ObservationTable(own.shape, own.dtype), np.zeros(n_episodes)
-    decisions: list[int] = []
+    returns = np.zeros(n_episodes)
     for number in range(n_episodes):
         # A seed for each episode and not one stream: the third is the same whatever the second did.
         episode = RunningEpisode(env, seed=seed, number=number, spaces=own)
         probs, is_over = sample_component(np.random.default_rng([seed, number])), False
         observation = episode.observation
         while not is_over and episode.n_steps < limit:
-            decisions.append(table.intern(observation))
-            action = int(probs(table.rows[decisions[-1:]]).argmax())
+            action = int(probs(observation[None]).argmax())
             observation, reward, terminated, truncated = episode.step(action)
             returns[number] += as_reward(reward, episode)
             is_over = terminated or truncated
@@ -92,6 +90,5 @@ def followed_episodes(
                 RoverWarning,
                 stacklevel=3,
             )
-            returns = returns[: number + 1]
-            break
-    return returns, table.rows[decisions]
+            return returns[: number + 1]
+    return returns

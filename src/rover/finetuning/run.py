@@ -201,9 +201,9 @@ class _TaskRun(Run):
             actor, env = self._package(module), self._evaluation_env
             options = {"seed": self._evaluation_seed, "n_episodes": self._evaluation_episodes}
             if isinstance(actor, ContextPolicy):
-                returns, _ = followed_episodes(env, actor.sample_component, **options)
+                returns = followed_episodes(env, actor.sample_component, **options)
             else:
-                returns, _ = greedy_episodes(env, actor, **options)
+                returns = greedy_episodes(env, actor, **options)
             greedy = float(returns.mean())
             record = {"step": step, "greedy_return": greedy, **figures}
             progress.curve.append(record)
