@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from rover.baselines import agent_names, preset_of
-from rover.cli.tables import NOTHING, make_table, say
+from rover.cli.tables import figures_table, say
 from rover.cli.words import Count, Env, EnvId, Flag, Folder, Formats, Logs, Settings
 from rover.errors import ConfigurationError, RoverError
 
@@ -279,20 +279,16 @@ def _table(report: Report) -> Table:
 
     shown, case = report.measured(_SHOWN), report.cases[0]
     title = f"{report.study.title}, {case.steps:,} steps, {len(case.seeds)} seeds"
-    heads = [METRICS[name].short or METRICS[name].heading for name in shown]
-    table = make_table(title, ["agent", *heads])
-    for case in report.cases:
-        cells = [case.name]
-        for name in shown:
-            aggregate, metric = report.summarise([case], name), METRICS[name]
-            cells.append(NOTHING)
-            if aggregate is not None:
-                cells[-1] = aggregate.bound + metric.format(
-                    aggregate.estimate("iqm").value, aggregate.limit
-                )
-        if len(report.of([case])):
-            table.add_row(*cells)
-    return table
+    columns: dict[str, dict[str, str]] = {}
+    for name in shown:
+        cells = columns.setdefault(METRICS[name].short or METRICS[name].heading, {})
+        for number, case in enumerate(report.cases):
+            if (aggregate := report.summarise([case], name)) is not None:
+                value = aggregate.estimate("iqm").value
+                text = METRICS[name].format(value, aggregate.limit)
+                cells[f"case{number}"] = f"{aggregate.bound}{text}"
+    rows = [(case.name, f"{{case{number}}}") for number, case in enumerate(report.cases)]
+    return figures_table(title, columns, rows)
 
 
 def _finish(report: Report) -> int:

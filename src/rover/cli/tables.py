@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich import box
@@ -20,14 +20,6 @@ def say(*shown: str | Table) -> None:
         console.print(one, soft_wrap=isinstance(one, str))
 
 
-def make_table(title: str, columns: Sequence[str]) -> Table:
-    """A table with names on the left and figures on the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=number == 0)
-    return table
-
-
 def figures_table(
     title: str,
     columns: Mapping[str, Mapping[str, Any]],
@@ -40,7 +32,10 @@ def figures_table(
         rows: what the figure is, its format, such as ``"{coverage[mean]:.1%}"``, and what is said
             where it is None, so that the row is shown anyway.
     """
-    table = make_table(title, ("", *columns))
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right")
     for name, style, *missing in rows:
         # One row serves runs that have a figure and runs that lack it.
         cells = [_show(style, figures, *missing) for figures in columns.values()]

@@ -10,10 +10,9 @@ functions take arrays and a matplotlib figure or axes:
 
 from rover.plots.curves import MeanCurve, TaskPanel, learning_curves, make_task_figure
 from rover.plots.maps import MapPanel, map_figure
-from rover.plots.pictures import plot_runs, write_pictures
+from rover.plots.pictures import draw_phase_plane, plot_runs, write_pictures
 from rover.plots.runs import GridMap, RunFiles
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
-from rover.plots.visits import draw_phase_plane
 
 __all__ = [
     "AgentStyle",
