@@ -53,7 +53,7 @@ class ImageFeatures:
 
     def __init__(self, buffer: Buffer, n: int) -> None:
         self._buffer, self.n = buffer, n
-        self._size, self._n_points = len(bending(*buffer.observations.shape)), 0
+        self._size = len(bending(*buffer.observations.shape))
         self._frames, self._newest_first = _frames_of(buffer)
         self._background = self._usual_picture()
         self._shares = self._shares_within_episodes()
@@ -70,15 +70,10 @@ class ImageFeatures:
 
     def points(self, observations: IntArray) -> FloatArray:
         """Features (m, d) float64 of observations (m,) of the buffer."""
-        first, last = self._n_points, len(self._buffer.observations)
+        first, last = len(self._points), len(self._buffer.observations)
         if first < last:
-            if len(self._points) < last:
-                grown = np.empty((2 * last, self._points.shape[1]))
-                grown[:first] = self._points[:first]
-                self._points = grown
-            rows = self._coefficients(np.arange(first, last))
-            self._points[first:last] = ((rows - self._mean) @ self._projection).numpy()
-            self._n_points = last
+            rows = self._coefficients(np.arange(first, last)) - self._mean
+            self._points = np.concatenate([self._points, (rows @ self._projection).numpy()])
         return self._points[observations]
 
     def _usual_picture(self) -> torch.Tensor:

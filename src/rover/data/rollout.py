@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MethodType
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, cast
 
 import gymnasium as gym
 import numpy as np
@@ -208,7 +208,8 @@ class Collector:
         self.arrival = _Arrival()
         self._named = set[str]()
         self._running: RunningEpisode
-        self._world: Any = env.unwrapped  # since users step what they gave, or a wrapper of it
+        # Since users step what they gave, or a wrapper of it.
+        self._world = cast(Any, env.unwrapped)
         if hasattr(self._world, "_rover_calls"):
             return
         self._world._rover_calls = 0

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray
-from rover.data import check_same_spaces
+from rover.data import Buffer, check_same_spaces
 from rover.envs import Environment
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.run import OnlineRun
@@ -77,10 +77,9 @@ class Adaptation(_PlannedRun):
         check_same_spaces(experience.world.buffer, env.env)
         self._discount = self.config.learner.discount
         self._plan_details = experience.policy_details(("task",), self._discount)
-        old = experience.world.buffer
-        self._all, columns = old.emptied(), old.state()
-        self._all.load_state({name: columns[name] for name in self._all.state()})
-        self._n_old = len(old)
+        # Without rewards; what follows in the task is another episode.
+        self._all = Buffer.merged([experience.world.buffer])
+        self._n_old = len(self._all)
         self._experience = experience._replace(world=World(self._all))
         self._rows: list[int] = []  # of the task's observations, in the table of all
         self._is_exact = True  # states repeat, so that plans are made in milliseconds

@@ -170,9 +170,8 @@ def adapt(
         "source": str(source) if isinstance(source, str | Path) else None,
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    if in_contexts:
-        return _learn(ContextAdaptation, policy, env, entries, **options)
-    return _learn(Adaptation, experience, env, entries, **options)
+    run: Any = (ContextAdaptation, policy) if in_contexts else (Adaptation, experience)
+    return _learn(*run, env, entries, **options)
 
 
 @learning_mode()

@@ -316,7 +316,7 @@ class OnlineRun(_TaskRun):
         super().__init__(run_config, env, environment.another() or env, run_dir)
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
         self._buffer = Buffer.of(self._spaces, rewards=True)
-        self._collector = Collector(env, self._buffer, seed=run_config.seed)
+        self._collector = Collector(env, self._buffer, seed=run_config.seed, spaces=self._spaces)
         # Two streams: how often batches are drawn must not change how the agent acts.
         self._rng, self._batch_rng = np.random.default_rng([run_config.seed, 0]).spawn(2)
 

@@ -30,15 +30,10 @@ from rover.errors import ConfigurationError, choose, whole_number
 from rover.evaluation.regret import expected_returns, reward_task
 
 # The step functions of wrappers that pass rewards on.
-_STEPS = (
-    gym.Wrapper.step,
-    gym.ObservationWrapper.step,
-    gym.ActionWrapper.step,
-    OrderEnforcing.step,
-    PassiveEnvChecker.step,
-    RecordEpisodeStatistics.step,
-    TimeLimit.step,
-)
+_STEPS = [
+    *(one.step for one in (gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper)),
+    *(one.step for one in (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)),
+]
 
 
 class Task(BaseModel):
