@@ -32,7 +32,3 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'rover_bench' has no attribute {name!r}")
     return getattr(importlib.import_module(f"rover_bench.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

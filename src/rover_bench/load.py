@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, choose
+from rover_bench.measure import finite_problem
 from rover_bench.study import Study, merged
 
 _PACKAGED: Final = Path(__file__).parent / "studies"
@@ -19,11 +21,7 @@ _BASE_SCALE: Final = "laptop"
 SCALES: Final = ("smoke", _BASE_SCALE, "paper")
 """Sizes of a reproduction: to see that it works, for two cores, and as in the paper."""
 
-REPRODUCTIONS: Final = (
-    *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
-    *("goal-distance", "scaling", "offline", "heatmaps", "sensitivity", "dense"),
-    "pixel-sink",
-)
+REPRODUCTIONS: Final = tuple(sorted(file.stem for file in (_PACKAGED / "paper").glob("*.toml")))
 """The paper's figures and tables, and a study that it announces."""
 
 
@@ -98,6 +96,13 @@ def comparison(
         name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
+    problem, remarks = finite_problem(json.dumps([env, dict(env_kwargs)])), ""
+    if problem is not None:
+        n_states = problem[0].dynamics.n_states
+        remarks = (
+            f"The environment has {n_states:,} states, so the most entropy is "
+            f"{math.log(n_states):.3f} nats."
+        )
     words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
     # The same seeds for every agent, from 0: a comparison with more of them goes on with these.
     seeds = list(range(n_seeds))
@@ -108,35 +113,30 @@ def comparison(
             "csv": "",
             "pictures": {"agents": {"kind": "agents"}},
             "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
+            "remarks": remarks,
             "run": {"env": env, "env_kwargs": dict(env_kwargs), "steps": steps, "seeds": seeds},
             "axes": {"agent": options},
         }
     )
 
 
-def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) -> dict[str, Any]:
-    """The content of a study, merged into the file that it extends; `above` extend it."""
+def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a study, merged into the file that it extends."""
     if isinstance(source, Mapping):
         content, folder = dict(source), Path()
     else:
         path = Path(source)
-        folder, above = path.parent, [*above, path.resolve()]
+        folder = path.parent
         if not path.is_file():
             raise ArtefactError(f"{path} is no file; check the path")
         try:
             content = tomllib.loads(path.read_text("utf-8"))
         except ValueError as error:  # not TOML, not UTF-8, or an integer of thousands of digits
             raise ConfigurationError(f"not a TOML file: {error}") from None
-    try:
-        json.dumps(content, allow_nan=False)  # the files of runs and pages are JSON
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"a value that JSON does not have: {error}") from None
     bases = content.pop("extends", [])
     # The first of several bases wins over the others, and the study over all of them. A name
     # without ".toml" is of this package, wherever the study lies.
     for base in reversed([bases] if isinstance(bases, str) else bases):
         under = folder / base if base.endswith(".toml") else _PACKAGED / f"{base}.toml"
-        if under.resolve() in above:
-            raise ConfigurationError(f"extends: {base} extends itself")
-        content = merged(_read(under, above), content)
+        content = merged(_read(under), content)
     return content

@@ -317,5 +317,3 @@ def test_maps_too_large_for_a_kind_of_observation_are_refused():
     OBSERVATIONS["pixels"](make_layout("corridor", length=84))
     with pytest.raises(ConfigurationError, match="1 rows and 85 columns, too many for pixel obs"):
         OBSERVATIONS["pixels"](make_layout("corridor", length=85))
-    with pytest.raises(ConfigurationError, match="10001 states, too many for one-hot observations"):
-        OBSERVATIONS["onehot"](make_layout("corridor", length=10_001))

@@ -34,7 +34,6 @@ _FLOOR_COLOUR = (238, 236, 230)
 _AGENT_COLOUR = (224, 26, 34)
 # Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
 _GOAL_COLOUR = (0, 158, 115)
-_MAX_ONE_HOT = 10_000
 
 
 class _ObservationMap(NamedTuple):
@@ -52,11 +51,6 @@ def _numbers(layout: Layout) -> _ObservationMap:
 def _one_hot(layout: Layout) -> _ObservationMap:
     """A float32 vector of length S with a one at the state."""
     n_states = layout.n_states
-    if n_states > _MAX_ONE_HOT:
-        raise ConfigurationError(
-            f"the map has {n_states} states, too many for one-hot observations ({_MAX_ONE_HOT} at "
-            "most); use observation='state', or a smaller map"
-        )
     space = gym.spaces.Box(0.0, 1.0, (n_states,), np.float32)
     return _ObservationMap(space, lambda state: np.eye(1, n_states, state, dtype=np.float32)[0])
 
