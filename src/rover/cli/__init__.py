@@ -21,7 +21,7 @@ COMMANDS = {
     "solve": ("rover.cli.evaluating", "Plan for a reward on the transitions of pretraining."),
     "adapt": ("rover.cli.learning", "Learn a task by interacting, with the model of a run."),
     "finetune": ("rover.cli.learning", "Learn a task from a pretrained policy or stored data."),
-    "envs": ("rover.cli.environments", "List environments, or show one."),
+    "envs": ("rover.cli.settings", "List environments, or show one."),
     "settings": ("rover.cli.settings", "List settings with their ranges and values."),
     "compare": ("rover_bench.commands", "Run several agents on an environment."),
     "sweep": ("rover_bench.commands", "Run a study, and write its page, tables and figures."),
