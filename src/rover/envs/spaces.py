@@ -194,10 +194,9 @@ class StoredForm(NamedTuple):
             case spaces.Discrete(n=n, start=start):
                 states = space if start == 0 else spaces.Discrete(int(n))
                 return cls(space, states, partial(_counted_from, int(start)))
-            case spaces.Box(shape=(_,), dtype=dtype) if dtype in _DTYPES and 0 not in space.shape:
-                return cls(space, space, partial(np.asarray, dtype=dtype))
-            case spaces.Box(shape=(_, _, 1 | 3 | 4), dtype=dtype) if dtype == np.uint8:
-                return cls(space, space, partial(np.asarray, dtype=dtype))
+            case spaces.Box(shape=(_,) | (_, _, 1 | 3 | 4), dtype=dtype) if 0 not in space.shape:
+                if dtype in (_DTYPES if len(space.shape) == 1 else ("uint8",)):
+                    return cls(space, space, partial(np.asarray, dtype=dtype))
         if (image := _image_of(space)) is not None:
             pixels = spaces.Box(0, 255, image.shape, np.uint8)
             return cls(space, pixels, partial(_as_image, image))
