@@ -87,7 +87,7 @@ class _Rmax(Agent[_RmaxConfig]):
         # At 2, 4, 8, … tries: often enough to follow the frequencies, and seldom enough to stay
         # cheap.
         has_doubled = counts.tries[pair].bit_count() == 1
-        if is_new or (has_doubled and counts.varies(pair)):
+        if is_new or (has_doubled and pair in counts.varied):
             self._plan = None
 
     def _update(self) -> dict[str, Any] | None:
@@ -127,7 +127,7 @@ def _optimistic_values(counts: Counts, n_actions: int, *, discount: float) -> Fl
     """Optimal action values (S, A) in [0, 1] of the optimistic model; 0 where none is reached."""
     # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.
     rows = counts.rows()
-    is_certain = counts.is_certain and np.count_nonzero(rows.start) <= 1
+    is_certain = not counts.varied and np.count_nonzero(rows.start) <= 1
     return exploration_values(
         np.equal(counts.tries, 0).reshape(-1, n_actions).astype(np.float64),
         rows,

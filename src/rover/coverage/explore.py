@@ -69,7 +69,7 @@ class _StateExplorer:
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         if self.model.extend():
             self._plan, self._exhausted = None, False
-        if self.model.is_certain and not self._path and not self._exhausted:
+        if not (self.model.varied or self._path or self._exhausted):
             self._path = self.model.most_novel_path(observation, rng)
             self._exhausted = not self._path
         if self._path:

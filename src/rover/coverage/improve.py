@@ -93,7 +93,8 @@ class PlanningModel:
         """
         assert config.ridge is not None
         # λ / (n + λ) of what n tries leave open
-        ridge = max(config.ridge, _OUTCOME_RIDGE * counts.outcome_variance)
+        variance = counts.outcome_variance
+        ridge = max(config.ridge, _OUTCOME_RIDGE * variance)
         buffer = cover.buffer
         states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
         everything, target = np.arange(len(buffer.observations)), None
@@ -103,7 +104,7 @@ class PlanningModel:
         start = np.bincount(states, weights, minlength=len(everything)).astype(np.float64)
         rows = replace(counts.rows(ridge=ridge), start=start)
         model = cls._of_rows(rows, basis, groups, target)
-        return replace(model, n_pairs=counts.n_pairs, varies=counts.outcome_variance > 0.0)
+        return replace(model, n_pairs=sum(counts.first_tries), varies=variance > 0.0)
 
     @classmethod
     def of_landmarks(

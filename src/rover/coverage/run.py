@@ -162,8 +162,8 @@ class CoverageRun(Agent[RoverConfig]):
         warm, world, latest = self._warm_start, self.world, self.measures.latest.get("step", 0)
         if world.chosen == "contexts" or self._planned_at >= latest:
             return
-        is_certain = world.kind == "states" and world.counts.is_certain
-        if warm is None or not is_certain or warm.pairs != world.counts.n_pairs:
+        is_certain = world.kind == "states" and not world.counts.varied
+        if warm is None or not is_certain or warm.pairs != sum(world.counts.first_tries):
             self._plan_and_follow()
             self._sign_policy()
 
@@ -260,6 +260,9 @@ class CoverageRun(Agent[RoverConfig]):
         }
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        def stored(step: int, content: Mapping[str, Any]) -> FinalPolicy:
+            return FinalPolicy(self._read(content), int(step))
+
         if state["contexts"]:
             self.world.chosen = "contexts"
         self._explorer = None  # which knows nothing of the buffer that was read
@@ -268,8 +271,8 @@ class CoverageRun(Agent[RoverConfig]):
             self._representation.load_state(state["representation"])
         warm, best, final = state["warm_start"], state["best"], state["final"]
         self._warm_start = None if warm is None else WarmStart(**warm)
-        self._best = None if best is None else (float(best[0]), self._stored(*best[1:]))
-        self._final = None if final is None else self._stored(*final)
+        self._best = None if best is None else (float(best[0]), stored(*best[1:]))
+        self._final = None if final is None else stored(*final)
         self._planned_at, self._plan_figures = int(state["planned_at"]), None
         self._follow(self._uniform if state["policy"] is None else self._read(state["policy"]))
         if self.world.chosen == "contexts":
@@ -277,9 +280,6 @@ class CoverageRun(Agent[RoverConfig]):
             explorer = cast(ContextExplorer, self._explorer)
             shape = self.buffer.observations.shape
             self._policy = ContextPolicy.of(explorer, shape) or self._policy
-
-    def _stored(self, step: int, content: Mapping[str, Any]) -> FinalPolicy:
-        return FinalPolicy(self._read(content), int(step))
 
     def _read(self, content: Mapping[str, Any]) -> PlannedPolicy:
         """A policy of a checkpoint, which holds the same of it as its file does."""

@@ -44,7 +44,6 @@ _FEWEST_SETS = 3
 
 MAX_RECORDED_OBSERVATIONS = 100_000
 """Distinct observations that are kept for pictures."""
-"""Images that a run records for a picture."""
 
 
 class RolloutMeasures(Measures):

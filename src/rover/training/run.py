@@ -70,7 +70,7 @@ class Run(ABC):
         self._last_record = -1
         self._last_checkpoint = 0
         self.wall_seconds = 0.0
-        self._clock = 0.0
+        self._began = 0.0  # on the clock, had all of the run been made at once
 
     @abstractmethod
     def describe(self, total_timesteps: int) -> RunConfig:
@@ -119,11 +119,6 @@ class Run(ABC):
         finally:
             self.seconds[phase] += time.perf_counter() - began
 
-    def _read_clock(self) -> None:
-        """Add the time since the last call to the run's."""
-        before, self._clock = self._clock, time.perf_counter()
-        self.wall_seconds += self._clock - before
-
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json; figures are None where they are not known."""
         return {
@@ -149,7 +144,7 @@ class Run(ABC):
         """
         if log:
             check_logs(log, self.run_dir)
-        self._clock = time.perf_counter()
+        self._began = time.perf_counter() - self.wall_seconds
         with ExitStack() as stack:
             stack.enter_context(learning_mode(self._threads))
             stack.enter_context(_each_warning_once())
@@ -165,7 +160,7 @@ class Run(ABC):
             self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
-            self._read_clock()
+            self.wall_seconds = time.perf_counter() - self._began
         return self
 
     def _loop(self, reports: Sequence[Report], callback: Callback | None) -> None:
@@ -197,7 +192,7 @@ class Run(ABC):
                 total = min(total, self.num_timesteps + 1)
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any], *, is_last: bool) -> None:
-        self._read_clock()
+        self.wall_seconds = time.perf_counter() - self._began
         with self.stopwatch("store"):
             folder.append_metrics({**record, "wall_time": round(self.wall_seconds, 3)})
             # Right after a line, where an agent's state is smallest.
@@ -225,7 +220,7 @@ class Run(ABC):
     def _write_results(self, folder: RunFolder) -> None:
         with self.stopwatch("store"):
             self._save_results(folder.path)
-        self._read_clock()
+        self.wall_seconds = time.perf_counter() - self._began
         # After the results: a kill in between leaves a run that resumes and writes them again.
         if self._last_record == self.num_timesteps != self._last_checkpoint:
             self._checkpoint(folder)

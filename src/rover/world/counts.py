@@ -146,7 +146,9 @@ class _Foretold:
             if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
                 inputs, actions, successors = np.array(self._moves).T
                 rows, n_actions = self._buffer.observations.rows, self._buffer.n_actions
-                self._begin(find_lattice(rows, inputs, actions, successors, n_actions))
+                lattice = find_lattice(rows, inputs, actions, successors, n_actions)
+                if lattice is not None or self._lattice is not None:
+                    self._begin(lattice)
 
     def is_new(self, pair: int) -> bool:
         """True if an untried pair is foretold to lead to a new state."""
@@ -214,6 +216,7 @@ class Counts:
         following: its latest new outcome, ``_UNTRIED`` before the first.
         first_tries: (A) pairs tried, by action.
         departures: (A) tried pairs whose first try led to another state.
+        varied: pairs that led to more than one outcome.
     """
 
     def __init__(self, buffer: Buffer, *, foretells: bool = False) -> None:
@@ -221,7 +224,7 @@ class Counts:
         is_vector = len(buffer.observations.shape) == 1
         self._foretold = _Foretold(buffer) if foretells and is_vector else None
         self._counts: dict[tuple[int, int], int] = {}  # of pairs and outcomes, as first seen
-        self._varied: set[int] = set()  # pairs of more than one outcome
+        self.varied: set[int] = set()
         self._age = self._longest = 0  # steps of the episode, and of the longest that was truncated
         self.tries: list[int] = []
         self.following: list[int] = []
@@ -229,11 +232,6 @@ class Counts:
         self.departures = [0] * buffer.n_actions
         self._n = 0
         self.take_in()
-
-    @property
-    def n_pairs(self) -> int:
-        """Number of pairs that were tried."""
-        return sum(self.first_tries)
 
     def take_in(self) -> None:
         """Count the transitions that are new in the buffer."""
@@ -271,28 +269,19 @@ class Counts:
         if not known:
             self.following[pair] = outcome
             if self.tries[pair]:
-                self._varied.add(pair)
+                self.varied.add(pair)
             else:
                 self.first_tries[action] += 1
                 self.departures[action] += outcome != x
                 if self._foretold is not None:
                     self._foretold.add(x, action, outcome)
         self.tries[pair] += 1
-        return not known and not (foretold == outcome and self.is_certain)
-
-    def varies(self, pair: int) -> bool:
-        """True if a pair has led to more than one outcome."""
-        return pair in self._varied
-
-    @property
-    def is_certain(self) -> bool:
-        """True if no pair has led to more than one outcome."""
-        return not self._varied
+        return not known and not (foretold == outcome and not self.varied)
 
     @property
     def outcome_variance(self) -> float:
         """1 − Σ_x' p(x'|x, a)², pooled over the pairs seen more than once, without bias."""
-        return self.outcomes().outcome_variance if self._varied else 0.0
+        return self.outcomes().outcome_variance if self.varied else 0.0
 
     def outcomes(self) -> TransitionCounts:
         """Distinct transitions, in the order in which they were first seen."""

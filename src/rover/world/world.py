@@ -80,13 +80,10 @@ class World:
             return "states"
         if self.chosen is not None:
             return self.chosen
-        return "states" if self._are_states() else "landmarks"
-
-    def _are_states(self) -> bool:
-        buffer = self.buffer
         if not has_metric(buffer.observations.rows[: 2 * _DECIDED]):
             is_image = buffer.observations.rows.ndim > 2
-            return repeats(buffer) or (is_image and not lasts_a_lag(buffer))
+            are_states = repeats(buffer) or (is_image and not lasts_a_lag(buffer))
+            return "states" if are_states else "landmarks"
         due = units_due(min(len(buffer), _DECIDED))
         if due != self._decided_on:
             self._decided_on = due
@@ -95,7 +92,7 @@ class World:
             n_states, n_moves = _come_back(buffer, due)
             are_few = is_whole or n_states <= _FEW_STATES * n_moves
             self._is_exact = are_few or _is_lattice(buffer, due)
-        return self._is_exact
+        return "states" if self._is_exact else "landmarks"
 
     @property
     def counts(self) -> Counts:
