@@ -170,8 +170,8 @@ def adapt(
         "source": str(source) if isinstance(source, str | Path) else None,
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    run: Any = (ContextAdaptation, policy) if in_contexts else (Adaptation, experience)
-    return _learn(*run, env, entries, **options)
+    run_class, start = (ContextAdaptation, policy) if in_contexts else (Adaptation, experience)
+    return _learn(run_class, start, env, entries, **options)
 
 
 @learning_mode()
