@@ -97,7 +97,7 @@ class _Rmax(Agent[_RmaxConfig]):
         values = self._renewed()
         self._policy = self._package(values)
         return {
-            "pairs": self._counts.n_pairs,
+            "pairs": sum(self._counts.first_tries),
             "known_pairs": int(np.count_nonzero(self._counts.tries)),
             "start_value": float(values[self.buffer.episode_starts[-1]].max()),
         }
