@@ -66,7 +66,7 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         assert batch.skills is not None
         (index, next_index), _, inverse = self._merged(batch.index, batch.next_index)
         encoded = self._encoder(batch.observations)
-        # (p, k) of the distinct transitions, of which `inverse` says which each of the batch's is.
+        # (p, k) of the distinct transitions; `inverse` says which one each of the batch is.
         embedded = self._on_pairs(self._first, self._output, encoded, index, next_index)
         rewards = particle_rewards(embedded, inverse, self.config, self._distances)
         # Equal transitions are one row, weighted by its count, so the loss equals the loss of the

@@ -171,11 +171,9 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _recognises_contexts(self) -> bool:
         """True if the data says that worlds change with episodes: each is explored by itself."""
-        is_open = self.config.contexts is None and self._explores
         # Known dynamics contain all contexts, so they are planned on directly.
-        if not is_open or self.measures.evaluator is not None:
-            return False
-        if not _changes_with_episodes(self.buffer):
+        is_open = self.config.contexts is None and self.measures.evaluator is None
+        if not (is_open and self._explores and _changes_with_episodes(self.buffer)):
             return False
         self.world.chosen, self._best = "contexts", None
         warnings.warn(

@@ -256,11 +256,8 @@ class FiniteEvaluator:
         dynamics, discount = self.problem.dynamics, self.discount
         occupancy = policy_occupancy(dynamics, policy_probs, discount=discount)
         squares = float(occupancy @ occupancy)
-        objective, ratio, target = (
-            self.objective.evaluate(occupancy)[0],
-            None,
-            self.objective.target,
-        )
+        objective, ratio = self.objective.evaluate(occupancy)[0], None
+        target = self.objective.target
         if self.n_states <= MAX_EVALUATED_STATES:
             least = self.optimum.objective
             if target is None or least > _REACHED * float(target @ target):
