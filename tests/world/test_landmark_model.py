@@ -1,5 +1,7 @@
 """The model of places: its pieces by brute force, one that grew, plans that create no mass."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -63,6 +65,10 @@ def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed, d, m):
     distance, index = net.nearest(KDTree(others), points, k)
     np.testing.assert_array_equal(index, everything.argsort(axis=1)[:, :k])
     np.testing.assert_allclose(distance, np.sort(everything, axis=1)[:, :k], rtol=1e-6)
+    with mock.patch.object(net, "_MOST_ENTRIES", 3 * m):  # products of three points at a time
+        some, same = net.nearest(KDTree(others), points, k)
+    np.testing.assert_array_equal(same, index)
+    np.testing.assert_allclose(some, distance, rtol=1e-9)
 
 
 def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> World:

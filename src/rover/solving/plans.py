@@ -123,9 +123,8 @@ class Experience(NamedTuple):
         is_image = len(buffer.observations.shape) > 1
         if repeats(buffer) if is_image else self.world.repeats:
             return Points.of_states(buffer)
-        if not is_image:
-            return _net_points(self.world)
-        if (encoder := self._encoder()) is not None:
+        encoder = self._encoder() if is_image else None
+        if encoder is not None or not is_image:
             return _net_points(self.world, encoder)
         warnings.warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "

@@ -263,8 +263,7 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
         return None, 0.0
     if not points.neighbours.follow_arrivals(task.rewards)[0]:
         return None, 0.0
-    missed = model.dynamics.unexplained
-    if missed > MOST_UNEXPLAINED:
+    if (missed := model.dynamics.unexplained) > MOST_UNEXPLAINED:
         return None, missed
     dynamics = experience.world.part(
         RefinedDynamics, lambda: RefinedDynamics(model.buffer, model.units.points, model.dynamics)

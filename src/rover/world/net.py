@@ -34,6 +34,8 @@ FIRST_UNITS = 50
 MOST_ROWS = 20_000
 """Transitions after which units stay, and the latest ones that costly sums are over."""
 
+_MOST_ENTRIES = 2**23  # of a table of distances: 64 MiB
+
 # Units are taken early, when some features have hardly changed.
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
 GROWTH = 1.25
@@ -171,6 +173,10 @@ def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntAr
     if tree.m <= 16:
         distance, index = tree.query(points, k=range(1, k + 1))
         return np.asarray(distance), np.asarray(index)
+    if len(points) > (most := max(1, _MOST_ENTRIES // tree.n)):
+        parts = [nearest(tree, points[some], k) for some in blocks(len(points), most)]
+        distances, indices = zip(*parts, strict=True)
+        return np.concatenate(distances), np.concatenate(indices)
     # Where a tree has to look at almost every landmark, a matrix product does so sooner.
     at, landmarks = torch.from_numpy(points), torch.from_numpy(tree.data)
     squared = torch.addmm((at**2).sum(dim=1)[:, None], at, landmarks.T, alpha=-2.0)

@@ -100,7 +100,7 @@ class Outcomes:
         self._table = buffer.observations.rows.astype(np.float64)
         self._controls = np.column_stack([buffer.controls, np.arange(buffer.n_actions)])
         begins, after = self._table[buffer.inputs], self._table[buffer.successors]
-        self._steps = np.abs(after - begins).mean(axis=0)
+        self._usual = np.maximum(np.abs(after - begins).mean(axis=0), 1e-9)
         given = self._controls[buffer.actions]
         self._inputs = np.column_stack([np.zeros(len(buffer)), begins, given])
         self._pairs = buffer.inputs * buffer.n_actions + buffer.actions
@@ -200,7 +200,7 @@ class Outcomes:
 
     def rows(self, states: FloatArray) -> Rows:
         """Rows of every action at states (m, d), the buffer's first."""
-        buffer, usual = self.buffer, np.maximum(self._steps, 1e-9)
+        buffer, usual = self.buffer, self._usual
         tree, size = KDTree(states / usual), len(states) * buffer.n_actions
         to, ends = list[IntArray](), list[BoolArray]()
         for some in blocks(len(states), 1024):
