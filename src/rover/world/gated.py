@@ -314,7 +314,6 @@ class GatedSums:
                 self._grams[kind] += (chosen.T @ chosen).double()
                 self._moments[kind] += (chosen.T @ targets[some]).double()
             self.n_moving += int(kinds[0][block].sum())
-            self.n_still += int(kinds[1][block].sum())
             self._n = block.stop
 
     def _renew_units(self, n: int) -> None:
@@ -339,7 +338,7 @@ class GatedSums:
         size = 1 + len(self.units.parts["centre"]) + self._size
         self._grams = [torch.zeros(size, size, dtype=torch.float64) for _ in range(2)]
         self._moments = [torch.zeros(size, d, dtype=torch.float64) for _ in range(2)]
-        self.n_moving = self.n_still = self._n = 0
+        self.n_moving = self._n = 0
 
     def moves(self) -> tuple[FloatArray, FloatArray]:
         """Gated features (m, g) where the moving transitions end, and their changes (m, g)."""
@@ -350,7 +349,8 @@ class GatedSums:
     def model(self) -> GatedModel:
         """The model of the transitions that were taken in."""
         units, (moving, still) = self.units, self._grams
-        n, size = self.n_moving + self.n_still, 1 + len(units.parts["centre"])
+        # Column 0 of a design is 1, so that its products count and sum.
+        n_still, size = int(still[0, 0]), 1 + len(units.parts["centre"])
         change = _ridge(moving + still, self._moments[0] + self._moments[1], _RIDGE)
         change *= torch.from_numpy(units.deviation)
         gate = torch.zeros(len(moving), 1, dtype=torch.float64)
@@ -358,9 +358,9 @@ class GatedSums:
         if self.n_moving < FEWEST_MOVES:
             gated = gated[:0]
         else:
-            balance = 0.5 * n / self.n_moving, 0.5 * n / max(n - self.n_moving, 1)
+            n = self.n_moving + n_still
+            balance = 0.5 * n / self.n_moving, 0.5 * n / max(n_still, 1)
             gram = balance[0] * moving + balance[1] * still
-            # Column 0 of a design is 1, so that this is the moment of an indicator.
             gate = _ridge(gram, balance[0] * moving[:, :1], _RIDGE)
         used = len(moving) if units.parts["differences"].numel() else size
         move = torch.zeros(len(moving), len(gated), dtype=torch.float64)

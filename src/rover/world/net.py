@@ -7,7 +7,8 @@ correlate is noise that no action controls, and does not count at all (docs/devi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -106,7 +107,6 @@ class Net:
     landmarks: FloatArray
     radius: float
     largest: float = np.inf
-    _tree: KDTree | None = field(default=None, repr=False)
 
     @classmethod
     def over(
@@ -147,7 +147,8 @@ class Net:
                     return None
             owners.append(near.numpy().argmax(axis=1))
         if len(landmarks) > len(self.landmarks):
-            self.landmarks, self._tree = landmarks.numpy(), None
+            self.landmarks = landmarks.numpy()
+            self.__dict__.pop("tree", None)  # of fewer landmarks
         return np.concatenate(owners)
 
     def nearest(self, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
@@ -160,12 +161,10 @@ class Net:
         shares = np.bincount(owner, times / times.sum(), minlength=len(self))
         return shares.astype(np.float64)
 
-    @property
+    @cached_property
     def tree(self) -> KDTree:
         """The landmarks, for queries of the nearest."""
-        if self._tree is None:
-            self._tree = KDTree(self.landmarks)
-        return self._tree
+        return KDTree(self.landmarks)
 
 
 def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
