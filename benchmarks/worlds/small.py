@@ -4,120 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-
-from rover.envs import FiniteDynamics, FiniteMDP
-
-
-class _TabularEnv(gym.Env[np.int64, np.int64]):
-    """An environment that steps a finite problem, and says which it is.
-
-    Observations are the numbers of states. An arrival in the state :attr:`treasure`, if there is
-    one, is worth 1, everything else nothing.
-    """
-
-    def __init__(self, dynamics: FiniteDynamics, treasure: int | None = None) -> None:
-        self._dynamics = dynamics
-        self.treasure = treasure
-        self.observation_space = spaces.Discrete(dynamics.n_states)
-        self.action_space = spaces.Discrete(dynamics.n_actions)
-
-    @cached_property
-    def finite_mdp(self) -> FiniteMDP:
-        """The exact dynamics."""
-        return FiniteMDP(self._dynamics, np.arange(self._dynamics.n_states))
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.int64, dict[str, Any]]:
-        super().reset(seed=seed)
-        start = self._dynamics.start
-        self._state = int(self.np_random.choice(len(start), p=start))
-        return np.int64(self._state), {}
-
-    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        matrix = self._dynamics.transition[int(action)]
-        # The row of a sparse matrix: where a pair may lead, and how likely that is.
-        row = slice(*matrix.indptr[self._state : self._state + 2])
-        self._state = int(self.np_random.choice(matrix.indices[row], p=matrix.data[row]))
-        reward = float(self._state == self.treasure)
-        return np.int64(self._state), reward, bool(self._dynamics.terminal[self._state]), False, {}
-
-
-def deep_sea(size: int = 10, noise: bool = False) -> _TabularEnv:
-    """The deep sea of bsuite (Osband et al. 2020): one of 2^N ways down leads to the treasure.
-
-    Each step goes down a row, and to the left or the right. Which of the two actions is the right
-    one is drawn for each cell. After N steps the episode ends, in the treasure if all N went right.
-    N (N + 1) / 2 cells can be reached, and two ends. The small cost of going right is left out:
-    rewards are not seen.
-
-    Args:
-        size: N ≥ 2.
-        noise: whether going right fails with probability 1 / N, and goes to the left.
-    """
-    cells = [(row, column) for row in range(size) for column in range(row + 1)]
-    index = {cell: state for state, cell in enumerate(cells)}
-    treasure, end = len(cells), len(cells) + 1
-    goes_right = np.random.default_rng(0).integers(2, size=(size, size))
-    entries: list[list[tuple[float, int, int]]] = [[], []]
-    for (row, column), state in index.items():
-        below = {right: (row + 1, max(0, column + (1 if right else -1))) for right in (0, 1)}
-        ends = {
-            right: index.get(cell, treasure if right and row == column == size - 1 else end)
-            for right, cell in below.items()
-        }
-        for action in (0, 1):
-            right = int(action == goes_right[row, column])
-            fails = 1.0 / size if right and noise else 0.0
-            entries[action].append((1.0 - fails, state, ends[right]))
-            if fails:
-                entries[action].append((fails, state, ends[0]))
-    # An episode begins in the first cell, and ends in either of the last two states.
-    start, terminal = np.eye(end + 1)[0], np.arange(end + 1) >= treasure
-    return _TabularEnv(FiniteDynamics.from_outcomes(entries, start, terminal), treasure)
-
-
-WIND = (0, 0, 0, 1, 1, 1, 2, 2, 1, 0)
-ROWS, COLUMNS, START, GOAL = 7, 10, (3, 0), (3, 7)
-MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
-
-
-class WindyGrid(gym.Env[Any, Any]):
-    """A grid whose wind blows upwards, a row more or less than usual in a third of the steps."""
-
-    def __init__(self, limit: int = 100) -> None:
-        self.observation_space = spaces.Discrete(ROWS * COLUMNS)
-        self.action_space = spaces.Discrete(len(MOVES))
-        self._limit = limit
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
-        """Begin at the start."""
-        super().reset(seed=seed)
-        self._place, self._age = START, 0
-        return self._number(), {}
-
-    def _number(self) -> int:
-        return self._place[0] * COLUMNS + self._place[1]
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Move, and be blown by the wind of the column that is left."""
-        row, column = self._place
-        wind = WIND[column]
-        if wind:
-            wind += int(self.np_random.integers(-1, 2))
-        down, right = MOVES[action]
-        row = min(max(row + down - wind, 0), ROWS - 1)
-        self._place = row, min(max(column + right, 0), COLUMNS - 1)
-        self._age += 1
-        is_goal = self._place == GOAL
-        return self._number(), float(is_goal), is_goal, self._age >= self._limit, {}
 
 
 class Lattice(gym.Env[int, int]):

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from benchmarks.worlds.small import MAZES, Maze, deep_sea
+from benchmarks.worlds.small import MAZES, Maze
 from experiments.propositions import check_propositions
 from rover.wrappers import GoalObservation
 
@@ -22,20 +22,6 @@ def test_a_script_is_imported_and_has_its_line_in_the_index(script):
     if script.parts[1] in ("figures", "speed"):
         place = script.relative_to("benchmarks")
         assert f"]({place})" in (ROOT / "benchmarks" / "README.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize("noise", [False, True])
-def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise):
-    size = 6
-    dynamics = deep_sea(size, noise).finite_mdp.dynamics
-    treasure = size * (size + 1) // 2
-    assert dynamics.n_states == treasure + 2
-    reach = np.zeros((size + 1, dynamics.n_states))  # best probability of the treasure
-    reach[-1, treasure] = 1.0
-    for step in reversed(range(size)):
-        reach[step] = np.max([matrix @ reach[step + 1] for matrix in dynamics.transition], axis=0)
-    best = (1.0 - 1.0 / size) ** size if noise else 1.0
-    assert reach[0, 0] == pytest.approx(best)
 
 
 @pytest.mark.parametrize(

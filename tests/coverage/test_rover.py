@@ -91,7 +91,7 @@ def test_a_run_too_short_for_a_policy_says_so():
 
 
 def test_a_learning_rate_that_breaks_the_encoder_stops_the_run():
-    with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower its learning rate"):
+    with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower the learning rate"):
         learn("onehot", learning_rate=1e12)
 
 

@@ -168,7 +168,7 @@ QUICK: Mapping[str, Any] = {
 
 
 SETTINGS: dict[str, Any] = {**QUICK, "checkpoint_every": 50}
-GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
+GRID: dict[str, Any] = {"layout": "S..#..\n......\n...#..", "horizon": 25}
 
 
 def make_grid() -> gym.Env[Any, Any]:

@@ -110,7 +110,7 @@ def test_an_environments_own_reward(agent):
     policy = rover.solve(agent, env)
     found = reward_regret(policy, env)
     assert found.returns == pytest.approx(found.best)
-    assert float(found.best[0]) == greedy_episodes(env, policy, seed=0, n_episodes=1)[0][0]
+    assert float(found.best[0]) == greedy_episodes(env, policy, seed=0, n_episodes=1)[0]
 
 
 def test_a_reward_is_told_by_playing_the_run_again():

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 from pushing import pushed, pushing_buffer, seen
+from scipy.spatial import KDTree
 from walks import Walk
 
 from rover.data import Buffer
-from rover.world.gated import GatedSums
+from rover.world.gated import GatedSums, _ridge
+from rover.world.net import between
 from rover.world.sampled import (
     ContactSearch,
     Controls,
@@ -299,3 +301,14 @@ def test_decisions_follow_from_the_buffer_alone(run):
     search.forget_plan()
     for row in (3, 4, 5):
         assert search.act(row, rng) == again.act(row, rng)
+
+
+def test_large_numbers_are_interpolated_and_regressed():
+    """Products of matrices lose what is small beside them: distances, and a ridge."""
+    points = 1e6 + np.random.default_rng(0).normal(scale=1e-4, size=(60, 40))
+    index, weights = between(KDTree(points), points + 1e-6, 4, exact=True)
+    assert (index == np.arange(60)[:, None]).any(axis=1).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+    features = torch.from_numpy(1e9 + points[:, :1] * points)
+    found = _ridge(features.T @ features, features.T @ features[:, :1], 1e-3)
+    assert found.isfinite().all()

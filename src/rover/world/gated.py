@@ -390,7 +390,12 @@ def _transitions(buffer: Buffer, rows: slice | IntArray) -> tuple[FloatArray, ..
 
 def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
     """Coefficients (P, t) of ridge regression from its products (P, P) and (P, t)."""
-    factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=torch.float64))
+    one = torch.eye(len(gram), dtype=torch.float64)
+    factor, has_failed = torch.linalg.cholesky_ex(gram + ridge * one)
+    if has_failed:  # products so large that the ridge is below their last digit
+        values, vectors = torch.linalg.eigh(gram)
+        inverse = 1.0 / (values.clamp(min=1e-12 * float(values[-1])) + ridge)
+        return vectors @ (inverse[:, None] * (vectors.T @ moment))
     return torch.cholesky_solve(moment, factor)
 
 

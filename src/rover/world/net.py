@@ -177,7 +177,9 @@ def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntAr
         distances, indices = zip(*parts, strict=True)
         return np.concatenate(distances), np.concatenate(indices)
     # Where a tree has to look at almost every landmark, a matrix product does so sooner.
-    at, landmarks = torch.from_numpy(points), torch.from_numpy(tree.data)
+    # Small distances between large numbers would be lost in it.
+    centre = np.asarray(tree.data).mean(axis=0)
+    at, landmarks = torch.from_numpy(points - centre), torch.from_numpy(tree.data - centre)
     squared = torch.addmm((at**2).sum(dim=1)[:, None], at, landmarks.T, alpha=-2.0)
     squared = squared.add_((landmarks**2).sum(dim=1)).clamp_(min=0.0)
     least, chosen = squared.topk(k, largest=False)
@@ -190,9 +192,11 @@ def neighbourhood(
     """The landmarks (n, k) of a tree nearest to points (n, d), with distances (n, k) and offsets
     (n, k, d) in units of the distance to the farthest of the k."""
     distance, index = nearest(tree, points, min(k, tree.n))
-    reach = np.maximum(distance[:, -1:], 1e-9)
-    offset = (np.asarray(tree.data)[index] - points[:, None]) / reach[:, :, None]
-    return index, distance / reach, offset
+    offset = np.asarray(tree.data)[index] - points[:, None]
+    if tree.m > 16:  # a product of matrices is less exact
+        distance = np.linalg.norm(offset, axis=2)
+    reach = np.maximum(distance.max(axis=1, keepdims=True), 1e-9)
+    return index, distance / reach, offset / reach[:, :, None]
 
 
 def between(
