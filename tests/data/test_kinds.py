@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 import rover
 from rover.data import Buffer, Collector
+from rover.data.kinds import kinds_of
 from rover.envs import Spaces
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 
@@ -177,6 +178,16 @@ def test_the_checker_names_the_kind(kind, words):
 )
 def test_nothing_is_said_of_sound_environments(env):
     rover.check_env(env)
+
+
+def test_what_falls_more_and_more_surely_has_no_clock():
+    lengths = np.repeat([4, 5, 6, 7, 8, 9], [4, 11, 16, 12, 6, 4])  # InvertedDoublePendulum's
+    ended = np.zeros(lengths.sum(), np.bool_)
+    ended[lengths.cumsum() - 1] = True
+    seen = np.random.default_rng(0).normal(size=(len(ended) + len(lengths), 3))
+    taken = np.zeros(len(ended), np.int64)
+    buffer = Buffer.from_arrays(seen, taken, None, ended, np.zeros_like(ended))
+    assert kinds_of(buffer) == []
 
 
 @pytest.mark.parametrize(("kind", "words"), KINDS)

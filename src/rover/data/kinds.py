@@ -47,6 +47,9 @@ def _clock_end(made: Buffer) -> str:
     hazard = (1 + (lengths < limit).sum()) / (2 + np.minimum(lengths, limit - 1).sum())
     if len(over) <= 3 or limit == 1 or hazard ** len(over) > 1e-3:
         return ""
+    # What falls ends more and more surely, and a clock all at once.
+    if len(over) <= np.bincount(lengths)[limit - 1 - limit // 4 : limit].max():
+        return ""
     if np.isin(made.successors[over], made.inputs).sum() < max(2, len(over) / 5):
         # Such ends may be places of their own, or tell the time.
         rows = made.observations.rows.reshape(len(made.observations), -1)
