@@ -1,4 +1,4 @@
 """The version, in a module of its own so that the lowest floor may read it."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 """The version of this package."""

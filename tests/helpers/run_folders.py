@@ -69,7 +69,7 @@ def write_folder(
 ) -> Path:
     """The files that runs of every kind have; a run without a summary has not ended."""
     folder.mkdir(parents=True)
-    about = {"format": 4, "version": "0.2.0", "preset": "fast"}
+    about = {"format": 4, "version": "0.3.0", "preset": "fast"}
     write_json(folder / "config.json", about | config)
     for record in records:
         append_line(folder / "metrics.jsonl", record)
