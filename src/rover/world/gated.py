@@ -395,7 +395,8 @@ def _ridge(gram: Tensor, moment: Tensor, ridge: float) -> Tensor:
     if has_failed:  # products so large that the ridge is below their last digit
         values, vectors = torch.linalg.eigh(gram)
         inverse = 1.0 / (values.clamp(min=1e-12 * float(values[-1])) + ridge)
-        return vectors @ (inverse[:, None] * (vectors.T @ moment))
+        found: Tensor = vectors @ (inverse[:, None] * (vectors.T @ moment))
+        return found
     return torch.cholesky_solve(moment, factor)
 
 
