@@ -236,7 +236,7 @@ class Policy(nn.Module, ABC):
         """Actions for one or several environments, as ``predict`` of Stable-Baselines3 has them.
 
             action, state = policy.predict(observation, deterministic=True)
-            mean, spread = evaluate_policy(policy, env)  # Stable-Baselines3's
+            mean, spread = evaluate_policy(policy, env, deterministic=False)
 
         The state is the policy of each environment's episode: of a policy with a memory, what the
         episode has shown; of several components, the one that was drawn at its start. A state may
@@ -247,7 +247,8 @@ class Policy(nn.Module, ABC):
                 part; or of a single one.
             state: returned by the previous call; None where all episodes begin.
             episode_start: (n,) True where an episode begins; None: nowhere but where `state` is.
-            deterministic: take the most probable action instead of drawing one.
+            deterministic: take the most probable action instead of drawing one. A policy that
+                covers does so by its draws: it then sees a part of what it covers.
             rng: source of randomness; None: the policy's own, which begins with seed 0.
 
         Returns:
