@@ -103,8 +103,10 @@ class StatePolicy(PlannedPolicy):
 
     def logits_from_regressors(self, regressors: Tensor) -> Tensor:
         """Logits (n, A) of rows of W (n, 1)."""
-        unknown = self.weights.new_zeros(1, self.n_actions)
-        return torch.cat([self.weights, unknown])[regressors[:, 0]]
+        rows, logits = regressors[:, 0], self.weights.new_zeros(len(regressors), self.n_actions)
+        is_known = rows < len(self.weights)  # and not the whole table for each action
+        logits[is_known] = self.weights[rows[is_known]]
+        return logits
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
