@@ -148,6 +148,10 @@ KINDS = [
         a(Row, observation_space=spaces.Box(0, 9, (2,), np.float32)),
         r"observations are outside their space: .* (10|11)\.0",
     ),
+    (  # in a single episode, too
+        a(Row, limit=10**6, observation_space=spaces.Box(0, 9, (2,), np.float32)),
+        r"observations are outside their space: .* (10|11)\.0",
+    ),
 ]
 OF_OBJECTS = [
     (HalfSeeded, r"the seed does not repeat step 2\d of episode 0"),

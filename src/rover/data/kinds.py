@@ -18,9 +18,6 @@ from rover.envs.spaces import misfit
 if TYPE_CHECKING:
     from rover.data.buffer import Buffer
 
-FEWEST_EPISODES = 3
-"""Finished episodes from which on a run is of a kind."""
-
 
 def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     """A message for each kind that transitions are of, whose name ends with a colon.

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.data.kinds import FEWEST_EPISODES, kinds_of
+from rover.data.kinds import kinds_of
 from rover.envs import Spaces
 from rover.errors import (
     BY_ENVIRONMENT,
@@ -249,9 +249,7 @@ class Collector:
         return terminated or truncated
 
     def name_kinds(self) -> None:
-        """Warn once of each kind of environment that three episodes or more show."""
-        if self.episode < FEWEST_EPISODES:
-            return
+        """Warn once of each kind of environment that the transitions show."""
         space = self.spaces.observation if self.spaces.observation is self.spaces.observed else None
         for message in kinds_of(self.buffer, space):
             kind, _, _ = message.partition(":")
