@@ -40,7 +40,8 @@ from rover.policies import (
     StatePolicy,
     TabulatedPolicy,
 )
-from rover.training.agent import Agent, FinalPolicy
+from rover.training.agent import Agent
+from rover.training.measures import FinalPolicy
 from rover.world.world import World
 
 # Transitions between tests of whether layouts change, and finished episodes before the first.
@@ -109,8 +110,11 @@ class CoverageRun(Agent[RoverConfig]):
         width = 0 if encoder is None else encoder.feature_dim
         none = torch.zeros(width, self.buffer.n_actions, dtype=torch.float64)
         self._form = Observations.from_space(space)
-        self._uniform = self._package(encoder, None, none)
-        self._follow(self._uniform)
+        self._uniform = self._policy = self._package(encoder, None, none)
+        # The latest policy, which collects where no exploration plan does.
+        self._tabulated = TabulatedPolicy(
+            self.buffer.observations, lambda rows, _: self._policy.component_logits(rows, 0)
+        )
         return self._uniform
 
     def _package(
@@ -142,19 +146,12 @@ class CoverageRun(Agent[RoverConfig]):
             seen = self._representation
             self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
-    def _follow(self, policy: PlannedPolicy) -> None:
-        """Make a policy the latest one, which collects where no exploration plan does."""
-        self._policy = policy
-        self._tabulated = TabulatedPolicy(
-            self.buffer.observations, lambda seen, _: policy.component_logits(seen)
-        )
-
     def _plan_and_follow(self) -> dict[str, Any]:
         """Plan a policy and make it the latest one; figures of it."""
-        policy, plan = self._improve()
+        self._policy, plan = self._improve()
+        self._tabulated.forget()
         self._warm_start, self._planned_at = plan.warm_start, self.num_timesteps
         self._plan_figures = plan.figures
-        self._follow(policy)
         return plan.figures
 
     def _renew_policy(self) -> None:
@@ -165,7 +162,6 @@ class CoverageRun(Agent[RoverConfig]):
         is_certain = world.kind == "states" and not world.counts.varied
         if warm is None or not is_certain or warm.pairs != sum(world.counts.first_tries):
             self._plan_and_follow()
-            self._sign_policy()
 
     # contexts
 
@@ -272,7 +268,8 @@ class CoverageRun(Agent[RoverConfig]):
         self._best = None if best is None else (float(best[0]), stored(*best[1:]))
         self._final = None if final is None else stored(*final)
         self._planned_at, self._plan_figures = int(state["planned_at"]), None
-        self._follow(self._uniform if state["policy"] is None else self._read(state["policy"]))
+        self._policy = self._uniform if state["policy"] is None else self._read(state["policy"])
+        self._tabulated.forget()
         if self.world.chosen == "contexts":
             self.measures.within_episodes = True
             explorer = cast(ContextExplorer, self._explorer)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
-from scipy.sparse import block_diag, csc_array, csr_array, eye_array
+from scipy.sparse import block_diag, csc_array, csr_array, eye_array, vstack
 from scipy.sparse.linalg import splu
 from scipy.special import entr
 
@@ -71,24 +71,22 @@ def policy_occupancy(
     return occupancy
 
 
-class _ChainSampler:
-    """Samples state sequences of a policy (S, A) under known dynamics, many at a time.
+class _Chain:
+    """State sequences of a policy (S, A) under known dynamics, many at a time.
 
     A mixture (K, S, A), one drawn for each episode, is one policy on K copies of the states: state
-    x under the k-th policy has index k·S + x.
+    x under the k-th policy is place k·S + x. Episodes begin at the places that follow `origin`.
     """
 
     def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
         self.terminal = np.tile(dynamics.terminal, len(tables))  # (K·S,)
-        self._n_states = len(dynamics.start)
-        self._n_policies = len(tables)
-        self._first = np.cumsum(dynamics.start)
-        self._last_first = int(np.flatnonzero(dynamics.start)[-1])
+        chains = map(functools.partial(_state_chain, dynamics), tables)
+        start = csr_array(np.tile(dynamics.start, len(tables))[None])
+        mixed = csr_array(vstack([block_diag(list(chains)), start], format="csr"))
+        self.origin = mixed.shape[0] - 1
         # Row x of Σ_a diag(π(a|·)) P_a as one running sum over all rows: row x fills (x, x + 1],
         # so a single binary search draws the next state of any number of chains.
-        chains = map(functools.partial(_state_chain, dynamics), tables)
-        mixed = csr_array(block_diag(list(chains), format="csr"))
         sizes = np.diff(mixed.indptr)
         row_sums = np.repeat(np.asarray(mixed.sum(axis=1)).ravel(), sizes)
         running = np.cumsum(mixed.data / row_sums)
@@ -99,20 +97,11 @@ class _ChainSampler:
         self._row_end: IntArray = mixed.indptr[1:].astype(np.int64) - 1
         self._targets: IntArray = mixed.indices.astype(np.int64)
 
-    def sample_first(self, n_chains: int, rng: np.random.Generator) -> IntArray:
-        """Places (n_chains,) in which chains begin; a mixture draws its policies here."""
-        drawn = np.searchsorted(self._first, rng.random(n_chains) * self._first[-1], side="right")
-        drawn = np.minimum(drawn, self._last_first)
-        first: IntArray = drawn.astype(np.int64)
-        if self._n_policies > 1:
-            first += self._n_states * rng.integers(self._n_policies, size=n_chains)
-        return first
-
-    def sample_next(self, states: IntArray, rng: np.random.Generator) -> IntArray:
-        """Next places (n,) of chains in the places `states` (n,)."""
-        position = np.searchsorted(self._running, states + rng.random(len(states)), side="right")
+    def follow(self, places: IntArray, rng: np.random.Generator) -> IntArray:
+        """Next places (n,) of chains in `places` (n,)."""
+        position = np.searchsorted(self._running, places + rng.random(len(places)), side="right")
         # x + u may round up to x + 1, which is the next row.
-        return self._targets[np.minimum(position, self._row_end[states])].astype(np.int64)
+        return self._targets[np.minimum(position, self._row_end[places])].astype(np.int64)
 
 
 def sample_trajectories(
@@ -126,15 +115,15 @@ def sample_trajectories(
     """State sequences (n_episodes, horizon + 1) of episodes, truncated after `horizon` steps; ENDED
     after termination. `policy_probs` are (S, A), or (K, S, A) for a mixture, one drawn uniformly
     for each episode."""
-    chain = _ChainSampler(dynamics, policy_probs)
-    places, n_states = chain.sample_first(n_episodes, rng), len(dynamics.start)
+    chain, n_states = _Chain(dynamics, policy_probs), len(dynamics.start)
+    places = chain.follow(np.full(n_episodes, chain.origin), rng)
     trajectories = np.full((horizon + 1, n_episodes), ENDED, np.int64)  # rows are written faster
     trajectories[0] = places % n_states
     running = ~chain.terminal[places]
     for step in range(1, horizon + 1):
         if not running.any():
             break
-        places = chain.sample_next(places, rng)
+        places = chain.follow(places, rng)
         trajectories[step] = np.where(running, places % n_states, ENDED)
         running &= ~chain.terminal[places]
     return np.ascontiguousarray(trajectories.T)
@@ -155,7 +144,7 @@ def sample_steps_to_full_coverage(
     States in which episodes begin are seen too; a reset is no environment step. `policy_probs` and
     `horizon` are as of :func:`sample_trajectories`.
     """
-    chain, n_states = _ChainSampler(dynamics, policy_probs), dynamics.n_states
+    chain, n_states = _Chain(dynamics, policy_probs), dynamics.n_states
     seen = np.zeros((n_repeats, n_states), np.bool_)
     n_seen, age = np.zeros((2, n_repeats), np.int64)
     result = np.full(n_repeats, -1, np.int64)
@@ -164,20 +153,21 @@ def sample_steps_to_full_coverage(
         n_seen[repeats] += ~seen[repeats, places % n_states]
         seen[repeats, places % n_states] = True
 
-    everyone, places = np.arange(n_repeats), chain.sample_first(n_repeats, rng)
+    everyone = np.arange(n_repeats)
+    places = chain.follow(np.full(n_repeats, chain.origin), rng)
     see(everyone, places)
     # All repeats advance together; those that have seen everything are walked on and ignored.
     for step in range(max_steps + 1):
         result[(n_seen == n_states) & (result < 0)] = step
         if step == max_steps or (result >= 0).all():
             break
-        places = chain.sample_next(places, rng)
+        places = chain.follow(places, rng)
         age += 1
         see(everyone, places)
         over = np.flatnonzero(chain.terminal[places] | (age == horizon))
         if len(over):
             # A reset costs no step, so it happens within the step that ended the episode.
-            places[over] = chain.sample_first(len(over), rng)
+            places[over] = chain.follow(np.full(len(over), chain.origin), rng)
             see(over, places[over])
             age[over] = 0
     return result

@@ -11,7 +11,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -36,7 +36,7 @@ from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_tensors
 from rover.training.config import AgentConfig, discount_of, merge_settings, validate_settings
-from rover.training.measures import ExactMeasures, Measures
+from rover.training.measures import ExactMeasures, FinalPolicy, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run
@@ -48,13 +48,6 @@ AGENTS: dict[str, type[Agent[Any]]] = {}
 """Every agent's class by its name, as soon as its module has been imported."""
 
 ConfigT = TypeVar("ConfigT", bound=AgentConfig)
-
-
-class FinalPolicy(NamedTuple):
-    """A policy that a run returns in place of its latest one, and the step it was planned after."""
-
-    policy: Policy
-    step: int
 
 
 class Agent(Run, Generic[ConfigT]):
@@ -147,7 +140,6 @@ class Agent(Run, Generic[ConfigT]):
         # Networks are made with gradients on, whatever mode of torch the caller is in.
         with learning_mode():
             self._policy = self._build()
-        self._sign_policy()
 
     @abstractmethod
     def _build(self) -> Policy:
@@ -197,16 +189,16 @@ class Agent(Run, Generic[ConfigT]):
     @property
     def policy(self) -> Policy:
         """The current policy, which has the details of its training."""
-        return self._policy if self._final is None else self._final.policy
-
-    def _sign_policy(self) -> None:
-        """Write into the current policy what it was trained on."""
+        policy, steps = self._policy, self._planned_at
+        if self._final is not None:
+            policy, steps = self._final.policy, None
+        trained = {
+            "steps": self.num_timesteps if steps is None else steps,
+            "discount": self.config.discount,
+        }
         # On the policy itself, so that a file of it says where it comes from without its run.
-        steps = self._planned_at
-        if steps is None or self._final is not None:
-            steps = self.num_timesteps
-        trained = {"steps": steps, "discount": self.config.discount}
-        self.policy.details = self._origin() | trained | self.spaces.details
+        policy.details = self._origin() | trained | self.spaces.details
+        return policy
 
     def _origin(self) -> dict[str, Any]:
         """Agent, seed and environment, as the policy and config.json name them."""
@@ -300,7 +292,6 @@ class Agent(Run, Generic[ConfigT]):
             raise ConfigurationError(f"the objects given do not have the settings of {run_dir}")
         warn_of_versions(stored.versions, agent.env)
         agent.restore()
-        agent._sign_policy()
         return agent
 
     def _make_again(self, n_steps: int) -> None:
@@ -338,11 +329,10 @@ class Agent(Run, Generic[ConfigT]):
         figures = self._update()
         if figures is None:
             return None
-        self._sign_policy()
         self._check_table()
         with self.stopwatch("evaluate"):
             record = self.measures.measure(
-                self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
+                self.policy, figures, step=self.num_timesteps, episode=self._collector.episode
             )
         self._note_measured(record)
         return record
@@ -374,42 +364,14 @@ class Agent(Run, Generic[ConfigT]):
         self._collector.name_kinds()
         with self.stopwatch("evaluate"):
             self._final = self._last_plan()
-            self._choose()
+            best, step = None if self._best is None else self._best[1], self.num_timesteps
+            self._final = self.measures.choose(self.policy, best, step) or self._final
             self.measures.measure_data(self._collector)
             other = self.measures.rollout_env
             if other is not self.env and not self._is_checked:
                 self._is_checked, reason = True, f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
                 for message in not_repeated(self.buffer, other, reason, seed=self.seed):
                     warnings.warn(message, RoverWarning, stacklevel=5)
-        self._sign_policy()
-
-    def _choose(self) -> None:
-        """Measure the last policy; return the best one measured instead where that is better.
-
-        Policies are compared where random actions cover more than the last one: elsewhere a choice
-        would follow the noise of the roll-outs, or an exact J that no agent knows.
-        """
-        measures, step = self.measures, self.num_timesteps
-        # An earlier end of this run spent steps and left figures that no longer count.
-        measures.begin_end()
-        last, instead = measures.try_out(self.policy, step), "it is returned all the same"
-        chosen = last
-        if last is not None and last.worse_than_random:
-            best = None if self._best is None else self._best[1]
-            trial = None if best is None else measures.try_out(best.policy, step)
-            if best is not None and trial is not None and trial.spread > last.spread:
-                chosen, self._final = trial, best
-                instead = f"the policy of step {best.step} is returned instead ({trial.words})"
-            warnings.warn(
-                f"the policy of step {step} covers less than uniformly random actions do "
-                f"({last.words}): {instead}. Run more steps; let "
-                "observations show all that matters; or use the transitions of the run, which "
-                "do not depend on the policy (rover solve, rover finetune --offline)",
-                RoverWarning,
-                stacklevel=5,
-            )
-        if chosen is not None:
-            measures.accept(chosen)
 
     def _last_plan(self) -> FinalPolicy | None:
         """A policy that is planned at the end of the run; None: the latest one is the last."""

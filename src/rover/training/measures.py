@@ -2,7 +2,7 @@
 
 - After an update (:meth:`Measures.measure`): a metrics line. Figures that cost little are measured
   after every update, the others at evaluation points, whose distances grow geometrically.
-- At the end of the run (:meth:`Measures.try_out`): the final policy beside random actions.
+- At the end of the run (:meth:`Measures.choose`): the final policy beside random actions.
 - Of the data (:meth:`Measures.measure_data`): what all transitions visited, beside random actions.
 
 Policies are measured exactly where the dynamics are known (:class:`ExactMeasures`), and else by
@@ -17,7 +17,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -73,6 +73,13 @@ _EVALUATED = (
     *("uniform_coverage", "uniform_p_coverage_95", "optimal_coverage", "optimal_p_coverage_95"),
     *("states_total", "optimum", "uniform_ratio"),
 )
+
+
+class FinalPolicy(NamedTuple):
+    """A policy that a run returns in place of its latest one, and the step it was planned after."""
+
+    policy: Policy
+    step: int
 
 
 @dataclass(frozen=True)
@@ -190,10 +197,38 @@ class Measures(ABC):
     def _measure(self, policy: Policy, step: int, *, is_point: bool) -> dict[str, Any]:
         """The cheap figures of a policy; the costlier ones are set at an evaluation point."""
 
-    def begin_end(self) -> None:
-        """Forget what was measured at an earlier end of the run, which goes on since."""
-        self._progress.steps["end"], self._progress.left_out = 0, None
-        self._progress.worse_than_random, self._episodes = None, ()
+    def choose(self, policy: Policy, best: FinalPolicy | None, step: int) -> FinalPolicy | None:
+        """Measure the last policy of a run that has ended; `best`, the best one that was measured,
+        where that is better, else None.
+
+        Policies are compared where random actions cover more than the last one: elsewhere a choice
+        would follow the noise of the roll-outs, or an exact J that no agent knows.
+        """
+        progress = self._progress
+        # An earlier end of this run spent steps and left figures that no longer count.
+        progress.steps["end"], progress.left_out = 0, None
+        progress.worse_than_random, self._episodes = None, ()
+        last, chosen = self.try_out(policy, step), None
+        if last is None:
+            return None
+        trial = last
+        if last.worse_than_random:
+            other = None if best is None else self.try_out(best.policy, step)
+            instead = "it is returned all the same"
+            if best is not None and other is not None and other.spread > last.spread:
+                trial, chosen = other, best
+                instead = f"the policy of step {best.step} is returned instead ({other.words})"
+            warnings.warn(
+                f"the policy of step {step} covers less than uniformly random actions do "
+                f"({last.words}): {instead}. Run more steps; let "
+                "observations show all that matters; or use the transitions of the run, which "
+                "do not depend on the policy (rover solve, rover finetune --offline)",
+                RoverWarning,
+                stacklevel=5,
+            )
+        progress.evaluated, self._episodes = trial.figures, trial.episodes
+        progress.worse_than_random = trial.worse_than_random
+        return chosen
 
     @abstractmethod
     def try_out(self, policy: Policy, step: int) -> Trial | None:
@@ -246,11 +281,6 @@ class Measures(ABC):
                 f"measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
         self._progress.left_out = f"the policy was not measured: {reason}"
-
-    def accept(self, trial: Trial) -> None:
-        """Report the figures of the final policy."""
-        self._progress.evaluated, self._episodes = trial.figures, trial.episodes
-        self._progress.worse_than_random = trial.worse_than_random
 
     def _states_seen(self) -> int | None:
         """Different states in the buffer; None where they are unknown."""
