@@ -1,12 +1,13 @@
 """Estimate: kernels, the transition operator, its resolvent and the occupancy objective."""
 
 from rover.operators.kernels import Dirac, Gaussian, Interpolation, Kernel, Linear, make_kernel
-from rover.operators.mirror_descent import MirrorDescentResult, mirror_descend
-from rover.operators.occupancy import (
+from rover.operators.mirror_descent import (
     DenseOperator,
+    MirrorDescentResult,
     Objective,
     Occupancy,
     TransitionOperator,
+    mirror_descend,
     solve_occupancy,
 )
 from rover.operators.sparse import SparseOperator
