@@ -18,8 +18,8 @@ import rover
 from rover.data import Buffer
 from rover.envs import Spaces, StoredObservations, action_set
 from rover.envs.spaces import StoredForm, described_space, description_of
+from rover.envs.wrappers import FunctionReward
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
-from rover.solving.solve import FunctionReward
 
 GREY = spaces.Box(0, 255, (9, 12), np.uint8)
 RGB = spaces.Box(0, 255, (9, 12, 3), np.uint8)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rover.envs import GridWorld
 from rover.evaluation import CellNet, RolloutEvaluator, record_rollouts
 from rover.evaluation.aliasing import _compare, _Test
-from rover.training.rollout_measures import _is_less
+from rover.evaluation.finite import is_less
 
 
 def always(probs: list[float]) -> Any:
@@ -49,8 +49,8 @@ def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves():
     assert figures["n_steps"] == sum(each["n_steps"] for each in sets)
     ours, random = figures["cells"], one.uniform["cells"]
     errors = figures["cells_error"], one.uniform["cells_error"]
-    assert not _is_less((ours, random), errors, 10)
-    assert _is_less((0.5 * ours, random), errors, 10)
+    assert not is_less((ours, random), errors, 10)
+    assert is_less((0.5 * ours, random), errors, 10)
 
 
 def test_an_episode_keeps_the_policy_that_it_drew():

@@ -13,12 +13,12 @@ import rover
 from rover.cli import main
 from rover.data import Buffer, relabel
 from rover.envs import GridWorld, finite_dynamics
+from rover.envs.wrappers import FunctionReward
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import expected_returns, goal_tasks
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import goal_regret, goal_states, reward_regret
-from rover.solving.solve import FunctionReward
 from rover.solving.tasks import reward_task
 from rover.storage import read_run_config
 from rover.training.agent import Agent

@@ -159,11 +159,10 @@ def _planned_figures(
     environment's own reward. Exactly where the dynamics are known, else by roll-outs with these
     `options`; None where `env` has no such task."""
     from rover.envs import finite_dynamics
+    from rover.envs.wrappers import FunctionReward
     from rover.evaluation import greedy_episodes
-    from rover.evaluation.returns import followed_episodes
+    from rover.evaluation.returns import followed_episodes, warn_if_worse
     from rover.solving import goal_regret, reward_regret
-    from rover.solving.refine import warn_if_worse
-    from rover.solving.solve import FunctionReward
 
     regret = None
     try:
@@ -295,9 +294,9 @@ def _say_plan(
     **options: int,
 ) -> None:
     """Print the return of a policy; of contexts beside the policy that it was made of."""
+    from rover.envs.wrappers import FunctionReward
     from rover.evaluation.returns import followed_episodes
     from rover.policies import ContextPolicy
-    from rover.solving.solve import FunctionReward
 
     if not isinstance(policy, ContextPolicy):
         if figures := _planned_figures(policy, env, function, of_goals=of_goals, **options):

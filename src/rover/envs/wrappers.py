@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import gymnasium as gym
@@ -178,3 +179,29 @@ class StoredObservations(
     def observation(self, observation: Any) -> NDArray[Any]:
         """The observation as it is stored."""
         return self._spaces.read(observation, "the environment")
+
+
+class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment with the reward of a function, as of :func:`rover.solve`, in place of its own,
+    which may end its episodes, too."""
+
+    def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
+        super().__init__(env)
+        self._function, self._spaces = reward, Spaces.of(env)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._seen, info = self.env.reset(**options)
+        return self._seen, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Make a step, which earns what the function says."""
+        begin, taken = self._read(), np.array([action])
+        self._seen, _, terminated, truncated, info = self.env.step(action)
+        returned = self._function(begin, taken, self._read())
+        rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
+        return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
+
+    def _read(self) -> Any:
+        # Copies: the environment may change its arrays, and the function what it is given.
+        return self._spaces.form.elements(self._spaces.read(self._seen, "the environment")[None])

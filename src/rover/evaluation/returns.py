@@ -10,8 +10,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.arrays import FloatArray
 from rover.envs import Spaces
 from rover.errors import RoverWarning, require_finite
+from rover.evaluation.finite import is_less
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,3 +94,19 @@ def followed_episodes(
             )
             return returns[: number + 1]
     return returns
+
+
+def warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
+    """Warn of returns (k,), k ≥ 2, of a plan that are evidently less than uniformly random
+    actions', (m,), m ≥ k."""
+    means = returns.mean(), random.mean()
+    errors = [one.std(ddof=1) / len(one) ** 0.5 for one in (returns, random)]
+    if is_less(means, errors, len(returns)):
+        warnings.warn(
+            f"the plan earns {means[0]:.3g}, less than the {means[1]:.3g} of uniformly "
+            "random actions: collect more steps; let observations show all that matters, such as "
+            "the last few of them (gymnasium.wrappers.FrameStackObservation); or learn the task "
+            "(rover.finetune)",
+            RoverWarning,
+            stacklevel=4,
+        )

@@ -24,6 +24,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
+from rover.evaluation.returns import warn_if_worse
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.policies import ValuePolicy
 from rover.solving.plans import Experience, PlanSettings, planned_policy
@@ -270,20 +271,3 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
     )
     missed = dynamics.unexplained
     return None if missed > _MOST_MISSED else dynamics, missed
-
-
-def warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
-    """Warn of returns (k,) of a plan that are less than uniformly random actions', (m,), by two and
-    a half standard errors: the level 1%."""
-    least = returns.mean() + 2.5 * math.hypot(
-        *(one.std(ddof=1) / math.sqrt(len(one)) for one in (returns, random))
-    )
-    if least < random.mean():
-        warnings.warn(
-            f"the plan earns {returns.mean():.3g}, less than the {random.mean():.3g} of uniformly "
-            "random actions: collect more steps; let observations show all that matters, such as "
-            "the last few of them (gymnasium.wrappers.FrameStackObservation); or learn the task "
-            "(rover.finetune)",
-            RoverWarning,
-            stacklevel=4,
-        )

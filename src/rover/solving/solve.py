@@ -8,31 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray
 from rover.data import Buffer
 from rover.envs import (
-    FiniteMDP,
     GivenEnv,
     GoalObservation,
-    GridWorld,
-    RewardFunction,
-    Spaces,
-    finite_dynamics,
-    goal_state,
-    horizon_of,
-    reward_function,
 )
 from rover.errors import ConfigurationError
-from rover.evaluation import regret
-from rover.evaluation.regret import Regret
-from rover.features import as_tensor
-from rover.policies import ContextPolicy, Policy, SampledPolicy, ValuePolicy
+from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
 from rover.solving.plans import (
     Experience,
     PlanSettings,
@@ -299,84 +286,3 @@ def check_rewards(rewards: FloatArray) -> None:
             "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
             "rewards of at least 0, such as 1 for what is wanted"
         )
-
-
-def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
-    """The regret of a policy of goals that are single states: −1 per step and 0 on arrival, so that
-    a return is minus the expected steps before arrival, at most the horizon. ConfigurationError:
-    dynamics that are not known, or goals that are no states of them."""
-    problem = _finite_problem(env)
-    goals, horizon = goal_states(policy, env), horizon_of(env)
-    tasks = regret.goal_tasks(problem.dynamics, goals)
-    tables = policy.tables(problem.observations)
-    return Regret(
-        regret.expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),
-        regret.shortest_returns(problem.dynamics, goals, horizon),
-    )
-
-
-def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
-    """The states (K,) of a finite environment that a policy's tasks are to arrive at.
-    ConfigurationError: as of :func:`goal_regret`."""
-    points = policy.regressors(as_tensor(_finite_problem(env).observations)).numpy()
-    distance, nearest = KDTree(points).query(policy.landmarks[policy.goals].numpy())
-    states = np.array(nearest, np.int64)
-    for task in np.flatnonzero((policy.goals.numpy() < 0) | (distance > policy.reach)):
-        name = policy.tasks[task]
-        if not isinstance(env.unwrapped, GridWorld):
-            raise ConfigurationError(
-                f"the task {name or 'reward'} is to arrive at no single state of the dynamics"
-            )
-        states[task] = goal_state(name, env)[1]
-    return states
-
-
-def reward_regret(
-    policy: Policy, env: gym.Env[Any, Any], reward: RewardFunction | None = None
-) -> Regret:
-    """The regret of a policy of a single component under the environment's own reward, or a
-    function's, which also returns where the task ends. ConfigurationError: dynamics that are not
-    known, or an environment without a reward."""
-    problem = _finite_problem(env)
-    tasks = regret.reward_task(problem, reward_function(env) if reward is None else reward)
-    tables, horizon = policy.tables(problem.observations), horizon_of(env)
-    return Regret(
-        regret.expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),
-        regret.expected_returns(problem.dynamics, tasks, horizon=horizon),
-    )
-
-
-def _finite_problem(env: gym.Env[Any, Any]) -> FiniteMDP:
-    problem = finite_dynamics(env)
-    if problem is None:
-        raise ConfigurationError(
-            "the dynamics of this environment are not known, so regret cannot be computed exactly: "
-            "roll the policy out"
-        )
-    return problem
-
-
-class FunctionReward(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment with the reward of a function, as of :func:`solve`, in place of its own, which
-    may end its episodes, too."""
-
-    def __init__(self, env: gym.Env[Any, Any], reward: Callable[..., Any]) -> None:
-        super().__init__(env)
-        self._function, self._spaces = reward, Spaces.of(env)
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        self._seen, info = self.env.reset(**options)
-        return self._seen, info
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make a step, which earns what the function says."""
-        begin, taken = self._read(), np.array([action])
-        self._seen, _, terminated, truncated, info = self.env.step(action)
-        returned = self._function(begin, taken, self._read())
-        rewards, ends = returned if isinstance(returned, tuple) else (returned, [False])
-        return self._seen, float(rewards[0]), terminated or bool(ends[0]), truncated, info
-
-    def _read(self) -> Any:
-        # Copies: the environment may change its arrays, and the function what it is given.
-        return self._spaces.form.elements(self._spaces.read(self._seen, "the environment")[None])

@@ -7,14 +7,11 @@ figures. At the end of a run policies are compared by the cells that they visit.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
@@ -22,6 +19,7 @@ from rover.data import Buffer, Collector
 from rover.envs import Environment
 from rover.errors import RoverWarning
 from rover.evaluation.aliasing import aliasing_of
+from rover.evaluation.finite import is_less
 from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, stack_episodes
 from rover.evaluation.visits import first_steps
 from rover.policies.policy import Policy
@@ -35,8 +33,6 @@ from rover.training.measures import (
     Trial,
 )
 
-# Probability of calling a policy worse than random actions that is as good.
-_LEVEL = 0.01
 # Environment steps of a set of roll-outs, but for the rest of its last episode.
 _MAX_SET_STEPS = 500
 # Sets of a policy at the end of a run, where there are steps for no more.
@@ -129,7 +125,7 @@ class RolloutMeasures(Measures):
             return None
         figures = self._roll_out(policy, step, "end", n_sets)
         means = figures["cells"], figures["uniform_cells"]
-        is_worse = _is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
+        is_worse = is_less(means, (figures["cells_error"], figures["uniform_cells_error"]), n_sets)
         words = "{:.0f} visited cells, random actions {:.0f}".format(*means)
         return Trial(means[0], words, figures, is_worse, self._evaluator.episodes)
 
@@ -166,11 +162,3 @@ class RolloutMeasures(Measures):
             drawn = self._episodes[: self._config.evaluation_episodes]
             arrays["rollouts"] = stack_episodes(drawn, self._rollout_horizon)
         return arrays
-
-
-def _is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:
-    """Evidence that the first of two means is less, by their standard errors and n ≥ 2 samples of
-    each, or more: Welch's test, one-sided, at the level 1%, with its fewest degrees of freedom."""
-    # n − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
-    quantile = float(scipy.stats.t.ppf(1.0 - _LEVEL, n - 1))
-    return bool(means[1] - means[0] > quantile * math.hypot(*errors))
