@@ -12,7 +12,7 @@ from walks import numbered
 
 from rover import Rover
 from rover.data import Buffer
-from rover.world.counts import Counts, _Foretold, find_lattice
+from rover.world.counts import Counts, find_lattice
 from rover.world.net import PairNovelty
 
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
@@ -116,10 +116,7 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
         agent = explored(kind, steps)
         counts = agent._explorer.model
         foretold, begin = counts._foretold, steps % len(agent.buffer.observations)
-        to = [
-            x if tries else foretold.known.get(pair, -1)
-            for pair, (x, tries) in enumerate(zip(counts.following, counts.tries, strict=True))
-        ]
+        to = counts.following
         away = np.full(len(agent.buffer.observations), np.inf)
         away[begin] = 0
         for _ in away:
@@ -129,8 +126,8 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
         left = counts._longest - counts._age
         worth = {
             pair: (away[pair // 4] + 1, foretold.unknown_around(pair))
-            for pair in sorted(filter(foretold.is_new, foretold.ends))
-            if away[pair // 4] + 1 <= left
+            for pair in sorted(foretold.ends)
+            if foretold.doubt(pair) == 0 and away[pair // 4] + 1 <= left
         }
         if not worth:
             continue
@@ -147,7 +144,7 @@ def test_policies_do_not_depend_on_what_is_foretold():
     agent = explored("walls", 150)
     assert agent._explorer.model._foretold.ends
     before = agent._improve()[0].probs(agent.buffer.observations.rows)
-    agent._explorer.model._foretold = _Foretold(agent.buffer)
+    agent.world._counts = Counts(agent.buffer)
     after = agent._improve()[0].probs(agent.buffer.observations.rows)
     np.testing.assert_array_equal(before, after)
 
@@ -177,24 +174,28 @@ def test_foretold_pairs_are_settled_by_one_try_each():
         for x in range(4)
         for y in range(4)
     }
-    foretold = _Foretold(buffer)
-    foretold.extend()
-    for x in (1, 2):
-        for action, (dx, dy) in enumerate(MOVES.tolist()):
-            foretold.add(index[x, x], action, index[x + dx, x + dy])
+    counts = Counts(buffer, foretells=True)
+
+    def tried(x: int, action: int, to: int) -> None:
+        buffer.add(x, action, to, False, False)
+        counts.add(len(buffer) - 1)
 
     def n_new() -> int:
-        return sum(map(foretold.is_new, foretold.ends))
+        return [counts._foretold.doubt(pair) for pair in counts._foretold.ends].count(0)
 
+    for x in (1, 2):
+        for action, (dx, dy) in enumerate(MOVES.tolist()):
+            tried(index[x, x], action, index[x + dx, x + dy])
+    foretold = counts._foretold
     assert n_new() == 16  # those that leave the square
-    assert len(foretold.known) == 4 * 16 - 16 - 8
+    assert sum(x >= 0 for x in counts.following) == 4 * 16 - 16
     assert foretold.unknown_around(4 * index[0, 0]) == 3  # beside (-1, 0)
-    foretold.add(index[0, 0], 0, index[0, 0])
+    tried(index[0, 0], 0, index[0, 0])
     assert n_new() == 15
     assert foretold.unknown_around(4 * index[0, 1]) == 2  # (-1, 0) was missed
     buffer.observations.intern(np.array([4, 3], np.float32))
-    foretold.extend()
-    assert foretold.known[4 * index[3, 3] + 1] == 16
+    counts.extend()
+    assert counts.following[4 * index[3, 3] + 1] == 16
     assert n_new() == 15 - 1 + 3
 
 

@@ -106,80 +106,54 @@ def find_lattice(
 
 
 class _Foretold:
-    """Untried pairs whose outcome displacements foretell, kept as transitions of vectors come in.
+    """Untried pairs whose outcome displacements foretell, on a lattice.
+
+    Those foretold to lead to a known state have it in `following` of the counts.
 
     Attributes:
-        ends: places of no known state that untried pairs are foretold to lead to, by pairs.
-        known: the known state that each other untried pair is foretold to lead to, by its pair.
+        ends: places of no known state that the others are foretold to lead to, by pairs.
     """
 
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
-        self._moves: list[tuple[int, int, int]] = []  # first moves of pairs: from, action, to
-        self._departed = [0] * buffer.n_actions
-        self._tried: set[int] = set()
-        self._begin(None)
-
-    def _begin(self, lattice: _Lattice | None) -> None:
-        """Foretell all pairs anew, on a lattice."""
-        self._lattice, self._n_placed = lattice, 0
+    def __init__(self, counts: Counts, lattice: _Lattice) -> None:
+        self._counts, self._lattice, self._n_placed = counts, lattice, 0
         self._waiting: dict[_Place, list[int]] = {}  # pairs that are foretold to lead to a place
         self._states: dict[_Place, int] = {}  # the first that was seen at each place
         self._inhabited: set[_Place] = set()  # parities of states
         # Places without a state where a pair should have led, by parity.
         self._missed: defaultdict[_Place, set[_Place]] = defaultdict(set)
         self.ends: dict[int, _Place] = {}
-        self.known: dict[int, int] = {}
         self.extend()
 
-    def add(self, state: int, action: int, to: int) -> None:
-        """Take in the first try of a pair, and the state that it led to; < 0: the episode ended."""
-        pair = state * self._buffer.n_actions + action
-        self._tried.add(pair)
-        self.known.pop(pair, None)
-        if pair in self.ends:
-            end = self.ends.pop(pair)
+    def settle(self, pair: int) -> None:
+        """Take in that a pair was tried."""
+        end = self.ends.pop(pair, None)
+        if end is not None:
             self._missed[_parity(end)].add(end)
-        if to >= 0 and to != state:
-            self._moves.append((state, action, to))
-            self._departed[action] += 1
-            if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
-                inputs, actions, successors = np.array(self._moves).T
-                rows, n_actions = self._buffer.observations.rows, self._buffer.n_actions
-                lattice = find_lattice(rows, inputs, actions, successors, n_actions)
-                if lattice is not None or self._lattice is not None:
-                    self._begin(lattice)
 
-    def is_new(self, pair: int) -> bool:
-        """True if an untried pair is foretold to lead to a new state."""
-        return pair in self.ends and self._is_likely(self.ends[pair])
+    def doubt(self, pair: int) -> int:
+        """0 of a pair that is foretold to lead to a new state, 1 where only walls are known at
+        places of the same parity, 2 where another pair failed to reach its end, 3 of all others."""
+        return self._doubt_of(self.ends[pair]) if pair in self.ends else 3
 
-    def is_untested(self, pair: int) -> bool:
-        """True if a pair should lead to a place of no state, which no other one failed to reach."""
-        end = self.ends.get(pair)
-        return end is not None and end not in self._missed[_parity(end)]
+    def _doubt_of(self, end: _Place) -> int:
+        parity = _parity(end)
+        missed = self._missed[parity]
+        if end in missed:
+            return 2
+        return int(len(missed) >= _WALLS and parity not in self._inhabited)
 
     def unknown_around(self, pair: int) -> int:
         """Number of places without a known state beside the one that a pair of `ends` leads to."""
-        steps = self._lattice.steps if self._lattice is not None else ()
-        beside = {_moved(self.ends[pair], step) for step in steps if step is not None}
-        return sum(place not in self._states and self._is_likely(place) for place in beside)
-
-    def _is_likely(self, end: _Place) -> bool:
-        """False if a pair failed to reach the place, or only walls of its parity are known."""
-        parity = _parity(end)
-        missed = self._missed[parity]
-        is_wall = len(missed) >= _WALLS and parity not in self._inhabited
-        return not is_wall and end not in missed
+        steps = [step for step in self._lattice.steps if step is not None]
+        beside = {_moved(self.ends[pair], step) for step in steps}
+        return sum(place not in self._states and not self._doubt_of(place) for place in beside)
 
     def extend(self) -> None:
         """Put the buffer's new states in their places, and foretell their untried pairs."""
-        rows, n_actions = self._buffer.observations.rows, self._buffer.n_actions
-        lattice, first = self._lattice, self._n_placed
-        if lattice is None or first == len(rows):
-            return
+        counts, first = self._counts, self._n_placed
+        rows, n_actions = counts.buffer.observations.rows, counts.buffer.n_actions
         self._n_placed = len(rows)
-        places = lattice.places(rows[first:])
+        places = self._lattice.places(rows[first:])
         for state, place in enumerate(places, first):  # all of them first: none of them is new
             if place in self._states:
                 continue
@@ -188,16 +162,16 @@ class _Foretold:
             self._inhabited.add(_parity(place))
             for pair in self._waiting.pop(place, ()):
                 if self.ends.pop(pair, None) is not None:
-                    self.known[pair] = state
+                    counts.following[pair] = state
         for state, place in enumerate(places, first):
-            for action, step in enumerate(lattice.steps):
+            for action, step in enumerate(self._lattice.steps):
                 if step is None:
                     continue
                 pair, end = state * n_actions + action, _moved(place, step)
                 if end in self._states:
-                    if pair not in self._tried:
-                        self.known[pair] = self._states[end]
-                elif pair in self._tried:
+                    if not counts.tries[pair]:
+                        counts.following[pair] = self._states[end]
+                elif counts.tries[pair]:
                     self._missed[_parity(end)].add(end)
                 else:
                     self._waiting.setdefault(end, []).append(pair)
@@ -213,16 +187,15 @@ class Counts:
 
     Attributes:
         tries: how often a pair was tried.
-        following: its latest new outcome, ``_UNTRIED`` before the first.
+        following: its latest new outcome; before the first the one that is foretold, or
+            ``_UNTRIED``.
         first_tries: (A) pairs tried, by action.
         departures: (A) tried pairs whose first try led to another state.
         varied: pairs that led to more than one outcome.
     """
 
     def __init__(self, buffer: Buffer, *, foretells: bool = False) -> None:
-        self._buffer = buffer
-        is_vector = len(buffer.observations.shape) == 1
-        self._foretold = _Foretold(buffer) if foretells and is_vector else None
+        self.buffer = buffer
         self._counts: dict[tuple[int, int], int] = {}  # of pairs and outcomes, as first seen
         self.varied: set[int] = set()
         self._age = self._longest = 0  # steps of the episode, and of the longest that was truncated
@@ -231,17 +204,21 @@ class Counts:
         self.first_tries = [0] * buffer.n_actions
         self.departures = [0] * buffer.n_actions
         self._n = 0
+        self._foretells = foretells and len(buffer.observations.shape) == 1
+        self._foretold: _Foretold | None = None
+        self._moves: list[tuple[int, int, int]] = []  # first moves of pairs: from, action, to
+        self._departed = [0] * buffer.n_actions  # the same by action
         self.take_in()
 
     def take_in(self) -> None:
         """Count the transitions that are new in the buffer."""
         self.extend()
-        for row in range(self._n, len(self._buffer)):
+        for row in range(self._n, len(self.buffer)):
             self.add(row)
 
     def extend(self) -> bool:
         """Make room for the buffer's new observations; whether there are any."""
-        missing = len(self._buffer.observations) * self._buffer.n_actions - len(self.tries)
+        missing = len(self.buffer.observations) * self.buffer.n_actions - len(self.tries)
         self.tries += [0] * missing
         self.following += [_UNTRIED] * missing
         if missing > 0 and self._foretold is not None:
@@ -253,12 +230,11 @@ class Counts:
 
         True if its outcome is new to its pair, unless it was foretold while all are certain.
         """
-        buffer, self._n = self._buffer, row + 1
+        buffer, self._n = self.buffer, row + 1
         x, action = int(buffer.inputs[row]), int(buffer.actions[row])
         ends, outcome = bool(buffer.terminated[row]), int(buffer.successors[row])
         outcome = -1 - outcome if ends else outcome
         pair = x * buffer.n_actions + action
-        foretold = None if self._foretold is None else self._foretold.known.get(pair)
         self._age += 1
         if buffer.truncated[row]:
             self._longest = max(self._longest, self._age)
@@ -266,17 +242,33 @@ class Counts:
             self._age = 0
         known = self._counts.get((pair, outcome), 0)
         self._counts[pair, outcome] = known + 1
-        if not known:
-            self.following[pair] = outcome
-            if self.tries[pair]:
-                self.varied.add(pair)
-            else:
-                self.first_tries[action] += 1
-                self.departures[action] += outcome != x
-                if self._foretold is not None:
-                    self._foretold.add(x, action, outcome)
         self.tries[pair] += 1
-        return not known and not (foretold == outcome and not self.varied)
+        if known:
+            return False
+        was_foretold = self.following[pair] == outcome  # of new ones the first alone can be
+        self.following[pair] = outcome
+        if self.tries[pair] > 1:
+            self.varied.add(pair)
+        else:
+            self.first_tries[action] += 1
+            self.departures[action] += outcome != x
+            if self._foretold is not None:
+                self._foretold.settle(pair)
+            if self._foretells and outcome >= 0 and outcome != x:
+                self._moves.append((x, action, outcome))
+                self._departed[action] += 1
+                if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
+                    self._foretell()
+        return not was_foretold or bool(self.varied)
+
+    def _foretell(self) -> None:
+        """Foretell all pairs anew, by the displacements of all first moves."""
+        inputs, actions, successors = np.array(self._moves).T
+        rows, n_actions = self.buffer.observations.rows, self.buffer.n_actions
+        lattice = find_lattice(rows, inputs, actions, successors, n_actions)
+        tried = zip(self.tries, self.following, strict=True)
+        self.following = [to if tries else _UNTRIED for tries, to in tried]
+        self._foretold = None if lattice is None else _Foretold(self, lattice)
 
     @property
     def outcome_variance(self) -> float:
@@ -288,8 +280,8 @@ class Counts:
         entries = np.fromiter(chain.from_iterable(self._counts), np.int64, 2 * len(self._counts))
         pairs, outcomes = entries.reshape(-1, 2).T
         return TransitionCounts(
-            inputs=pairs // self._buffer.n_actions,
-            actions=pairs % self._buffer.n_actions,
+            inputs=pairs // self.buffer.n_actions,
+            actions=pairs % self.buffer.n_actions,
             successors=np.where(outcomes < 0, -1 - outcomes, outcomes),
             terminated=outcomes < 0,
             counts=np.fromiter(self._counts.values(), np.float64, len(entries) // 2),
@@ -297,9 +289,9 @@ class Counts:
 
     def rows(self, *, ridge: float = 0.0) -> Rows:
         """Rows by relative frequencies; λ = `ridge` of :meth:`~rover.world.rows.Rows.of_counts`."""
-        n_actions = self._buffer.n_actions
+        n_actions = self.buffer.n_actions
         n_states = len(self.tries) // n_actions
-        start = np.bincount(self._buffer.episode_starts, minlength=n_states).astype(np.float64)
+        start = np.bincount(self.buffer.episode_starts, minlength=n_states).astype(np.float64)
         return Rows.of_counts(self.outcomes(), start, n_actions=n_actions, ridge=ridge)
 
     def novelty(self) -> FloatArray:
@@ -307,7 +299,7 @@ class Counts:
         try."""
         ridge = max(self.outcome_variance, _SMALLEST_RIDGE)
         tries = np.array(self.tries, np.float64)
-        return (ridge / (tries + ridge)).reshape(-1, self._buffer.n_actions)
+        return (ridge / (tries + ridge)).reshape(-1, self.buffer.n_actions)
 
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.
@@ -319,21 +311,19 @@ class Counts:
         behind. Pairs whose end another one failed to reach come after these. Breadth first, over
         pairs that were tried or foretold to lead to known states; other ties by a drawn order.
         """
-        n_actions, foretold = self._buffer.n_actions, self._foretold
+        n_actions, foretold = self.buffer.n_actions, self._foretold
         order = rng.permutation(n_actions).tolist()
         if foretold is not None and foretold.ends:
             left = self._longest - self._age if self._longest else math.inf
             # From the likeliest to lead to a new state to those that are taken for walls.
-            sought = [foretold.is_untested, foretold.ends.__contains__]
-            if any(map(foretold.is_new, foretold.ends)):
-                sought.insert(0, foretold.is_new)
-            for is_sought in sought:
+            least = int(all(map(foretold.doubt, foretold.ends)))
+            for doubt in range(least, 3):
                 came: dict[int, tuple[int, int]] = {}
                 for steps, level in enumerate(self._levels(begin, order, came), 1):
                     if steps > left:
                         break
                     pairs = [x * n_actions + a for x in level for a in order]
-                    if found := list(filter(is_sought, pairs)):
+                    if found := [pair for pair in pairs if foretold.doubt(pair) <= doubt]:
                         nearest = min(found, key=foretold.unknown_around)
                         return _path(came, divmod(nearest, n_actions))
         tries = zip(self.departures, self.first_tries, strict=True)
@@ -354,8 +344,7 @@ class Counts:
         self, begin: int, order: list[int], came: dict[int, tuple[int, int]]
     ) -> Iterator[list[int]]:
         """States by their distance from one; `came` is filled with the pair that leads to each."""
-        n_actions, following = self._buffer.n_actions, self.following
-        passing = {} if self._foretold is None else self._foretold.known
+        n_actions, following = self.buffer.n_actions, self.following
         came[begin] = -1, -1
         level = [begin]
         while level:
@@ -364,8 +353,6 @@ class Counts:
             for state in level:
                 for action in order:
                     to = following[state * n_actions + action]
-                    if to == _UNTRIED:
-                        to = passing.get(state * n_actions + action, to)
                     if to >= 0 and to not in came:
                         came[to] = state, action
                         beyond.append(to)
