@@ -40,6 +40,7 @@ def parser(text: str | None, **lists: Iterable[Any]) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
     )
+    made.add_argument("--csv", type=Path, help="file that rows are added to, where there are some")
     for name, values in lists.items():
         usual = list(values)
         kind = type(usual[0])

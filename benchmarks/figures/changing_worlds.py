@@ -146,7 +146,6 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
 def main() -> None:
     arguments = parser(__doc__, arenas=ARENAS, agents=["rover", "random"], seeds=[200, 201, 202])
     arguments.add_argument("--layouts", type=int, default=20, help="fresh layouts of each policy")
-    arguments.add_argument("--csv", type=Path, help="rows are added to this file as they are made")
     arguments.add_argument("--picture", type=Path, help="draw the rows of the file, run nothing")
     asked = arguments.parse_args()
     if asked.picture is not None:

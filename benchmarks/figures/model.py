@@ -2,23 +2,19 @@
 
     python -m benchmarks.figures.model speed --env MountainCar-v0 --steps 3000 10000 100000
     python -m benchmarks.figures.model cells --env maze --steps 1000 2000 5000 --seeds 100
-    python -m benchmarks.figures.model first --env MountainCar-v0 --steps 2000 --seeds 100 101
     python -m benchmarks.figures.model policy --env CartPole-v1 --steps 2000 --seeds 100
-    python -m benchmarks.figures.model goals --env maze --steps 10000 --seeds 100
     python -m benchmarks.figures.model reward --env CartPole-v1 --steps 3000 --seeds 100
     python -m benchmarks.figures.model table
 
 Each figure is also added to a file, `--csv docs/results/model.csv`, of which `table` makes the
 page `docs/results/model.md`. `speed` prints CPU seconds per 1,000 steps without evaluation,
 between the numbers of steps, and the resident memory there. `cells` counts the cells that the
-data reached, of `--agent random` too, `first` the steps until an episode ends by itself (the
-car's flag, the acrobot's swing), `policy` the cells of a net over what uniform actions visit,
-in sets of episodes of the policy that is handed over and of uniform actions. `goals` plans for
-cells of the maze and counts arrivals from perturbed starts, `reward` for the environment's own
-reward, of which the run saw nothing: the mean return of ten starts. `maze` is a point of the
-dynamics of OGBench's PointMaze: eight directions, held for five frames of 0.2 each, slide along the
-walls of the large maze; `--env medium` is the medium one, `--env torques/Hopper-v5` an environment
-with torques as they are, of which others have a list of least, no and largest ones.
+data reached, of `--agent random` too, `policy` the cells of a net over what uniform actions visit,
+in sets of episodes of the policy that is handed over and of uniform actions. `reward` plans for the
+environment's own reward, of which the run saw nothing: the mean return of ten starts. `maze` is a
+point of the dynamics of OGBench's PointMaze: eight directions, held for five frames of 0.2 each,
+slide along the walls of the large maze; `--env medium` is the medium one, `--env torques/Hopper-v5`
+an environment with torques as they are, of which others have a list of least, no and largest ones.
 """
 
 from __future__ import annotations
@@ -61,19 +57,6 @@ TORQUES = {
 
 COLUMNS = ("what", "env", "agent", "steps", "seed", "figure", "value", "commit")
 SECONDS, MEMORY, FOUND = "CPU seconds per 1,000 steps", "resident MB", "cells"
-ASKED = {
-    ("speed", SECONDS, 0): "≤ 2.5, the last at most 1.3 times the first",
-    ("speed", MEMORY, 10_000): "≤ 450",
-    ("speed", MEMORY, 100_000): "≤ 600",
-    ("speed", MEMORY, 1_000_000): "≤ 1,500",
-    ("cells", "MountainCar-v0", 0): "≥ 262",
-    ("cells", "maze", 0): "46 at 5,000",
-    ("cells", "CartPole-v1", 0): "≥ random",
-    ("cells", "InvertedPendulum-v5", 0): "≥ random",
-    ("goals", "share reached", 0): "no seed below 0.8",
-    ("policy", "cells of the policy", 0): "≥ uniform",
-}
-"""Aims by what is measured, its figure or environment, and the steps, 0 for any."""
 
 
 def make(name: str) -> Any:
@@ -127,27 +110,6 @@ def handed_over(name: str, steps: int, seed: int) -> dict[str, float]:
     return {"cells of the policy": measured["cells"], "cells of uniform actions": uniform}
 
 
-def goals(name: str, steps: int, seed: int) -> float:
-    """Share of planned goals that are reached: five cells, four perturbed starts each."""
-    agent, _ = explored(name, steps, seed)
-    rng, env, reached = np.random.default_rng(seed), make(name), []
-    for cell in env.free[np.linspace(len(env.free) // 3, len(env.free) - 1, 5).astype(int)]:
-        goal = ((cell + 0.5) * Maze.unit).astype(np.float32)
-        try:
-            policy = rover.solve(
-                agent, goal=lambda rows, goal=goal: np.linalg.norm(rows - goal, axis=1) <= 1.0
-            )
-        except rover.errors.ConfigurationError:
-            reached += [False] * 4
-            continue
-        for _ in range(4):
-            start = env.free[int(rng.integers(3))]
-            how = {"seed": int(rng.integers(10**6)), "options": {"cell": start}}
-            steps_made = played(env, lambda seen, policy=policy: int(policy.act(seen, rng)), **how)
-            reached.append(any(np.linalg.norm(env.place - goal) <= 1.0 for _ in steps_made))
-    return float(np.mean(reached))
-
-
 def own_reward(name: str, steps: int, seed: int) -> float:
     """Mean return of a plan for the environment's own reward, from ten starts."""
     agent, _ = explored(name, steps, seed)
@@ -171,17 +133,14 @@ def page(path: Path) -> str:
         "rows, `python -m benchmarks.figures.model table` writes this page. CPU seconds are those",
         "of one thread, without evaluation, on two cores that others used as well.",
         "",
-        "| what | environment | agent | steps | figure | median (extremes) | seeds | asked "
-        "| commit |",
-        "|---|---|---|---:|---|---:|---:|---|---|",
+        "| what | environment | agent | steps | figure | median (extremes) | seeds | commit |",
+        "|---|---|---|---:|---|---:|---:|---|",
     ]
     for (what, env, agent, steps, figure, commit), mine in groups["value"]:
-        wanted = {ASKED.get((what, of, n), "") for of in (figure, env) for n in (0, steps)}
-        asked = "; ".join(sorted(wanted - {""})) if agent == "rover" else ""
         spread = f" ({min(mine):g} to {max(mine):g})" * (len(mine) > 1)
         lines.append(
             f"| {what} | {env} | {agent} | {steps:,} | {figure} | {np.median(mine):g}{spread} "
-            f"| {len(mine)} | {asked} | {commit} |"
+            f"| {len(mine)} | {commit} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -192,28 +151,20 @@ def figures(asked: Any, name: str, seed: int) -> Iterator[tuple[int, str, float]
         yield from speed(name, asked.steps, seed)
         return
     for steps in asked.steps:
-        if asked.what == "goals":
-            yield steps, "share reached", goals(name, steps, seed)
-        elif asked.what == "reward":
+        if asked.what == "reward":
             yield steps, "mean return", own_reward(name, steps, seed)
         elif asked.what == "policy":
             for figure, value in handed_over(name, steps, seed).items():
                 yield steps, figure, value
         else:
-            watched = explored(name, steps, seed, asked.agent)[1]
-            yield (
-                (steps, FOUND, len(watched.first_seen))
-                if asked.what == "cells"
-                else (steps, "steps to the first end", watched.first_end or np.inf)
-            )
+            yield steps, FOUND, len(explored(name, steps, seed, asked.agent)[1].first_seen)
 
 
 def main() -> None:
-    kinds = ("speed", "cells", "first", "policy", "goals", "reward", "table")
+    kinds = ("speed", "cells", "policy", "reward", "table")
     arguments = parser(__doc__, env=["MountainCar-v0"], steps=[2000], seeds=[100])
     arguments.add_argument("what", nargs="?", choices=kinds, default="speed")
     arguments.add_argument("--agent", default="rover")
-    arguments.add_argument("--csv", type=Path)
     asked = arguments.parse_args()
     if asked.what == "table":
         results = Path(__file__).resolve().parents[2] / "docs" / "results"

@@ -161,7 +161,6 @@ def page(path: Path) -> None:
 def main() -> None:
     words = parser(__doc__, packages=[""])
     words.add_argument("--folder", type=Path, default=Path("runs/others"))
-    words.add_argument("--csv", type=Path)
     words.add_argument("--page", type=Path)
     words.add_argument("--asked", help=argparse.SUPPRESS)
     given = words.parse_args()

@@ -21,7 +21,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -78,7 +77,6 @@ def main() -> None:
     arguments = parser(__doc__, arenas=list(ARENAS), agents=["rover"], seeds=[100, 101, 102])
     arguments.add_argument("--steps", type=int)
     arguments.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    arguments.add_argument("--csv", type=Path, help="rows are added to this file")
     asked = arguments.parse_args()
     begin()
     cases = itertools.product(asked.arenas, asked.agents, asked.seeds)

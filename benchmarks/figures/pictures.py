@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common import begin, parser, report
@@ -46,7 +45,6 @@ def main() -> None:
     )
     arguments.add_argument("--steps", type=int)
     arguments.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    arguments.add_argument("--csv", type=Path, help="rows are added to this file")
     asked = arguments.parse_args()
     begin()
     cases = itertools.product(asked.arenas, asked.seeds, asked.agents)

@@ -17,7 +17,6 @@ import gc
 import itertools
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common import begin, parser, report
@@ -74,7 +73,6 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=100_000)
     arguments.add_argument("--until", choices=("cells", "goal"), default="cells")
     arguments.add_argument("--observation", choices=("vector", "egocentric"), default="vector")
-    arguments.add_argument("--csv", type=Path, help="file that rows are added to")
     asked = arguments.parse_args()
     begin()
     named = {("small",): SMALL, ("all",): WORLDS}

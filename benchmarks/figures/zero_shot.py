@@ -1,6 +1,6 @@
 """Zero-shot planning: goals and rewards solved from reward-free runs.
 
-    python -m benchmarks.figures.zero_shot [goals agents ...] [--seeds 100 101 ...] [--jobs 2]
+    python -m benchmarks.figures.zero_shot [goals agents ...] [--seeds 100 101 ...]
 
 Writes docs/results/first_sight.csv (one line a run) and first_sight.md (its tables). Runs that the
 file holds already are not repeated.
@@ -9,13 +9,10 @@ file holds already are not repeated.
 from __future__ import annotations
 
 import importlib
-import multiprocessing
-import os
 import time
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -290,14 +287,12 @@ def main() -> None:
     """Run what is missing, and write the tables."""
     arguments = parser(__doc__, seeds=range(100, 107))
     arguments.add_argument("studies", nargs="*", metavar="|".join(_STUDIES))
-    arguments.add_argument("--jobs", type=int, default=1)
     options = arguments.parse_args()
     path = _RESULTS / "first_sight.csv"
     rows, key = pd.DataFrame(columns=_FIELDS), list(_FIELDS[:4])
     if path.exists():
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     done = set(rows[key].itertuples(index=False, name=None))
-    # Written after every run, so that a stop loses none.
     jobs = [
         (study, case, agent, seed)
         for study in options.studies or _STUDIES
@@ -306,14 +301,12 @@ def main() -> None:
         for seed in options.seeds
         if (study, case.name, agent, str(seed)) not in done
     ]
-    os.environ["OMP_NUM_THREADS"] = "1"
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, context) as pool:
-        for number, row in enumerate(pool.map(_run, *zip(*jobs, strict=True)) if jobs else (), 1):
-            texts = {name: str(value) for name, value in row.items() if value is not None}
-            rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)
-            rows.to_csv(path, index=False, lineterminator="\n")
-            print(f"{number} of {len(jobs)}: {row}", flush=True)
+    for number, job in enumerate(jobs, 1):
+        row = _run(*job)
+        texts = {name: str(value) for name, value in row.items() if value is not None}
+        rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)
+        rows.to_csv(path, index=False, lineterminator="\n")  # now, so that a stop loses none
+        print(f"{number} of {len(jobs)}: {row}", flush=True)
     (_RESULTS / "first_sight.md").write_text(_report(path))
 
 

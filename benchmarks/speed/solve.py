@@ -1,30 +1,37 @@
-"""One mirror-descent step on rooms-and-doors grids of 10⁴ to 10⁶ states, by the sparse path.
+"""Plans on many states: a mirror-descent step, and optimal values beside quantecon's.
 
-Square rooms of 9×9 cells with one door in every wall, exact states (Dirac kernel), known dynamics,
-four actions, a policy some steps away from uniform. Timed apart: building the operator (once per
-model, with the fill-reducing order), factoring I − γP_π, the two solves, and the gradient.
+    python -m benchmarks.speed.solve descent --states 10000 100000 1000000
+    python -m benchmarks.speed.solve values --states 1000 10000 100000
 
-    python -m benchmarks.speed.solve --states 10000 100000 1000000
+`descent`: square rooms of 9×9 cells with one door in every wall, exact states (Dirac kernel), known
+dynamics, four actions, a policy some steps away from uniform. Timed apart: building the operator
+(once per model, with the fill-reducing order), factoring I − γP_π, the two solves, and the
+gradient. `values`: random problems, of which each of four actions has five random successors and a
+random reward, and open lattices with random rewards or one in a corner, beside quantecon's modified
+policy iteration (`pip install quantecon`), asked for the same accuracy: the least of five times.
 """
 
 from __future__ import annotations
 
+import itertools
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array, csr_matrix, vstack
 
 from benchmarks.common import begin, parser, report
 from rover.operators import Objective, SparseOperator, mirror_descend
+from rover.world.rows import RowTasks
 
 DISCOUNT = 0.99
 ROOM = 9
+PROBLEMS = "random", "lattice", "lattice, one reward"
 
 
 def rooms_and_doors(side: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -57,6 +64,12 @@ def grid_dynamics(free: NDArray[np.bool_]) -> list[csr_array]:
     return matrices
 
 
+def of_pairs(matrices: list[csr_array]) -> csr_array:
+    """The matrices of actions as one, row j·A + a."""
+    by_state = np.arange(len(matrices) * matrices[0].shape[0]).reshape(len(matrices), -1).T.ravel()
+    return csr_array(vstack(matrices, format="csr")[by_state])
+
+
 @contextmanager
 def timed(times: dict[str, float], name: str) -> Iterator[None]:
     """Note the CPU seconds of a block."""
@@ -65,7 +78,7 @@ def timed(times: dict[str, float], name: str) -> Iterator[None]:
     times[name] = time.process_time() - began
 
 
-def measure(n_states: int) -> dict[str, float]:
+def descent(n_states: int) -> dict[str, float]:
     """CPU seconds of each part on one grid, and how well the solution holds."""
     side = round((n_states / 0.83) ** 0.5)  # five sixths of the cells are free
     matrices = grid_dynamics(rooms_and_doors(side, np.random.default_rng(0)))
@@ -74,13 +87,12 @@ def measure(n_states: int) -> dict[str, float]:
     start[0] = 1.0
     times: dict[str, float] = {}
     with timed(times, "build"):
-        by_state = np.arange(len(matrices) * size).reshape(len(matrices), size).T.ravel()
-        rows = csr_array(vstack(matrices, format="csr")[by_state])  # row j·A + a
+        rows = of_pairs(matrices)
         operator = SparseOperator(rows, torch.from_numpy(start), np.zeros(rows.shape[0]))
     how: dict[str, Any] = {"discount": DISCOUNT, "objective": Objective(sink_norm=0.0)}
     with timed(times, "two steps"):  # one solve at the start, and one of the step
-        descent = mirror_descend(operator, operator.start, n_steps=1, step_size=10.0, **how)
-    probs = descent.policy_probs
+        planned = mirror_descend(operator, operator.start, n_steps=1, step_size=10.0, **how)
+    probs = planned.policy_probs
     with timed(times, "factor"):
         resolvent: Any = operator.resolvent(probs, DISCOUNT)
     with timed(times, "solves"):
@@ -104,16 +116,61 @@ def measure(n_states: int) -> dict[str, float]:
         "whole step s": times["two steps"] / 2.0,
         "residual": float(np.abs(left - start).max()),
         "|mass−1|": abs((1.0 - DISCOUNT) * float(weights.sum()) - 1.0),
-        "J before": descent.objectives[0],
-        "J after": descent.objectives[-1],
+        "J before": planned.objectives[0],
+        "J after": planned.objectives[-1],
         "peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
 
 
+def least(solve: Callable[[], Any]) -> float:
+    """The least CPU seconds of a few runs."""
+    times = dict[str, float]()
+    for number in range(5):
+        with timed(times, str(number)):
+            solve()
+    return min(times.values())
+
+
+def values(kind: str, size: int) -> dict[str, Any]:
+    """CPU seconds of both on one problem, and how far their values are apart."""
+    from quantecon.markov import DiscreteDP  # no dependency of the benchmarks
+
+    rng, pairs = np.random.default_rng(0), np.arange(4 * size).repeat(5)
+    if kind == "random":
+        shares, to = (
+            rng.dirichlet(np.ones(5), size=4 * size).ravel(),
+            rng.integers(size, size=20 * size),
+        )
+        onward = csr_array((shares, (pairs, to)), shape=(4 * size, size))
+    else:
+        onward = of_pairs(grid_dynamics(np.ones((round(size**0.5),) * 2, np.bool_)))
+    size, earned = onward.shape[1], rng.random(len(onward.indptr) - 1)
+    if kind == "lattice, one reward":
+        earned = onward[:, [size - 1]].toarray()[:, 0]
+    tasks = RowTasks(onward, earned[:, None], np.full((1, 1), DISCOUNT), np.ones((1, 1)))
+    start = np.eye(1, size)[0]
+    found = tasks.optimal(start).states[:, 0]
+    other = DiscreteDP(earned, csr_matrix(onward), DISCOUNT, *np.divmod(np.arange(4 * size), 4))
+    most = float(np.abs(found).max())
+
+    def reference() -> Any:
+        return other.solve("mpi", epsilon=1e-11 * most, max_iter=10_000)
+
+    apart = float(np.abs(reference().v - found).max()) / most
+    own, their = least(lambda: tasks.optimal(start)), least(reference)
+    seconds = {"rover s": own, "quantecon s": their, "ratio": own / their}
+    return {"problem": kind, "states": size, **seconds, "values apart": apart}
+
+
 def main() -> None:
-    asked = parser(__doc__, states=[10_000, 100_000, 1_000_000]).parse_args()
+    arguments = parser(__doc__, states=[10_000, 100_000])
+    arguments.add_argument("what", nargs="?", choices=("descent", "values"), default="descent")
+    asked = arguments.parse_args()
     begin()
-    report(map(measure, asked.states))
+    if asked.what == "descent":
+        report(map(descent, asked.states))
+    else:
+        report(itertools.starmap(values, itertools.product(PROBLEMS, asked.states)))
 
 
 if __name__ == "__main__":
