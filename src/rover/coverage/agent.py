@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rover.coverage.config import PRESETS, RoverConfig
+from rover.coverage.cover import Cover
 from rover.coverage.explore import LandmarkExplorer
 from rover.coverage.improve import Improvement, PlanningModel, improve
 from rover.coverage.published import kernel_planning_model
 from rover.coverage.run import CoverageRun, is_due
-from rover.policies import PlannedPolicy
+from rover.policies import Policy
 
 # They are returned or measured only, and a plan on 2,000 landmarks takes seconds.
 _LANDMARKS_SHARE = 0.2
@@ -63,6 +64,10 @@ class Rover(CoverageRun):
             is_seed = self.num_timesteps < self.config.seed_steps
             if is_seed or (share > 0.0 and rng.random() < share):
                 return int(rng.integers(self.buffer.n_actions))
+            if self._poses is not None:
+                inferred = self._poses.act(observation, rng)
+                if inferred is not None:
+                    return inferred
             if self._explorer is not None:
                 action = self._explorer.act(observation, rng)
                 if action is not None:
@@ -72,8 +77,10 @@ class Rover(CoverageRun):
         return self._tabulated.sample(observation, rng)
 
     def _observe(self, row: int, *, done: bool) -> None:
-        if self._explorer is not None:
-            with self.stopwatch("collect"):
+        with self.stopwatch("collect"):
+            if self._poses is not None:
+                self._infer_poses(self._poses, row, done=done)
+            if self._explorer is not None and self.world.chosen != "poses":
                 self._explorer.observe(row, done=done)
 
     def _update(self) -> Mapping[str, Any] | None:
@@ -88,8 +95,9 @@ class Rover(CoverageRun):
         # Only a policy that is followed or measured is worth planning.
         if not self._explores or self.measures.is_due(step):
             figures |= self._plan_and_follow()
-        if self._explorer is not None:
-            self._explorer.forget_plan()
+        for explorer in (self._explorer, self._poses):
+            if explorer is not None:
+                explorer.forget_plan()
         return figures | {"exact_states": self.world.kind == "states"}
 
     # represent
@@ -115,12 +123,16 @@ class Rover(CoverageRun):
 
     # estimate and improve
 
-    def _improve(self) -> tuple[PlannedPolicy, Improvement]:
+    def _improve(self) -> tuple[Policy, Improvement]:
         """A policy of mirror descent on the model of states, of landmarks, or of a kernel."""
         config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
         with self.stopwatch("estimate"):
+            states = None if self._poses is None else self._poses.states()
             encoder = None if seen is None else seen.policy_encoder()
-            if seen is None or encoder is None:
+            if states is not None:
+                of_poses = Cover(states.world.buffer, None)
+                model = PlanningModel.of_states(states.world.counts, None, config, of_poses)
+            elif seen is None or encoder is None:
                 model = PlanningModel.of_states(self.world.counts, None, config, cover)
             elif seen.plans_on == "kernel":
                 model = kernel_planning_model(seen, cover, config, buffer, self._batch_rng)
@@ -133,4 +145,4 @@ class Rover(CoverageRun):
         with self.stopwatch("improve"):
             step, explores = self.num_timesteps, self._explores
             plan = improve(model, self._warm_start, config, step=step, is_exploring=explores)
-        return self._package(encoder, model.basis, plan.weights), plan
+        return self._package(encoder, model.basis, plan.weights, states), plan

@@ -36,10 +36,13 @@ from rover.operators import Objective, make_kernel
 from rover.policies import (
     ContextPolicy,
     CoveragePolicy,
-    PlannedPolicy,
+    Policy,
+    PosePolicy,
     StatePolicy,
     TabulatedPolicy,
 )
+from rover.poses.explorer import PoseExplorer
+from rover.poses.states import POSE_SHAPE, PoseStates
 from rover.training.agent import Agent
 from rover.training.measures import FinalPolicy
 from rover.world.world import World
@@ -88,7 +91,7 @@ class CoverageRun(Agent[RoverConfig]):
         self._target = _target_function(config, self.env, self._objects.get("target"))
         return config
 
-    def _build(self) -> PlannedPolicy:
+    def _build(self) -> Policy:
         config, space = self.config, self.spaces.observation
         streams = np.random.SeedSequence([self.seed, 0]).spawn(2)
         self._rng, self._batch_rng = map(np.random.default_rng, streams)
@@ -102,6 +105,7 @@ class CoverageRun(Agent[RoverConfig]):
         # Images and long vectors are states as long as they repeat.
         self._suits_data = seen is None and not isinstance(space, gym.spaces.Discrete)
         self._explorer: Explorer | None = None
+        self._poses = self._pose_explorer()
         self._suit()
         self._warm_start: WarmStart | None = None
         self._planned_at = 0
@@ -118,10 +122,21 @@ class CoverageRun(Agent[RoverConfig]):
         return self._uniform
 
     def _package(
-        self, encoder: Encoder | None, basis: Tensor | None, weights: Tensor
-    ) -> PlannedPolicy:
-        """The policy of weights on features of an encoder, or of states (None)."""
+        self,
+        encoder: Encoder | None,
+        basis: Tensor | None,
+        weights: Tensor,
+        states: PoseStates | None = None,
+    ) -> Policy:
+        """The policy of weights on features of an encoder, or of states (None), or of poses."""
         seen, epsilon = self._representation, self.config.policy_epsilon
+        if states is not None:
+            assert self._poses is not None
+            names = states.world.buffer.observations.names
+            inner = StatePolicy(Observations(POSE_SHAPE, "int64"), names, weights, epsilon=epsilon)
+            poses, shape = self._poses, self.buffer.observations.shape
+            assert poses.tracker is not None
+            return PosePolicy(inner, poses.tracker, poses.symbols, observation_shape=shape)
         if encoder is None or seen is None:
             names = self.buffer.observations.names
             return StatePolicy(self._form, names, weights, epsilon=epsilon)
@@ -131,7 +146,7 @@ class CoverageRun(Agent[RoverConfig]):
         return objective_of(self.config, problem, self._target)
 
     @abstractmethod
-    def _improve(self) -> tuple[PlannedPolicy, Improvement]:
+    def _improve(self) -> tuple[Policy, Improvement]:
         """A policy of all transitions."""
 
     def _suit(self) -> None:
@@ -142,7 +157,7 @@ class CoverageRun(Agent[RoverConfig]):
         elif self._suits_data and self._representation is None:
             wanted = Slow if len(space.shape or ()) > 1 else Scaled
             self._representation = wanted(world, self._cover, space)
-        if self._explores:
+        if self._explores and world.kind != "poses":
             seen = self._representation
             self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
@@ -169,6 +184,7 @@ class CoverageRun(Agent[RoverConfig]):
         """True if the data says that worlds change with episodes: each is explored by itself."""
         # Known dynamics contain all contexts, so they are planned on directly.
         is_open = self.config.contexts is None and self.measures.evaluator is None
+        is_open = is_open and self.world.chosen != "poses"
         if not (is_open and self._explores and _changes_with_episodes(self.buffer)):
             return False
         self.world.chosen, self._best = "contexts", None
@@ -196,6 +212,35 @@ class CoverageRun(Agent[RoverConfig]):
         self._policy = policy
         assert explorer.model is not None
         return {"contexts": True, "relevant_numbers": explorer.model.codes.relevant.tolist()}
+
+    # hidden positions
+
+    def _pose_explorer(self) -> PoseExplorer | None:
+        """An explorer that infers positions from all views so far; None where settings say what
+        plans are made on, or observations are no views."""
+        config = self.config
+        given = config.kind, config.contexts, config.kernel, config.cover, config.target
+        is_open = given == (None,) * len(given) and self.measures.evaluator is None
+        if not (is_open and self._explores):
+            return None
+        poses = PoseExplorer.of(self.buffer, self.spaces.observed)
+        if poses is not None and poses.tracker is not None:
+            self.world.chosen = "poses"
+        return poses
+
+    def _infer_poses(self, poses: PoseExplorer, row: int, *, done: bool) -> None:
+        """Take in a transition; say so where poses are inferred from now on, or no longer."""
+        poses.observe(row, done=done)
+        tracker = poses.tracker
+        if (tracker is None) == (self.world.chosen != "poses"):
+            return
+        self.world.chosen, self._best = (None if tracker is None else "poses"), None
+        self.measures.within_episodes = False
+        what = "views contradict the map that they drew, so that positions are inferred no longer"
+        if tracker is not None:
+            what = f"{tracker.laws.words}; positions are inferred from now on"
+        warnings.warn(f"step {self.num_timesteps}: {what}", RoverWarning, stacklevel=2)
+        self._suit()
 
     # return
 
@@ -246,7 +291,7 @@ class CoverageRun(Agent[RoverConfig]):
             "representation": {} if seen is None else seen.state(),
             "contexts": self.world.chosen == "contexts",
             # Exploration values follow from the buffer, which they are learned from again.
-            "policy": policy.content() if isinstance(policy, PlannedPolicy) else None,
+            "policy": None if isinstance(policy, ContextPolicy) else policy.content(),
             "best": None if best is None else (best[0], *stored(best[1])),
             "final": None if chosen is None else stored(chosen),
             "warm_start": None if warm is None else vars(warm),
@@ -260,6 +305,7 @@ class CoverageRun(Agent[RoverConfig]):
         if state["contexts"]:
             self.world.chosen = "contexts"
         self._explorer = None  # which knows nothing of the buffer that was read
+        self._poses = self._pose_explorer()
         self._suit()
         if self._representation is not None:
             self._representation.load_state(state["representation"])
@@ -276,10 +322,11 @@ class CoverageRun(Agent[RoverConfig]):
             shape = self.buffer.observations.shape
             self._policy = ContextPolicy.of(explorer, shape) or self._policy
 
-    def _read(self, content: Mapping[str, Any]) -> PlannedPolicy:
+    def _read(self, content: Mapping[str, Any]) -> Policy:
         """A policy of a checkpoint, which holds the same of it as its file does."""
         own = {name: self._objects.get(name) for name in ("encoder", "kernel")}
-        kind: type[PlannedPolicy] = CoveragePolicy if "encoder" in content else StatePolicy
+        kind: type[Policy] = CoveragePolicy if "encoder" in content else StatePolicy
+        kind = PosePolicy if "map" in content else kind
         policy = kind.from_content(content, **own)
         for encoder in policy.children():
             encoder.requires_grad_(False)

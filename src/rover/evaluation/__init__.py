@@ -3,6 +3,7 @@
 from rover.evaluation.cells import CellNet
 from rover.evaluation.finite import (
     FiniteEvaluator,
+    compare_finite,
     mean_interval,
     policy_occupancy,
     sample_trajectories,
@@ -10,7 +11,7 @@ from rover.evaluation.finite import (
 from rover.evaluation.optimum import Optimum, optimal_occupancy
 from rover.evaluation.regret import Regret
 from rover.evaluation.returns import greedy_episodes
-from rover.evaluation.rollouts import RolloutEvaluator, roll_out
+from rover.evaluation.rollouts import RolloutEvaluator, record_rollouts
 
 __all__ = [
     "CellNet",
@@ -18,10 +19,11 @@ __all__ = [
     "Optimum",
     "Regret",
     "RolloutEvaluator",
+    "compare_finite",
     "greedy_episodes",
     "mean_interval",
     "optimal_occupancy",
     "policy_occupancy",
-    "roll_out",
+    "record_rollouts",
     "sample_trajectories",
 ]

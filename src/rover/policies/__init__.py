@@ -5,6 +5,7 @@ from rover.policies.coverage import CoveragePolicy, PlannedPolicy, StatePolicy, 
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy, PolicyNetwork, TwinCritics
 from rover.policies.policy import Policy
+from rover.policies.poses import PosePolicy
 from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy
 
@@ -16,6 +17,7 @@ __all__ = [
     "PlannedPolicy",
     "Policy",
     "PolicyNetwork",
+    "PosePolicy",
     "SampledPolicy",
     "StatePolicy",
     "TabulatedPolicy",

@@ -15,13 +15,14 @@ from rover.policies.contexts import ContextPolicy
 from rover.policies.coverage import CoveragePolicy, StatePolicy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, Policy
+from rover.policies.poses import PosePolicy
 from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy
 from rover.storage import fitting, read_tensors
 
 _KINDS = (
     *(CoveragePolicy, StatePolicy, NetworkPolicy, GreedyPolicy),
-    *(ValuePolicy, ContextPolicy, SampledPolicy),
+    *(ValuePolicy, ContextPolicy, SampledPolicy, PosePolicy),
 )
 _TYPES: dict[str, type[Policy]] = {kind.file_type: kind for kind in _KINDS}
 

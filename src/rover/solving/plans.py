@@ -20,7 +20,15 @@ from rover.envs import Environment, GivenEnv, Spaces, id_and_kwargs
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
-from rover.policies import ContextPolicy, CoveragePolicy, Policy, ValuePolicy, load_policy
+from rover.policies import (
+    ContextPolicy,
+    CoveragePolicy,
+    Policy,
+    PosePolicy,
+    ValuePolicy,
+    load_policy,
+)
+from rover.poses.explorer import PoseExplorer
 from rover.solving.tasks import Tasks
 from rover.storage import read_run_config
 from rover.training.agent import Agent
@@ -96,6 +104,13 @@ class Experience(NamedTuple):
         if self.env is not None:
             own = own | Spaces.of(self.env).details
         return details | own | {"tasks": list(names), "planning_discount": discount}
+
+    def poses(self) -> PoseExplorer | None:
+        """An explorer that infers the positions that observations hide; None: they hide none."""
+        policy, buffer = self.policy, self.world.buffer
+        if not isinstance(policy, PosePolicy):
+            return None
+        return self.world.part(PoseExplorer, lambda: PoseExplorer(buffer, policy.window))
 
     def rows(self, ridge: float, ends: BoolArray | None = None) -> Rows:
         """Rows of :meth:`points`; those without `ends` of their own are made once for all plans."""

@@ -6,6 +6,7 @@ Values of any reward on a model of outcomes are found by value iteration, many r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,8 @@ from rover.envs import (
     GoalObservation,
 )
 from rover.errors import ConfigurationError
-from rover.policies import ContextPolicy, SampledPolicy, ValuePolicy
+from rover.policies import ContextPolicy, PosePolicy, SampledPolicy, ValuePolicy
+from rover.poses.explorer import PoseExplorer
 from rover.solving.plans import (
     Experience,
     PlanSettings,
@@ -32,6 +34,7 @@ from rover.solving.tasks import (
     Goal,
     PointGoal,
     Reward,
+    Tasks,
     goal_tasks,
     met,
     reward_task,
@@ -65,7 +68,7 @@ def solve(
     stay: bool | None = None,
     planner: _Planner | None = None,
     env: GivenEnv | None = None,
-) -> ValuePolicy | SampledPolicy:
+) -> ValuePolicy | SampledPolicy | PosePolicy:
     """Plan for a reward, a goal or several goals on the transitions of pretraining, without further
     steps (docs/solving.md). An action that was never tried leads to the sink.
 
@@ -96,12 +99,19 @@ def solve(
     settings = PlanSettings(discount, ridge, sink_value, temperature)
     settings.check()
     experience = Experience.of(source, env)
+    poses = experience.poses()
     if reward is not None:
         task = reward_task(
             experience.world.buffer, reward, env=experience.env, seed=experience.seed
         )
+        if poses is not None:
+            return _pose_policy(experience, poses, task, settings)
         return refined_policy(experience, task, settings)
     wanted = [goal] if goal is not None else goals or ()
+    if poses is not None:
+        points = Points.of_states(experience.world.buffer)
+        tasks = goal_tasks(wanted, points, None, experience.env, stays=bool(stay))
+        return _pose_policy(experience, poses, tasks, settings)
     return _goal_policy(experience, wanted, settings, stay, planner)
 
 
@@ -175,6 +185,29 @@ def _goal_policy(
     points, rows = experience.points(), experience.rows(settings.ridge)
     tasks = goal_tasks(goals, points, rows, experience.env, stays=stays)
     return planned_policy(experience, tasks, settings)
+
+
+def _pose_policy(
+    experience: Experience, poses: PoseExplorer, tasks: Tasks, settings: PlanSettings
+) -> PosePolicy:
+    """The policy of tasks on observations that hide the position: planned on poses, whose goals are
+    those at which a goal was seen."""
+    states, buffer = poses.states(), experience.world.buffer
+    if states is None or poses.tracker is None:
+        raise ConfigurationError("no pose of this data is known: collect more steps")
+    world, rows, goals = states.world, states.rows, tasks.goals
+    points = world.part(Points, lambda: Points.of_states(world.buffer))
+    if goals is not None:
+        at_poses = np.zeros((len(points.rows), len(tasks.names)), np.bool_)
+        np.logical_or.at(at_poses, world.buffer.successors, goals[buffer.successors[rows]])
+        goals = at_poses
+    tasks = replace(
+        tasks, rewards=tasks.rewards[rows], ends=tasks.ends[rows], goals=goals, passing=None
+    )
+    inner, shape = planned_policy(Experience(world), tasks, settings), buffer.observations.shape
+    policy = PosePolicy(inner, poses.tracker, poses.symbols, observation_shape=shape)
+    policy.details = experience.policy_details(tasks.names, settings.discount)
+    return policy
 
 
 def _sampled_policy(

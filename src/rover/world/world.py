@@ -40,7 +40,7 @@ _FEW_STATES = 0.3
 """States for each move up to which vectors of floats are known by their outcomes: fewer come back
 than of others, since a dynamics model knows what lies between them."""
 
-Kind = Literal["states", "landmarks", "contexts"]
+Kind = Literal["states", "landmarks", "contexts", "poses"]
 """Kind of world: what plans are made on."""
 
 _PartT = TypeVar("_PartT")
@@ -58,7 +58,8 @@ class World:
 
     Images are states, too, while no episode lasts long enough to show what changes slowly.
 
-    `chosen` is the kind that settings choose, or that contexts were recognised; None: by the data.
+    `chosen` is the kind that settings choose, or that contexts or
+    poses were recognised; None: by the data.
     """
 
     def __init__(self, buffer: Buffer) -> None:
@@ -72,9 +73,9 @@ class World:
 
     @property
     def kind(self) -> Kind:
-        """States, if every observation stands for itself alone, landmarks, or contexts."""
+        """States, if every observation stands for itself alone, landmarks, contexts, or poses."""
         buffer = self.buffer
-        if self.chosen == "contexts":
+        if self.chosen in ("contexts", "poses"):
             return self.chosen
         if buffer.observations.shape == () or len(buffer) < FIRST_UNITS:
             return "states"

@@ -1,0 +1,131 @@
+"""Policies for worlds that hide the position, with a memory of the episode."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rover.arrays import FloatArray
+from rover.policies.coverage import StatePolicy
+from rover.policies.policy import Policy, Probs
+from rover.policies.values import ValuePolicy
+from rover.poses.explorer import Symbols
+from rover.poses.planner import Planner
+from rover.poses.states import shown
+from rover.poses.tracker import Tracker
+
+
+class _Memory:
+    """The pose in the map, by all that an episode has shown."""
+
+    def __init__(self, tracker: Tracker, symbols: Symbols) -> None:
+        self._tracker, self._symbols = copy.deepcopy(tracker), symbols
+        self._planner = Planner(self._tracker)
+        self._last: tuple[Any, int] | None = None
+
+    def follow(
+        self, inner: Policy, observation: NDArray[Any], rng: np.random.Generator, component: int
+    ) -> int:
+        """The action at the next observation (*shape) of the episode: towards what tells the pose,
+        then the inner policy's."""
+        view, tracker = self._symbols.view(observation), self._tracker
+        if self._last is None:
+            tracker.begin(view)
+        else:
+            tracker.step(*self._last, view, ended=False, row=-1)
+        action = self._planner.tell_apart(view)
+        if action is None:
+            pose = shown(np.array([tracker.here]))[0]
+            action = inner.choose(pose, rng, component)
+        self._last = view, action
+        return action
+
+
+class PosePolicy(Policy):
+    """Policy on poses, which it infers from what an episode has shown until :meth:`reset`.
+
+    Call this when an episode begins; roll-outs of this package do. Where the pose is in doubt it
+    goes to what tells. `probs`, which have no memory, are uniform.
+
+    Args:
+        inner: the policy on poses, :data:`~rover.poses.states.POSE_SHAPE`.
+        tracker: the map that poses are of; it is copied.
+        symbols: of the cells of observations.
+        observation_shape: shape of one observation.
+    """
+
+    file_type = "poses"
+
+    def __init__(
+        self,
+        inner: Policy,
+        tracker: Tracker,
+        symbols: Symbols,
+        *,
+        observation_shape: tuple[int, ...],
+    ) -> None:
+        super().__init__(inner.n_actions, observation_shape, n_components=inner.n_components)
+        self.inner, self._tracker = inner, copy.deepcopy(tracker)
+        self._symbols = Symbols(symbols.n_cells, dict(symbols.names))
+        self._memory: _Memory | None = None
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Height and width of the views."""
+        return self._tracker.laws.shape
+
+    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
+        """Logits (n, A) of raw observations (n, *shape), without a memory: all alike."""
+        return torch.zeros(len(self._checked(observations)), self.n_actions)
+
+    def reset(self) -> None:
+        """Forget the episode: the next observation begins another one."""
+        self._memory = None
+
+    def choose(
+        self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
+    ) -> int:
+        """The number of an action for an observation, the next of the episode since `reset`."""
+        self._memory = self._memory or _Memory(self._tracker, self._symbols)
+        which = self.draw_component(rng) if component is None else component
+        return self._memory.follow(self.inner, np.asarray(observation), rng, which)
+
+    def sample_component(self, rng: np.random.Generator) -> Probs:
+        """The policy that one episode follows, from its first observation on."""
+        memory, component = _Memory(self._tracker, self._symbols), self.draw_component(rng)
+        # Draws of its own: how many there are depends on the episode.
+        draws = np.random.default_rng(rng.integers(2**63))
+
+        def probs(observations: NDArray[Any]) -> FloatArray:
+            (observation,) = self._checked(observations).numpy()
+            action = memory.follow(self.inner, observation, draws, component)
+            return np.eye(self.n_actions)[[action]]
+
+        return probs
+
+    def content(self) -> dict[str, Any]:
+        """Content of the policy's file, beside its details."""
+        return {
+            "observation_shape": list(self.observation_shape),
+            "inner": {"type": self.inner.file_type, **self.inner.content()},
+            "names": [name.hex() for name in self._symbols.names],
+            "map": self._tracker.content(),
+        }
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned."""
+        tracker = Tracker.from_content(content["map"])
+        names = {bytes.fromhex(name): code for code, name in enumerate(content["names"])}
+        kinds: dict[str, type[Policy]] = {"states": StatePolicy, "values": ValuePolicy}
+        inner = kinds[content["inner"]["type"]].from_content(content["inner"], **own_parts)
+        shape = tuple(int(length) for length in content["observation_shape"])
+        symbols = Symbols(math.prod(tracker.laws.shape), names)
+        return cls(inner, tracker, symbols, observation_shape=shape)

@@ -1,0 +1,1 @@
+"""Worlds that hide the position: laws of actions, the map they draw, and where the agent is."""

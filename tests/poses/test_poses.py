@@ -1,0 +1,231 @@
+"""Worlds that hide the position: laws of actions, the map, when it is used, and the policy."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hidden_grid import HiddenGrid
+from same_files import assert_same
+from small_envs import Small
+
+import rover
+from rover import Rover
+from rover.errors import RoverWarning
+from rover.policies import Policy, PosePolicy
+from rover.poses.laws import Move, candidates, find_laws
+from rover.poses.plane import TURNS
+
+QUICK: dict[str, Any] = {"measure_share": 0.0}
+
+
+def learned(env: gym.Env[Any, Any], steps: int = 800, **settings: Any) -> Rover:
+    with warnings.catch_warnings(action="ignore", category=RoverWarning):
+        return Rover(env, seed=0, **{**QUICK, **settings}).learn(steps)
+
+
+@pytest.fixture(scope="module")
+def run():
+    env = HiddenGrid()
+    return env, learned(env)
+
+
+def views_of(env: gym.Env[Any, Any], steps: int) -> tuple[Any, Any, Any]:
+    """Views before and after random actions, and the actions."""
+    rng, (seen, _) = np.random.default_rng(0), env.reset(seed=0)
+    rows = []
+    for _ in range(steps):
+        action = int(rng.integers(env.action_space.n))  # type: ignore[attr-defined]
+        reached = env.step(action)[0]
+        rows.append((seen.ravel(), action, reached.ravel()))
+        seen = reached
+    views, actions, after = zip(*rows, strict=True)
+    return np.stack(views), np.array(actions), np.stack(after)
+
+
+def turned(k: int) -> Move:
+    """A linear isometry about the middle of a window of 5 by 5."""
+    row, column = np.array([2, 2]) - TURNS[k] @ [2, 2]
+    return k, int(row), int(column)
+
+
+# laws
+
+
+@pytest.mark.parametrize("k", range(1, 8))
+def test_all_isometries_are_found(k: int) -> None:
+    rng = np.random.default_rng(k)
+    rooms = ["".join(row) for row in rng.choice(list("..ab"), (40, 40))]
+    moves = (turned(k), (0, -1, 0), (0, 0, 1))
+    views, actions, after = views_of(HiddenGrid(rooms, moves=moves, limit=1000), 60)
+    laws = find_laws(views, actions, after, shape=(5, 5), n_actions=3, tried=candidates((5, 5)))
+    assert laws is not None
+    assert laws.moves == moves
+    assert len(laws.walks) == 2
+
+
+def test_noise_has_no_laws() -> None:
+    views = np.random.default_rng(0).integers(0, 4, (201, 25)).astype(np.uint8)
+    actions = np.random.default_rng(1).integers(0, 3, 200)
+    tried = candidates((5, 5))
+    assert find_laws(views[:-1], actions, views[1:], shape=(5, 5), n_actions=3, tried=tried) is None
+
+
+# the run
+
+
+def test_positions_are_inferred_and_every_cell_visited(run: tuple[HiddenGrid, Rover]) -> None:
+    env, agent = run
+    assert agent.world.kind == "poses"
+    assert env.visited == env.free
+    assert isinstance(agent.policy, PosePolicy)
+
+
+def test_a_line_says_what_was_found() -> None:
+    with pytest.warns(RoverWarning, match="move a 5×5 window: 2 turns and 1 step; positions are"):
+        Rover(HiddenGrid(), seed=0, **QUICK).learn(200)
+
+
+def test_poses_stand_for_one_place_each(run: tuple[HiddenGrid, Rover]) -> None:
+    _, agent = run
+    assert agent._poses is not None
+    states = agent._poses.states()
+    assert states is not None
+    # A pose shows one view, whenever it is taken.
+    poses, views = states.world.buffer.successors, agent.buffer.successors[states.rows]
+    assert len(np.unique(np.stack([poses, views], axis=1), axis=0)) == len(np.unique(poses))
+    # 38 cells with four headings each, less those that were never needed.
+    assert 38 <= len(states.world.buffer.observations) <= 4 * 38
+    assert len(states.rows) > 0.9 * len(agent.buffer)
+
+
+def test_layouts_that_change_are_given_up() -> None:
+    with warnings.catch_warnings(record=True, action="always") as said:
+        agent = Rover(HiddenGrid(changes=True), seed=0, **QUICK).learn(2000)
+    assert "positions are inferred no longer" in str([one.message for one in said])
+    assert agent.world.kind != "poses"
+
+
+class Rays(Small):
+    """Distances to the walls of a square at eight angles: no window on a plane."""
+
+    observation_space = spaces.Box(0, 255, (3, 3), np.uint8)
+    action_space = spaces.Discrete(3)
+
+    def begin(self) -> None:
+        self.at, self.angle = np.array([0.5, 0.5]), 0.3
+
+    def move(self, action: Any) -> None:
+        self.angle += (0.7, -0.7, 0.0)[int(action)]
+        ahead = self.at + 0.1 * np.array([np.cos(self.angle), np.sin(self.angle)])
+        self.at = np.clip(ahead, 0.05, 0.95) if action == 2 else self.at
+
+    def look(self) -> Any:
+        angles = self.angle + np.arange(9) * 0.6
+        x, y = np.cos(angles), np.sin(angles)
+        far = np.minimum(
+            np.where(x > 0, 1 - self.at[0], self.at[0]) / np.maximum(abs(x), 1e-9),
+            np.where(y > 0, 1 - self.at[1], self.at[1]) / np.maximum(abs(y), 1e-9),
+        )
+        return (100 * far).clip(0, 255).astype(np.uint8).reshape(3, 3)
+
+
+def test_perspective_views_have_no_laws() -> None:
+    agent = learned(Rays(), 400)
+    assert agent.world.kind != "poses"
+
+
+@pytest.mark.parametrize("settings", [{"kind": "states"}, {"contexts": False}])
+def test_settings_that_say_what_is_planned_on_leave_it_off(settings: dict[str, Any]) -> None:
+    assert learned(HiddenGrid(), 200, **settings).world.kind != "poses"
+
+
+# the policy
+
+
+def played(policy: Policy, env: HiddenGrid, steps: int, seed: int = 0) -> list[tuple[Any, ...]]:
+    """Actions and cells of an episode."""
+    rng, (seen, _) = np.random.default_rng(seed), env.reset(seed=seed)
+    policy.reset()
+    found = []
+    for _ in range(steps):
+        action = policy.act(seen, rng)
+        seen = env.step(action)[0]
+        found.append((action, *env.cell.tolist()))
+    return found
+
+
+def test_the_policy_covers_and_is_the_same_from_its_file(
+    run: tuple[HiddenGrid, Rover], tmp_path: Path
+) -> None:
+    env, agent = run
+    agent.policy.save(tmp_path / "policy.safetensors")
+    again = rover.load_policy(tmp_path / "policy.safetensors")
+    assert played(agent.policy, env, 80) == played(again, env, 80)
+
+
+@pytest.mark.parametrize("mark", [2, 3])
+def test_goals_as_functions_of_views_are_reached(run: tuple[HiddenGrid, Rover], mark: int) -> None:
+    env, agent = run
+
+    def stands_on(views: Any) -> Any:
+        return views[:, 12] == mark
+
+    policy = rover.solve(agent, goal=stands_on)
+    cells = [tuple(cell) for _, *cell in played(policy, env, 40)]
+    assert tuple(np.argwhere(env.rooms == mark)[0]) in cells
+
+
+def test_a_view_is_a_goal_and_rewards_are_planned_for(run: tuple[HiddenGrid, Rover]) -> None:
+    env, agent = run
+    assert agent._poses is not None
+    states = agent._poses.states()
+    assert states is not None
+    row = int(states.rows[-1])
+    view = agent.buffer.observations.rows[agent.buffer.successors[row]]
+    policy = rover.solve(agent, goal=view)
+    rng, (seen, _) = np.random.default_rng(0), env.reset(seed=0)
+    seen_so_far = []
+    for _ in range(60):
+        seen = env.step(policy.act(seen, rng))[0]
+        seen_so_far.append(seen.ravel().tolist())
+    assert view.tolist() in seen_so_far
+    rewarded = rover.solve(agent, reward=lambda x, a, y: (y[:, 12] == 2).astype(float))
+    cells = [tuple(cell) for _, *cell in played(rewarded, env, 40)]
+    assert tuple(np.argwhere(env.rooms == 2)[0]) in cells
+
+
+def test_state_of_predict_is_the_memory(run: tuple[HiddenGrid, Rover]) -> None:
+    env, agent = run
+    policy = rover.solve(agent, goal=lambda views: views[:, 12] == 2)
+    (seen, _), state = env.reset(seed=0), None
+    cells = []
+    for _ in range(40):
+        action, state = policy.predict(seen, state, deterministic=True)
+        seen = env.step(action)[0]
+        cells.append(tuple(env.cell.tolist()))
+    assert tuple(np.argwhere(env.rooms == 2)[0]) in cells
+
+
+# files
+
+
+def made() -> HiddenGrid:
+    return HiddenGrid()
+
+
+def test_a_run_goes_on_to_the_bit(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**QUICK, "policy_every": 50, "checkpoint_every": 100}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    with warnings.catch_warnings(action="ignore", category=RoverWarning):
+        Rover(made, seed=0, run_dir=whole, **settings).learn(500)
+        begun = Rover(made, seed=0, run_dir=parts, **settings)
+        begun.total_timesteps = 500
+        begun.finish(callback=lambda record: record["step"] < 330)
+        Rover.resume(parts, env=made).finish()
+    assert_same(whole, parts, "buffer.safetensors", "policy.safetensors", "metrics.jsonl")
+    solved = rover.solve(parts, goal=lambda views: views[:, 12] == 2, env=made)
+    assert isinstance(solved, PosePolicy)
