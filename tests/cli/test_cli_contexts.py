@@ -15,7 +15,7 @@ import rover
 from rover.cli import main
 from rover.envs import registration
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation.returns import followed_episodes
+from rover.evaluation import greedy_episodes
 from rover.finetuning.adaptation import ContextAdaptation
 from rover.policies import ContextPolicy, ValuePolicy, load_policy
 from rover.training.run_folder import load_run_buffer
@@ -137,8 +137,12 @@ def test_a_task_is_adapted_to_and_a_stopped_run_ends_in_the_same_bits(
     assert isinstance(policies[1], ContextPolicy)
     assert policies[1].details["tasks"] == ["task"]
     before, after = (
-        followed_episodes(
-            gym.make("worlds/Field-v0"), policy.sample_component, seed=99, n_episodes=100
+        greedy_episodes(
+            gym.make("worlds/Field-v0"),
+            policy.sample_component,
+            seed=99,
+            n_episodes=100,
+            has_memory=True,
         ).mean()
         for policy in policies
     )

@@ -211,6 +211,10 @@ def test_environments_without_a_reward_that_can_be_looked_up():
         reward_function(gym.make("MountainCar-v0"))
     with pytest.raises(ConfigurationError, match=r"no goal, and so no rewards: make it with goal="):
         reward_function(gym.make("rover/Maze-v0"))
+    lake = gym.make("FrozenLake-v1")
+    assert reward_function(gym.wrappers.TimeLimit(lake, 9))
+    with pytest.raises(ConfigurationError, match=r"a wrapper may change the rewards .*: give --"):
+        reward_function(gym.wrappers.TransformReward(lake, lambda reward: 2.0 * reward))
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ class Endless(gym.Wrapper):
 
 def test_an_episode_that_never_ends(monkeypatch):
     for limit in ("_MAX_STEPS", "_UNLIMITED_STEPS"):
-        monkeypatch.setattr(f"rover.evaluation.returns.{limit}", 50)
+        monkeypatch.setattr(f"rover.evaluation.regret.{limit}", 50)
     env = Endless(corridor().make_env())
     with pytest.warns(RoverWarning, match="did not end within 50 steps"):
         returns = greedy_episodes(env, always(0), seed=0, n_episodes=4)

@@ -13,8 +13,8 @@ from rover.baselines import make_agent
 from rover.data import Buffer
 from rover.envs import GOALS, make_env
 from rover.errors import ConfigurationError
+from rover.evaluation import best_return
 from rover.finetuning import Task, TaskResult, finetune, resume_task, train_offline
-from rover.finetuning.tasks import best_return
 from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
 from rover.storage import is_complete, read_run_config
 

@@ -153,7 +153,7 @@ def _planned_figures(
     function: RewardFunction | None = None,
     *,
     of_goals: bool,
-    **options: int,
+    **options: Any,
 ) -> dict[str, Any] | None:
     """Mean return of a policy in the tasks that it was planned for: goals, a function, or the
     environment's own reward. Exactly where the dynamics are known, else by roll-outs with these
@@ -161,7 +161,7 @@ def _planned_figures(
     from rover.envs import finite_dynamics
     from rover.envs.wrappers import FunctionReward
     from rover.evaluation import greedy_episodes
-    from rover.evaluation.returns import followed_episodes, warn_if_worse
+    from rover.evaluation.regret import warn_if_worse
     from rover.solving import goal_regret, reward_regret
 
     regret = None
@@ -180,9 +180,11 @@ def _planned_figures(
     played = env if function is None else FunctionReward(env, function)
     # The first task stands for all of several goals.
     returns = greedy_episodes(played, policy.single(0), **options)
-    random = followed_episodes(
-        played, lambda rng: lambda _: rng.random((1, policy.n_actions)), **options
-    )
+
+    def by_chance(rng: Any) -> Callable[..., Any]:
+        return lambda _: rng.random((1, policy.n_actions))
+
+    random = greedy_episodes(played, by_chance, has_memory=True, **options)
     warn_if_worse(returns, random)
     return figures | {"return": float(returns.mean()), "best": None, "solved": None}
 
@@ -229,7 +231,7 @@ def solve(
     asked: dict[str, Any] = {kind: value for kind, value in given.items() if value is not None}
     if len(asked) + bool(task) > 1:
         raise ConfigurationError("give one of --task, --goals, --goal and --reward")
-    from rover.finetuning import check_rewarded
+    from rover.envs import check_rewarded
     from rover.policies import load_policy
     from rover.training.run_folder import POLICY_FILE, finished_file
 
@@ -295,7 +297,7 @@ def _say_plan(
 ) -> None:
     """Print the return of a policy; of contexts beside the policy that it was made of."""
     from rover.envs.wrappers import FunctionReward
-    from rover.evaluation.returns import followed_episodes
+    from rover.evaluation import greedy_episodes
     from rover.policies import ContextPolicy
 
     if not isinstance(policy, ContextPolicy):
@@ -304,7 +306,8 @@ def _say_plan(
         return
     played = env if function is None else FunctionReward(env, function)
     planned, before = (
-        followed_episodes(played, one.sample_component, **options).mean() for one in (policy, start)
+        greedy_episodes(played, one.sample_component, has_memory=True, **options).mean()
+        for one in (policy, start)
     )
     say(f"Mean return {planned:.2f} over new layouts; before, without a reward, {before:.2f}.")
 

@@ -1,15 +1,22 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
 from rover.envs.actions import action_set
-from rover.envs.dynamics import FiniteDynamics, FiniteMDP
-from rover.envs.finite_mdp import RewardFunction, finite_dynamics, map_arrays, reward_function
-from rover.envs.gridworld import GridWorld
+from rover.envs.dynamics import (
+    FiniteDynamics,
+    FiniteMDP,
+    RewardFunction,
+    finite_dynamics,
+    keeps_rewards,
+    reward_function,
+)
+from rover.envs.gridworld import GridWorld, map_arrays
 from rover.envs.random_rooms import RandomRooms
 from rover.envs.registration import (
     ENVIRONMENTS,
     GOALS,
     Environment,
     GivenEnv,
+    check_rewarded,
     goal_state,
     horizon_of,
     id_and_kwargs,
@@ -36,11 +43,13 @@ __all__ = [
     "Spaces",
     "StoredObservations",
     "action_set",
+    "check_rewarded",
     "finite_dynamics",
     "goal_state",
     "horizon_of",
     "id_and_kwargs",
     "import_modules",
+    "keeps_rewards",
     "known_id",
     "make_env",
     "map_arrays",

@@ -35,6 +35,10 @@ _AGENT_COLOUR = (224, 26, 34)
 # Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
 _GOAL_COLOUR = (0, 158, 115)
 
+# Marks and moves on maps.
+_GOAL, _HOLE = "★", "●"
+_UP, _DOWN, _LEFT, _RIGHT = (0, -1), (0, 1), (-1, 0), (1, 0)
+
 
 class _ObservationMap(NamedTuple):
     """From the states of a layout to observations: their space, and a fresh array for a state."""
@@ -201,31 +205,28 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         x, y = self.layout.cells[self.goal_state].tolist()
         return x, y
 
-    def observations(self) -> NDArray[Any]:
-        """(S, *observation shape): the observation of every state."""
-        return np.array(list(map(self.observation_map.encode, range(len(self.terminal)))))
-
-    @cached_property
+    @property
     def finite_mdp(self) -> FiniteMDP | None:
         """The exact problem; None of a subclass, which may step differently."""
-        is_plain = type(self) is GridWorld
-        return FiniteMDP(self.dynamics(), self.observations()) if is_plain else None
+        return self.mdp if type(self) is GridWorld else None
 
-    def dynamics(self) -> FiniteDynamics:
-        """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
+    @cached_property
+    def mdp(self) -> FiniteMDP:
+        """The finite problem; the goal, if there is one, is terminal and has self-loops."""
         # Alike for all starts, as reset draws them.
         start = np.zeros(len(self.terminal))
         start[self.start_states] = 1.0 / len(self.start_states)
-        exact = FiniteDynamics.from_table(self.layout.successor, start, self.terminal)
-        if self.slip == 0.0:
-            return exact
-        # A slip draws from all four actions, the one that was asked for included.
-        mean: Any = sum(exact.transition[1:], start=exact.transition[0]) / _N_ACTIONS
-        moves = (
-            scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
-            for move in exact.transition
-        )
-        return FiniteDynamics(tuple(moves), start, self.terminal)
+        dynamics = FiniteDynamics.from_table(self.layout.successor, start, self.terminal)
+        if self.slip > 0.0:
+            # A slip draws from all four actions, the one that was asked for included.
+            exact = dynamics.transition
+            mean: Any = sum(exact[1:], start=exact[0]) / _N_ACTIONS
+            moves = ((1.0 - self.slip) * move + self.slip * mean for move in exact)
+            slipping = tuple(map(scipy.sparse.csr_array, moves))
+            dynamics = FiniteDynamics(slipping, start, self.terminal)
+        observations = np.array(list(map(self.observation_map.encode, range(len(start)))))
+        earned = None if self.goal_state is None else self.arrival_reward
+        return FiniteMDP(dynamics, observations, earned)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -322,3 +323,50 @@ def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDA
     # −1 a step, and not +1 at the end: undiscounted returns then prefer short ways. 0 − x and not
     # −x, so that the goal's reward is 0 and not −0.
     return np.asarray(0.0 - (distances if reward == "dense" else np.minimum(distances, 1)))
+
+
+def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The map on which each state of a finite environment has a cell, as arrays; empty without one.
+
+    Args:
+        env: the environment; wrappers are looked through.
+        observations: (S, *shape), one for each state.
+
+    Returns:
+        cells (S, 2), the (x, y) of each state, y down the map; free (height, width), True where a
+        state is; moves (A, 2), where each action leads if nothing is in its way; marks (n, 3), the
+        (x, y) and the character of what stands there, ``"★"`` for a goal and ``"●"`` for a hole.
+    """
+    from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+
+    world = env.unwrapped
+    marks: list[tuple[int, int, str]] = []
+    moves: tuple[tuple[int, int], ...]
+    if isinstance(world, GridWorld):
+        cells, moves = world.layout.cells, (_UP, _DOWN, _LEFT, _RIGHT)
+        height, width = world.layout.free.shape
+        if world.goal_state is not None:
+            x, y = cells[world.goal_state]
+            marks = [(x, y, _GOAL)]
+    elif isinstance(world, FrozenLakeEnv):
+        desc, moves = np.asarray(world.desc).astype(str), (_LEFT, _DOWN, _RIGHT, _UP)
+        height, width = desc.shape
+        cells = np.stack([observations % width, observations // width], axis=1)
+        signs = {"G": _GOAL, "H": _HOLE}
+        marks = [(x, y, signs[sign]) for (y, x), sign in np.ndenumerate(desc) if sign in signs]
+    elif isinstance(world, CliffWalkingEnv):
+        (height, width), moves = world.shape, (_UP, _RIGHT, _DOWN, _LEFT)
+        cells = np.stack([observations % width, observations // width], axis=1)
+        marks = [(width - 1, height - 1, _GOAL)]
+    else:
+        return {}
+    # Free is where a state is, whatever the map of the environment calls the rest.
+    free = np.zeros((height, width), np.bool_)
+    free[cells[:, 1], cells[:, 0]] = True
+    return {
+        "cells": cells,
+        "free": free,
+        "moves": np.array(moves, np.int64),
+        "marks": np.array([(x, y, ord(sign)) for x, y, sign in marks], np.int64).reshape(-1, 3),
+    }

@@ -129,7 +129,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
                     seen[y, x] = _AGENT
                 rows.append(seen.ravel())
         dynamics = FiniteDynamics.from_table(successor, start, np.zeros(len(start), np.bool_))
-        return FiniteMDP(dynamics, np.stack(rows))
+        return FiniteMDP(dynamics, np.stack(rows), np.zeros(len(start)))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

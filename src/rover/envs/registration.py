@@ -26,6 +26,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import WrapperSpec, register, registry
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, TimeLimit
 
+from rover.envs.dynamics import keeps_rewards
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.errors import ConfigurationError, RoverError, RoverWarning, shorten
@@ -108,6 +109,18 @@ def goal_state(goal: str | Cell, env: gym.Env[Any, Any]) -> tuple[str, int]:
     _, (x, y) = resolve_goal("" if env.spec is None else env.spec.id, name)
     world: Any = env.unwrapped
     return name, world.layout.index((x, y), role="goal")
+
+
+def check_rewarded(env: gym.Env[Any, Any]) -> None:
+    """Refuse a grid world without a goal, which no wrapper gives a reward: ConfigurationError."""
+    grid = env.unwrapped
+    if isinstance(grid, GridWorld) and grid.goal_state is None and keeps_rewards(env):
+        env_id = "" if env.spec is None else env.spec.id
+        goals = ", ".join([*GOALS.get(env_id, {}), "any cell as X,Y"])
+        raise ConfigurationError(
+            f"{env_id or 'this grid world'} has no reward until it has a goal, so there is no task "
+            f"to learn: give --task goal=..., in Python goal=(x, y) to gymnasium.make ({goals})"
+        )
 
 
 IMPORTED: dict[str, None] = {}

@@ -9,8 +9,7 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.regret import Regret
-from rover.evaluation.returns import greedy_episodes
+from rover.evaluation.regret import Regret, best_return, greedy_episodes
 from rover.evaluation.rollouts import RolloutEvaluator, record_rollouts
 
 __all__ = [
@@ -19,6 +18,7 @@ __all__ = [
     "Optimum",
     "Regret",
     "RolloutEvaluator",
+    "best_return",
     "compare_finite",
     "greedy_episodes",
     "mean_interval",

@@ -1,19 +1,35 @@
-"""Expected returns of episodes where the dynamics are known, beside the best that there are."""
+"""Returns of episodes: expected where the dynamics are known, beside the best, or played."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array, kron, vstack
 from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 from rover.arrays import FloatArray, blocks
-from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction
+from rover.envs import (
+    FiniteDynamics,
+    FiniteMDP,
+    RewardFunction,
+    Spaces,
+    finite_dynamics,
+    horizon_of,
+    reward_function,
+)
+from rover.errors import ConfigurationError, RoverWarning, require_finite
+from rover.evaluation.finite import is_less
 
 _AT_ONCE = 128  # tasks on one chain, which then stays in the processor's cache
 _LOOK_EVERY = 20  # steps
+
+_MAX_STEPS, _UNLIMITED_STEPS = 100_000, 10_000
+"""Steps after which an episode is cut, where the environment has a time limit and where not."""
 
 
 class FiniteTasks(NamedTuple):
@@ -52,7 +68,7 @@ def reward_task(problem: FiniteMDP, reward: RewardFunction) -> FiniteTasks:
         rewards, ends = reward(observations[begin], actions, observations[end])
         # A task may end where the environment goes on; its values stop there all the same.
         terminal[end[ends]] = True
-        sums = np.bincount(begin, share * rewards, minlength=dynamics.n_states)
+        sums = np.bincount(begin, share * rewards, minlength=len(terminal))
         expected.append(sums.astype(np.float64))
     return FiniteTasks(np.concatenate(expected)[:, None], terminal[:, None])
 
@@ -138,6 +154,24 @@ def _followed(
     return sums.astype(np.float64)
 
 
+def best_return(env: gym.Env[Any, Any]) -> tuple[float | None, bool]:
+    """The greatest expected undiscounted return of an episode, exactly, where dynamics and rewards
+    are known, else None; and True if a deterministic policy is known to play one and the same
+    episode every time."""
+    problem = finite_dynamics(env)
+    if problem is None:
+        return None, False
+    dynamics = problem.dynamics
+    # One start, and one outcome of every action: rewards follow from states, so these decide.
+    likeliest = vstack(dynamics.transition).max(axis=1).toarray().min()
+    is_one = bool(dynamics.start.max() == likeliest == 1.0)
+    try:
+        task = reward_task(problem, reward_function(env))
+    except ConfigurationError:  # no reward that is known as a function of observations
+        return None, is_one
+    return float(expected_returns(dynamics, task, horizon=horizon_of(env))[0]), is_one
+
+
 def shortest_returns(
     dynamics: FiniteDynamics, goals: NDArray[np.int64], horizon: int
 ) -> FloatArray:
@@ -154,6 +188,79 @@ def shortest_returns(
     steps = dijkstra(moves, indices=first, unweighted=True)[:, goals]
     best = np.minimum(steps, horizon)[where.reshape(len(matrices), -1)].min(axis=0)
     return np.asarray(-dynamics.start[begins] @ best)
+
+
+def greedy_episodes(
+    env: gym.Env[Any, Any],
+    policy: Callable[..., Any],
+    *,
+    seed: int,
+    n_episodes: int,
+    has_memory: bool = False,
+) -> FloatArray:
+    """Undiscounted returns (n_episodes,) of greedy episodes.
+
+    Args:
+        env: the task's environment, which nothing else steps.
+        policy: logits (n, A) of raw observations (n, *shape), whose greatest is taken.
+        seed: of the episodes' resets; the same seed plays the same episodes.
+        n_episodes: how many.
+        has_memory: `policy` draws from a generator the policy of one episode, which is asked for
+            each of its observations in order, (1, *shape), and returns (1, A) numbers.
+
+    Warns:
+        RoverWarning: an episode that does not end; the returns are those so far.
+    """
+    import torch  # with what follows: the other figures do without
+
+    from rover.data import RunningEpisode, as_reward
+    from rover.features import as_tensor
+
+    limit = _MAX_STEPS if env.spec and env.spec.max_episode_steps else _UNLIMITED_STEPS
+    returns, spaces = np.zeros(n_episodes), Spaces.of(env)
+    chosen: dict[bytes, int] = {}  # episodes repeat most of their observations
+    for number in range(n_episodes):
+        # A seed for each episode and not one stream: the third is the same whatever the second did.
+        episode = RunningEpisode(env, seed=seed, number=number, spaces=spaces)
+        followed = policy(np.random.default_rng([seed, number])) if has_memory else policy
+        observation, is_over = episode.observation, False
+        while not is_over and episode.n_steps < limit:
+            key = observation.tobytes()
+            if has_memory or key not in chosen:
+                with torch.no_grad():
+                    scores = followed(as_tensor(observation[None]))
+                require_finite(scores, "the policy's logits", "look at the observations")
+                chosen[key] = int(scores.argmax())
+            observation, reward, terminated, truncated = episode.step(chosen[key])
+            returns[number] += as_reward(reward, episode)
+            is_over = terminated or truncated
+        if not is_over:
+            # What was planned or learned is worth more than a figure of it: nothing is lost.
+            warnings.warn(
+                f"an episode of the policy did not end within {limit:,} steps, so its return is "
+                "over these steps, and no further episode was played: wrap the environment in "
+                "gymnasium.wrappers.TimeLimit",
+                RoverWarning,
+                stacklevel=2,
+            )
+            return returns[: number + 1]
+    return returns
+
+
+def warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
+    """Warn of returns (k,), k ≥ 2, of a plan that are evidently less than uniformly random
+    actions', (m,), m ≥ k."""
+    means = returns.mean(), random.mean()
+    errors = [one.std(ddof=1) / len(one) ** 0.5 for one in (returns, random)]
+    if is_less(means, errors, len(returns)):
+        warnings.warn(
+            f"the plan earns {means[0]:.3g}, less than the {means[1]:.3g} of uniformly "
+            "random actions: collect more steps; let observations show all that matters, such as "
+            "the last few of them (gymnasium.wrappers.FrameStackObservation); or learn the task "
+            "(rover.finetune)",
+            RoverWarning,
+            stacklevel=4,
+        )
 
 
 class Regret(NamedTuple):

@@ -8,7 +8,7 @@ curve to the final policy, and learning offline; ``online`` is fine-tuning, ``ad
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.learn import adapt, finetune, resume_task, train_offline
 from rover.finetuning.run import TaskResult
-from rover.finetuning.tasks import Task, check_rewarded
+from rover.finetuning.tasks import Task
 
 __all__ = [
     "AdaptConfig",
@@ -17,7 +17,6 @@ __all__ = [
     "Task",
     "TaskResult",
     "adapt",
-    "check_rewarded",
     "finetune",
     "resume_task",
     "train_offline",

@@ -21,13 +21,11 @@ from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
 from rover.data import Batch, Buffer, Collector, check_same_spaces, gather, relabel
-from rover.envs import Environment, RewardFunction, Spaces, reward_function
+from rover.envs import Environment, RewardFunction, Spaces, check_rewarded, reward_function
 from rover.errors import RoverWarning
-from rover.evaluation import greedy_episodes
-from rover.evaluation.returns import followed_episodes
+from rover.evaluation import best_return, greedy_episodes
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
-from rover.finetuning.tasks import best_return, check_rewarded
 from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.policies import (
     ContextPolicy,
@@ -199,11 +197,14 @@ class _TaskRun(Run):
             # A copy, which no later step changes.
             module = self._learner.policy_module() if self._plan is None else self._plan
             actor, env = self._package(module), self._evaluation_env
-            options = {"seed": self._evaluation_seed, "n_episodes": self._evaluation_episodes}
-            if isinstance(actor, ContextPolicy):
-                returns = followed_episodes(env, actor.sample_component, **options)
-            else:
-                returns = greedy_episodes(env, actor, **options)
+            has_memory = isinstance(actor, ContextPolicy)
+            returns = greedy_episodes(
+                env,
+                actor.sample_component if isinstance(actor, ContextPolicy) else actor,
+                seed=self._evaluation_seed,
+                n_episodes=self._evaluation_episodes,
+                has_memory=has_memory,
+            )
             greedy = float(returns.mean())
             record = {"step": step, "greedy_return": greedy, **figures}
             progress.curve.append(record)
@@ -394,7 +395,7 @@ class OfflineTraining(_TaskRun):
     ) -> None:
         (buffer, reward), env = start, environment.env
         check_same_spaces(buffer, env)
-        check_rewarded(env, by_observations=reward is None)
+        check_rewarded(env)
         super().__init__(run_config, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
         # One reward everywhere, and no end, prefers no policy to any other.

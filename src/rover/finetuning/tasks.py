@@ -1,7 +1,4 @@
-"""Tasks as data: an environment, a goal, a sparse or a dense reward, a horizon.
-
-The best return of a task is computed from the exact dynamics where these are known.
-"""
+"""Tasks as data: an environment, a goal, a sparse or a dense reward, a horizon."""
 
 from __future__ import annotations
 
@@ -9,31 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from pydantic import BaseModel, ConfigDict
-from scipy.sparse import vstack
 
-from rover.envs import (
-    GOALS,
-    Environment,
-    GivenEnv,
-    GridWorld,
-    finite_dynamics,
-    horizon_of,
-    make_env,
-    resolve_goal,
-    reward_function,
-)
-from rover.envs.finite_mdp import GIVE_REWARD
+from rover.envs import Environment, GivenEnv, GridWorld, make_env, resolve_goal
 from rover.envs.registration import Cell
 from rover.errors import ConfigurationError, choose, whole_number
-from rover.evaluation.regret import expected_returns, reward_task
-
-# The step functions of wrappers that pass rewards on.
-_STEPS = [
-    *(one.step for one in (gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper)),
-    *(one.step for one in (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)),
-]
 
 
 class Task(BaseModel):
@@ -127,51 +104,3 @@ class Task(BaseModel):
                     f"ends after {grid.horizon}; choose a nearer cell or a longer horizon"
                 )
         return env
-
-
-def best_return(env: gym.Env[Any, Any]) -> tuple[float | None, bool]:
-    """The greatest expected undiscounted return of an episode, exactly, where dynamics and rewards
-    are known (:func:`rover.evaluation.regret.expected_returns`), else None; and True if a
-    deterministic policy is known to play one and the same episode every time."""
-    problem = finite_dynamics(env)
-    if problem is None:
-        return None, False
-    dynamics = problem.dynamics
-    # One start, and one outcome of every action: rewards follow from states, so these decide.
-    likeliest = vstack(dynamics.transition).max(axis=1).toarray().min()
-    is_one = bool(dynamics.start.max() == likeliest == 1.0)
-    if not _keeps_rewards(env):
-        return None, is_one
-    try:
-        task = reward_task(problem, reward_function(env))
-    except ConfigurationError:  # no reward that is a function of observations
-        return None, is_one
-    return float(expected_returns(dynamics, task, horizon=horizon_of(env))[0]), is_one
-
-
-def _keeps_rewards(env: gym.Env[Any, Any]) -> bool:
-    """True if no wrapper is known to change the unwrapped environment's rewards."""
-    # By the function and not the class: a subclass that overrides nothing passes rewards on too.
-    while isinstance(env, gym.Wrapper):
-        if type(env).step not in _STEPS:
-            return False
-        env = env.env
-    return True
-
-
-def check_rewarded(env: gym.Env[Any, Any], *, by_observations: bool = False) -> None:
-    """Refuse a grid world without a goal, which no wrapper gives a reward: ConfigurationError. With
-    `by_observations` a wrapper may not change rewards, either."""
-    grid = env.unwrapped
-    if isinstance(grid, GridWorld) and grid.goal_state is None and _keeps_rewards(env):
-        env_id = "" if env.spec is None else env.spec.id
-        goals = ", ".join([*GOALS.get(env_id, {}), "any cell as X,Y"])
-        raise ConfigurationError(
-            f"{env_id or 'this grid world'} has no reward until it has a goal, so there is no task "
-            f"to learn: give --task goal=..., in Python goal=(x, y) to gymnasium.make ({goals})"
-        )
-    if by_observations and not _keeps_rewards(env):
-        raise ConfigurationError(
-            "a wrapper may change the rewards of this environment, so they cannot be computed "
-            f"from observations: {GIVE_REWARD}"
-        )

@@ -24,7 +24,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
-from rover.evaluation.returns import warn_if_worse
+from rover.evaluation.regret import warn_if_worse
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.policies import ValuePolicy
 from rover.solving.plans import Experience, PlanSettings, planned_policy
