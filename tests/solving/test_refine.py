@@ -188,7 +188,7 @@ def test_a_plan_that_is_not_simulated_says_so() -> None:
 def test_contacts_are_simulated_where_they_were_met() -> None:
     """With the action that met them alone, and not far from them."""
     buffer = line(2000, np.random.default_rng(0), wall=0.5)
-    model = Experience.of(buffer).points().model
+    model = Experience.of(buffer).points().neighbours.model
     assert model is not None
     scale = model.units.scale
     dynamics = RefinedDynamics(model.buffer, model.units.points, model.dynamics)

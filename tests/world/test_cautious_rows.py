@@ -1,6 +1,7 @@
 """Transitions near a point and cautious rows, and the interpolation below them."""
 
 import tracemalloc
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.solving.plans import _net_points
-from rover.world.dynamics import DynamicsModel
+from rover.world.model import LandmarkModel, _Units
 from rover.world.neighbours import SPACING, Neighbours
 from rover.world.net import Net
 from rover.world.world import World
@@ -76,7 +77,7 @@ class _Drift:
     """Motion that predicts one change of each action (A, z) everywhere."""
 
     def __init__(self, changes: FloatArray) -> None:
-        self.changes, self.n_actions = changes, len(changes)
+        self.changes = changes
 
     def smooth(self, _: FloatArray, actions: IntArray) -> FloatArray:
         return self.changes[actions]
@@ -88,7 +89,12 @@ class _Drift:
 def taken_by(
     changes: FloatArray, begins: FloatArray, ends: FloatArray, actions: IntArray
 ) -> Neighbours:
-    return Neighbours(begins, ends, actions, cast(DynamicsModel, _Drift(changes)))
+    rows, each = np.concatenate([begins, ends]), np.arange(len(begins))
+    buffer = SimpleNamespace(inputs=each, successors=each + len(each), actions=actions)
+    buffer.n_actions = len(changes)
+    units = _Units(lambda some: (rows[some], None), np.arange(rows.shape[1]), 1.0, 1.0, 1.0)
+    model = SimpleNamespace(buffer=buffer, units=units, dynamics=_Drift(changes))
+    return Neighbours(cast(LandmarkModel, model))
 
 
 @given(st.integers(0, 2**16), st.integers(1, 3), st.integers(2, 60))

@@ -317,8 +317,4 @@ def _net_points(world: World, encoder: Encoder | None = None) -> Points:
     units, (seen, _) = model.units, model.units.features(everything)
     projection = np.zeros((seen.shape[1], len(units.kept)))
     projection[units.kept, np.arange(len(units.kept))] = 1.0 / units.scale
-    begins, ends = units.points(buffer.inputs), units.points(buffer.successors)
-    neighbours = Neighbours(begins, ends, buffer.actions, model.dynamics)
-    return Points(
-        buffer, seen @ projection, projection, encoder, model=model, neighbours=neighbours
-    )
+    return Points(buffer, seen @ projection, projection, encoder, neighbours=Neighbours(model))

@@ -259,11 +259,11 @@ def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynam
     """Dynamics for rollouts, if they explain nearly all motion, and arrivals the rewards; and the
     share that they leave unexplained, 0 where no dynamics model is asked."""
     points = experience.points()
-    model = points.model
-    if model is None or points.neighbours is None or points.encoder is not None:
+    if points.neighbours is None or points.encoder is not None:
         return None, 0.0
     if not points.neighbours.follow_arrivals(task.rewards)[0]:
         return None, 0.0
+    model = points.neighbours.model
     if (missed := model.dynamics.unexplained) > MOST_UNEXPLAINED:
         return None, missed
     dynamics = experience.world.part(

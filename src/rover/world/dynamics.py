@@ -40,6 +40,7 @@ MOST_UNEXPLAINED = 0.1
 
 # Narrower corrections, of 0.15 and 0.25, left two seeds and one stuck in a maze.
 _CELL_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
+_APART = 1e6  # distance of two actions among transitions
 
 
 class _Invariants:
@@ -68,19 +69,16 @@ class _Invariants:
         self._quadratic[:, first, second] += half
         self._quadratic[:, second, first] += half
 
-    def __len__(self) -> int:
-        return len(self._constant)
-
     def restore(self, points: FloatArray) -> FloatArray:
         """Points (…, d) near those given (…, d) that keep all relations."""
-        if not len(self):
+        if not len(self._constant):
             return points
         z = ((points - self._centre) / self._spread).reshape(-1, points.shape[-1])
         for _ in range(2):  # Newton's method squares the error
             bent = np.swapaxes(z @ self._quadratic, 0, 1)  # (n, relations, d)
             missed = self._constant + z @ self._linear.T + (bent @ z[:, :, None])[:, :, 0]
             slope = self._linear + 2.0 * bent
-            gram = slope @ slope.mT + 1e-6 * np.eye(len(self))
+            gram = slope @ slope.mT + 1e-6 * np.eye(len(missed.T))
             z = z - (slope.mT @ np.linalg.solve(gram, missed[:, :, None]))[:, :, 0]
         return np.asarray((z * self._spread + self._centre).reshape(points.shape))
 
@@ -89,6 +87,7 @@ class _Dynamics:
     """A dynamics model of A actions in d dimensions; subclasses correct its displacements.
 
     Attributes:
+        n_actions: A.
         low, high: (d,) bounds of predictions.
         unexplained: share of the motion that displacements leave unexplained, in [0, 1].
         terminations: probability of an end; None: no episode has terminated.
@@ -102,12 +101,7 @@ class _Dynamics:
 
     def __init__(self, displacements: Displacements, unexplained: float) -> None:
         self._displacements, self.unexplained = displacements, unexplained
-        self._controls = displacements.controls
-
-    @property
-    def n_actions(self) -> int:
-        """A."""
-        return len(self._controls)
+        self._controls, self.n_actions = displacements.controls, len(displacements.controls)
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
@@ -269,16 +263,12 @@ class RefinedDynamics(_Dynamics):
         is_contact = lengths > 0.5 * np.median(moved)
         self._contacts = np.where(is_contact[:, None], left_out, 0.0)
         self.missed = left_out - self._contacts
-        self._begun = KDTree(self._tries(self.begins, actions))
+        self._begun = KDTree(np.column_stack([self.begins, _APART * actions]))
 
     def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
         """End (n, 1, d) of an action (n,) from points (n, d), and the probability (n, 1) that the
         episode ends. Where the nearest transition with the action met a contact, so does this."""
         reached = self._reached(points[None])[actions, np.arange(len(points))]
-        rows = nearest(self._begun, self._tries(points, actions), 1)[1][:, 0]
+        tries = np.column_stack([points, _APART * actions])
+        rows = nearest(self._begun, tries, 1)[1][:, 0]
         return self.arrive((reached + self._contacts[rows])[:, None], actions)
-
-    @staticmethod
-    def _tries(points: FloatArray, actions: IntArray) -> FloatArray:
-        """Points (n, d) and actions (n,) as points (n, d + 1): each action far from others."""
-        return np.column_stack([points, 1e6 * actions])

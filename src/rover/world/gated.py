@@ -281,8 +281,6 @@ class GatedSums:
     show differences. 600 random features depend on their draw, 2,000 take twice the time.
     """
 
-    units: _Units
-
     def __init__(
         self,
         buffer: Buffer,

@@ -31,6 +31,7 @@ from rover.world.net import (
     Net,
     PairNovelty,
     between,
+    nearest,
     sparse_rows,
     time_units,
     units_due,
@@ -90,11 +91,6 @@ class Sums:
     """Sums over the transitions of a buffer for landmark models. They follow from the buffer alone,
     however often they were asked for a model meanwhile. `seen` leads from a number of first
     transitions to the features that follow from them."""
-
-    _units: _Units
-    _cells: Net
-    _displacements: Displacements
-    _novelty: PairNovelty
 
     def __init__(self, buffer: Buffer, seen: Callable[[int], Features], fit: Fit) -> None:
         self._buffer, self._seen, self._fit = buffer, seen, fit
@@ -257,7 +253,6 @@ class LandmarkModel:
         affordable = max(_FEWEST, _MOST_PREDICTED // self.buffer.n_actions)
         radius, largest = max(_RADIUS, cells.radius), min(most, affordable)
         net = Net.over(cells.landmarks, radius, largest=largest, growth=growth)
-        starts, times = self.buffer.starts()
         ends, terminates = self.dynamics.ends(net.landmarks)
         ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
         index, weights = between(net.tree, ahead, _NEAR, exact=True)
@@ -269,10 +264,16 @@ class LandmarkModel:
             onward=sparse_rows(index, kept * alive, len(net)),
             ended=ended,
             sink=np.full(len(ahead), 1.0 - kept),
-            start=net.shares(self.units.points(starts), times),
+            start=self.start(net),
             ahead=ahead,
             landmarks=net.landmarks,
         )
+
+    def start(self, net: Net) -> FloatArray:
+        """Shares (m,) of the episodes that began nearest to each landmark of a net."""
+        starts, times = self.buffer.starts()
+        owner = nearest(net.tree, self.units.points(starts), 1)[1][:, 0]
+        return np.bincount(owner, times / times.sum(), minlength=len(net)).astype(np.float64)
 
     def novelty(self, points: FloatArray, passed: FloatArray | None = None) -> FloatArray:
         """Novelty (n,) of points (n, k), by all arrivals in the buffer, where repeated actions have

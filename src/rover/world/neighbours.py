@@ -18,7 +18,8 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
 from rover.operators.kernels import gaussian_weights
-from rover.world.dynamics import ACTION_REPEAT, MOST_COMPARED, DynamicsModel
+from rover.world.dynamics import ACTION_REPEAT, MOST_COMPARED
+from rover.world.model import LandmarkModel
 from rover.world.net import Net, between, nearest, sparse_rows
 from rover.world.regression import Fit, contact_weights, usual_error
 from rover.world.rows import Rows
@@ -38,29 +39,27 @@ MAX_SOLVED_LANDMARKS = 10_000
 
 
 class Neighbours:
-    """Transitions, found again by where an action was taken and by where it ended, (n, z), and the
-    model of them. `usual` is the median length of a change."""
+    """The transitions of a model, found again by where an action was taken and by where it ended.
+    `usual` is the median length of a change."""
 
-    def __init__(
-        self, begins: FloatArray, ends: FloatArray, actions: IntArray, dynamics: DynamicsModel
-    ) -> None:
-        self._begins, self._changes = begins, ends - begins
-        self._actions, self._dynamics = actions, dynamics
-        # Of each action its transitions, and a tree of where it was taken.
-        self._rows = [np.flatnonzero(actions == action) for action in range(dynamics.n_actions)]
-        self._trees = [KDTree(begins[rows]) if len(rows) else None for rows in self._rows]
-        self._landed = KDTree(ends)
-        self.usual = float(np.median(np.linalg.norm(self._changes, axis=1)))
+    def __init__(self, model: LandmarkModel) -> None:
+        self.model, buffer = model, model.buffer
+        begins, actions, changes = model.units.moves(buffer, slice(None))
+        self._begins, self._changes = begins, changes
+        # Of each action that was taken its transitions, and a tree of where they began.
+        rows = {action: np.flatnonzero(actions == action) for action in np.unique(actions).tolist()}
+        self._tried = {action: (mine, KDTree(begins[mine])) for action, mine in rows.items()}
+        self._landed = KDTree(model.units.points(buffer.successors))
+        self.usual = float(np.median(np.linalg.norm(changes, axis=1)))
 
     def near(
         self, action: int, points: FloatArray, k: int = NEIGHBOURS
     ) -> tuple[IntArray, FloatArray]:
         """The k transitions (q, k) with an action that began nearest to points (q, z), or all, and
         how far from them, (q, k)."""
-        tree = self._trees[action]
-        assert tree is not None
-        distance, index = nearest(tree, points, min(k, tree.n))
-        return self._rows[action][index], distance
+        rows, tree = self._tried[action]
+        distance, index = nearest(tree, points, k)
+        return rows[index], distance
 
     @cached_property
     def contacts(self) -> BoolArray:
@@ -70,7 +69,7 @@ class Neighbours:
         By far more than noise does: by what the errors of two that began side by side, with the
         same action, usually differ.
         """
-        predicted = self._dynamics.smooth(self._begins, self._actions)
+        predicted = self.model.dynamics.smooth(self._begins, self.model.buffer.actions)
         errors = torch.from_numpy(self._changes - predicted)
         noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
         weights = contact_weights(errors, noise, Fit().far).numpy()
@@ -101,8 +100,8 @@ class Neighbours:
     def _begun(self) -> IntArray:
         """The other transition of its action that began nearest to each, (n,)."""
         begun = np.arange(len(self._changes))
-        for rows, tree in zip(self._rows, self._trees, strict=True):
-            if tree is not None and tree.n > 1:
+        for rows, tree in self._tried.values():
+            if tree.n > 1:
                 begun[rows] = rows[_others(tree)]
         return begun
 
@@ -116,17 +115,16 @@ class Neighbours:
         z); the least support (p·A,) of a step; and the share (p·A,) of the transitions near by that
         contradict the first step.
         """
-        n_actions = len(self._rows)
-        where = np.repeat(landmarks[None], n_actions, axis=0)  # (A, p, z)
+        where = np.repeat(landmarks[None], self.model.buffer.n_actions, axis=0)  # (A, p, z)
         shape = where.shape[:2]
         passed = np.full((2, ACTION_REPEAT, *shape), -1)
         support, contact = np.full(shape, np.inf), np.ones(shape)
         here = np.ones(shape, np.bool_)
         for number in range(ACTION_REPEAT):
-            changes = self._dynamics.step(where)[0] - where
-            for action in range(n_actions):
+            changes = self.model.dynamics.step(where)[0] - where
+            for action in self._tried:
                 mine = np.flatnonzero(here[action])
-                if self._trees[action] is None or not len(mine):
+                if not len(mine):
                     continue
                 transitions, apart = self.near(action, where[action, mine])
                 change, reach = changes[action, mine], np.maximum(apart[:, -1:], 1e-9)
@@ -163,8 +161,8 @@ class Neighbours:
     ) -> tuple[IntArray, FloatArray]:
         """Landmarks (E, q) of a net and weights of outcomes that begin at points (E, z), without
         those that are many observed moves away, either way: behind a wall."""
-        begun = net.nearest(self._begins, 1)[1][:, 0]
-        ended = net.nearest(self._begins + self._changes, 1)[1][:, 0]
+        begun = nearest(net.tree, self._begins, 1)[1][:, 0]
+        ended = nearest(net.tree, self._begins + self._changes, 1)[1][:, 0]
         size = len(net)
         moves = csr_array((np.ones(len(begun)), (begun, ended)), (size, size))
         once = moves + moves.T + eye_array(size)
@@ -172,7 +170,7 @@ class Neighbours:
         for _ in range(7):  # up to eight moves
             within = within @ once
             within.data[:] = 1.0
-        own = net.nearest(begins, 1)[1]
+        own = nearest(net.tree, begins, 1)[1]
         are_near = within[np.broadcast_to(own, index.shape).ravel(), index.ravel()] > 0.0
         weights = np.where(are_near.reshape(index.shape), weights, 0.0)
         total = weights.sum(axis=1, keepdims=True)
@@ -180,9 +178,8 @@ class Neighbours:
         index, weights = np.column_stack([index, own]), np.column_stack([weights, total == 0.0])
         return index, weights / np.where(total == 0.0, 1.0, total)
 
-    def rows_of(self, starts: FloatArray, times: FloatArray, *, ridge: float) -> Rows:
-        """Rows of repeated actions on a net of landmarks; episodes began at points (q, z), so many
-        times (q,).
+    def rows_of(self, ridge: float) -> Rows:
+        """Rows of repeated actions on a net of landmarks.
 
         A pair leads to the sink with probability λ / (n + λ), with the support n, and λ is `ridge`,
         but at most such that three quarters of the pairs lose a sixtieth of their mass: data may be
@@ -190,20 +187,21 @@ class Neighbours:
         """
         net = Net.over(self._begins, SPACING, largest=MAX_SOLVED_LANDMARKS)
         passed, ends, support, contact = self.repeat(net.landmarks, 3.0 * net.radius)
-        tried = np.tile([tree is not None for tree in self._trees], len(net))
+        n_actions = self.model.buffer.n_actions
+        tried = np.tile(np.isin(np.arange(n_actions), list(self._tried)), len(net))
         # A loss of mass that is equal everywhere does not change a choice.
         ridge = min(ridge, float(np.quantile(support[tried], 0.25)) / 60.0)
         sink = np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0)
         index, weights = between(net.tree, ends, NEIGHBOURS)
         if self.contacts.any() and self.come_back():
-            begins = np.repeat(net.landmarks, len(self._trees), axis=0)
+            begins = np.repeat(net.landmarks, n_actions, axis=0)
             index, weights = self.within_moves(net, begins, index, weights)
         onward = sparse_rows(index, (1.0 - sink)[:, None] * weights, len(net))
         return Rows(
             onward=onward,
             ended=csr_array(onward.shape),
             sink=sink,
-            start=net.shares(starts, times),
+            start=self.model.start(net),
             ahead=ends,
             landmarks=net.landmarks,
             passed=passed,

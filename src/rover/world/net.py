@@ -8,14 +8,13 @@ correlate is noise that no action controls, and does not count at all (docs/devi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from scipy.spatial import KDTree
-from torch import Tensor
 
 from rover.arrays import FloatArray, IntArray, blocks, rows_before
 from rover.operators.kernels import interpolation_weights
@@ -34,6 +33,9 @@ FIRST_UNITS = 50
 # Costs of a step stay bounded in long runs, and units stay so that distances do.
 MOST_ROWS = 20_000
 """Transitions after which units stay, and the latest ones that costly sums are over."""
+
+# By differences of points: products would lose small distances between large numbers.
+_distances = partial(torch.cdist, compute_mode="donot_use_mm_for_euclid_dist")
 
 _MOST_ENTRIES = 2**23  # of a table of distances: 64 MiB
 
@@ -62,13 +64,6 @@ def _lag_scale(points: FloatArray, ends: FloatArray, previous: IntArray, lag: in
     return np.asarray(np.sqrt((change**2).mean(axis=0)))
 
 
-def _autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
-    """Correlation of each feature with itself one step later, (d,); 1 for a constant."""
-    spread = np.concatenate([points, ends]).var(axis=0)
-    change = ((ends - points) ** 2).mean(axis=0)
-    return np.asarray(1.0 - change / np.maximum(2.0 * spread, 1e-300) * (spread > 0.0))
-
-
 def time_units(
     points: FloatArray, ends: FloatArray, previous: IntArray, lag: int = 5
 ) -> FloatArray:
@@ -82,7 +77,10 @@ def time_units(
     """
     range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
     units = np.maximum(_lag_scale(points, ends, previous, lag), _SMALLEST_SCALE * range_of)
-    is_noise = _autocorrelation(points, ends) <= max(0.2, 3.0 / np.sqrt(len(points)))
+    spread = np.concatenate([points, ends]).var(axis=0)
+    change = ((ends - points) ** 2).mean(axis=0)
+    correlation = 1.0 - change / np.maximum(2.0 * spread, 1e-300) * (spread > 0.0)
+    is_noise = correlation <= max(0.2, 3.0 / np.sqrt(len(points)))
     return np.asarray(np.where(is_noise & ~is_noise.all(), np.inf, units))
 
 
@@ -151,16 +149,6 @@ class Net:
             self.__dict__.pop("tree", None)  # of fewer landmarks
         return np.concatenate(owners)
 
-    def nearest(self, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
-        """Distances and indices, both (n, k), of the k nearest landmarks, or of all, to points."""
-        return nearest(self.tree, points, min(k, len(self.landmarks)))
-
-    def shares(self, points: FloatArray, times: FloatArray) -> FloatArray:
-        """Shares (m,) of points (n, d), each so many times (n,), that are nearest to landmarks."""
-        owner = self.nearest(points, 1)[1][:, 0]
-        shares = np.bincount(owner, times / times.sum(), minlength=len(self))
-        return shares.astype(np.float64)
-
     @cached_property
     def tree(self) -> KDTree:
         """The landmarks, for queries of the nearest."""
@@ -168,7 +156,9 @@ class Net:
 
 
 def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
-    """Distances and indices, both (n, k), of the k nearest landmarks of a tree to points (n, d)."""
+    """Distances and indices, both (n, k), of the k nearest landmarks of a tree, or of all, to
+    points (n, d)."""
+    k = min(k, tree.n)
     if tree.m <= 16:
         distance, index = tree.query(points, k=range(1, k + 1))
         return np.asarray(distance), np.asarray(index)
@@ -191,7 +181,7 @@ def neighbourhood(
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """The landmarks (n, k) of a tree nearest to points (n, d), with distances (n, k) and offsets
     (n, k, d) in units of the distance to the farthest of the k."""
-    distance, index = nearest(tree, points, min(k, tree.n))
+    distance, index = nearest(tree, points, k)
     offset = np.asarray(tree.data)[index] - points[:, None]
     if tree.m > 16:  # a product of matrices is less exact
         distance = np.linalg.norm(offset, axis=2)
@@ -212,11 +202,6 @@ def sparse_rows(index: IntArray, weights: FloatArray, size: int) -> csr_array:
     """Rows (n, size) with weights (n, k) in the columns of an index (n, k)."""
     bounds = np.arange(len(index) + 1) * index.shape[1]
     return csr_array((weights.ravel(), index.ravel(), bounds), shape=(len(index), size))
-
-
-def _distances(points: Tensor, others: Tensor) -> Tensor:
-    """Distances (n, m) of points (n, d) to others (m, d), from their differences."""
-    return torch.cdist(points, others, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 class PairNovelty:

@@ -21,7 +21,6 @@ van Houwelingen 1992).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -54,14 +53,6 @@ class _Smoothness(NamedTuple):
     curvature: float = 0.1  # of quadratic features
     control_slope: float = 0.1  # of linear features by control
     control_curvature: float = 1.0
-
-    def neighbours(self, name: str) -> Iterator[_Smoothness]:
-        """The same with one of the numbers smaller or larger, within what is sensible."""
-        value = getattr(self, name)
-        factor, low, high = (2.0, 0.5, 16.0) if name == "length" else (10.0, 1e-6, 1e4)
-        for changed in (value / factor, value * factor):
-            if low <= changed <= high:
-                yield self._replace(**{name: changed})
 
 
 class _Basis:
@@ -206,24 +197,23 @@ class Displacements:
         return weights, errors
 
     def _choose(self, x: FloatArray, u: FloatArray, y: Tensor) -> _Smoothness:
-        """Change one number after the other where the weighted leave-one-out error falls."""
+        """Change one number after the other, within what is sensible, where the weighted
+        leave-one-out error falls."""
         basis, best = self._basis, self.smoothness
-        designs = {best.length: basis.design(x, u, best.length)}
-        weights, _ = self._reweighted(designs[best.length], y, basis.penalty(best))
+        weights, _ = self._reweighted(basis.design(x, u, best.length), y, basis.penalty(best))
 
         def error(candidate: _Smoothness) -> float:
-            if candidate.length not in designs:
-                designs[candidate.length] = basis.design(x, u, candidate.length)
-            penalty = basis.penalty(candidate)
-            missed = _leave_one_out(designs[candidate.length], y, penalty, weights)
+            design, penalty = basis.design(x, u, candidate.length), basis.penalty(candidate)
+            missed = _leave_one_out(design, y, penalty, weights)
             mean = (weights[:, None] * missed**2).sum(dim=0) / weights.sum()
             return float((mean + 1e-6).log().mean())
 
         least = error(best)
-        for name in best._fields:
-            for candidate in best.neighbours(name):
-                missed = error(candidate)
-                if missed < least - 1e-3:
+        for name, value in best._asdict().items():
+            factor, low, high = (2.0, 0.5, 16.0) if name == "length" else (10.0, 1e-6, 1e4)
+            for changed in (value / factor, value * factor):
+                candidate = best._replace(**{name: changed})
+                if low <= changed <= high and (missed := error(candidate)) < least - 1e-3:
                     best, least = candidate, missed
                     break
         return best

@@ -188,7 +188,7 @@ class Points:
         projection: (d, z) from features of observations (n, d) to points.
         encoder: makes the features; None: observations as they are, flattened.
         has_metric: whether the distance between points that repeat says how alike they are.
-        model, neighbours: of states that do not repeat; None: they do.
+        neighbours: of states that do not repeat; None: they do.
         outcomes: of states whose outcomes are drawn; the buffer's states come first in `rows`.
     """
 
@@ -197,7 +197,6 @@ class Points:
     projection: FloatArray
     encoder: Encoder | None = None
     has_metric: bool = False
-    model: LandmarkModel | None = None
     neighbours: Neighbours | None = None
     outcomes: Outcomes | None = None
 
@@ -252,10 +251,9 @@ class Points:
         if self.outcomes is not None:
             own = self.outcomes if ends is None else Outcomes(self.buffer, ends)
             return replace(own.rows(self.outcomes.states), landmarks=self.rows)
-        buffer = self.buffer
         if self.neighbours is not None:
-            begins, times = buffer.starts()
-            return self.neighbours.rows_of(self.rows[begins], times, ridge=ridge)
+            return self.neighbours.rows_of(ridge)
+        buffer = self.buffer
         if ridge > 0.0:
             ridge *= buffer.counts().outcome_variance
         over = buffer.terminated if ends is None else ends
