@@ -32,7 +32,7 @@ from scipy.spatial import KDTree
 
 import rover
 from benchmarks.common import begin, parser, report
-from rover.evaluation import record_rollouts
+from rover.evaluation import roll_out
 
 EPISODES, HORIZON = 50, 500
 GRID, WITHIN, BALL, ARRIVED = 90, 0.08, 0.1, 0.45
@@ -130,13 +130,8 @@ def episodes(env: gym.Env[Any, Any], policy: Any, seed: int) -> list[NDArray[np.
     """Positions (T + 1, 2) of episodes of a policy."""
     # One at a time: pictures of all would take half a gigabyte.
     for number in range(EPISODES):
-        record_rollouts(
-            env,
-            policy.sample_component,
-            horizon=HORIZON,
-            n_episodes=1,
-            seed=EPISODES * seed + number,
-        )
+        rng = np.random.default_rng(EPISODES * seed + number)
+        roll_out(env, policy.sample_component, horizon=HORIZON, rng=rng)
     return positions(env)
 
 

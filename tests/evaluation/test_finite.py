@@ -17,12 +17,10 @@ from rover.baselines import make_agent
 from rover.data import Buffer, Collector
 from rover.data.rollout import _Arrival
 from rover.envs import FiniteDynamics, GridWorld, finite_dynamics
-from rover.evaluation import FiniteEvaluator, compare_finite, policy_occupancy, sample_trajectories
+from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
 from rover.evaluation.finite import ENDED, _median_steps, sample_steps_to_full_coverage
 from rover.evaluation.visits import data_coverage, first_steps
 from rover.training.measures import _random_references
-
-COMPARED = {"discount": 0.9, "horizon": 6, "n_episodes": 3, "n_repeats": 40, "max_steps": 400}
 
 
 def evaluator(env: gym.Env, **changes: float) -> FiniteEvaluator:
@@ -51,9 +49,9 @@ def test_no_policy_is_better_than_the_optimum(name, seed, sharpness):
     logits = sharpness * rng.standard_normal((dynamics.n_states, dynamics.n_actions))
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)
-    figures, _ = one.report(probs, rng)
+    figures, (share,) = one.exact_figures(probs), one.coverage(probs, 1, rng)[0]
     assert figures["optimality_ratio"] >= 1.0 - 1e-7
-    assert 0.0 < figures["coverage"] <= 1.0
+    assert 0.0 < share <= 1.0
     squares = np.square(policy_occupancy(dynamics, probs, discount=one.discount)).sum()
     assert figures["objective"] == pytest.approx(squares, rel=1e-12)
     assert 1.0 / dynamics.n_states <= figures["objective"] * (1 + 1e-12)
@@ -64,10 +62,10 @@ def test_no_policy_is_better_than_the_optimum(name, seed, sharpness):
 
 def test_exact_figures_where_they_are_known_by_hand():
     # From the middle of three cells: up and down stay, left and right move.
-    problem = finite_dynamics(GridWorld(".S."))
+    one = evaluator(GridWorld(".S."), discount=0.9, horizon=6, n_episodes=3)
     stay = np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
     rng = np.random.default_rng(0)
-    result = compare_finite(problem, stay, **COMPARED, rng=rng)
+    result = one.compare(stay, n_repeats=40, max_steps=400, rng=rng)
     policy, uniform, optimal = (result[name] for name in ("policy", "uniform", "optimal"))
     assert policy["objective"] == pytest.approx(1.0)
     assert policy["renyi2_entropy"] == policy["shannon_entropy"] == pytest.approx(0.0)
@@ -93,10 +91,11 @@ def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow():
     each = [policy_occupancy(one.problem.dynamics, table, discount=0.9) for table in both]
     mixed = policy_occupancy(one.problem.dynamics, both, discount=0.9)
     np.testing.assert_allclose(mixed, np.mean(each, axis=0), rtol=1e-14)
-    report, trajectories = one.report(both, np.random.default_rng(0))
+    report = one.exact_figures(both)
+    shares, trajectories = one.coverage(both, 1, np.random.default_rng(0))
     assert report["renyi2_entropy"] == pytest.approx(-math.log(mixed @ mixed))
     assert report["shannon_entropy"] == pytest.approx(-mixed @ np.log(mixed))
-    assert report["coverage"] == 1.0
+    assert shares.tolist() == [1.0]
     assert trajectories.shape == (20, 4)
 
 

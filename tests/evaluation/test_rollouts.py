@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from rover.envs import GridWorld
-from rover.evaluation import CellNet, RolloutEvaluator, record_rollouts
+from rover.evaluation import CellNet, RolloutEvaluator, roll_out
 from rover.evaluation.aliasing import _compare, _Test
 from rover.evaluation.finite import is_less
+from rover.evaluation.rollouts import stack_episodes
 
 
 def always(probs: list[float]) -> Any:
@@ -66,9 +67,9 @@ def test_an_episode_keeps_the_policy_that_it_drew():
 
 
 def test_recorded_rollouts_end_where_their_episode_does():
-    rollouts: NDArray[np.float64] = record_rollouts(
-        gym.make("CartPole-v1"), always([1.0, 0.0]), horizon=60, n_episodes=4, seed=1
-    )
+    env, rng = gym.make("CartPole-v1"), np.random.default_rng(1)
+    episodes = [roll_out(env, always([1.0, 0.0]), horizon=60, rng=rng)[0] for _ in range(4)]
+    rollouts: NDArray[np.float64] = stack_episodes(episodes, 60)
     assert rollouts.shape == (4, 61, 4)
     lengths = np.isfinite(rollouts[:, :, 0]).sum(axis=1)
     assert ((lengths >= 7) & (lengths <= 13)).all()

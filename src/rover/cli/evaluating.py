@@ -117,21 +117,15 @@ def _measure(env: gym.Env[Any, Any], policy: Policy, setup: Mapping[str, Any]) -
     import numpy as np
 
     from rover.envs import finite_dynamics
-    from rover.evaluation import RolloutEvaluator, compare_finite
+    from rover.evaluation import FiniteEvaluator, RolloutEvaluator
     from rover.evaluation.rollouts import MEASURED_SETS
 
     problem, episodes, seed = finite_dynamics(env), setup["episodes"], setup["seed"]
     if problem is not None:
-        return compare_finite(
-            problem,
-            policy.tables(problem.observations),
-            discount=setup["discount"],
-            horizon=setup["horizon"],
-            n_episodes=episodes,
-            n_repeats=_REPEATS,
-            max_steps=_MAX_STEPS,
-            rng=np.random.default_rng(seed),
-        )
+        discount, horizon = setup["discount"], setup["horizon"]
+        one = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=episodes)
+        tables, rng = policy.tables(problem.observations), np.random.default_rng(seed)
+        return one.compare(tables, n_repeats=_REPEATS, max_steps=_MAX_STEPS, rng=rng)
     if episodes < 2:
         raise ConfigurationError("an interval of roll-outs needs at least two: --episodes 2")
     evaluator = RolloutEvaluator(

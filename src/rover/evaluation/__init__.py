@@ -3,14 +3,13 @@
 from rover.evaluation.cells import CellNet
 from rover.evaluation.finite import (
     FiniteEvaluator,
-    compare_finite,
     mean_interval,
     policy_occupancy,
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
 from rover.evaluation.regret import Regret, best_return, greedy_episodes
-from rover.evaluation.rollouts import RolloutEvaluator, record_rollouts
+from rover.evaluation.rollouts import RolloutEvaluator, roll_out
 
 __all__ = [
     "CellNet",
@@ -19,11 +18,10 @@ __all__ = [
     "Regret",
     "RolloutEvaluator",
     "best_return",
-    "compare_finite",
     "greedy_episodes",
     "mean_interval",
     "optimal_occupancy",
     "policy_occupancy",
-    "record_rollouts",
+    "roll_out",
     "sample_trajectories",
 ]

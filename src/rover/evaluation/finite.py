@@ -149,31 +149,24 @@ def sample_steps_to_full_coverage(
     `horizon` are as of :func:`sample_trajectories`.
     """
     chain, n_states = _Chain(dynamics, policy_probs), dynamics.n_states
+    everyone, begin = np.arange(n_repeats), np.full(n_repeats, chain.origin)
     seen = np.zeros((n_repeats, n_states), np.bool_)
-    n_seen, age = np.zeros((2, n_repeats), np.int64)
-    result = np.full(n_repeats, -1, np.int64)
-
-    def see(repeats: IntArray, places: IntArray) -> None:
-        n_seen[repeats] += ~seen[repeats, places % n_states]
-        seen[repeats, places % n_states] = True
-
-    everyone = np.arange(n_repeats)
-    places = chain.follow(np.full(n_repeats, chain.origin), rng)
-    see(everyone, places)
+    age, result = np.zeros(n_repeats, np.int64), np.full(n_repeats, -1, np.int64)
+    places = chain.follow(begin, rng)
     # All repeats advance together; those that have seen everything are walked on and ignored.
     for step in range(max_steps + 1):
-        result[(n_seen == n_states) & (result < 0)] = step
-        if step == max_steps or (result >= 0).all():
-            break
-        places = chain.follow(places, rng)
-        age += 1
-        see(everyone, places)
+        seen[everyone, places % n_states] = True
         over = np.flatnonzero(chain.terminal[places] | (age == horizon))
         if len(over):
             # A reset costs no step, so it happens within the step that ended the episode.
-            places[over] = chain.follow(np.full(len(over), chain.origin), rng)
-            see(over, places[over])
+            places[over] = chain.follow(begin[over], rng)
+            seen[over, places[over] % n_states] = True
             age[over] = 0
+        result[(result < 0) & seen.all(axis=1)] = step
+        if (result >= 0).all():
+            break
+        places = chain.follow(places, rng)
+        age += 1
     return result
 
 
@@ -289,14 +282,58 @@ class FiniteEvaluator:
             figures[f"{name}_p_coverage_95"] = repeated["p_coverage_95"]
         return figures
 
-    def report(
-        self, policy_probs: FloatArray, rng: np.random.Generator
-    ) -> tuple[dict[str, float], NDArray[np.int64]]:
-        """Measure a policy (S, A) or a mixture (K, S, A) by one set of episodes: their ``coverage``
-        and the exact figures; and their states (n_episodes, horizon + 1), −1 after termination."""
-        # One set of episodes, as a user would see them; its expectation is the costlier figure.
-        shares, trajectories = self.coverage(policy_probs, 1, rng)
-        return {"coverage": float(shares[0]), **self.exact_figures(policy_probs)}, trajectories
+    def compare(
+        self,
+        policy_probs: FloatArray,
+        *,
+        n_repeats: int,
+        max_steps: int,
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """Measure a policy (S, A), or a mixture (K, S, A), beside the uniform and the optimal one.
+
+        Args:
+            policy_probs: probabilities, whose rows sum to 1.
+            n_repeats: independent repeats of each sampled figure, ≥ 2.
+            max_steps: steps after which waiting for full coverage is given up.
+            rng: source of randomness; each policy draws from a stream of its own.
+
+        Returns:
+            ``n_states``, and the figures of ``policy``, of ``uniform`` random actions and of the
+            ``optimal`` policy, whose objective is J* (None of more than 3,000 states):
+            ``coverage``, the share of the states that a set of episodes visits together, in [0, 1],
+            as of :func:`mean_interval`; ``p_coverage_95``, the share of the repeats in which it is
+            at least 95%; ``steps_to_full_coverage``, environment steps of resampling until every
+            state was seen, as of :func:`_median_steps`; and :meth:`exact_figures`.
+        """
+        tables: dict[str, FloatArray | None] = {
+            "policy": policy_probs,
+            "uniform": self.uniform_policy,
+            "optimal": None,
+        }
+        if self.n_states <= MAX_EVALUATED_STATES:
+            tables["optimal"] = self.optimum.policy_probs
+        figures: dict[str, Any] = {"n_states": self.n_states}
+        for (name, probs), stream in zip(tables.items(), rng.spawn(3), strict=True):
+            figures[name] = None
+            if probs is None:
+                continue
+            shares, _ = self.coverage(probs, n_repeats, stream)
+            steps = sample_steps_to_full_coverage(
+                self.problem.dynamics,
+                probs,
+                horizon=self.horizon,
+                max_steps=max_steps,
+                n_repeats=n_repeats,
+                rng=stream,
+            )
+            figures[name] = {
+                "coverage": mean_interval(shares),
+                "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
+                "steps_to_full_coverage": _median_steps(steps),
+                **self.exact_figures(probs),
+            }
+        return figures
 
 
 def mean_interval(values: NDArray[Any]) -> dict[str, float]:
@@ -322,60 +359,3 @@ def _median_steps(steps: IntArray) -> dict[str, float | None]:
     median = np.quantile(np.where(steps < 0, np.inf, steps), 0.5, method="inverted_cdf")
     n_given_up = int(np.count_nonzero(steps < 0))
     return {"median": float(median) if np.isfinite(median) else None, "n_given_up": n_given_up}
-
-
-def compare_finite(
-    problem: FiniteMDP,
-    policy_probs: FloatArray,
-    *,
-    discount: float,
-    horizon: int,
-    n_episodes: int,
-    n_repeats: int,
-    max_steps: int,
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """Measure a policy (S, A), or a mixture (K, S, A), beside the uniform and the optimal one.
-
-    Args:
-        problem, discount, horizon, n_episodes: as of :class:`FiniteEvaluator`.
-        policy_probs: probabilities, whose rows sum to 1.
-        n_repeats: independent repeats of each sampled figure, ≥ 2.
-        max_steps: steps after which waiting for full coverage is given up.
-        rng: source of randomness; each policy draws from a stream of its own.
-
-    Returns:
-        ``n_states``, and the figures of ``policy``, of ``uniform`` random actions and of the
-        ``optimal`` policy, whose objective is J* (None of more than 3,000 states): ``coverage``,
-        the share of the states that a set of episodes visits together, in [0, 1], as of
-        :func:`mean_interval`; ``p_coverage_95``, the share of the repeats in which it is at least
-        95%; ``steps_to_full_coverage``, environment steps of resampling until every state was
-        seen, as of :func:`_median_steps`; and :meth:`FiniteEvaluator.exact_figures`.
-    """
-    evaluator = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
-
-    def measure(probs: FloatArray, stream: np.random.Generator) -> dict[str, Any]:
-        shares, _ = evaluator.coverage(probs, n_repeats, stream)
-        steps = sample_steps_to_full_coverage(
-            problem.dynamics,
-            probs,
-            horizon=horizon,
-            max_steps=max_steps,
-            n_repeats=n_repeats,
-            rng=stream,
-        )
-        return {
-            "coverage": mean_interval(shares),
-            "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
-            "steps_to_full_coverage": _median_steps(steps),
-            **evaluator.exact_figures(probs),
-        }
-
-    # A stream for each policy: leaving the optimum out must not change the others' figures.
-    streams, is_solved = rng.spawn(3), evaluator.n_states <= MAX_EVALUATED_STATES
-    return {
-        "n_states": evaluator.n_states,
-        "policy": measure(policy_probs, streams[0]),
-        "uniform": measure(evaluator.uniform_policy, streams[1]),
-        "optimal": measure(evaluator.optimum.policy_probs, streams[2]) if is_solved else None,
-    }

@@ -38,33 +38,31 @@ Episode = tuple[NDArray[Any], bool]
 """Observations (T + 1, *shape), and whether it ended by itself rather than by the horizon."""
 
 
-def _roll_out(
+def roll_out(
     env: gym.Env[Any, Any],
     sample_component: SampleComponent,
     *,
     horizon: int,
     rng: np.random.Generator,
 ) -> Episode:
-    """An episode of a policy; `rng` draws its actions and the seed of its reset."""
+    """Play an episode of a policy, cut after `horizon` steps; `rng` draws its actions and the seed
+    of its reset."""
     from rover.data import RunningEpisode  # brings torch, which the other figures do without
 
     running = RunningEpisode(env, seed=int(rng.integers(2**31)))
     current, probs, terminated = running.observation, sample_component(rng), False
     observations = [current]
     for _ in range(horizon):
-        action = draw(probs(np.asarray(current)[None])[0].cumsum(), rng)
+        # One uniform number a step, whatever the policy: equal seeds give comparable episodes. Sums
+        # of probabilities miss 1 by rounding; the draw is taken from what they sum to.
+        cumulative = probs(np.asarray(current)[None])[0].cumsum()
+        drawn = rng.random() * cumulative[-1]
+        action = int(np.searchsorted(cumulative[:-1], drawn, side="right"))
         current, _, terminated, truncated = running.step(action)
         observations.append(current)
         if terminated or truncated:
             break
     return np.array(observations), terminated
-
-
-def draw(cumulative: NDArray[np.float64], rng: np.random.Generator) -> int:
-    """An action drawn by cumulative probabilities (A,)."""
-    # One uniform number a step, whatever the policy: equal seeds give comparable episodes. Sums of
-    # probabilities miss 1 by rounding; the draw is taken from what they sum to.
-    return int(np.searchsorted(cumulative[:-1], rng.random() * cumulative[-1], side="right"))
 
 
 class RolloutEvaluator:
@@ -166,7 +164,7 @@ class RolloutEvaluator:
         while len(episodes) < _MIN_EPISODES or (
             n_steps < self._max_steps and len(episodes) < self._n_episodes
         ):
-            episodes.append(_roll_out(self._env, sample_component, horizon=self._horizon, rng=rng))
+            episodes.append(roll_out(self._env, sample_component, horizon=self._horizon, rng=rng))
             n_steps += len(episodes[-1][0]) - 1
         return episodes
 
@@ -207,7 +205,7 @@ def episode_coverage(
         # By the episode's number, so that policies meet the same contexts however long their
         # episodes last.
         rng = np.random.default_rng([*seed, len(n_distinct)])
-        seen, _ = _roll_out(env, sample_component, horizon=horizon, rng=rng)
+        seen, _ = roll_out(env, sample_component, horizon=horizon, rng=rng)
         flat = np.ascontiguousarray(seen.reshape(len(seen), -1))
         # Observations are compared as they are: within an episode they are states to the agent.
         shares = np.unique(flat, axis=0, return_counts=True)[1] / len(flat)
@@ -219,23 +217,6 @@ def episode_coverage(
         "episode_objective": float(np.mean(objectives)),
         "n_steps": n_steps,
     }
-
-
-def record_rollouts(
-    env: gym.Env[Any, Any],
-    sample_component: SampleComponent,
-    *,
-    horizon: int,
-    n_episodes: int,
-    seed: int,
-) -> FloatArray:
-    """Observations (E, T + 1, *shape) of `n_episodes` episodes of a policy, cut after `horizon` and
-    1,000 steps; NaN after the end of each."""
-    rng, n_steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
-    episodes = [
-        _roll_out(env, sample_component, horizon=n_steps, rng=rng)[0] for _ in range(n_episodes)
-    ]
-    return stack_episodes(episodes, n_steps)
 
 
 def stack_episodes(episodes: Sequence[NDArray[Any]], n_steps: int) -> FloatArray:

@@ -406,7 +406,9 @@ class ExactMeasures(Measures):
         tables, progress = policy.tables(self._observations), self._progress
         # By the step: figures do not depend on how often was measured before.
         rng, again = (np.random.default_rng([self._seed, one, step]) for one in _STREAMS)
-        figures, episodes = self.evaluator.report(tables, rng)
+        # One set of episodes, as a user would see them; its expectation is the costlier figure.
+        shares, episodes = self.evaluator.coverage(tables, 1, rng)
+        figures = {"coverage": float(shares[0]), **self.evaluator.exact_figures(tables)}
         if progress.target_reached is None and figures["coverage"] >= TARGET_COVERAGE:
             progress.target_reached = step
         if is_point:
@@ -423,11 +425,12 @@ class ExactMeasures(Measures):
         steps = zip(_STREAMS, (self.latest.get("step", step), step), strict=True)
         rng, again = (np.random.default_rng([self._seed, *one]) for one in steps)
         figures: dict[str, Any] = evaluator.repeated(tables, again)
-        exact, _ = evaluator.report(tables, rng)
+        exact = evaluator.exact_figures(tables)
+        figures |= exact | {"coverage": float(evaluator.coverage(tables, 1, rng)[0][0])}
         objective, by_chance = exact["objective"], evaluator.uniform["objective"]
         words = f"J = {objective:.3g}, random actions {by_chance:.3g}"
         is_worse = objective > by_chance * (1.0 + _ROUNDING)
-        return Trial(-objective, words, figures | exact, worse_than_random=is_worse)
+        return Trial(-objective, words, figures, worse_than_random=is_worse)
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
         """Arrays over the S true states, the map where there is one, and the snapshots."""
