@@ -236,4 +236,5 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path, grid_run):
 )
 def test_a_task_run_names_its_start_and_its_task(changes, agent, environment, tmp_path):
     run = RunFiles.read(write_task_run(tmp_path / "a", **changes))
-    assert (run.is_task, run.agent, run.environment) == (True, agent, environment)
+    assert run.config.kind != "pretrain"
+    assert (run.agent, run.environment) == (agent, environment)

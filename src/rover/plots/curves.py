@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from matplotlib import ticker
@@ -135,8 +135,8 @@ def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, has_band: bo
         curve.steps, curve.mean, **style.line, linewidth=1.7, marker=marker, label=style.label
     )
     if curve.n_runs > 1 and has_band:
-        band: dict[str, Any] = {"color": style.colour, "alpha": 0.18, "linewidth": 0}
-        axes.fill_between(curve.steps, curve.low, curve.high, **band)
+        ends = curve.low, curve.high
+        axes.fill_between(curve.steps, *ends, color=style.colour, alpha=0.18, linewidth=0)
 
 
 def learning_curves(runs: Runs, title: str | None = None) -> Figure | None:

@@ -96,9 +96,14 @@ def map_figure(
     rows = -(-len(panels) // columns)
     if isinstance(figure, Figure):
         figure.set_size_inches(*_size(grid, panels, rows, columns))
-    norm, drawn = _norm_of(panels, grid, scale), list[Axes]()
+    valued = [panel.values for panel in panels if panel and panel.values is not None]
+    # Of sums over cells, which are what is drawn: states may share one.
+    largest = max((float(grid.place(values).max()) for values in valued), default=1.0)
+    visits, occupancies = LogNorm(1.0, max(10.0, largest)), PowerNorm(0.5, 0.0, largest)
+    norm = visits if scale == "visits" else occupancies
     # All maps share one scale, so the last image and the last paths give the colour bars.
     image = paths = None
+    drawn: list[Axes] = []
     places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axes, panel in zip_longest(places, panels):
         if panel is None:
@@ -125,16 +130,6 @@ def map_figure(
         place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0)}
         drawn[0].legend(handles=drawn[0].patches[:1], **place, **LEGEND)
     return figure  # type: ignore[no-any-return]
-
-
-def _norm_of(panels: Sequence[MapPanel | None], grid: GridMap, scale: Scale) -> Normalize:
-    """The colour scale that all maps share."""
-    valued = [panel.values for panel in panels if panel and panel.values is not None]
-    # Of sums over cells, which are what is drawn: states may share one.
-    largest = max((float(grid.place(values).max()) for values in valued), default=1.0)
-    if scale == "visits":
-        return LogNorm(1.0, max(10.0, largest))
-    return PowerNorm(0.5, 0.0, largest)
 
 
 def _size(

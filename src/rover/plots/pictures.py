@@ -30,6 +30,7 @@ from rover.plots.style import (
     TICK_SIZE,
     VERMILLION,
     add_colour_bar,
+    assign_styles,
     label_axes,
     make_figure,
 )
@@ -78,12 +79,13 @@ def plot_runs(
             f"the picture of {len(runs)} runs belongs to none of them: say where it goes with "
             "--out DIR, or `out` in Python"
         )
-    if first.is_task:
+    is_task = first.config.kind != "pretrain"
+    if is_task:
         figures = _task_figures(runs)
     else:
         figures = _run_figures(first) if len(runs) == 1 else _agent_figures(runs)
     written = write_pictures(figures, folder, formats=formats)
-    if len(runs) == 1 and not first.is_task and not first.is_complete:
+    if len(runs) == 1 and not is_task and not first.is_complete:
         warnings.warn(
             f"{first.path} has not ended: drew the curves only; continue it with "
             f"`rover resume {first.path}`",
@@ -103,8 +105,10 @@ def _check_drawn(runs: Sequence[RunFiles]) -> None:
                 "draw them in separate pictures"
             )
         # Of pretraining one update of the policy is enough, or the end.
-        is_drawn = run.is_complete or bool(run.records)
-        if not (len(run.series("greedy_return")[0]) if run.is_task else is_drawn):
+        drawn = run.is_complete or run.records
+        if run.config.kind != "pretrain":
+            drawn = len(run.series("greedy_return")[0])
+        if not drawn:
             raise ArtefactError(
                 f"{run.path} has nothing to draw: it was stopped before its policy was measured; "
                 f"continue it with `rover resume {run.path}`"
@@ -150,7 +154,8 @@ def _title_of(run: RunFiles) -> str:
     if not run.is_complete:
         done, planned = max([0, *run.series("step")[0]]), run.config.total_timesteps
         progress = f"{done:,.0f} of {planned:,} steps (not finished)"
-    return f"{run.style.label} on {run.environment}, seed {run.config.seed}, {progress}"
+    label = assign_styles([run.agent])[run.agent].label
+    return f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
 
 
 def _run_figures(run: RunFiles) -> Figures:
@@ -229,16 +234,11 @@ def draw_phase_plane(
     return scatter
 
 
-def _plane_of(run: RunFiles) -> list[int]:
-    """The two numbers of vectors that are drawn: the first that are to be covered, or of all."""
-    cover = run.config.settings.get("cover")
-    cover = cover if isinstance(cover, list) else []
-    return [*cover, *(one for one in (0, 1) if one not in cover)][:2]
-
-
 def _plane_figure(run: RunFiles, title: str) -> Figure:
     """Visits of vectors, coloured by the step of the first one, and roll-outs."""
-    arrays, pair = run.arrays, _plane_of(run)
+    arrays, cover = run.arrays, run.config.settings.get("cover")
+    # The first two numbers that are to be covered, or of all.
+    pair = [*dict.fromkeys([*(cover if isinstance(cover, list) else ()), 0, 1])][:2]
     names, rollouts = [f"observation[{one}]" for one in pair], arrays.get("rollouts")
     clouds: list[tuple[str, NDArray[Any], IntArray]] = []
     for heading, whose in (("Visited", ""), ("Random actions: visited", "uniform_")):
@@ -289,7 +289,7 @@ def _policy_figures(run: RunFiles, title: str) -> Figures:
 def _agent_figures(runs: Sequence[RunFiles]) -> Figures:
     """Learning curves of pretraining on one environment: a line for each agent and preset."""
     first, groups = runs[0], dict[str, list[RunFiles]]()
-    presets: dict[str, set[str | None]] = {}
+    agents = [agent for agent, _ in {(run.agent, run.config.preset) for run in runs}]
     for run in runs:
         ours, theirs = first.config, run.config
         if (ours.env_id, ours.env_kwargs) != (theirs.env_id, theirs.env_kwargs):
@@ -297,10 +297,8 @@ def _agent_figures(runs: Sequence[RunFiles]) -> Figures:
                 f"{first.path} ran on {first.environment} and {run.path} on {run.environment}, or "
                 "with other keywords: draw them in separate pictures"
             )
-        presets.setdefault(run.agent, set()).add(run.config.preset)
-    for run in runs:
-        several = len(presets[run.agent]) > 1
-        name = f"{run.agent}-{run.config.preset}" if several else run.agent
+        several_presets = agents.count(run.agent) > 1
+        name = f"{run.agent}-{run.config.preset}" if several_presets else run.agent
         groups.setdefault(name, []).append(run)
     for group in groups.values():
         _check_one_curve(group)
@@ -341,9 +339,9 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     panels = []
     for groups in by_task.values():
         members = [run for group in groups.values() for run in group]
-        returns = [run.best_return for run in members]
+        returns = [run.summary.get("best_possible_return") for run in members]
         # From whichever run could compute it: runs of one task share it.
-        best = next((value for value in returns if value is not None), None)
+        best = next((float(value) for value in returns if value is not None), None)
         means = {}
         for key, group in groups.items():
             _check_one_curve(group)

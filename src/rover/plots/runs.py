@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import FloatArray, IntArray
-from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
     RunConfig,
     read_json,
@@ -92,11 +91,6 @@ class RunFiles:
         )
 
     @property
-    def is_task(self) -> bool:
-        """Tell whether the run learned a task."""
-        return self.config.kind != "pretrain"
-
-    @property
     def grid(self) -> GridMap | None:
         """The map, where the true states are known and lie on one."""
         # Only where states are known does the evaluation say on which cells they lie.
@@ -110,11 +104,6 @@ class RunFiles:
         name = self.config.agent or Path(self.config.source or "").name or "own policy"
         transfer = self.config.transfer
         return name if transfer in (None, "policy") else f"{name}-{transfer}"
-
-    @property
-    def style(self) -> AgentStyle:
-        """The style of the agent."""
-        return assign_styles([self.agent])[self.agent]
 
     @property
     def environment(self) -> str:
@@ -133,12 +122,6 @@ class RunFiles:
         """All settings; preset and freeze_encoder."""
         others = {"preset": self.config.preset, "freeze_encoder": self.config.freeze_encoder}
         return {**others, **self.config.settings}
-
-    @property
-    def best_return(self) -> float | None:
-        """The best possible return of the task; None where it is unknown."""
-        best = self.summary.get("best_possible_return")
-        return None if best is None else float(best)
 
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:
         """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.

@@ -6,7 +6,7 @@ pictures can be drawn from any thread and beside any other use of matplotlib.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -104,29 +104,26 @@ def assign_styles(names: Iterable[str]) -> dict[str, AgentStyle]:
     Args:
         names: of agents or of what a task was started from, in the order of the figure.
     """
-    names = list(dict.fromkeys(names))
-    styles = {name: _METHODS[name] for name in names if name in _METHODS}
-    for name in (name for name in names if name not in styles):
-        base, _, variant = name.partition("-")
-        if base in _METHODS:
-            label = _VARIANT_LABELS.get(variant, f"{{}} ({variant})").format(_METHODS[base].label)
-            styles[name] = AgentStyle(label, _METHODS[base].colour)
-        else:
-            used = [style.colour for style in styles.values()]
-            colour = min(_COLOURS, key=used.count)  # the first of those that are used least
-            styles[name] = AgentStyle(name, colour)
-    distinct = _told_apart(styles[name] for name in names)
-    return dict(zip(names, distinct, strict=True))
-
-
-def _told_apart(styles: Iterable[AgentStyle]) -> Iterator[AgentStyle]:
-    """These styles, with other dashes where two would look alike."""
+    names, styles = list(dict.fromkeys(names)), dict[str, AgentStyle]()
+    used = [_METHODS[name].colour for name in names if name in _METHODS]
     taken: set[tuple[str, str]] = set()
-    for style in styles:
+    for name in names:
+        base, _, variant = name.partition("-")
+        if name in _METHODS:
+            style = _METHODS[name]
+        elif base in _METHODS:
+            label = _VARIANT_LABELS.get(variant, f"{{}} ({variant})").format(_METHODS[base].label)
+            style = AgentStyle(label, _METHODS[base].colour)
+        else:
+            # The first of the colours that are used least.
+            style = AgentStyle(name, min(_COLOURS, key=used.count))
+        # Other dashes where two would look alike.
         free = (one for one in (style.dashes, *LINE_PATTERNS) if (style.colour, one) not in taken)
-        dashes = next(free, style.dashes)
-        taken.add((style.colour, dashes))
-        yield replace(style, dashes=dashes)
+        styles[name] = replace(style, dashes=next(free, style.dashes))
+        taken.add((style.colour, styles[name].dashes))
+        if name not in _METHODS:
+            used.append(style.colour)
+    return styles
 
 
 def make_figure(width: float, height: float, title: str | None = None) -> Figure:
