@@ -26,7 +26,7 @@ from rover.data import Buffer
 from rover.envs import finite_dynamics, horizon_of, reward_function
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
-from rover.evaluation.regret import expected_returns, goal_tasks, reward_task
+from rover.evaluation.regret import FiniteTasks, expected_returns
 from rover.solving import goal_regret, reward_regret
 from rover_bench.measure import describe_provenance, provenance
 from rover_bench.report import NOTHING, markdown_table
@@ -69,7 +69,9 @@ def _all_goals(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
     problem, horizon = finite_dynamics(agent.env), horizon_of(agent.env)
     assert problem is not None
     states = np.arange(problem.dynamics.n_states)
-    best = expected_returns(problem.dynamics, goal_tasks(problem.dynamics, states), horizon=horizon)
+    best = expected_returns(
+        problem.dynamics, FiniteTasks.of_goals(problem.dynamics, states), horizon=horizon
+    )
     regrets = goal_regret(policy, agent.env)
     reachable = best > -horizon
     within = regrets.best > -horizon
@@ -97,7 +99,7 @@ def _own_reward(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
         planned = problem.dynamics.start @ policy.value(problem.observations)
         discounted = expected_returns(
             problem.dynamics,
-            reward_task(problem, reward_function(env)),
+            FiniteTasks.of_reward(problem, reward_function(env)),
             policies=policy.tables(problem.observations),
             horizon=horizon_of(env),
             discount=discount,

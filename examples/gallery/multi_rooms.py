@@ -18,13 +18,12 @@ agent = rover.Rover("rover/MultiRooms-v0", seed=100).learn(800)
 # %%
 # The environment is a finite problem with known dynamics, so episodes of a policy can be drawn
 # from it without stepping the environment. The agent never sees these dynamics.
-from rover.evaluation import sample_trajectories
+from rover.evaluation import PolicyChain
 
 problem = finite_dynamics(agent.env)
 probs = agent.policy.probs(problem.observations)  # (109, 4)
-episodes = sample_trajectories(
-    problem.dynamics, probs, n_episodes=20, horizon=300, rng=np.random.default_rng(0)
-)
+chain = PolicyChain(problem.dynamics, probs)
+episodes = chain.trajectories(20, horizon=300, rng=np.random.default_rng(0))
 share = len(np.unique(episodes)) / len(probs)
 print(f"20 episodes visit {share:.0%} of the states")
 

@@ -21,7 +21,7 @@ from rover.arrays import FloatArray
 from rover.baselines import agent_class
 from rover.envs import FiniteMDP, finite_dynamics, horizon_of, make_env
 from rover.errors import ArtefactError
-from rover.evaluation.finite import TARGET_COVERAGE, sample_steps_to_full_coverage
+from rover.evaluation.finite import TARGET_COVERAGE, PolicyChain
 from rover.plots import RunFiles
 from rover.policies import load_policy
 from rover.training.run_folder import load_run_buffer
@@ -98,12 +98,11 @@ def _pretraining_figures(run: Run, files: RunFiles) -> dict[str, float]:
         figures["steps_to_p_95"] = likely[0] if likely else math.inf
     problem, horizon = finite
     # The paper's figure: steps of the final policy, sampled anew, until every state was visited.
-    steps = sample_steps_to_full_coverage(
-        problem.dynamics,
-        load_policy(run.folder / "policy.safetensors").tables(problem.observations),
+    tables = load_policy(run.folder / "policy.safetensors").tables(problem.observations)
+    steps = PolicyChain(problem.dynamics, tables).steps_to_full_coverage(
+        _REPEATS,
         horizon=horizon,
         max_steps=METRICS["resampling_steps"].limit or 0,
-        n_repeats=_REPEATS,
         rng=np.random.default_rng([run.seed, 5]),  # a stream besides the run's
     )
     # The upper of the two middle values: their mean would be infinite with either.

@@ -17,8 +17,8 @@ from rover.baselines import make_agent
 from rover.data import Buffer, Collector
 from rover.data.rollout import _Arrival
 from rover.envs import FiniteDynamics, GridWorld, finite_dynamics
-from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
-from rover.evaluation.finite import ENDED, _median_steps, sample_steps_to_full_coverage
+from rover.evaluation import FiniteEvaluator, PolicyChain, policy_occupancy
+from rover.evaluation.finite import ENDED, _median_steps
 from rover.evaluation.visits import data_coverage, first_steps
 from rover.training.measures import _random_references
 
@@ -163,7 +163,7 @@ def test_states_at_each_step_have_the_exact_distribution(seed, n_copies):
     dynamics, policy = random_problem(rng, terminal=seed % 2 == 0)
     n, horizon = 20_000, 7
     tables = policy if n_copies == 1 else np.stack([policy] * n_copies)
-    drawn = sample_trajectories(dynamics, tables, n_episodes=n, horizon=horizon, rng=rng)
+    drawn = PolicyChain(dynamics, tables).trajectories(n, horizon=horizon, rng=rng)
     assert drawn.shape == (n, horizon + 1)
     for step, expected in enumerate(exact_marginals(dynamics, policy, horizon)):
         column = np.where(drawn[:, step] == ENDED, dynamics.n_states, drawn[:, step])
@@ -202,7 +202,7 @@ def test_steps_to_full_coverage_are_distributed_as_by_brute_force(seed, terminal
     dynamics, policy = random_problem(rng, n_states=4, terminal=terminal)
     policy = 0.5 * policy + 0.5 / 3
     options = {"horizon": 3, "max_steps": 400}
-    fast = sample_steps_to_full_coverage(dynamics, policy, n_repeats=4000, rng=rng, **options)
+    fast = PolicyChain(dynamics, policy).steps_to_full_coverage(4000, rng=rng, **options)
     slow = [brute_force_steps(dynamics, policy, seed=s, **options) for s in range(400)]
     assert ks_2samp(fast, slow).pvalue > 1e-3
 

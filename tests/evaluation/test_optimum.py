@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from rover.envs import FiniteDynamics, GridWorld
 from rover.errors import SingularSolveError
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.evaluation.regret import expected_returns, goal_tasks, shortest_returns
+from rover.evaluation.regret import FiniteTasks, expected_returns, shortest_returns
 
 FloatArray = NDArray[np.float64]
 
@@ -131,7 +131,7 @@ def test_returns_are_those_of_walking_every_step(is_certain, horizon, discount):
     goals = np.arange(SIZE)
     policies = rng.dirichlet(np.full(N_ACTIONS, 0.1), size=(SIZE, SIZE))
     policies[::2] = np.eye(N_ACTIONS)[rng.integers(N_ACTIONS, size=(SIZE // 2, SIZE))]
-    tasks = goal_tasks(dynamics, goals)
+    tasks = FiniteTasks.of_goals(dynamics, goals)
     found = expected_returns(dynamics, tasks, horizon=horizon, policies=policies, discount=discount)
     best = shortest_returns(dynamics, goals, horizon)
     for goal in goals:

@@ -3,9 +3,9 @@
 from rover.evaluation.cells import CellNet
 from rover.evaluation.finite import (
     FiniteEvaluator,
+    PolicyChain,
     mean_interval,
     policy_occupancy,
-    sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
 from rover.evaluation.regret import Regret, best_return, greedy_episodes
@@ -15,6 +15,7 @@ __all__ = [
     "CellNet",
     "FiniteEvaluator",
     "Optimum",
+    "PolicyChain",
     "Regret",
     "RolloutEvaluator",
     "best_return",
@@ -23,5 +24,4 @@ __all__ = [
     "optimal_occupancy",
     "policy_occupancy",
     "roll_out",
-    "sample_trajectories",
 ]

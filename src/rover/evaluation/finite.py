@@ -5,7 +5,6 @@ A policy is evaluated as a table (S, A), so an episode costs a few look-ups per 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -65,8 +64,8 @@ def policy_occupancy(
         discount: γ in [0, 1).
     """
     if policy_probs.ndim == 3:
-        one = functools.partial(policy_occupancy, dynamics, discount=discount)
-        return np.asarray(np.mean(list(map(one, policy_probs)), axis=0), np.float64)
+        each = [policy_occupancy(dynamics, one, discount=discount) for one in policy_probs]
+        return np.asarray(np.mean(each, axis=0), np.float64)
     chain = dynamics.restarting(_state_chain(dynamics, policy_probs))
     # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
     system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
@@ -75,20 +74,23 @@ def policy_occupancy(
     return occupancy
 
 
-class _Chain:
-    """State sequences of a policy (S, A) under known dynamics, many at a time.
+class PolicyChain:
+    """The Markov chain of a policy (S, A) under known dynamics; it samples many episodes at once.
 
-    A mixture (K, S, A), one drawn for each episode, is one policy on K copies of the states: state
-    x under the k-th policy is place k·S + x. Episodes begin at the places that follow `origin`.
+    A mixture (K, S, A), one drawn uniformly for each episode, is one policy on K copies of the
+    states: state x under the k-th policy is place k·S + x.
+
+    Attributes:
+        matrix: (K·S + 1, K·S) probabilities of the next place; the last row is where episodes
+            begin, all of the policies alike, so that it sums to K.
     """
 
     def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        self.terminal = np.tile(dynamics.terminal, len(tables))  # (K·S,)
-        chains = map(functools.partial(_state_chain, dynamics), tables)
+        self._n_states, self._terminal = dynamics.n_states, np.tile(dynamics.terminal, len(tables))
+        chains = [_state_chain(dynamics, table) for table in tables]
         start = csr_array(np.tile(dynamics.start, len(tables))[None])
-        mixed = csr_array(vstack([block_diag(list(chains)), start], format="csr"))
-        self.origin = mixed.shape[0] - 1
+        mixed = self.matrix = csr_array(vstack([block_diag(chains), start], format="csr"))
         # Row x of Σ_a diag(π(a|·)) P_a as one running sum over all rows: row x fills (x, x + 1],
         # so a single binary search draws the next state of any number of chains.
         sizes = np.diff(mixed.indptr)
@@ -101,73 +103,58 @@ class _Chain:
         self._row_end: IntArray = mixed.indptr[1:].astype(np.int64) - 1
         self._targets: IntArray = mixed.indices.astype(np.int64)
 
-    def follow(self, places: IntArray, rng: np.random.Generator) -> IntArray:
+    def _follow(self, places: IntArray, rng: np.random.Generator) -> IntArray:
         """Next places (n,) of chains in `places` (n,)."""
         position = np.searchsorted(self._running, places + rng.random(len(places)), side="right")
         # x + u may round up to x + 1, which is the next row.
         return self._targets[np.minimum(position, self._row_end[places])].astype(np.int64)
 
+    def _before(self, n: int) -> IntArray:
+        """The place (n,) before the first of an episode."""
+        return np.full(n, len(self._terminal))
 
-def sample_trajectories(
-    dynamics: FiniteDynamics,
-    policy_probs: FloatArray,
-    *,
-    n_episodes: int,
-    horizon: int,
-    rng: np.random.Generator,
-) -> IntArray:
-    """State sequences (n_episodes, horizon + 1) of episodes, truncated after `horizon` steps; ENDED
-    after termination. `policy_probs` are (S, A), or (K, S, A) for a mixture, one drawn uniformly
-    for each episode."""
-    chain, n_states = _Chain(dynamics, policy_probs), len(dynamics.start)
-    places = chain.follow(np.full(n_episodes, chain.origin), rng)
-    trajectories = np.full((horizon + 1, n_episodes), ENDED, np.int64)  # rows are written faster
-    trajectories[0] = places % n_states
-    running = ~chain.terminal[places]
-    for step in range(1, horizon + 1):
-        if not running.any():
-            break
-        places = chain.follow(places, rng)
-        trajectories[step] = np.where(running, places % n_states, ENDED)
-        running &= ~chain.terminal[places]
-    return np.ascontiguousarray(trajectories.T)
+    def trajectories(self, n_episodes: int, *, horizon: int, rng: np.random.Generator) -> IntArray:
+        """States (n_episodes, horizon + 1) of episodes, cut after `horizon` steps; ENDED after
+        termination."""
+        places = self._follow(self._before(n_episodes), rng)
+        trajectories = np.full((horizon + 1, n_episodes), ENDED, np.int64)  # rows are faster
+        trajectories[0] = places % self._n_states
+        running = ~self._terminal[places]
+        for step in range(1, horizon + 1):
+            if not running.any():
+                break
+            places = self._follow(places, rng)
+            trajectories[step] = np.where(running, places % self._n_states, ENDED)
+            running &= ~self._terminal[places]
+        return np.ascontiguousarray(trajectories.T)
 
+    def steps_to_full_coverage(
+        self, n_repeats: int, *, horizon: int, max_steps: int, rng: np.random.Generator
+    ) -> IntArray:
+        """Environment steps (n_repeats,) until episodes, cut after `horizon` steps, have seen every
+        state (paper, Fig. coverage); −1 where `max_steps` did not suffice.
 
-def sample_steps_to_full_coverage(
-    dynamics: FiniteDynamics,
-    policy_probs: FloatArray,
-    *,
-    horizon: int,
-    max_steps: int,
-    n_repeats: int,
-    rng: np.random.Generator,
-) -> IntArray:
-    """Environment steps (n_repeats,) until the policy, resampled, has seen every state (paper, Fig.
-    coverage); −1 where `max_steps` did not suffice.
-
-    States in which episodes begin are seen too; a reset is no environment step. `policy_probs` and
-    `horizon` are as of :func:`sample_trajectories`.
-    """
-    chain, n_states = _Chain(dynamics, policy_probs), dynamics.n_states
-    everyone, begin = np.arange(n_repeats), np.full(n_repeats, chain.origin)
-    seen = np.zeros((n_repeats, n_states), np.bool_)
-    age, result = np.zeros(n_repeats, np.int64), np.full(n_repeats, -1, np.int64)
-    places = chain.follow(begin, rng)
-    # All repeats advance together; those that have seen everything are walked on and ignored.
-    for step in range(max_steps + 1):
-        seen[everyone, places % n_states] = True
-        over = np.flatnonzero(chain.terminal[places] | (age == horizon))
-        if len(over):
-            # A reset costs no step, so it happens within the step that ended the episode.
-            places[over] = chain.follow(begin[over], rng)
-            seen[over, places[over] % n_states] = True
-            age[over] = 0
-        result[(result < 0) & seen.all(axis=1)] = step
-        if (result >= 0).all():
-            break
-        places = chain.follow(places, rng)
-        age += 1
-    return result
+        States in which episodes begin are seen too; a reset is no environment step.
+        """
+        everyone, n_states = np.arange(n_repeats), self._n_states
+        seen = np.zeros((n_repeats, n_states), np.bool_)
+        age, result = np.zeros(n_repeats, np.int64), np.full(n_repeats, -1, np.int64)
+        places = self._follow(self._before(n_repeats), rng)
+        # All repeats advance together; those that have seen everything are walked on and ignored.
+        for step in range(max_steps + 1):
+            seen[everyone, places % n_states] = True
+            over = np.flatnonzero(self._terminal[places] | (age == horizon))
+            if len(over):
+                # A reset costs no step, so it happens within the step that ended the episode.
+                places[over] = self._follow(self._before(len(over)), rng)
+                seen[over, places[over] % n_states] = True
+                age[over] = 0
+            result[(result < 0) & seen.all(axis=1)] = step
+            if (result >= 0).all():
+                break
+            places = self._follow(places, rng)
+            age += 1
+        return result
 
 
 class FiniteEvaluator:
@@ -219,13 +206,8 @@ class FiniteEvaluator:
         """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,);
         and the states (R · n_episodes, horizon + 1) of all of them, ENDED after termination."""
         # All sets in one call: the chain is set up once, and all episodes step together.
-        episodes = sample_trajectories(
-            self.problem.dynamics,
-            policy_probs,
-            n_episodes=n_repeats * self.n_episodes,
-            horizon=self.horizon,
-            rng=rng,
-        )
+        chain = PolicyChain(self.problem.dynamics, policy_probs)
+        episodes = chain.trajectories(n_repeats * self.n_episodes, horizon=self.horizon, rng=rng)
         seen = np.zeros((n_repeats, self.n_states + 1), np.bool_)  # ENDED, −1, is the last column
         seen[np.arange(n_repeats)[:, None], episodes.reshape(n_repeats, -1)] = True
         return seen[:, : self.n_states].mean(axis=1), episodes
@@ -319,13 +301,8 @@ class FiniteEvaluator:
             if probs is None:
                 continue
             shares, _ = self.coverage(probs, n_repeats, stream)
-            steps = sample_steps_to_full_coverage(
-                self.problem.dynamics,
-                probs,
-                horizon=self.horizon,
-                max_steps=max_steps,
-                n_repeats=n_repeats,
-                rng=stream,
+            steps = PolicyChain(self.problem.dynamics, probs).steps_to_full_coverage(
+                n_repeats, horizon=self.horizon, max_steps=max_steps, rng=stream
             )
             figures[name] = {
                 "coverage": mean_interval(shares),

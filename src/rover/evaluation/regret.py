@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array, eye_array, kron, vstack
+from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 from rover.arrays import FloatArray, blocks
@@ -23,7 +23,7 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError, RoverWarning, require_finite
-from rover.evaluation.finite import is_less
+from rover.evaluation.finite import PolicyChain, is_less
 
 _AT_ONCE = 128  # tasks on one chain, which then stays in the processor's cache
 _LOOK_EVERY = 20  # steps
@@ -43,34 +43,31 @@ class FiniteTasks(NamedTuple):
     rewards: FloatArray
     terminal: NDArray[np.bool_]
 
+    @classmethod
+    def of_goals(cls, dynamics: FiniteDynamics, goals: NDArray[np.int64]) -> FiniteTasks:
+        """Arrive at each of K states: −1 per step, 0 on arrival. A state that ends the episode is
+        never left, and goes on to cost −1 per step."""
+        arrived = np.zeros((dynamics.n_states, len(goals)), np.bool_)
+        # One column a task: many goals cost one sparse product a step.
+        arrived[goals, np.arange(len(goals))] = True
+        return cls(vstack(dynamics.transition) @ (arrived.astype(np.float64) - 1.0), arrived)
 
-def goal_tasks(dynamics: FiniteDynamics, goals: NDArray[np.int64]) -> FiniteTasks:
-    """The tasks to arrive at each of K states: −1 per step, 0 on arrival. A state that ends the
-    episode is never left, and goes on to cost −1 per step."""
-    arrived = np.zeros((dynamics.n_states, len(goals)), np.bool_)
-    # One column a task: many goals cost one sparse product a step.
-    arrived[goals, np.arange(len(goals))] = True
-    rewards = vstack(dynamics.transition) @ (arrived.astype(np.float64) - 1.0)
-    return FiniteTasks(rewards, arrived)
-
-
-def reward_task(problem: FiniteMDP, reward: RewardFunction) -> FiniteTasks:
-    """The task of a reward function, evaluated on every transition that the dynamics have."""
-    dynamics, observations = problem.dynamics, problem.observations
-    terminal = dynamics.terminal.copy()
-    expected = []
-    for action, matrix in enumerate(dynamics.transition):
-        # The reward is asked once for each transition that can happen, not for S² pairs.
-        moves = matrix.tocoo()
-        going_on = ~dynamics.terminal[moves.row]
-        begin, end, share = moves.row[going_on], moves.col[going_on], moves.data[going_on]
-        actions = np.full(len(begin), action)
-        rewards, ends = reward(observations[begin], actions, observations[end])
-        # A task may end where the environment goes on; its values stop there all the same.
-        terminal[end[ends]] = True
-        sums = np.bincount(begin, share * rewards, minlength=len(terminal))
-        expected.append(sums.astype(np.float64))
-    return FiniteTasks(np.concatenate(expected)[:, None], terminal[:, None])
+    @classmethod
+    def of_reward(cls, problem: FiniteMDP, reward: RewardFunction) -> FiniteTasks:
+        """The task of a reward function, evaluated on every transition that the dynamics have."""
+        dynamics, observations = problem.dynamics, problem.observations
+        terminal, expected = dynamics.terminal.copy(), []
+        for action, matrix in enumerate(dynamics.transition):
+            # The reward is asked once for each transition that can happen, not for S² pairs.
+            moves = matrix.tocoo()
+            going_on = ~dynamics.terminal[moves.row]
+            begin, end, share = moves.row[going_on], moves.col[going_on], moves.data[going_on]
+            actions = np.full(len(begin), action)
+            rewards, ends = reward(observations[begin], actions, observations[end])
+            # A task may end where the environment goes on; its values stop there all the same.
+            terminal[end[ends]] = True
+            expected.append(np.bincount(begin, share * rewards, minlength=len(terminal)))
+        return cls(np.concatenate(expected)[:, None].astype(np.float64), terminal[:, None])
 
 
 def expected_returns(
@@ -117,29 +114,19 @@ def _followed(
     discount: float,
 ) -> FloatArray:
     """Expected returns (k,) of the policies of some tasks, on one chain of all their states."""
-    probs, going_on = policies[part], ~tasks.terminal[:, part].T
+    probs, going_on = policies[part], ~tasks.terminal[:, part].T.ravel()
     n_tasks, n_states, n_actions = probs.shape
     earned = tasks.rewards[:, part].T.reshape(n_tasks, n_actions, n_states)
     reward = np.einsum("ksa,kas->ks", probs, earned).ravel()
-    chain = csr_array((n_tasks * n_states,) * 2)
-    for action, matrix in enumerate(dynamics.transition):
-        chosen = diags_array(discount * probs[:, :, action].ravel())
-        chain = chain + chosen @ kron(eye_array(n_tasks), matrix, format="csr")
-    chain = csr_array(chain @ diags_array(going_on.ravel().astype(np.float64)))
+    chain = PolicyChain(dynamics, probs).matrix
+    begins = chain.indptr[-2]  # of the last row, in which an episode may begin in any state
+    chain.data[:begins] *= going_on[chain.indices[:begins]]
     chain.eliminate_zeros()
-    # What no episode comes to does not matter: a node more leads to where they begin.
-    start = np.tile(dynamics.start, n_tasks)
-    begins, ends = np.flatnonzero(start), [chain.nnz + np.count_nonzero(start)]
-    graph = csr_array(
-        (
-            np.append(chain.data, start[begins]),
-            np.append(chain.indices, begins),
-            np.append(chain.indptr, ends),
-        ),
-        shape=(len(start) + 1,) * 2,
-    )
-    reached = breadth_first_order(graph, len(start), return_predecessors=False)[1:]
-    chain, reward, start = chain[reached][:, reached], reward[reached], start[reached]
+    # What no episode comes to does not matter.
+    square = csr_array((chain.data, chain.indices, chain.indptr), shape=(len(reward) + 1,) * 2)
+    reached = breadth_first_order(square, len(reward), return_predecessors=False)[1:]
+    start = square[[-1]].toarray()[0, reached]
+    chain, reward = discount * chain[reached][:, reached], reward[reached]
     before, values = np.zeros(len(reward)), reward
     for step in range(1, horizon):
         after = reward + chain @ values
@@ -166,7 +153,7 @@ def best_return(env: gym.Env[Any, Any]) -> tuple[float | None, bool]:
     likeliest = vstack(dynamics.transition).max(axis=1).toarray().min()
     is_one = bool(dynamics.start.max() == likeliest == 1.0)
     try:
-        task = reward_task(problem, reward_function(env))
+        task = FiniteTasks.of_reward(problem, reward_function(env))
     except ConfigurationError:  # no reward that is known as a function of observations
         return None, is_one
     return float(expected_returns(dynamics, task, horizon=horizon_of(env))[0]), is_one
@@ -175,11 +162,11 @@ def best_return(env: gym.Env[Any, Any]) -> tuple[float | None, bool]:
 def shortest_returns(
     dynamics: FiniteDynamics, goals: NDArray[np.int64], horizon: int
 ) -> FloatArray:
-    """The best returns (K,) of :func:`goal_tasks`, by shortest paths, where outcomes are certain;
-    else by :func:`expected_returns`."""
+    """The best returns (K,) of :meth:`FiniteTasks.of_goals`, by shortest paths where outcomes are
+    certain; else by :func:`expected_returns`."""
     matrices = [csr_array(matrix) for matrix in dynamics.transition]
     if any((np.diff(matrix.indptr) != 1).any() for matrix in matrices):
-        return expected_returns(dynamics, goal_tasks(dynamics, goals), horizon=horizon)
+        return expected_returns(dynamics, FiniteTasks.of_goals(dynamics, goals), horizon=horizon)
     begins = np.flatnonzero(dynamics.start)
     first, where = np.unique([matrix.indices[begins] for matrix in matrices], return_inverse=True)
     moves = matrices[0]

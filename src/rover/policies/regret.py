@@ -32,7 +32,7 @@ def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
     dynamics that are not known, or goals that are no states of them."""
     problem = _finite_problem(env)
     goals, horizon = goal_states(policy, env), horizon_of(env)
-    tasks = regret.goal_tasks(problem.dynamics, goals)
+    tasks = regret.FiniteTasks.of_goals(problem.dynamics, goals)
     tables = policy.tables(problem.observations)
     return Regret(
         regret.expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),
@@ -63,7 +63,8 @@ def reward_regret(
     function's, which also returns where the task ends. ConfigurationError: dynamics that are not
     known, or an environment without a reward."""
     problem = _finite_problem(env)
-    tasks = regret.reward_task(problem, reward_function(env) if reward is None else reward)
+    function = reward_function(env) if reward is None else reward
+    tasks = regret.FiniteTasks.of_reward(problem, function)
     tables, horizon = policy.tables(problem.observations), horizon_of(env)
     return Regret(
         regret.expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),

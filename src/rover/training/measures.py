@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from rover.data import Buffer, Collector
 from rover.envs import Environment, FiniteMDP, horizon_of, map_arrays
 from rover.errors import RoverWarning
-from rover.evaluation import FiniteEvaluator, policy_occupancy, sample_trajectories
+from rover.evaluation import FiniteEvaluator, PolicyChain, policy_occupancy
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, SampleComponent, episode_coverage
 from rover.evaluation.visits import DATA_FIGURES, N_REFERENCES, data_coverage, first_steps
@@ -437,10 +437,8 @@ class ExactMeasures(Measures):
         evaluator, tables = self.evaluator, policy.tables(self._observations)
         problem, uniform = evaluator.problem, evaluator.uniform_policy
         dynamics, discount, n_states = problem.dynamics, evaluator.discount, evaluator.n_states
-        trajectories = sample_trajectories(
-            dynamics,
-            tables,
-            n_episodes=_RECORDED_TRAJECTORIES,
+        trajectories = PolicyChain(dynamics, tables).trajectories(
+            _RECORDED_TRAJECTORIES,
             horizon=evaluator.horizon,
             rng=np.random.default_rng([self._seed, RECORD_STREAM]),
         )
