@@ -46,12 +46,9 @@ __all__ = [
 def agent_names() -> dict[str, str]:
     """Names of all agents, ROVER, the baselines, and your own that were imported: each with one
     line on it."""
-    own = {name: (inspect.getdoc(cls) or "") for name, cls in _defined().items()}
-    lines = {name: text.partition("\n")[0] for name, text in own.items()}
-    # In the order of the table, and last what was imported beside it.
-    return {name: summary for name, (_, summary) in _AGENTS.items()} | {
-        name: line for name, line in lines.items() if name not in _AGENTS
-    }
+    own = {name: cls for name, cls in _defined().items() if name not in _AGENTS}
+    lines = {name: (inspect.getdoc(cls) or "").partition("\n")[0] for name, cls in own.items()}
+    return {name: summary for name, (_, summary) in _AGENTS.items()} | lines
 
 
 def agent_class(name: str) -> type[Agent[Any]]:

@@ -136,10 +136,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     def _act(self, observation: int) -> int:
         config = self.config
-        if (
-            self.num_timesteps < config.seed_steps
-            or self._rng.random() < config.exploration_epsilon
-        ):
+        is_seeding = self.num_timesteps < config.seed_steps
+        if is_seeding or self._rng.random() < config.exploration_epsilon:
             return int(self._rng.integers(self.buffer.n_actions))
         with self.stopwatch("collect"):
             return self._tabulated.sample(observation, self._rng)
@@ -209,16 +207,10 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             else:
                 goes_on = torch.from_numpy(~buffer.terminated[last])
                 returns, discounts = rewards, (config.learner_discount * goes_on).float()
-            device = config.device
-            learned = self._learner.update(
-                batch.to(device), returns.to(device), discounts.to(device)
-            )
-        self._figures_of_update = figures | {
-            "reward_mean": float(raw.mean()),
-            "critic_loss": learned["critic_loss"],
-            "q_mean": learned["q_mean"],
-            "policy_entropy": learned["policy_entropy"],
-        }
+            rewards, discounts = returns.to(config.device), discounts.to(config.device)
+            learned = self._learner.update(batch.to(config.device), rewards, discounts)
+        learned = {name: learned[name] for name in ("critic_loss", "q_mean", "policy_entropy")}
+        self._figures_of_update = figures | {"reward_mean": float(raw.mean())} | learned
 
     def _scaled(self, rewards: Tensor) -> Tensor:
         """Rewards (n,) at unit scale, by the moments of all rewards so far.

@@ -135,11 +135,9 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         self._vae = _ConditionalVAE(size, config, categorical=categorical, generator=generator)
         hidden, k = config.discriminator_hidden, config.n_skills
         self._discriminator = make_mlp(size, hidden, hidden, k, generator=generator)
-        of_discriminator = {
-            f"_discriminator.{name}": config.discriminator_rate
-            for name, _ in self._discriminator.named_parameters()
-        }
-        self._optimizer = self._adam(config.density_rate, of_discriminator)
+        names = dict(self._discriminator.named_parameters(prefix="_discriminator"))
+        rates = dict.fromkeys(names, config.discriminator_rate)
+        self._optimizer = self._adam(config.density_rate, rates)
         # A second random stream, stored in checkpoints, after the initial weights are drawn.
         seed = int(torch.randint(2**62, (), generator=generator))
         self._generator = torch.Generator().manual_seed(seed)
@@ -151,8 +149,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
 
     def sample_skill(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw a one-hot vector (k,), all equally likely."""
-        skill = np.zeros(self.config.n_skills, np.float32)
-        skill[rng.integers(self.config.n_skills)] = 1.0
+        skill: NDArray[np.float32] = self.evaluation_skills(rng)[rng.integers(self.config.n_skills)]
         return skill
 
     def evaluation_skills(self, rng: np.random.Generator) -> NDArray[np.float32]:

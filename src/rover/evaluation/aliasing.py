@@ -55,12 +55,9 @@ class _Test:
     @property
     def p_value(self) -> float:
         """Probability of so many `n_within`, or more, without aliasing: tosses of a fair coin."""
-        n = self.n_within + self.n_across
-        return (
-            float(scipy.stats.binomtest(self.n_within, n, 0.5, alternative="greater").pvalue)
-            if n
-            else 1.0
-        )
+        if (n := self.n_within + self.n_across) == 0:
+            return 1.0
+        return float(scipy.stats.binomtest(self.n_within, n, alternative="greater").pvalue)
 
     @property
     def is_aliased(self) -> bool | None:
@@ -80,9 +77,8 @@ class _Test:
             return False
         if self.returns[1] < _LEAST_CHANGED * sum(self.returns):
             return False
-        test = scipy.stats.fisher_exact(
-            np.array([self.repeats, self.returns]), alternative="greater"
-        )
+        table = np.array([self.repeats, self.returns])
+        test = scipy.stats.fisher_exact(table, alternative="greater")
         return bool(test.pvalue < _LARGEST_P_VALUE)
 
 

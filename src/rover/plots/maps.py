@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
+from scipy.stats import qmc
 
 from rover.arrays import FloatArray, IntArray
 from rover.plots.runs import ENDED, GridMap
@@ -178,12 +179,8 @@ def _draw_map(axes: Axes, grid: GridMap, panel: MapPanel) -> None:
 
 def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineCollection:
     """One stroke per step (E, H), coloured by time; paths are shifted so as not to hide each other,
-    within ±0.33 of a cell by the R2 low-discrepancy sequence (Roberts, 2018): evenly spread for any
-    number of paths, and the same every time."""
-    episodes = np.arange(len(trajectories))[:, None]
-    plastic = 1.32471795724474602596  # the real root of x³ = x + 1
-    spread = (0.5 + episodes / np.array([plastic, plastic**2])) % 1.0  # (E, 2)
-    offsets = 0.33 * (2.0 * spread - 1.0)
+    within ±0.33 of a cell, evenly for any number of paths, and the same every time."""
+    offsets = 0.66 * (qmc.Halton(2, scramble=False).random(len(trajectories)) - 0.5)  # (E, 2)
     points = cells[trajectories] + offsets[:, None, :]  # (E, H+1, 2)
     moves = np.stack([points[:, :-1], points[:, 1:]], axis=2)  # (E, H, 2, 2)
     running = trajectories[:, 1:] != ENDED  # (E, H)

@@ -105,10 +105,10 @@ def _check_drawn(runs: Sequence[RunFiles]) -> None:
                 "draw them in separate pictures"
             )
         # Of pretraining one update of the policy is enough, or the end.
-        drawn = run.is_complete or run.records
+        is_drawn = run.is_complete or bool(run.records)
         if run.config.kind != "pretrain":
-            drawn = len(run.series("greedy_return")[0])
-        if not drawn:
+            is_drawn = len(run.series("greedy_return")[0]) > 0
+        if not is_drawn:
             raise ArtefactError(
                 f"{run.path} has nothing to draw: it was stopped before its policy was measured; "
                 f"continue it with `rover resume {run.path}`"
