@@ -16,7 +16,7 @@ from rover.envs import GridWorld, finite_dynamics
 from rover.envs.wrappers import FunctionReward
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.evaluation import greedy_episodes
-from rover.evaluation.regret import expected_returns, goal_tasks
+from rover.evaluation.regret import FiniteTasks, expected_returns
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import goal_regret, goal_states, reward_regret
 from rover.solving.tasks import reward_task
@@ -76,7 +76,7 @@ def test_forms_of_one_reward_agree(agent):
 @pytest.mark.parametrize("discount", [0.5, 1.0])
 def test_a_discounted_return_is_the_sum_of_a_geometric_series(agent, discount):
     policy, problem = rover.solve(agent, goal=(3, 2)), finite_dynamics(agent.env)
-    tasks = goal_tasks(problem.dynamics, goal_states(policy, agent.env))
+    tasks = FiniteTasks.of_goals(problem.dynamics, goal_states(policy, agent.env))
     tables = policy.tables(problem.observations)
     found = expected_returns(
         problem.dynamics, tasks, horizon=30, policies=tables, discount=discount
@@ -120,7 +120,7 @@ def test_a_reward_is_told_by_playing_the_run_again():
 
     env = Bonus(gym.make("CartPole-v1"))
     agent = rover.make_agent("random", env, seed=3).learn(200)
-    task = reward_task(agent.buffer, env, seed=3)
+    task = FiniteTasks.of_reward(agent.buffer, env, seed=3)
     np.testing.assert_array_equal(task.rewards, 2.0)  # one of each step, and the bonus
     np.testing.assert_array_equal(task.ends[:, 0], agent.buffer.terminated)
     moved = gym.wrappers.TransformObservation(env, lambda seen: seen + 1, env.observation_space)
