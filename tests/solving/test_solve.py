@@ -120,7 +120,7 @@ def test_a_reward_is_told_by_playing_the_run_again():
 
     env = Bonus(gym.make("CartPole-v1"))
     agent = rover.make_agent("random", env, seed=3).learn(200)
-    task = FiniteTasks.of_reward(agent.buffer, env, seed=3)
+    task = reward_task(agent.buffer, env, seed=3)
     np.testing.assert_array_equal(task.rewards, 2.0)  # one of each step, and the bonus
     np.testing.assert_array_equal(task.ends[:, 0], agent.buffer.terminated)
     moved = gym.wrappers.TransformObservation(env, lambda seen: seen + 1, env.observation_space)
