@@ -11,8 +11,9 @@ from small_envs import Small
 from walks import numbered
 
 from rover import Rover
+from rover.arrays import FloatArray
 from rover.data import Buffer
-from rover.world.counts import Counts, find_lattice
+from rover.world.counts import Counts, _Lattice, find_lattice
 from rover.world.net import PairNovelty
 
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
@@ -151,10 +152,17 @@ def test_policies_do_not_depend_on_what_is_foretold():
 
 def test_a_lattice_has_the_displacements_that_explain_moves():
     rows = np.array([(x / 7, y * 2.0, (3 * x + y) ** 2) for x in range(8) for y in range(8)])
-    inputs = np.arange(56)
-    found = find_lattice(
-        rows.astype(np.float32), inputs, np.zeros(56, np.int64), inputs + 8, n_actions=2
-    )
+
+    def found_in(rows: FloatArray, n_moves: int, step: int) -> _Lattice | None:
+        """The lattice of moves from each row to one `step` rows on."""
+        buffer = Buffer(rows.shape[1:], np.float32, 2)
+        for row in rows.astype(np.float32):
+            buffer.observations.intern(row)
+        for row in range(n_moves):
+            buffer.add(row, 0, row + step, False, True)
+        return find_lattice(buffer, np.arange(n_moves), len(rows))
+
+    found = found_in(rows, 56, 8)
     assert found is not None
     assert found.used.tolist() == [0]
     assert found.steps == ((1,), None)
@@ -162,9 +170,8 @@ def test_a_lattice_has_the_displacements_that_explain_moves():
     places = found.places(rows)
     assert [place[0] for place in places] == [x for x in range(8) for _ in range(8)]
     off = rows + np.random.default_rng(0).uniform(0.0, 0.05, rows.shape)  # not on a lattice
-    assert find_lattice(off, inputs, np.zeros(56, np.int64), inputs + 8, 2) is None
-    names = np.eye(8)
-    assert find_lattice(names, inputs[:7], np.zeros(7, np.int64), inputs[1:8], 2) is None
+    assert found_in(off, 56, 8) is None
+    assert found_in(np.eye(9), 8, 1) is None
 
 
 def test_foretold_pairs_are_settled_by_one_try_each():

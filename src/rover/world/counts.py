@@ -67,15 +67,15 @@ class _Lattice:
         return list(map(tuple, np.rint(units).astype(np.int64).tolist()))
 
 
-def find_lattice(
-    rows: NDArray[Any], inputs: IntArray, actions: IntArray, successors: IntArray, n_actions: int
-) -> _Lattice | None:
-    """The lattice of moves (n,) between observations (N, d), which they change; None: none."""
+def find_lattice(buffer: Buffer, moves: IntArray, n_states: int) -> _Lattice | None:
+    """The lattice of the first so many observations of a buffer by rows (n,) in which they change;
+    None: none."""
+    rows = buffer.observations.rows[:n_states]
     # Zeros and ones have no displacements.
-    if len(inputs) < 8 or ((rows == 0) | (rows == 1)).all():
+    if len(moves) < 8 or ((rows == 0) | (rows == 1)).all():
         return None
-    values = rows.astype(np.float64)
-    changes = values[successors] - values[inputs]
+    values, actions, n_actions = rows.astype(np.float64), buffer.actions[moves], buffer.n_actions
+    changes = values[buffer.successors[moves]] - values[buffer.inputs[moves]]
     quantum = np.maximum(np.abs(changes).max(axis=0), 1e-300) * 1e-6
     rounded = np.rint(changes / quantum).astype(np.int64)
     steps = np.zeros((n_actions, rows.shape[1]))
@@ -206,7 +206,7 @@ class Counts:
         self._n = 0
         self._foretells = foretells and len(buffer.observations.shape) == 1
         self._foretold: _Foretold | None = None
-        self._moves: list[tuple[int, int, int]] = []  # first moves of pairs: from, action, to
+        self._moves: list[int] = []  # rows of the first moves of pairs
         self._departed = [0] * buffer.n_actions  # the same by action
         self.take_in()
 
@@ -255,7 +255,7 @@ class Counts:
             if self._foretold is not None:
                 self._foretold.settle(pair)
             if self._foretells and outcome >= 0 and outcome != x:
-                self._moves.append((x, action, outcome))
+                self._moves.append(row)
                 self._departed[action] += 1
                 if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
                     self._foretell()
@@ -263,9 +263,8 @@ class Counts:
 
     def _foretell(self) -> None:
         """Foretell all pairs anew, by the displacements of all first moves."""
-        inputs, actions, successors = np.array(self._moves).T
-        rows, n_actions = self.buffer.observations.rows, self.buffer.n_actions
-        lattice = find_lattice(rows, inputs, actions, successors, n_actions)
+        n_states = len(self.buffer.observations)
+        lattice = find_lattice(self.buffer, np.array(self._moves), n_states)
         tried = zip(self.tries, self.following, strict=True)
         self.following = [to if tries else _UNTRIED for tries, to in tried]
         self._foretold = None if lattice is None else _Foretold(self, lattice)

@@ -92,7 +92,7 @@ class World:
             is_whole = bool((table == np.floor(table)).all())
             n_states, n_moves = _come_back(buffer, due)
             are_few = is_whole or n_states <= _FEW_STATES * n_moves
-            self._is_exact = are_few or _is_lattice(buffer, due)
+            self._is_exact = are_few or _is_lattice(buffer, due, n_states)
         return "states" if self._is_exact else "landmarks"
 
     @property
@@ -143,14 +143,11 @@ def has_metric(table: NDArray[Any]) -> bool:
     return not bool(((table == 0) | (table == 1)).all())
 
 
-def _is_lattice(buffer: Buffer, n: int) -> bool:
-    """True if the first n transitions move on a lattice, by actions that undo each other."""
-    inputs, successors = buffer.inputs[:n], buffer.successors[:n]
-    moves = np.flatnonzero((inputs != successors) & ~buffer.terminated[:n])
-    rows = buffer.observations.rows[: 1 + int(max(inputs.max(), successors.max()))]
-    found = find_lattice(
-        rows, inputs[moves], buffer.actions[moves], successors[moves], buffer.n_actions
-    )
+def _is_lattice(buffer: Buffer, n: int, n_states: int) -> bool:
+    """True if the first n transitions, between the first states, move on a lattice, by actions that
+    undo each other."""
+    has_moved = (buffer.inputs[:n] != buffer.successors[:n]) & ~buffer.terminated[:n]
+    found = find_lattice(buffer, np.flatnonzero(has_moved), n_states)
     return found is not None and found.is_reversible
 
 
