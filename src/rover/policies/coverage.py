@@ -36,6 +36,8 @@ class PlannedPolicy(Policy):
         epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
     """
 
+    covers_by_draws = True
+
     def __init__(
         self,
         weights: Tensor,

@@ -7,6 +7,7 @@ one drawn for each episode: a mixture, or one policy for each skill.
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from rover.envs import Spaces
 from rover.envs.actions import element
 from rover.envs.registration import warn_of_versions
 from rover.envs.spaces import StoredForm, described_space
-from rover.errors import ConfigurationError, require_finite
+from rover.errors import ConfigurationError, RoverWarning, require_finite
 from rover.features import as_tensor
 from rover.storage import write_tensors
 
@@ -52,6 +53,9 @@ class Policy(nn.Module, ABC):
     file_type: ClassVar[str]
     """Name of the class in a policy's file."""
 
+    covers_by_draws: ClassVar[bool] = False
+    """Whether its most probable actions see a part of what its draws cover."""
+
     distribution: ClassVar[Callable[..., Tensor]] = staticmethod(torch.softmax)
     """Action probabilities of logits (n, A), over ``dim``."""
 
@@ -70,6 +74,7 @@ class Policy(nn.Module, ABC):
         self.details: dict[str, Any] = dict(details or {})
         self._rng = np.random.default_rng(0)  # of `predict` without one
         self._described: tuple[Any, StoredForm | None] = (None, None)
+        self._is_warned = False
 
     @property
     def action_set(self) -> NDArray[Any] | None:
@@ -235,7 +240,7 @@ class Policy(nn.Module, ABC):
     ) -> tuple[NDArray[Any], State]:
         """Actions for one or several environments, as ``predict`` of Stable-Baselines3 has them.
 
-            action, state = policy.predict(observation, deterministic=True)
+            action, state = policy.predict(observation)
             mean, spread = evaluate_policy(policy, env, deterministic=False)
 
         The state is the policy of each environment's episode: of a policy with a memory, what the
@@ -248,13 +253,22 @@ class Policy(nn.Module, ABC):
             state: returned by the previous call; None where all episodes begin.
             episode_start: (n,) True where an episode begins; None: nowhere but where `state` is.
             deterministic: take the most probable action instead of drawing one. A policy that
-                covers does so by its draws: it then sees a part of what it covers.
+                covers does so by its draws: it then sees a part of what it covers, which is warned
+                of once.
             rng: source of randomness; None: the policy's own, which begins with seed 0.
 
         Returns:
             Actions (n, *action shape) as the environments take them, without the first axis for a
             single one; and the next state.
         """
+        if deterministic and self.covers_by_draws and not self._is_warned:
+            self._is_warned = True
+            warnings.warn(
+                "a coverage policy covers by its draws, and its most probable actions see a part "
+                "of that: evaluate it with deterministic=False",
+                RoverWarning,
+                stacklevel=2,
+            )
         rng, (batch, is_one) = rng or self._rng, self._batch(observation)
         begins = np.zeros(len(batch), np.bool_) if episode_start is None else episode_start
         followed = tuple(
