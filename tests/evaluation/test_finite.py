@@ -19,8 +19,7 @@ from rover.data.rollout import _Arrival
 from rover.envs import FiniteDynamics, GridWorld, finite_dynamics
 from rover.evaluation import FiniteEvaluator, PolicyChain, policy_occupancy
 from rover.evaluation.finite import ENDED, _median_steps
-from rover.evaluation.visits import data_coverage, first_steps
-from rover.training.measures import _random_references
+from rover.evaluation.visits import data_coverage, first_steps, random_references
 
 
 def evaluator(env: gym.Env, **changes: float) -> FiniteEvaluator:
@@ -286,10 +285,10 @@ def test_each_kind_of_observation_is_counted_in_its_unit():
 
 
 def test_a_large_reference_is_shorter_than_the_run(monkeypatch):
-    monkeypatch.setattr("rover.training.measures._REFERENCE_BYTES", 5 * 20 * 20 * 3)
+    monkeypatch.setattr("rover.evaluation.visits._REFERENCE_BYTES", 5 * 20 * 20 * 3)
     env, empty = image_place(), Buffer((20, 20, 3), np.uint8, 4)
     like = Collector(env, empty, seed=0)
-    references = _random_references(env, like, n_steps=50, seed=0)
+    references = random_references(env, like, n_steps=50, allowed=50, seed=0)
     assert [len(one.buffer) for one in references] == [5, 5, 5]
     run = references.pop()
     run.buffer.add(0, 0, 0, False, False)  # one step more than the references

@@ -53,8 +53,8 @@ def test_measuring_takes_its_share_of_the_steps(share):
     env = Counted(gym.make("MountainCar-v0", max_episode_steps=50))
     how = {**QUICK, "evaluation_episodes": 3, "measure_share": share}
     summary = make_agent("random", env, **how).learn(600).summary()
-    reference = 3 * 600 if share else 0  # three runs of random actions, as long
-    assert Counted.n_steps == 600 + summary["measured_steps"] + reference
+    assert summary["reference_steps"] == (3 * 600 if share else 0)  # runs of random actions
+    assert Counted.n_steps == 600 + summary["measured_steps"] + summary["reference_steps"]
     assert summary["measured_steps"] <= share * 600
     assert (summary["cells"] is None) == (share < 3.0)
     assert summary["worse_than_random"] is (False if share == 3.0 else None)

@@ -134,10 +134,12 @@ def _zero_seed(env: gym.Env[Any, Any]) -> list[str]:
     return ["reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"]
 
 
-def not_repeated(buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int) -> list[str]:
-    """A message with the reason that names a step of a run of a seed, played again for about 500
+def not_repeated(
+    buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int, most: int = 500
+) -> list[str]:
+    """A message with the reason that names a step of a run of a seed, played again for `most`
     steps, that comes out otherwise; none: there is no such step."""
-    found = differences(env, buffer, seed=seed, most=500)
+    found = differences(env, buffer, seed=seed, most=most)
     return [
         f"the seed does not repeat step {step} of episode {episode}: {reason}. Runs cannot be "
         "resumed or evaluated otherwise"

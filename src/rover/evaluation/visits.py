@@ -6,17 +6,18 @@ else cells of a net over what random actions visit (:class:`~rover.evaluation.Ce
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import IntArray, evenly_spaced
+from rover.data import Buffer, Collector
 from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
-
-if TYPE_CHECKING:
-    from rover.data import Buffer, Collector
 
 Unit = Literal["states", "observations", "cells"]
 _FIGURES = {"states": "states_seen", "observations": "observations", "cells": "data_cells"}
@@ -29,8 +30,12 @@ DATA_FIGURES = (
 )
 """Figures of the data in summaries."""
 
-N_REFERENCES = 3
-"""Runs of random actions: two of MountainCar's first 600 steps differ by a factor of two."""
+# Two runs of MountainCar's first 600 steps differ by a factor of two.
+_N_REFERENCES = 3
+# Bytes of observations that a run of random actions may fill: 6,000 images of 84×84×3.
+_REFERENCE_BYTES = 2**27
+# Steps that are timed, and seconds of a slow one.
+_TIMED, _SLOW = 20, 1e-3
 
 _CURVE_POINTS = 201
 
@@ -134,3 +139,31 @@ def _labels(
     for label, rows, shown in zip(labels, chosen, points, strict=True):
         label[rows] = net.cells_of(shown, rng)
     return "cells", labels
+
+
+def random_references(
+    env: gym.Env[Any, Any], run: Collector, *, n_steps: int, allowed: int, seed: int
+) -> list[Collector]:
+    """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
+    the run's observations are so large that 128 MiB do not hold as many; where a step takes longer
+    than a millisecond, one run of at most the `allowed` steps."""
+    table, n_actions = run.buffer.observations, run.buffer.n_actions
+    row_bytes = int(np.prod(table.shape)) * table.dtype.itemsize
+    n_steps = min(n_steps, max(1, _REFERENCE_BYTES // row_bytes))
+    references: list[Collector] = []
+    seconds, is_slow = math.inf, False
+    while len(references) < (1 if is_slow else _N_REFERENCES):
+        rng = np.random.default_rng([seed, len(references)])
+        drawn, spaces = int(rng.integers(2**31)), run.spaces
+        collector = Collector(env, run.buffer.emptied(), seed=drawn, spaces=spaces)
+        references.append(collector)
+        collector.start_episode()
+        for step, action in enumerate(rng.integers(n_actions, size=n_steps), start=1):
+            began = time.perf_counter()
+            collector.step(int(action))
+            # The fastest of the first few, which other programs have slowed down least.
+            seconds = min(seconds, time.perf_counter() - began)
+            is_slow = is_slow or (step == _TIMED and seconds > _SLOW)
+            if is_slow and step >= allowed:
+                break
+    return references

@@ -47,6 +47,9 @@ from rover.world.world import World
 AGENTS: dict[str, type[Agent[Any]]] = {}
 """Every agent's class by its name, as soon as its module has been imported."""
 
+_MOST_REPLAYED = 500
+"""Most steps of a run that another instance plays again, and a twentieth of them."""
+
 ConfigT = TypeVar("ConfigT", bound=AgentConfig)
 
 
@@ -366,12 +369,13 @@ class Agent(Run, Generic[ConfigT]):
             self._final = self._last_plan()
             best, step = None if self._best is None else self._best[1], self.num_timesteps
             self._final = self.measures.choose(self.policy, best, step) or self._final
-            self.measures.measure_data(self._collector)
-            other = self.measures.rollout_env
+            other, most = self.measures.rollout_env, min(_MOST_REPLAYED, self.num_timesteps // 20)
             if other is not self.env and not self._is_checked:
                 self._is_checked, reason = True, f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
-                for message in not_repeated(self.buffer, other, reason, seed=self.seed):
+                for message in not_repeated(self.buffer, other, reason, seed=self.seed, most=most):
                     warnings.warn(message, RoverWarning, stacklevel=5)
+            n_replayed = 0 if other is self.env else most
+            self.measures.measure_data(self._collector, n_replayed=n_replayed)
 
     def _last_plan(self) -> FinalPolicy | None:
         """A policy that is planned at the end of the run; None: the latest one is the last."""

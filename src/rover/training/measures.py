@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,14 +28,17 @@ from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, PolicyChain, policy_occupancy
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, SampleComponent, episode_coverage
-from rover.evaluation.visits import DATA_FIGURES, N_REFERENCES, data_coverage, first_steps
+from rover.evaluation.visits import DATA_FIGURES, data_coverage, first_steps, random_references
 from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
 from rover.world.world import repeats
 
-# Bytes of observations that a run of random actions may fill: 6,000 images of 84×84×3.
-_REFERENCE_BYTES = 2**27
+# Share of a run's steps up to which all that are not its own are made where steps are slow (and
+# `measure_share` of its policies', if that is more).
+_SLOW_SHARE = 0.3
+# Share of the states of random actions below which a run of so many steps visits too few.
+_FEWER, _FEWEST_RUN = 0.9, 500
 
 # Known states up to which every update is measured exactly, and not at evaluation points alone.
 _ALWAYS_MEASURED = 500
@@ -62,8 +64,8 @@ _LATEST_FIGURES = (
     *("coverage", "objective", "optimality_ratio", "renyi2_entropy", "shannon_entropy"),
     "sink_mass",
 )
-Purpose = Literal["points", "end"]
-"""The purpose of roll-outs: points of evaluation during the run, or its end."""
+Purpose = Literal["points", "end", "data"]
+"""The purpose of steps that are not the run's: points of evaluation, its end, its data."""
 
 CELL_FIGURES = "cells", "cells_error", "knn_entropy", "knn_entropy_error"
 _EPISODE_FIGURES = "episode_observations", "episode_objective"
@@ -99,10 +101,10 @@ class Trial:
 class _Progress:
     """Everything that the next measurement depends on, for checkpoints."""
 
-    # Environment steps that were not the run's, by what they were made for: all of them fall under
+    # Environment steps that were not the run's, by what they were made for: policies' fall under
     # `measure_share`. Steps of an end are counted apart, since a run that is made longer goes on as
     # if it had never ended.
-    steps: dict[Purpose, int] = field(default_factory=lambda: {"points": 0, "end": 0})
+    steps: dict[Purpose, int] = field(default_factory=lambda: {"points": 0, "end": 0, "data": 0})
     next_point: int = 1  # the first step that may be an evaluation point
     evaluated: dict[str, Any] = field(default_factory=dict)  # the costlier figures
     left_out: str | None = None  # what was not measured, and why
@@ -267,7 +269,7 @@ class Measures(ABC):
         # Roll-outs are paid for by steps already made, so that a run's cost is bounded at any time.
         share, spent = self._config.measure_share, self._progress.steps
         if purpose == "end":
-            return math.floor(share * step) - sum(spent.values())
+            return math.floor(share * step) - spent["points"] - spent["end"]
         # The other half of the share remains for the final policy.
         return math.floor(share / 2.0 * step) - spent["points"]
 
@@ -290,22 +292,35 @@ class Measures(ABC):
         """Steps after which all states were in the buffer; None: not yet, or unknown."""
         return None
 
-    def measure_data(self, run: Collector) -> None:
-        """Measure the transitions of the run beside as many of random actions."""
+    def measure_data(self, run: Collector, *, n_replayed: int = 0) -> None:
+        """Measure the transitions of the run beside as many of random actions; `n_replayed` steps
+        were played again."""
         references: list[Collector] = []
+        progress, n = self._progress, len(self._buffer)
+        progress.steps["data"] = n_replayed
         if self._config.measure_share > 0.0:
-            n_steps = len(self._buffer)
-            references = _random_references(
-                self.rollout_env, run, n_steps=n_steps, seed=REFERENCE_SEED
+            allowed = math.floor(_SLOW_SHARE * n) - sum(progress.steps.values())
+            references = random_references(
+                self.rollout_env, run, n_steps=n, allowed=allowed, seed=REFERENCE_SEED
             )
             self._compared["uniform_"] = references[0].buffer
-        self._progress.data_figures, self._data_arrays = data_coverage(
+            progress.steps["data"] += sum(len(one.buffer) for one in references)
+        progress.data_figures, self._data_arrays = data_coverage(
             run,
             references,
             # The reference decides, which is one for all runs, so that their figures have one unit.
             repeats=repeats([*self._compared.values()][-1]),
             states_of=None if self.evaluator is None else self.evaluator.problem.states_of,
         )
+
+    @property
+    def is_behind(self) -> bool:
+        """True if the run visited clearly fewer states than random actions did in as many steps."""
+        ours, theirs = (self._data_arrays.get(name) for name in ("visited", "uniform_visited"))
+        if ours is None or theirs is None or self._data_arrays["visited_steps"][-1] < _FEWEST_RUN:
+            return False
+        is_counted = self._progress.data_figures["visited_unit"] != "cells"
+        return is_counted and bool(ours[-1] < _FEWER * theirs[-1])
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good policy and data are."""
@@ -322,7 +337,8 @@ class Measures(ABC):
             **({} if evaluator is None else evaluator.references),
             "worse_than_random": progress.worse_than_random,
             "aliased_observations": progress.aliased,
-            "measured_steps": sum(progress.steps.values()),
+            "measured_steps": progress.steps["points"] + progress.steps["end"],
+            "reference_steps": progress.steps["data"],
             "left_out": progress.left_out,
         }
 
@@ -466,23 +482,3 @@ class ExactMeasures(Measures):
             arrays["snapshot_steps"] = np.array(steps)[chosen]
             arrays["snapshot_trajectories"] = np.stack([episodes[index] for index in chosen])
         return arrays
-
-
-def _random_references(
-    env: gym.Env[Any, Any], run: Collector, *, n_steps: int, seed: int
-) -> list[Collector]:
-    """Collect three runs of uniformly random actions in `env`, of `n_steps` each, or fewer where
-    the run's observations are so large that 128 MiB do not hold as many."""
-    table, n_actions = run.buffer.observations, run.buffer.n_actions
-    row_bytes = int(np.prod(table.shape)) * table.dtype.itemsize
-    n_steps = min(n_steps, max(1, _REFERENCE_BYTES // row_bytes))
-    references = []
-    for number in range(N_REFERENCES):
-        rng = np.random.default_rng([seed, number])
-        drawn, spaces = int(rng.integers(2**31)), run.spaces
-        collector = Collector(env, run.buffer.emptied(), seed=drawn, spaces=spaces)
-        collector.start_episode()
-        for action in rng.integers(n_actions, size=n_steps):
-            collector.step(int(action))
-        references.append(collector)
-    return references

@@ -129,9 +129,9 @@ class RolloutMeasures(Measures):
         words = "{:.0f} visited cells, random actions {:.0f}".format(*means)
         return Trial(means[0], words, figures, is_worse, self._evaluator.episodes)
 
-    def measure_data(self, run: Collector) -> None:
+    def measure_data(self, run: Collector, *, n_replayed: int = 0) -> None:
         """Measure the transitions of the run, and warn of observations that hide what matters."""
-        super().measure_data(run)
+        super().measure_data(run, n_replayed=n_replayed)
         test = aliasing_of(self._buffer)
         self._progress.aliased = test.is_aliased
         if test.is_aliased and not self.within_episodes:
