@@ -10,7 +10,7 @@ from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 import rover
 from rover.coverage.agent import Rover
 from rover.data import ObservationTable
-from rover.errors import ArtefactError
+from rover.errors import ArtefactError, RoverWarning
 from rover.features import Observations
 from rover.operators import Dirac
 from rover.policies import StatePolicy
@@ -116,3 +116,11 @@ def test_loading_something_else(tmp_path):
         write_tensors(file, content | {"details": {}}, kind="policy")
         with pytest.raises(ArtefactError, match="a policy that this version of rover cannot"):
             rover.load_policy(file)
+
+
+def test_most_probable_actions_of_a_coverage_policy_are_warned_of_once(agents):
+    policy, seen = agents["state"].policy, np.int64(0)
+    with pytest.warns(RoverWarning, match="deterministic=False"):
+        policy.predict(seen, deterministic=True)
+    with warnings.catch_warnings(action="error"):
+        policy.predict(seen, deterministic=True)

@@ -1,6 +1,7 @@
 """What is measured of a policy, how many steps that takes, and what is handed over."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,46 @@ def test_hidden_dynamics_are_warned_of():
         make_agent("random", env, policy_every=50)
     # Nothing of it is known; warnings are errors in these tests.
     make_agent("random", FlattenObservation(gym.make("CartPole-v1")), policy_every=50)
+
+
+class Turns(gym.Env):
+    """A square of 9×9 cells in which a heading, which is not shown, decides where a step leads."""
+
+    observation_space, action_space = gym.spaces.MultiDiscrete([9, 9]), gym.spaces.Discrete(3)
+
+    def reset(self, **options: Any) -> Any:
+        super().reset(**options)
+        self.cell, self.heading, self.age = np.array([4, 4]), 0, 0
+        return self.cell.copy(), {}
+
+    def step(self, action: int) -> Any:
+        self.age += 1
+        if action < 2:
+            self.heading = (self.heading + 1 + 2 * action) % 4
+        else:
+            ahead = [(1, 0), (0, 1), (-1, 0), (0, -1)][self.heading]
+            self.cell = np.clip(self.cell + ahead, 0, 8)
+        return self.cell.copy(), 0.0, False, self.age == 200, {}
+
+
+def test_fewer_states_than_random_actions_see_are_said():
+    with pytest.warns(RoverWarning, match="fewer states than uniformly random actions"):
+        Rover(Turns, seed=0).learn(1500)
+
+
+class Slow(gym.Wrapper):
+    """An environment that takes two milliseconds for a step, and counts."""
+
+    n_steps = 0
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.002)
+        Slow.n_steps += 1
+        return self.env.step(action)
+
+
+def test_where_steps_are_slow_all_others_are_three_tenths_of_the_run():
+    Slow.n_steps = 0
+    summary = Rover(lambda: Slow(gym.make("MountainCar-v0")), **QUICK).learn(300).summary()
+    others = summary["measured_steps"] + summary["reference_steps"]
+    assert 300 < Slow.n_steps <= 300 + others <= 1.3 * 300
