@@ -23,7 +23,6 @@ from rover.data import Batch
 from rover.features import (
     AdamW,
     Encoder,
-    EncoderConfig,
     Observations,
     copied_tensors,
     encoder_config,
@@ -53,11 +52,6 @@ class _LearnerConfig(BaseModel):
         0.01, gt=0, le=1, description="share of the critics that enters the targets per update"
     )
     critic_learning_rate: PositiveFloat = Field(5e-4, description="Adam step size of the critics")
-
-    def encoder(self, observations: Observations) -> EncoderConfig:
-        """The encoder of the networks: their first hidden layer, or convolutions."""
-        width = None if observations.is_image else self.hidden_sizes[0]
-        return encoder_config(observations, architecture="learner", feature_dim=width)
 
 
 class _ActorConfig(_LearnerConfig):
@@ -109,16 +103,16 @@ class _Learner(nn.Module):
 
     Every distinct observation of a batch is encoded once. Where the encoder is for images, does not
     learn, or `shares_encoder`, the target critics, and a new actor, read the critics' features;
-    otherwise they have an encoder of their own. New encoders are of the shape `encoder`;
-    `critic_encoder`, in place of one, is copied, and learns if its parameters require gradients.
-    `skill_dim` is the width of the skill that conditions the networks; 0: none.
+    otherwise they have an encoder of their own: the first hidden layer for `observations`, or
+    convolutions. `critic_encoder`, in place of one, is copied, and learns if its parameters require
+    gradients. `skill_dim` is the width of the skill that conditions the networks; 0: none.
     """
 
     _optimizer: AdamW
 
     def __init__(
         self,
-        encoder: EncoderConfig,
+        observations: Observations,
         *,
         n_actions: int,
         config: Any,
@@ -129,7 +123,9 @@ class _Learner(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        base = copy.deepcopy(critic_encoder) or make_encoder(encoder, generator)
+        width = None if observations.is_image else config.hidden_sizes[0]
+        own = encoder_config(observations, architecture="learner", feature_dim=width)
+        base = copy.deepcopy(critic_encoder) or make_encoder(own, generator)
         # Networks learn in single precision; an encoder that does not learn keeps its own.
         base = base.float() if base.is_trainable else base.eval()
         self.shares_encoder = shares_encoder or base.config.kind == "conv"
@@ -139,6 +135,7 @@ class _Learner(nn.Module):
             hidden_sizes=config.hidden_sizes[1:],
             skill_dim=skill_dim,
         )
+        self._own_shape = shape.model_copy(update={"encoder": own})  # of networks of their own
         self.critics = TwinCritics(shape, encoder=base, generator=generator)
         # The first targets are of the values that they correct.
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
@@ -207,7 +204,7 @@ class DiscreteDDPG(_Learner):
     brings the entropy to H̄ = ``target_entropy_ratio`` · log A, by Adam on log α · (H(π) − H̄).
 
     Args:
-        encoder, config, critic_encoder, options: as of the base class.
+        observations, config, critic_encoder, options: as of the base class.
         actor: a policy to start from: any module from raw observations (n, *shape) to logits (n,
             A). It is copied and put in evaluation mode; parameters that require gradients learn.
         actor_learning_rates: Adam step sizes of some of its parameters, by ``"actor.NAME"``.
@@ -215,7 +212,7 @@ class DiscreteDDPG(_Learner):
 
     def __init__(
         self,
-        encoder: EncoderConfig,
+        observations: Observations,
         *,
         config: _ActorConfig,
         actor: nn.Module | None = None,
@@ -226,8 +223,8 @@ class DiscreteDDPG(_Learner):
     ) -> None:
         options |= {"config": config, "critic_encoder": critic_encoder, "generator": generator}
         shares_encoder = actor is None and critic_encoder is not None
-        super().__init__(encoder, shares_encoder=shares_encoder, **options)
-        self._is_new, shape = actor is None, self.critics.config
+        super().__init__(observations, shares_encoder=shares_encoder, **options)
+        self._is_new = actor is None
         self.actor: Any
         self._regressors_are_fixed = False
         if actor is not None:
@@ -236,10 +233,10 @@ class DiscreteDDPG(_Learner):
             below = any(name.startswith("encoder.") for name in moves)
             self._regressors_are_fixed = hasattr(actor, "regressors") and not below
         elif self.shares_encoder:
-            self.actor = PolicyNetwork(shape, encoder=self.critics.encoder, generator=generator)
+            encoder = self.critics.encoder
+            self.actor = PolicyNetwork(self.critics.config, encoder=encoder, generator=generator)
         else:
-            shape = shape.model_copy(update={"encoder": encoder})
-            self.actor = PolicyNetwork(shape, generator=generator)
+            self.actor = PolicyNetwork(self._own_shape, generator=generator)
             self._new_encoders.append(self.actor.encoder)
         own = [name for name, _ in self.named_parameters() if name.startswith("actor.")]
         rates = dict.fromkeys(own, config.actor_learning_rate) | dict(actor_learning_rates or {})
@@ -335,8 +332,8 @@ class DiscreteCQL(_Learner):
     w · E[log Σ_a exp Q(x, a) − Q(x, a taken)].
     """
 
-    def __init__(self, encoder: EncoderConfig, **options: Any) -> None:
-        super().__init__(encoder, **options)
+    def __init__(self, observations: Observations, **options: Any) -> None:
+        super().__init__(observations, **options)
         self._optimizer = AdamW("CQL", self, self.config.critic_learning_rate)
 
     def policy_module(self) -> TwinCritics:

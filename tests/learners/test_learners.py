@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from rover.data import Batch
 from rover.errors import NonFiniteError
-from rover.features import Encoder, EncoderConfig, Observations, encoder_config, make_encoder
+from rover.features import Encoder, Observations, encoder_config, make_encoder
 from rover.learners import (
     CQLConfig,
     DDPGConfig,
@@ -32,39 +32,31 @@ KINDS: dict[str, Any] = {
 N_ACTIONS = 3
 
 
-def observed(shape: tuple[int, ...], dtype: str, width: int | None = 16, **known: Any) -> Any:
-    """The encoder that learners put on such observations."""
-    observations = Observations(shape, dtype, **known)
-    return encoder_config(observations, architecture="learner", feature_dim=width)
+ONE_HOT = Observations((9,), "float32", one_hot=True)
+STATES = Observations((), "int64", n_states=9)
+VECTORS = Observations((4,), "float64")
+IMAGES = Observations((12, 12, 3), "uint8")
 
 
-ONE_HOT: EncoderConfig = observed((9,), "float32", one_hot=True)
-STATES: EncoderConfig = observed((), "int64", n_states=9)
-VECTORS: EncoderConfig = observed((4,), "float64")
-IMAGES: EncoderConfig = observed((12, 12, 3), "uint8", None).model_copy(
-    update={"channels": (4, 4), "strides": (2, 2), "feature_dim": 16}
-)
-
-
-def make_observations(encoder: EncoderConfig, m: int = 9) -> Tensor:
+def make_observations(seen: Observations, m: int = 9) -> Tensor:
     """The first m rows of one table."""
     generator = torch.Generator().manual_seed(7)
-    if encoder is STATES:
+    if seen is STATES:
         return torch.arange(m)
-    if encoder is ONE_HOT:
+    if seen is ONE_HOT:
         return torch.eye(9)[:m]
-    if encoder is IMAGES:
+    if seen is IMAGES:
         return torch.randint(0, 256, (40, 12, 12, 3), generator=generator, dtype=torch.uint8)[:m]
     return torch.randn(40, 4, dtype=torch.float64, generator=generator)[:m]
 
 
 def make_batch(
-    encoder: EncoderConfig, *, m: int = 9, n: int = 20, skill_dim: int = 0, seed: int = 1
+    seen: Observations, *, m: int = 9, n: int = 20, skill_dim: int = 0, seed: int = 1
 ) -> tuple[Batch, Tensor, Tensor]:
     """A batch whose observations are known to be rows of a longer table; returns, discounts."""
     generator = torch.Generator().manual_seed(seed)
     batch = Batch(
-        make_observations(encoder, m),
+        make_observations(seen, m),
         torch.randint(0, m, (n,), generator=generator),
         torch.randint(0, N_ACTIONS, (n,), generator=generator),
         torch.randint(0, m, (n,), generator=generator),
@@ -75,14 +67,14 @@ def make_batch(
     return batch, torch.randn(n, generator=generator), discounts
 
 
-def make(kind: str, encoder: EncoderConfig = ONE_HOT, **options: Any) -> Any:
+def make(kind: str, seen: Observations = ONE_HOT, **options: Any) -> Any:
     """A learner: keywords of its configuration, and of the learner itself."""
     learner, config = KINDS[kind]
     settings = {k: options.pop(k) for k in list(options) if k in config.model_fields}
     settings = {"hidden_sizes": (16, 8), **settings}
     generator = torch.Generator().manual_seed(0)
     given: dict[str, Any] = {"n_actions": N_ACTIONS, "generator": generator, **options}
-    return learner(encoder, config=config(**settings), **given)
+    return learner(seen, config=config(**settings), **given)
 
 
 def stir(learner: Any, seed: int = 1) -> None:
@@ -101,17 +93,17 @@ def assert_same_state(found: dict[str, Tensor], expected: dict[str, Tensor]) -> 
         np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
-def pretrained_encoder(encoder: EncoderConfig = ONE_HOT, *, frozen: bool = True) -> Encoder:
+def pretrained_encoder(seen: Observations = ONE_HOT, *, frozen: bool = True) -> Encoder:
     """A deep encoder of vectors with features of width 6."""
-    deep = {"hidden_sizes": (12,), "feature_dim": 6, "normalization": "l2"}
-    made = make_encoder(encoder.model_copy(update=deep), torch.Generator().manual_seed(3))
+    deep: dict[str, Any] = {"hidden_sizes": (12,), "feature_dim": 6, "normalization": "l2"}
+    made = make_encoder(encoder_config(seen, **deep), torch.Generator().manual_seed(3))
     return made.frozen() if frozen else made
 
 
-def coverage_policy(encoder: EncoderConfig = ONE_HOT, *, frozen: bool = True) -> CoveragePolicy:
-    pretrained = pretrained_encoder(encoder, frozen=frozen)
+def coverage_policy(seen: Observations = ONE_HOT, *, frozen: bool = True) -> CoveragePolicy:
+    pretrained = pretrained_encoder(seen, frozen=frozen)
     with torch.no_grad():
-        basis = pretrained(make_observations(encoder, 7)).double()
+        basis = pretrained(make_observations(seen, 7)).double()
     generator = torch.Generator().manual_seed(4)
     weights = torch.randn(7, N_ACTIONS, dtype=torch.float64, generator=generator)
     return CoveragePolicy(pretrained, make_kernel("gaussian", bandwidth=0.5), basis, weights)
@@ -151,10 +143,10 @@ CASES = [
 
 def started(kind: str, start: str) -> tuple[Any, Any, dict[str, int]]:
     """A learner that is no longer nearly uniform, its observations, and the form of its batches."""
-    encoder, options = STARTS[start]
-    learner = make(kind, encoder, **options())
+    seen, options = STARTS[start]
+    learner = make(kind, seen, **options())
     stir(learner)
-    return learner, encoder, {"skill_dim": 3} if "skills" in start else {}
+    return learner, seen, {"skill_dim": 3} if "skills" in start else {}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,8 +186,8 @@ def test_losses_and_gradients_are_those_of_the_formulas(kind):
 @pytest.mark.parametrize(("kind", "start"), CASES)
 def test_equal_rows_are_merged_without_changing_the_update(kind, start, m):
     """Each transition with rows of its own, with fewer and with more transitions than rows."""
-    (merged, encoder, skills), (apart, *_) = started(kind, start), started(kind, start)
-    batch, *rest = make_batch(encoder, m=m, n=7, **skills)
+    (merged, seen, skills), (apart, *_) = started(kind, start), started(kind, start)
+    batch, *rest = make_batch(seen, m=m, n=7, **skills)
     every = torch.cat([batch.observations[batch.index], batch.observations[batch.next_index]])
     own = torch.arange(7)
     alone = replace(batch, observations=every, index=own, next_index=own + 7, rows=None)
@@ -208,9 +200,9 @@ def test_equal_rows_are_merged_without_changing_the_update(kind, start, m):
 
 @pytest.mark.parametrize("start", ["frozen critics", "rover's policy"])
 def test_known_features_change_no_bit(start):
-    (with_rows, encoder, _), (without, *_) = started("ddpg", start), started("ddpg", start)
+    (with_rows, seen, _), (without, *_) = started("ddpg", start), started("ddpg", start)
     for seed in range(4):  # ever more of a growing table
-        batch, *rest = make_batch(encoder, m=3 + 2 * seed, seed=seed)
+        batch, *rest = make_batch(seen, m=3 + 2 * seed, seed=seed)
         expected = without.update(replace(batch, rows=None), *rest)
         assert with_rows.update(batch, *rest) == expected
         # A learner that is restored has nothing cached, and goes on with the same bits.
@@ -223,10 +215,10 @@ def test_known_features_change_no_bit(start):
 @pytest.mark.parametrize("start", ["new", "images", "rover's policy"])
 @pytest.mark.parametrize("kind", ["ddpg", "sac"])
 def test_a_warm_up_of_the_critics_leaves_the_actor_alone(kind, start):
-    learner, encoder, _ = started(kind, start)
-    learner.update(*make_batch(encoder, seed=4))
+    learner, seen, _ = started(kind, start)
+    learner.update(*make_batch(seen, seed=4))
     before = learner.state()
-    learner.update(*make_batch(encoder), train_actor=False)
+    learner.update(*make_batch(seen), train_actor=False)
     after = learner.state()
     stays = [k for k in before if ("actor" in k or "temperature" in k) and ".encoder." not in k]
     assert stays

@@ -115,7 +115,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             generator = torch.Generator(config.device).manual_seed(self.seed)
             self._reward = self.reward_class(config.intrinsic, observations, n_actions, generator)
             self._learner = DiscreteDDPG(
-                config.learner.encoder(observations),
+                observations,
                 n_actions=n_actions,
                 config=config.learner,
                 skill_dim=skill_dim,

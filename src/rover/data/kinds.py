@@ -1,11 +1,12 @@
 """Kinds of environments and data that say something else than what happened.
 
-Each function looks at recorded transitions and returns a message that names its kind, or nothing.
+Each function looks at recorded transitions and has a message for each kind that they are of.
 Environments of released packages are of each of these kinds; three episodes, or jumps, make one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -26,13 +27,45 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     """
     if len(made) == 0:
         return []
-    # Ends by a clock have no states of their own.
-    found = [_clock_end(made) or _transition_end(made)]
-    found += [kind(made) for kind in (_double_flags, _stale_first, _blank_last)]
-    found += [*jumping(made)]
+    found = [*_ends(made), *_first_and_last(made), *jumping(made)]
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        found.append(_outside(made, space))
+        rows = made.observations.rows
+        slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))  # more than rounding
+        wrong = ((rows < space.low - slack) | (rows > space.high + slack)).any(axis=1)
+        if wrong.any():
+            words = misfit(rows[wrong][-1], space)
+            found.append(f"observations are outside their space: {words}. Correct the bounds")
     return list(filter(None, found))
+
+
+def _ends(made: Buffer) -> Iterator[str]:
+    """Ends that are no ends of the task, or are flagged twice."""
+    # An action that always ends, such as to stand in a game of cards, is part of the task.
+    ended = made.terminated & np.isin(made.actions, made.actions[~made.terminated])
+    n = len(made.observations)
+    ending = np.bincount(made.successors[ended], minlength=n)
+    others = np.bincount(made.successors[~made.is_end], minlength=n)
+    row = np.minimum(ending, others).argmax()
+    if by_clock := _clock_end(made):
+        yield by_clock  # whose ends have no states of their own
+    elif others[row] > 0 and ending[row] >= 3:
+        yield (
+            f"ends belong to transitions, not to states: one observation ended the episode on "
+            f"{ending[row]} arrivals and did not on {others[row]}. Let ends have observations of "
+            "their own"
+        )
+    lengths = np.bincount(made.episodes)[made.episodes]
+    both = made.terminated & made.truncated
+    counts, cut = np.unique(lengths[both]), lengths[made.truncated & ~made.terminated]
+    is_limit = len(counts) == 1
+    # Ends that happen to fall on a limit are no kind.
+    if both.sum() >= 3 and not (is_limit and counts[0] in cut):
+        which = "truncated" if is_limit else "terminated"
+        yield (
+            f"both flags at once: {both.sum()} ends are terminated and truncated, at "
+            f"{len(counts)} number(s) of steps. They are taken for terminations; return "
+            f"{which}=True alone"
+        )
 
 
 def _clock_end(made: Buffer) -> str:
@@ -61,65 +94,25 @@ def _clock_end(made: Buffer) -> str:
     )
 
 
-def _double_flags(made: Buffer) -> str:
-    """Ends that are said to be terminations and truncations at once."""
-    lengths = np.bincount(made.episodes)[made.episodes]
-    both = made.terminated & made.truncated
-    counts, cut = np.unique(lengths[both]), lengths[made.truncated & ~made.terminated]
-    is_limit = len(counts) == 1
-    if both.sum() < 3 or (is_limit and counts[0] in cut):
-        return ""  # ends that happen to fall on a limit
-    which = "truncated" if is_limit else "terminated"
-    return (
-        f"both flags at once: {both.sum()} ends are terminated and truncated, at "
-        f"{len(counts)} number(s) of steps. They are taken for terminations; return {which}=True "
-        "alone"
-    )
-
-
-def _transition_end(made: Buffer) -> str:
-    """Observations that end the episode on some arrivals and not on others."""
-    n = len(made.observations)
-    # An action that always ends, such as to stand in a game of cards, is part of the task.
-    ended = made.terminated & np.isin(made.actions, made.actions[~made.terminated])
-    ending = np.bincount(made.successors[ended], minlength=n)
-    others = np.bincount(made.successors[~made.is_end], minlength=n)
-    row = np.minimum(ending, others).argmax()
-    if others[row] == 0 or ending[row] < 3:
-        return ""
-    return (
-        f"ends belong to transitions, not to states: one observation ended the episode on "
-        f"{ending[row]} arrivals and did not on {others[row]}. Let ends have observations of their "
-        "own"
-    )
-
-
-def _stale_first(made: Buffer) -> str:
-    """First observations that are the last ones of the episode before."""
-    first = made.episode_starts[1:]
-    last = made.successors[made.is_end][: len(first)]
-    first = first[: len(last)]
-    if len(last) < 3 or (last != first).any() or len(np.unique(last)) < 2:
-        return ""
-    return (
-        f"the first observation of an episode is old: in all of {len(last)} it is the last one of "
-        "the episode before. Let reset() begin anew, and return what is seen then"
-    )
-
-
-def _blank_last(made: Buffer) -> str:
-    """Ends that all look alike, and like nothing."""
-    n_ends, last = made.is_end.sum(), np.unique(made.successors[made.is_end])
-    if n_ends < 3 or len(last) > 1 or last[0] in made.inputs:
-        return ""
-    row = made.observations.rows[last[0]]
+def _first_and_last(made: Buffer) -> Iterator[str]:
+    """First observations of the episode before, and last ones that are like nothing."""
+    ends = made.successors[made.is_end]
+    begun = made.episode_starts[1 : 1 + len(ends)]
+    last = ends[: len(begun)]
+    if len(last) >= 3 and (last == begun).all() and len(np.unique(last)) > 1:
+        yield (
+            f"the first observation of an episode is old: in all of {len(last)} it is the last "
+            "one of the episode before. Let reset() begin anew, and return what is seen then"
+        )
+    if len(ends) < 3 or (ends != ends[0]).any() or ends[0] in made.inputs:
+        return
+    row = made.observations.rows[ends[0]]
     # Few equal numbers may be a place, and ends of few states too.
-    if row.size < 16 or row.min() != row.max() or len(np.unique(made.inputs[made.is_end])) < 3:
-        return ""
-    return (
-        f"the last observation of an episode is nothing: in all of {n_ends} each number is "
-        f"{row.min()}, a state that all actions seem to lead to. Return what is seen at the end"
-    )
+    if row.size >= 16 and row.min() == row.max() and len(np.unique(made.inputs[made.is_end])) >= 3:
+        yield (
+            f"the last observation of an episode is nothing: in all of {len(ends)} each number is "
+            f"{row.min()}, a state that all actions seem to lead to. Return what is seen at the end"
+        )
 
 
 def jumping(made: Buffer) -> tuple[str, str]:
@@ -177,14 +170,3 @@ def _jumps(made: Buffer) -> BoolArray:
         )
         is_far &= reached <= begun / 4.0
     return np.asarray(is_far)
-
-
-def _outside(made: Buffer, space: gym.spaces.Box) -> str:
-    """Numbers of vectors beyond the bounds of their space by more than rounding."""
-    rows = made.observations.rows
-    slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))
-    wrong = (rows < space.low - slack) | (rows > space.high + slack)
-    if not wrong.any():
-        return ""
-    row = rows[wrong.any(axis=1)][-1]
-    return f"observations are outside their space: {misfit(row, space)}. Correct the bounds"

@@ -57,7 +57,7 @@ class Finetuning(OnlineRun):
         is_table = isinstance(actor, PlannedPolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
         self._learner = DiscreteDDPG(
-            config.learner.encoder(self._observations),
+            self._observations,
             n_actions=self._buffer.n_actions,
             config=config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),

@@ -406,7 +406,7 @@ class OfflineTraining(_TaskRun):
         self._batch_rng = np.random.default_rng([run_config.seed, 1])
         learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(
-            self.config.learner.encoder(self._observations),
+            self._observations,
             n_actions=buffer.n_actions,
             config=self.config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),

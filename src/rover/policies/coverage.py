@@ -224,11 +224,6 @@ class TabulatedPolicy:
 
     def sample(self, observation: int, rng: np.random.Generator) -> int:
         """An action drawn from π(·|x), x in row `observation` of the table."""
-        cumulative = self._entry(observation)
-        # The last sum may miss 1 by a rounding error.
-        return bisect_right(cumulative, rng.random() * cumulative[-1])
-
-    def _entry(self, observation: int) -> list[float]:
         if observation not in self._entries:
             rows = self._table.rows
             is_image = len(self._table.shape) == 3
@@ -240,4 +235,6 @@ class TabulatedPolicy:
             require_finite(logits, "the policy's logits", "look at the observations")
             sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
             self._entries.update(zip(wanted.tolist(), sums.tolist(), strict=True))
-        return self._entries[observation]
+        cumulative = self._entries[observation]
+        # The last sum may miss 1 by a rounding error.
+        return bisect_right(cumulative, rng.random() * cumulative[-1])
