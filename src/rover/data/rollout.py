@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, update_wrapper
 from types import MethodType
 from typing import Any, SupportsFloat, cast
 
@@ -214,8 +214,9 @@ class Collector:
             return
         self._world._rover_calls = 0
         for name in {"reset", "step"} - vars(self._world).keys():
-            call = _counted(getattr(type(self._world), name))
-            setattr(self._world, name, MethodType(call, self._world))
+            call = getattr(type(self._world), name)
+            counted = update_wrapper(partial(_counted, call), call)
+            setattr(self._world, name, MethodType(cast(Any, counted), self._world))
 
     def start_episode(self) -> None:
         """Reset the environment, and stand on the first observation."""
@@ -279,15 +280,10 @@ class Collector:
         self._n_calls = self._world._rover_calls
 
 
-def _counted(call: Any) -> Any:
-    """A method that counts its calls, by `self`: a copy of an environment counts its own."""
-
-    @wraps(call)
-    def counting(self: Any, *args: Any, **options: Any) -> Any:
-        self._rover_calls += 1
-        return call(self, *args, **options)
-
-    return counting
+def _counted(call: Any, world: Any, *args: Any, **options: Any) -> Any:
+    """Call a method, and count that by its `world`: a copy of an environment counts its own."""
+    world._rover_calls += 1
+    return call(world, *args, **options)
 
 
 Difference = tuple[int, bytes, bool]

@@ -71,7 +71,8 @@ class Finetuning(OnlineRun):
         )
         self._is_from_scratch = actor is None
         self._progress.is_warming_up = actor is not None
-        self._draw_component()
+        if isinstance(self._learner.actor, ComponentActor):
+            self._learner.actor.draw(self._rng)
         # The curve has the same columns before the first update.
         self._progress.latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
@@ -88,12 +89,6 @@ class Finetuning(OnlineRun):
                 return int(self._rng.integers(self._buffer.n_actions))
         return self._acting.sample(self._collector.observation, self._rng)
 
-    def _draw_component(self) -> None:
-        """Choose the policy of the next episode of the warm-up, of a set of several."""
-        actor = self._learner.actor
-        if isinstance(actor, ComponentActor) and actor.policy.n_components > 1:
-            actor.component.fill_(actor.policy.draw_component(self._rng))
-
     def _learn(self, *, done: bool) -> None:
         """End the warm-up and update when due."""
         config, progress = self.config, self._progress
@@ -104,7 +99,7 @@ class Finetuning(OnlineRun):
             if done and isinstance(actor, ComponentActor):
                 earned = int(actor.component), progress.recent_returns[-1]
                 progress.component_returns.append(earned)
-                self._draw_component()
+                actor.draw(self._rng)
                 self._acting.forget()
             if progress.is_rewarded and step >= config.seed_steps + config.warmup_steps:
                 progress.is_warming_up = False
@@ -146,7 +141,15 @@ def _initialise_from(
     choose("transfer", transfer, ("policy", "encoder", "both"))
     if policy is None:
         return None, None
-    _check_policy(policy, env)
+    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy | ContextPolicy):
+        raise ConfigurationError(
+            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
+            "rover.load_policy, or a torch module from observations to logits"
+        )
+    if isinstance(policy, Policy):
+        policy.check_fits(env)
+    else:
+        _try_out(policy, Spaces.of(env))
     if isinstance(policy, ValuePolicy) and transfer == "policy":
         return policy.trainable(), None  # its table of values learns; its landmarks stay
     # The regressors of a ROVER policy are features of the states it was planned on: were the
@@ -174,22 +177,13 @@ def _initialise_from(
     return ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
 
 
-def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
-    """Refuse policies that cannot learn, or have other observations or actions than `env`."""
-    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy | ContextPolicy):
-        raise ConfigurationError(
-            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
-            "rover.load_policy, or a torch module from observations to logits"
-        )
-    if isinstance(policy, Policy):
-        policy.check_fits(env)
-        return
-    # The shapes of a user's own module are unknown: try it on an observation.
-    own = Spaces.of(env)
-    logits = tried(policy, "the module", (1, *own.shape), own.dtype)
+def _try_out(module: nn.Module, spaces: Spaces) -> None:
+    """Refuse a module of the user's own that returns no logits of an observation: its shapes are
+    unknown."""
+    logits = tried(module, "the module", (1, *spaces.shape), spaces.dtype)
     returned = tuple(getattr(logits, "shape", ()))
-    if returned != (1, own.n_actions) or not logits.is_floating_point():
+    if returned != (1, spaces.n_actions) or not logits.is_floating_point():
         raise ConfigurationError(
             f"the module returned {returned} for one observation; it must return floating-"
-            f"point logits of shape (n, {own.n_actions})"
+            f"point logits of shape (n, {spaces.n_actions})"
         )

@@ -291,6 +291,11 @@ class ComponentActor(nn.Module):
         self.policy = policy
         self.register_buffer("component", torch.zeros((), dtype=torch.int64))
 
+    def draw(self, rng: np.random.Generator) -> None:
+        """Choose the policy of an episode, of a set of several."""
+        if self.policy.n_components > 1:
+            self.component.fill_(self.policy.draw_component(rng))
+
     def forward(self, observations: Tensor) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape)."""
         return self.policy.component_logits(observations, int(self.component))
