@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from rover.features import (
     Observations,
     copied_tensors,
     encoder_config,
+    input_statistics,
     make_encoder,
     restore_tensors,
 )
@@ -122,7 +122,7 @@ class _Learner(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.config = config
+        self.config, self._observations = config, observations
         width = None if observations.is_image else config.hidden_sizes[0]
         own = encoder_config(observations, architecture="learner", feature_dim=width)
         base = copy.deepcopy(critic_encoder) or make_encoder(own, generator)
@@ -152,10 +152,13 @@ class _Learner(nn.Module):
         is_new = critic_encoder is None
         self._new_encoders = [base, self.target_critics.encoder] if is_new else []
 
-    def set_centering(self, center: NDArray[Any], scale: NDArray[np.floating[Any]]) -> None:
-        """Relate the input of every new network to the data (:meth:`Encoder.set_centering`)."""
-        for encoder in self._new_encoders:
-            encoder.set_centering(center, scale)
+    def centre(self, rows: NDArray[Any]) -> None:
+        """Relate the input of every new network to observations (m, *shape) of the data. Nothing is
+        to be done where these are one of finitely many, which are compared and not measured."""
+        if not self._observations.is_categorical:
+            center, scale = input_statistics(rows)
+            for encoder in self._new_encoders:
+                encoder.set_centering(center, scale)
 
     def state(self) -> dict[str, Tensor]:
         """Copies of all tensors that training depends on, by name."""

@@ -145,7 +145,7 @@ def test_trajectories_end_with_their_episodes_or_at_the_horizon():
 def test_grid_worlds_have_the_coordinates_of_their_cells():
     env = GridWorld("S..\n.#.\n...", observation="onehot", horizon=20)
     agent = make_agent("mepol", env, **QUICK).learn(70)
-    table, rows = agent.buffer.observations.rows, env.mdp.observations
+    table, rows = agent.buffer.observations.rows, env.finite_mdp.observations
     cells = [
         env.layout.cells[next(s for s, row in enumerate(rows) if np.array_equal(row, seen))]
         for seen in table

@@ -86,15 +86,15 @@ def test_no_observation_shows_the_goal(observation):
     env = GridWorld(SMALL_MAP, observation=observation)
     (first, _), (second, *_, info) = env.reset(), env.step(1)
     assert info == {"state": 3}
-    np.testing.assert_array_equal(first, env.mdp.observations[0])
-    np.testing.assert_array_equal(second, env.mdp.observations[3])
+    np.testing.assert_array_equal(first, env.finite_mdp.observations[0])
+    np.testing.assert_array_equal(second, env.finite_mdp.observations[3])
     with_goal = GridWorld(SMALL_MAP, observation=observation, goal="marked")
-    np.testing.assert_array_equal(with_goal.mdp.observations, env.mdp.observations)
+    np.testing.assert_array_equal(with_goal.finite_mdp.observations, env.finite_mdp.observations)
 
 
 def test_random_starts_are_uniform_over_the_free_cells_but_the_goal():
     env = GridWorld(SMALL_MAP, goal="marked", start="random")
-    probabilities = env.mdp.dynamics.start
+    probabilities = env.finite_mdp.dynamics.start
     np.testing.assert_allclose(probabilities, [1 / 7] * 7 + [0])
     states = [env.reset(seed=0)[1]["state"]] + [env.reset()[1]["state"] for _ in range(6_999)]
     counts = np.bincount(states, minlength=8)
@@ -159,8 +159,8 @@ def test_dynamics_and_episodes_follow_the_rules(case, slip, data):
             moved[action, i, i if goal == (x, y) else number.get((x + dx, y + dy), i)] = 1.0
     expected = (1 - slip) * moved + slip * moved.mean(axis=0)
     env = GridWorld("\n".join(rows), goal=goal, slip=slip, horizon=12)
-    np.testing.assert_allclose(env.mdp.dynamics.dense(), expected, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(env.mdp.dynamics.start, np.eye(len(cells))[number[start]])
+    np.testing.assert_allclose(env.finite_mdp.dynamics.dense(), expected, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(env.finite_mdp.dynamics.start, np.eye(len(cells))[number[start]])
     _, info = env.reset(seed=len(cells))
     for step in range(1, 13):
         state, action = info["state"], 7 * step % 4

@@ -34,7 +34,7 @@ def random_problem(seed: int, n_states: int, n_actions: int) -> FiniteDynamics:
     ],
 )
 def test_known_optima(name, options, discount, n_states, optimal, uniform):
-    dynamics = GridWorld(name, **options).mdp.dynamics
+    dynamics = GridWorld(name, **options).finite_mdp.dynamics
     assert dynamics.n_states == n_states
     optimum = optimal_occupancy(dynamics, discount=discount)
     assert optimum.objective == pytest.approx(optimal, abs=5.1e-7)
@@ -109,7 +109,7 @@ def test_an_unsolved_program_is_reported(monkeypatch):
     hurried.max_iter = 1
     monkeypatch.setattr(clarabel, "DefaultSettings", lambda: hurried)
     with pytest.raises(SingularSolveError, match=r"43 states, 4 actions.* as 'MaxIterations'"):
-        optimal_occupancy(GridWorld("multi_rooms", rooms=2).mdp.dynamics, discount=0.99)
+        optimal_occupancy(GridWorld("multi_rooms", rooms=2).finite_mdp.dynamics, discount=0.99)
 
 
 SIZE, N_ACTIONS = 12, 3

@@ -193,7 +193,9 @@ def test_mistakes_are_named(make, message):
 def test_defaults_and_the_bias_that_vectors_need():
     observations = np.array([[0.3, 0.2], [0.6, 0.4]], dtype=np.float32)  # one is twice the other
     apart = _features(encoder_config(VECTOR), observations)
-    merged = _features(encoder_config(Observations.from_space(VECTOR, one_hot=True)), observations)
+    merged = _features(
+        encoder_config(Observations.from_space(VECTOR, states=np.eye(2))), observations
+    )
     assert apart[0] @ apart[1] < 0.99
     assert merged[0] @ merged[1] == pytest.approx(1.0, abs=1e-5)
     assert _features(encoder_config(STATE_SPACE), range(5)).shape == (5, 200)

@@ -11,10 +11,9 @@ from torch import nn
 from rover import Rover, make_agent, solve
 from rover.data import Buffer, Collector
 from rover.envs import make_env
-from rover.features import encoder_config
+from rover.features import Observations, encoder_config
 from rover.finetuning import Task
 from rover.policies import CoveragePolicy, NetworkPolicy, PolicyNetwork, ValuePolicy
-from rover.training.agent import observations_of
 
 LENGTH, GOAL = 9, (0, 0)
 BEST = -3.0
@@ -56,7 +55,9 @@ def coverage_policy(observation: str = "onehot") -> CoveragePolicy:
 
 def network_policy(*, n_networks: int = 1, skills: int = 0) -> NetworkPolicy:
     """A new policy of the corridor, with several networks or with skills."""
-    observations = observations_of(corridor().make_env())
+    env = corridor().make_env()
+    states = env.unwrapped.finite_mdp.observations
+    observations = Observations.from_space(env.observation_space, states)
     encoder = encoder_config(observations, architecture="learner", feature_dim=16)
     config = PolicyNetwork.config_class(
         encoder=encoder, n_actions=4, hidden_sizes=(8,), skill_dim=skills

@@ -97,7 +97,7 @@ def test_labels_of_a_task_are_written_and_read():
     labels = relabel(buffer, reward_function(task))
     assert labels.terminated.sum() > 1
     dataset = export_minari(labels, "maze-v0", env=env)
-    goal = task.unwrapped.mdp.observations[task.unwrapped.goal_state]
+    goal = task.unwrapped.finite_mdp.observations[task.unwrapped.goal_state]
     for episode in dataset:
         at_goal = [np.array_equal(observation, goal) for observation in episode.observations]
         assert not any(at_goal[:-1])

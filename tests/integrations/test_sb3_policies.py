@@ -24,7 +24,6 @@ from rover.policies import (
     StatePolicy,
     ValuePolicy,
 )
-from rover.training.agent import observations_of
 from rover.wrappers import DiscreteActions
 
 pytest.importorskip("stable_baselines3")
@@ -58,7 +57,7 @@ def make_policy(kind: str, seed: int = 0) -> PlannedPolicy:
     """Logits of standard deviation 2 about a large constant, as pretraining leaves them."""
     generator = torch.Generator().manual_seed(seed)
     env = make_env(kind)
-    observations = env.mdp.observations
+    observations = env.finite_mdp.observations
     if kind == "state":
         table = ObservationTable((), np.dtype(np.int64))
         for observation in observations:
@@ -79,7 +78,9 @@ def make_policy(kind: str, seed: int = 0) -> PlannedPolicy:
 
 
 def make_network(kind: str, seed: int, skill_dim: int = 0) -> PolicyNetwork:
-    return small_network(observations_of(make_env(kind)), N_ACTIONS, seed, skill_dim=skill_dim)
+    env = make_env(kind)
+    observations = Observations.from_space(env.observation_space, env.finite_mdp.observations)
+    return small_network(observations, N_ACTIONS, seed, skill_dim=skill_dim)
 
 
 def make_mixture(kind: str = "onehot") -> NetworkPolicy:
@@ -107,7 +108,7 @@ def make_model(policy: Any, env: gym.Env[Any, Any], algorithm: str = "ppo", **ex
 
 def outputs(policy: Any, env: GridWorld) -> np.ndarray:
     """Probabilities on all observations."""
-    tensor, _ = policy.obs_to_tensor(env.mdp.observations)
+    tensor, _ = policy.obs_to_tensor(env.finite_mdp.observations)
     with torch.no_grad():
         return policy.get_distribution(tensor).distribution.probs.numpy()
 
@@ -119,7 +120,7 @@ def test_the_probabilities_are_at_first_the_pretrained_ones(kind, algorithm):
     env, policy = make_env(kind), make_policy(kind)
     before = {k: v.clone() for k, v in policy.state_dict().items()}
     model = make_model(policy, env, algorithm)
-    expected = policy.probs(env.mdp.observations)
+    expected = policy.probs(env.finite_mdp.observations)
     assert expected.max() > 0.85
     np.testing.assert_allclose(outputs(model.policy, env), expected, atol=1e-5)
     # What collects and what is differentiated: the same distribution, through other ways in.
@@ -143,7 +144,7 @@ def solved(kind: str) -> ValuePolicy:
 @pytest.mark.parametrize("make", [make_mixture, make_skilled])
 def test_mixtures_and_skills(make):
     env, policy = make_env("onehot"), make("onehot")
-    observations = env.mdp.observations
+    observations = env.finite_mdp.observations
     mean = make_model(rover_policy(policy), env)
     expected = policy.probs(observations)
     np.testing.assert_allclose(outputs(mean.policy, env), expected, atol=1e-5)
@@ -187,7 +188,7 @@ def test_saved_models_come_back(tmp_path):
 )
 def test_back_to_a_policy_of_this_package(make, kind, tmp_path):
     env, policy = make_env(kind), make(kind)
-    model, observations = make_model(policy, env), env.mdp.observations
+    model, observations = make_model(policy, env), env.finite_mdp.observations
     starts = policy.trainable() if isinstance(policy, ValuePolicy) else policy
     expected = starts.probs(observations)
     np.testing.assert_allclose(fine_tuned(model).probs(observations), expected, atol=1e-10)
@@ -277,9 +278,9 @@ def with_features(env: GridWorld, policy: Any, *, images: bool = True) -> PPO:
 def test_features_are_the_encoders_on_raw_observations(kind, images):
     env, policy = make_env(kind), make_policy(kind)
     model = with_features(env, policy, images=images)
-    expected = torch.as_tensor(policy.encoder.features(env.mdp.observations))
+    expected = torch.as_tensor(policy.encoder.features(env.finite_mdp.observations))
     assert model.policy.features_dim == expected.shape[1]
-    tensor, _ = model.policy.obs_to_tensor(env.mdp.observations)
+    tensor, _ = model.policy.obs_to_tensor(env.finite_mdp.observations)
     # Bit for bit, also after the initialisation that overwrites other extractors.
     assert torch.equal(model.policy.extract_features(tensor), expected)
 

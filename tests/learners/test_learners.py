@@ -257,7 +257,7 @@ def test_only_new_networks_are_centred(kind):
     if kind != "cql":
         cases.append((make(kind, VECTORS, actor=coverage_policy(VECTORS)), 2.0, 0.0))
     for learner, of_critics, of_actor in cases:
-        learner.set_centering(np.full(4, 2.0), np.full(4, 0.5))
+        learner.centre(np.array([[2.0] * 4, [2.5] * 4]))
         for name, tensor in learner.state().items():
             if name.endswith("encoder.center"):
                 assert (tensor == (of_actor if name.startswith("actor") else of_critics)).all()

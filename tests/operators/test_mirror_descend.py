@@ -138,7 +138,7 @@ def test_descent_stops_when_ten_steps_bring_less_than_the_tolerance():
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "discount"), PAPER_ENVIRONMENTS)
 def test_known_dynamics_reach_the_optimum_in_a_hundred_steps(name, discount):
-    dynamics = GridWorld(name).mdp.dynamics
+    dynamics = GridWorld(name).finite_mdp.dynamics
     start = torch.from_numpy(dynamics.start)
     columns = torch.from_numpy(np.ascontiguousarray(dynamics.dense().transpose(0, 2, 1)))
     operator = DenseOperator(columns, torch.eye(dynamics.n_states).double())

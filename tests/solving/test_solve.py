@@ -60,7 +60,7 @@ def test_the_value_is_the_discounted_chance_of_arriving(agent):
 
 def test_forms_of_one_reward_agree(agent):
     buffer, world = agent.buffer, agent.env.unwrapped
-    goal = world.mdp.observations[9]
+    goal = world.finite_mdp.observations[9]
     arrived = buffer.observations.rows[buffer.successors] == goal
     by_goal = rover.solve(agent, goal=goal)
     by_predicate = rover.solve(agent, goal=lambda seen: seen == goal)

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from rover.baselines.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
+from rover.envs import finite_dynamics
 from rover.errors import ConfigurationError
-from rover.features import copied_tensors, input_statistics, restore_tensors
+from rover.features import Observations, copied_tensors, restore_tensors
 from rover.learners import DDPGConfig, DiscreteDDPG
 from rover.policies import NetworkPolicy, PolicyNetwork, TabulatedPolicy
-from rover.training.agent import Agent, observations_of
+from rover.training.agent import Agent
 from rover.training.config import AgentConfig, merge_settings
 
 _IntrinsicT = TypeVar("_IntrinsicT", bound=BaseModel)
@@ -105,7 +106,9 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         config, n_actions, skill_dim = self.config, self.buffer.n_actions, self._skill_dim()
         # Two streams: how often batches are drawn must not change how the agent acts.
         self._rng, self._batch_rng = np.random.default_rng([self.seed, 0]).spawn(2)
-        observations = observations_of(self.env)
+        problem = finite_dynamics(self.env)
+        states = None if problem is None else problem.observations
+        observations = Observations.from_space(self.spaces.observation, states)
         if config.device == "cuda" and not torch.cuda.is_available():
             raise ConfigurationError(
                 "device=cuda, and torch finds no GPU: install a build of torch with CUDA, or leave "
@@ -176,9 +179,9 @@ class BonusAgent(Agent[BonusConfig[Any]]):
     def _learn(self) -> None:
         """One update of reward and learner on windows of the buffer."""
         config, buffer = self.config, self.buffer
-        if not self._figures_of_update and not self._reward.observations.is_categorical:
+        if not self._figures_of_update:
             # Once, so that what is learned is not moved under the networks.
-            self._learner.set_centering(*input_statistics(buffer.observations.rows))
+            self._learner.centre(buffer.observations.rows)
         n, k = config.learner.batch_size, config.n_steps
         rows, lengths = sample_windows(buffer, n, self._batch_rng, n_steps=k)
         last = rows[:, -1]

@@ -301,21 +301,21 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
             f"from observations: {GIVE_REWARD}"
         )
     world = env.unwrapped
-    problem: Any = getattr(world, "mdp", None)
+    problem: Any = getattr(world, "finite_mdp", None)
     outcomes = getattr(world, "P", None)
     if isinstance(outcomes, Mapping) and isinstance(world.observation_space, gym.spaces.Discrete):
         return _table_rewards(outcomes)
     is_nested = isinstance(env.observation_space, gym.spaces.Dict | gym.spaces.Tuple)
+    name = world.spec.id if world.spec is not None else type(world).__name__
     if not isinstance(problem, FiniteMDP) or is_nested:
-        name = world.spec.id if world.spec is not None else type(world).__name__
         raise ConfigurationError(
             f"the rewards of {name} cannot be computed from observations: {GIVE_REWARD}"
         )
     earned = problem.arrival_reward
     if earned is None:
         raise ConfigurationError(
-            "this grid world has no goal, and so no rewards: make it with goal=(x, y) or "
-            "goal='marked'"
+            f"{name} has no goal, and so no rewards: make it with goal=(x, y) or goal='marked'; or "
+            f"{GIVE_REWARD}"
         )
 
     def rewards(

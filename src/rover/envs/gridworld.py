@@ -205,14 +205,12 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         x, y = self.layout.cells[self.goal_state].tolist()
         return x, y
 
-    @property
-    def finite_mdp(self) -> FiniteMDP | None:
-        """The exact problem; None of a subclass, which may step differently."""
-        return self.mdp if type(self) is GridWorld else None
-
     @cached_property
-    def mdp(self) -> FiniteMDP:
-        """The finite problem; the goal, if there is one, is terminal and has self-loops."""
+    def finite_mdp(self) -> FiniteMDP | None:
+        """The exact problem; the goal, if there is one, is terminal and has self-loops. None of a
+        subclass, which may step differently."""
+        if type(self) is not GridWorld:
+            return None
         # Alike for all starts, as reset draws them.
         start = np.zeros(len(self.terminal))
         start[self.start_states] = 1.0 / len(self.start_states)

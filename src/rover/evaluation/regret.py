@@ -18,7 +18,6 @@ from rover.envs import (
     FiniteMDP,
     RewardFunction,
     Spaces,
-    finite_dynamics,
     horizon_of,
     reward_function,
 )
@@ -141,11 +140,10 @@ def _followed(
     return sums.astype(np.float64)
 
 
-def best_return(env: gym.Env[Any, Any]) -> tuple[float | None, bool]:
-    """The greatest expected undiscounted return of an episode, exactly, where dynamics and rewards
-    are known, else None; and True if a deterministic policy is known to play one and the same
-    episode every time."""
-    problem = finite_dynamics(env)
+def best_return(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> tuple[float | None, bool]:
+    """The greatest expected undiscounted return of an episode, exactly, where dynamics (`problem`)
+    and rewards are known, else None; and True if a deterministic policy is known to play one and
+    the same episode every time."""
     if problem is None:
         return None, False
     dynamics = problem.dynamics

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from rover.errors import ConfigurationError, abridge
@@ -77,8 +78,11 @@ class Observations:
     one_hot: bool = False
 
     @classmethod
-    def from_space(cls, space: spaces.Space[Any], *, one_hot: bool = False) -> Observations:
-        """Read them off a Discrete or Box space, which does not say whether vectors are one-hot."""
+    def from_space(
+        cls, space: spaces.Space[Any], states: NDArray[Any] | None = None
+    ) -> Observations:
+        """Read them off a Discrete or Box space; vectors are one-hot where all `states` (S, *shape)
+        are known and say so, since a box from 0 to 1 may hold anything."""
         if isinstance(space, spaces.Discrete):
             return cls((), "int64", n_states=int(space.n))
         dtype = cast(_Dtype, str(np.dtype(space.dtype)))
@@ -87,6 +91,10 @@ class Observations:
                 f"encoders take Discrete and Box observations, of {_DTYPES}, not "
                 f"{abridge(space)}: wrap the environment to return one of them"
             )
+        one_hot = states is not None and states.ndim == 2
+        if states is not None and one_hot:
+            are_bits = bool(((states == 0) | (states == 1)).all())
+            one_hot = are_bits and bool((states.sum(axis=1) == 1).all())
         return cls(tuple(space.shape), dtype, one_hot=one_hot)
 
     def config(self, kind: str, **fields: Any) -> EncoderConfig:

@@ -19,7 +19,7 @@ from torch import nn
 
 from rover.envs import Environment, Spaces
 from rover.errors import ConfigurationError, choose
-from rover.features import Encoder, input_statistics
+from rover.features import Encoder
 from rover.features.encoders import tried
 from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import ComponentActor, OnlineRun
@@ -118,17 +118,11 @@ class Finetuning(OnlineRun):
         # not on the step that ends it, which was made by the policy as it was.
         train_actor = step > progress.warmup_end
         with self.stopwatch("improve"):
-            if progress.latest["q_mean"] is None and not self._observations.is_categorical:
+            if progress.latest["q_mean"] is None:
                 # Once, so that what the networks have learned is not moved under them.
-                self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
-            batch, unit = self._draw()
-            metrics = self._learner.update(*batch, train_actor=train_actor)
-        progress.latest = {
-            "critic_loss": metrics["critic_loss"],
-            # Back in the task's units: the learner's rewards were divided by it.
-            "q_mean": unit * metrics["q_mean"],
-            "policy_entropy": metrics["policy_entropy"],
-        }
+                self._learner.centre(self._buffer.observations.rows)
+            metrics = self._improve(train_actor=train_actor)
+        progress.latest = {name: metrics[name] for name in progress.latest}
         if train_actor:
             self._acting.forget()
 

@@ -20,11 +20,18 @@ import torch
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
-from rover.data import Batch, Buffer, Collector, check_same_spaces, gather, relabel
-from rover.envs import Environment, RewardFunction, Spaces, check_rewarded, reward_function
+from rover.data import Buffer, Collector, check_same_spaces, gather, relabel
+from rover.envs import (
+    Environment,
+    RewardFunction,
+    Spaces,
+    check_rewarded,
+    finite_dynamics,
+    reward_function,
+)
 from rover.errors import RoverWarning
 from rover.evaluation import best_return, greedy_episodes
-from rover.features import input_statistics
+from rover.features import Observations
 from rover.finetuning.config import OfflineConfig
 from rover.learners import DiscreteCQL, DiscreteDDPG
 from rover.policies import (
@@ -37,7 +44,6 @@ from rover.policies import (
     TwinCritics,
 )
 from rover.storage import RunConfig
-from rover.training.agent import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, START_FILE
 
@@ -130,8 +136,10 @@ class _TaskRun(Run):
         self.run_config = run_config
         self.total_timesteps = run_config.total_timesteps
         self._progress = _Progress()
-        self._spaces, self._observations = Spaces.of(env), observations_of(env)
-        self._best_return, is_one = best_return(env)
+        self._spaces, problem = Spaces.of(env), finite_dynamics(env)
+        states = None if problem is None else problem.observations
+        self._observations = Observations.from_space(self._spaces.observation, states)
+        self._best_return, is_one = best_return(env, problem)
         self._evaluation_env = evaluation_env
         usual = 1 if is_one else _RANDOM_EPISODES
         self._evaluation_episodes = config.evaluation_episodes or usual
@@ -174,8 +182,8 @@ class _TaskRun(Run):
         """Contents of config.json for a run of `total_timesteps` steps or updates."""
         return self.run_config.model_copy(update={"total_timesteps": total_timesteps})
 
-    def _draw(self) -> tuple[tuple[Batch, Tensor, Tensor], float]:
-        """A batch with its rewards and discounts, and the unit of its rewards, > 0."""
+    def _improve(self, **options: Any) -> dict[str, float]:
+        """One update on a batch of the data; its figures, values in the task's units."""
         config: Any = self.config
         rewards = self._buffer.rewards
         assert rewards is not None
@@ -188,7 +196,9 @@ class _TaskRun(Run):
         # Truncation is no end of the task, so the value behind it counts (Pardo et al. 2018).
         discounts = np.where(self._buffer.terminated[rows], 0.0, config.learner_discount)
         batch = gather(self._buffer, rows)
-        return (batch, returns, torch.from_numpy(discounts).float()), unit
+        going_on = torch.from_numpy(discounts).float()
+        metrics = self._learner.update(batch, returns, going_on, **options)
+        return {**metrics, "q_mean": unit * metrics["q_mean"]}
 
     def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Add a record to the curve, and keep the policy if it is the best."""
@@ -416,23 +426,18 @@ class OfflineTraining(_TaskRun):
             config=self.config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),
         )
-        # One-hot vectors and states are compared, not measured: nothing to centre.
-        if not self._observations.is_categorical:
-            self._learner.set_centering(*input_statistics(buffer.observations.rows))
+        self._learner.centre(buffer.observations.rows)
 
     def _begin(self) -> None:
         return None
 
     def _step(self, *, is_last: bool) -> dict[str, Any] | None:
         with self.stopwatch("improve"):
-            batch, unit = self._draw()
-            metrics = self._learner.update(*batch)
+            metrics = self._improve()
         self.num_timesteps += 1
         if not (is_last or self.num_timesteps % self.config.evaluate_every == 0):
             return None
-        return self._evaluate(
-            {"critic_loss": metrics["critic_loss"], "q_mean": unit * metrics["q_mean"]}
-        )
+        return self._evaluate({"critic_loss": metrics["critic_loss"], "q_mean": metrics["q_mean"]})
 
     def _figures(self) -> dict[str, Any]:
         return {

@@ -229,7 +229,7 @@ def _observations(
                 "give an observation, or a function of observations"
             )
         name, state = goal_state(goal, env)
-        return name, world.mdp.observations[state : state + 1]
+        return name, np.array([world.observation_map.encode(state)])
     if isinstance(goal, list) and len(goal) == 2 and env and isinstance(env.unwrapped, GridWorld):
         raise ConfigurationError(
             f"goal={goal!r} is a cell or two states: give ({goal[0]}, {goal[1]}) for the cell, or "

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
@@ -31,7 +30,7 @@ from rover.errors import (
     choose,
     whole_number,
 )
-from rover.features import Observations, learning_mode
+from rover.features import learning_mode
 from rover.operators import Objective
 from rover.policies.policy import Policy
 from rover.storage import RunConfig, fitting, read_run_config, write_tensors
@@ -414,24 +413,6 @@ class Agent(Run, Generic[ConfigT]):
         arrays = self.measures.record(self.policy)
         if arrays:
             write_tensors(folder / EVALUATION_FILE, arrays, kind="evaluation")
-
-
-def observations_of(env: gym.Env[Any, Any]) -> Observations:
-    """Description of an environment's observations for the networks of a learner.
-
-    Vectors are taken for one-hot where the environment's states are known and say so.
-    """
-    space = Spaces.of(env).observation
-    one_hot = False
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        # Only then are all states asked for, whose table may be large.
-        is_unit = bool((space.low == 0).all() and (space.high == 1).all())
-        problem = finite_dynamics(env) if is_unit else None
-        if problem is not None:
-            # By all states and not by the space alone: a box from 0 to 1 may hold anything.
-            rows = problem.observations
-            one_hot = bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
-    return Observations.from_space(space, one_hot=one_hot)
 
 
 def _warn_of_hidden(env: gym.Env[Any, Any]) -> None:
