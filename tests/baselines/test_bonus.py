@@ -104,7 +104,7 @@ class NumberedReward:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def note(self, index: int, observation: np.ndarray, *, done: bool) -> None:
+    def note(self, observation: np.ndarray, *, done: bool) -> None:
         pass
 
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:

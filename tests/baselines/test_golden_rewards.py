@@ -39,7 +39,7 @@ def ten_updates(name: str, preset: str, kind: str) -> list[float]:
         if update % 2:  # the reward is asked for where transitions begin
             batch = replace(batch, valued=batch.index)
         for reached in batch.next_index.tolist() if update == 0 else ():
-            reward.note(reached, ring[reached], done=reached == 4)
+            reward.note(ring[reached], done=reached == 4)
         if name == "maxent" and update % 4 == 0:
             visited, counts = np.unique(batch.next_index.numpy(), return_counts=True)
             reward.refit(observations(kind)[visited], counts)

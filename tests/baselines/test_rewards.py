@@ -39,7 +39,7 @@ def _make(name: str, kind: str = "one-hot", seed: int = 0, **settings: Any) -> I
     if name == "e3b":  # a bonus is given as steps are made
         ring = observations(kind).numpy()
         for step in range(40):
-            reward.note(step % len(ring), ring[step % len(ring)], done=step % 10 == 9)
+            reward.note(ring[step % len(ring)], done=step % 10 == 9)
     return reward
 
 
@@ -143,7 +143,7 @@ def test_the_ellipsoid_of_e3b_is_that_of_all_arrivals():
     reward = make_reward("e3b", "vector", feature_dim=5, hidden=4, ridge=0.1)
     seen = rng.normal(size=(7, *reward.observations.shape))
     for observation in seen:
-        reward.note(0, observation, done=False)
+        reward.note(observation, done=False)
     with torch.no_grad():
         features = reward._encoder(torch.from_numpy(seen)).double().numpy()
     for step, phi in enumerate(features):

@@ -154,8 +154,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         return logits.cpu()
 
     def _observe(self, row: int, *, done: bool) -> None:
-        reached = int(self.buffer.successors[row])
-        self._reward.note(reached, self.buffer.observations.rows[reached], done=done)
+        reached = self.buffer.observations.rows[self.buffer.successors[row]]
+        self._reward.note(reached, done=done)
         every = self.config.skill_every
         is_due = done or (every is not None and self.num_timesteps % every == 0)
         if self._skill is not None and is_due:

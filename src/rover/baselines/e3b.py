@@ -49,7 +49,7 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
         """C⁻¹ of the ridge alone."""
         self._inverse = torch.eye(self.config.feature_dim, device="cpu") / self.config.ridge
 
-    def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
+    def note(self, observation: NDArray[Any], *, done: bool) -> None:
         """Take in the leverage of what was reached, which the ellipsoid then has."""
         # With the features of this moment, as published: later ones would make another ellipsoid.
         with torch.no_grad():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from rover.version import __version__
 
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         sys.stdout.write(f"rover {__version__}\n")
         return 0
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from rover.cli.app import run
 
@@ -70,7 +69,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt

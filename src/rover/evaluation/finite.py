@@ -265,12 +265,7 @@ class FiniteEvaluator:
         return figures
 
     def compare(
-        self,
-        policy_probs: FloatArray,
-        *,
-        n_repeats: int,
-        max_steps: int,
-        rng: np.random.Generator,
+        self, policy_probs: FloatArray, *, n_repeats: int, max_steps: int, rng: np.random.Generator
     ) -> dict[str, Any]:
         """Measure a policy (S, A), or a mixture (K, S, A), beside the uniform and the optimal one.
 

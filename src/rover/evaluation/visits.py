@@ -48,9 +48,8 @@ def first_steps(buffer: Buffer, labels: IntArray | None = None) -> IntArray:
     begun = np.append(np.flatnonzero(buffer.previous < 0), n)[: len(starts)]
     steps = np.concatenate([begun, np.arange(1, n + 1)])
     rows = np.concatenate([starts, buffer.successors])
-    places = rows if labels is None else labels[rows]
-    size = len(buffer.observations) if labels is None else labels.max(initial=-1) + 1
-    first = np.full(size, n + 1)
+    labels = np.arange(len(buffer.observations)) if labels is None else labels
+    places, first = labels[rows], np.full(labels.max(initial=-1) + 1, n + 1)
     np.minimum.at(first, places[places >= 0], steps[places >= 0])
     return first
 

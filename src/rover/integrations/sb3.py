@@ -27,13 +27,7 @@ from torch import Tensor, nn
 from rover.envs import action_set
 from rover.errors import ConfigurationError, abridge, require_finite
 from rover.features import Encoder
-from rover.policies import (
-    NetworkPolicy,
-    PlannedPolicy,
-    StatePolicy,
-    ValuePolicy,
-    load_policy,
-)
+from rover.policies import NetworkPolicy, PlannedPolicy, StatePolicy, ValuePolicy, load_policy
 
 try:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -187,11 +181,7 @@ class _PretrainedLogits(BaseFeaturesExtractor):
     images are not to be divided by 255, and the other arguments are as in :func:`rover_policy`."""
 
     def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        pretrained: _Pretrained,
-        *,
-        freeze_encoder: bool,
+        self, observation_space: spaces.Space[Any], pretrained: _Pretrained, *, freeze_encoder: bool
     ) -> None:
         policy = copy.deepcopy(pretrained)
         recovery = _ObservationRecovery(observation_space, policy, scaled_images=False)

@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import FloatArray, IntArray
-from rover.storage import (
-    RunConfig,
-    read_json,
-    read_lines,
-    read_run_config,
-    read_tensors,
-)
+from rover.storage import RunConfig, read_json, read_lines, read_run_config, read_tensors
 
 ENDED: Final = -1
 """Marks the steps of a trajectory after its episode has ended."""
