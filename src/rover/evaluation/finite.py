@@ -109,14 +109,11 @@ class PolicyChain:
         # x + u may round up to x + 1, which is the next row.
         return self._targets[np.minimum(position, self._row_end[places])].astype(np.int64)
 
-    def _before(self, n: int) -> IntArray:
-        """The place (n,) before the first of an episode."""
-        return np.full(n, len(self._terminal))
-
     def trajectories(self, n_episodes: int, *, horizon: int, rng: np.random.Generator) -> IntArray:
         """States (n_episodes, horizon + 1) of episodes, cut after `horizon` steps; ENDED after
         termination."""
-        places = self._follow(self._before(n_episodes), rng)
+        # The last row leads to where episodes begin.
+        places = self._follow(np.full(n_episodes, len(self._terminal)), rng)
         trajectories = np.full((horizon + 1, n_episodes), ENDED, np.int64)  # rows are faster
         trajectories[0] = places % self._n_states
         running = ~self._terminal[places]
@@ -137,16 +134,17 @@ class PolicyChain:
         States in which episodes begin are seen too; a reset is no environment step.
         """
         everyone, n_states = np.arange(n_repeats), self._n_states
+        begin = np.full(n_repeats, len(self._terminal))  # the place before the first
         seen = np.zeros((n_repeats, n_states), np.bool_)
         age, result = np.zeros(n_repeats, np.int64), np.full(n_repeats, -1, np.int64)
-        places = self._follow(self._before(n_repeats), rng)
+        places = self._follow(begin, rng)
         # All repeats advance together; those that have seen everything are walked on and ignored.
         for step in range(max_steps + 1):
             seen[everyone, places % n_states] = True
             over = np.flatnonzero(self._terminal[places] | (age == horizon))
             if len(over):
                 # A reset costs no step, so it happens within the step that ended the episode.
-                places[over] = self._follow(self._before(len(over)), rng)
+                places[over] = self._follow(begin[over], rng)
                 seen[over, places[over] % n_states] = True
                 age[over] = 0
             result[(result < 0) & seen.all(axis=1)] = step
